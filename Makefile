@@ -1,0 +1,38 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SEEDS ?= 2000
+
+.PHONY: demo test check soak bench setup clean help
+help:            ## list the targets
+	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/: .*##/ -/'
+
+setup: $(STAMP)  ## make .venv with everything in it
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip setuptools
+	$(BIN)/python -m pip install -q -e '.[dev]'
+	@touch $(STAMP)
+
+demo: $(STAMP)   ## stream a year of flights through three nodes, kill the leader and the controller, count what was lost
+	$(BIN)/raftwerk demo
+
+test: $(STAMP)   ## all tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: $(STAMP)  ## formatting, lints, types, import rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy -p raftwerk
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest tests/house
+
+soak: $(STAMP)   ## many simulated seeds: make soak SEEDS=10000
+	$(BIN)/raftwerk sim --seeds $(SEEDS)
+
+bench: $(STAMP)  ## throughput and latency of a local three-node cluster
+	$(BIN)/python -m raftwerk.bench
+
+clean:           ## remove what the build made
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
