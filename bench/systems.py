@@ -1,0 +1,154 @@
+"""The clusters that are measured: Raftwerk as `raftwerk up` starts it, and Apache Kafka where its jars are at hand."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+READY_TIMEOUT_S = 120.0
+
+
+def _broker_count(port: int) -> int:
+    """How many brokers the one on `port` knows, asked by a Metadata v1 request on a plain socket."""
+    body = struct.pack(">hhih1si", 3, 1, 1, 1, b"b", 0)
+    with socket.create_connection(("127.0.0.1", port), 1) as conn:
+        conn.settimeout(2)
+        conn.sendall(struct.pack(">i", len(body)) + body)
+        data = b""
+        while len(data) < 12:
+            if not (chunk := conn.recv(65536)):
+                raise ConnectionError("closed before an answer")
+            data += chunk
+    return int(struct.unpack_from(">i", data, 8)[0])
+
+
+def _free_base_port(nodes: int) -> int:
+    """A port P such that P..P+nodes-1 and P+1001..P+1000+nodes are free now."""
+    for base in range(19092, 30000, 97):
+        with suppress(OSError):
+            for port in [base + i for i in range(nodes)] + [base + 1001 + i for i in range(nodes)]:
+                socket.create_server(("127.0.0.1", port)).close()
+            return base
+    raise OSError("no free range of ports between 19092 and 30000")
+
+
+class System:
+    """A running local cluster of `nodes` combined nodes; stop it with `stop`."""
+
+    name = "raftwerk"
+
+    def __init__(self, directory: Path, nodes: int) -> None:
+        self.directory = directory
+        self.nodes = nodes
+        self.base_port = _free_base_port(nodes)
+        directory.mkdir(parents=True, exist_ok=True)
+        self.prepare()
+        started = time.perf_counter()
+        self._processes = self.launch()
+        self._wait_ready()
+        self.start_seconds = time.perf_counter() - started
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{self.base_port + i}" for i in range(self.nodes))
+
+    def prepare(self) -> None:
+        """What is done before the clock starts."""
+
+    def launch(self) -> list[subprocess.Popen[bytes]]:
+        command = [sys.executable, "-m", "raftwerk", "up", "-n", str(self.nodes), "--port", str(self.base_port)]
+        with (self.directory / "up.log").open("wb") as log:
+            return [subprocess.Popen([*command, "--dir", str(self.directory)], stdout=log, stderr=log)]
+
+    def _wait_ready(self) -> None:
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        waiting = list(range(self.nodes))
+        while waiting:
+            if time.monotonic() > deadline:
+                self.stop()
+                raise TimeoutError(f"{self.name} was not ready after {READY_TIMEOUT_S:.0f} s: see {self.directory}")
+            with suppress(OSError):
+                if _broker_count(self.base_port + waiting[0]) >= self.nodes:
+                    waiting.pop(0)
+                    continue
+            time.sleep(0.01)
+
+    def memory_mb(self) -> list[float]:
+        """Resident memory of each node's process, in MB."""
+        sizes = []
+        for node in range(1, self.nodes + 1):
+            pid = (self.directory / f"n{node}.pid").read_text().strip()
+            line = next(x for x in Path(f"/proc/{pid}/status").read_text().splitlines() if x.startswith("VmRSS"))
+            sizes.append(int(line.split()[1]) / 1024)
+        return sizes
+
+    def stop(self) -> None:
+        for process in self._processes:
+            process.send_signal(signal.SIGTERM)
+        for process in self._processes:
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+class ApacheKafka(System):
+    """Apache Kafka from a directory of jars, with the settings that the design's figures were measured with."""
+
+    name = "kafka"
+
+    @staticmethod
+    def jars() -> Path | None:
+        """The directory in `KAFKA_LIBS`, or the usual cache; None where there is none."""
+        path = Path(os.environ.get("KAFKA_LIBS", Path.home() / ".cache" / "kafka-4.2.0"))
+        return path if any(path.glob("kafka_2.13-*.jar")) else None
+
+    def prepare(self) -> None:
+        for node in range(1, self.nodes + 1):
+            self._properties(node).write_text(self._render(node))
+            command = [*self._java(), "kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg"]
+            subprocess.run([*command, "-c", str(self._properties(node))], check=True, capture_output=True)
+
+    def launch(self) -> list[subprocess.Popen[bytes]]:
+        processes = []
+        for node in range(1, self.nodes + 1):
+            with (self.directory / f"n{node}.log").open("wb") as log:
+                command = [*self._java("-Xms512m", "-Xmx512m", "-XX:+UseG1GC"), "kafka.Kafka"]
+                process = subprocess.Popen([*command, str(self._properties(node))], stdout=log, stderr=log)
+            (self.directory / f"n{node}.pid").write_text(str(process.pid))
+            processes.append(process)
+        return processes
+
+    def _java(self, *options: str) -> list[str]:
+        return ["java", *options, "-cp", f"{self.jars()}/*"]
+
+    def _properties(self, node: int) -> Path:
+        return self.directory / f"s{node}.properties"
+
+    def _render(self, node: int) -> str:
+        broker, controller = self.base_port + node - 1, self.base_port + 1000 + node
+        voters = ",".join(f"{i}@127.0.0.1:{self.base_port + 1000 + i}" for i in range(1, self.nodes + 1))
+        copies = min(self.nodes, 3)
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": node,
+            "controller.quorum.voters": voters,
+            "listeners": f"PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{broker}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "log.dirs": self.directory / f"d{node}",
+            "offsets.topic.replication.factor": copies,
+            "transaction.state.log.replication.factor": copies,
+            "transaction.state.log.min.isr": min(copies, 2),
+            "group.initial.rebalance.delay.ms": 0,
+        }
+        return "".join(f"{key}={value}\n" for key, value in settings.items())

@@ -1,0 +1,144 @@
+"""What is measured, as one librdkafka client sees it. Every workload runs unchanged on any Kafka-compatible cluster.
+
+Each workload returns a `Figure`; a figure with errors or missing records is not a measurement and is marked as such.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+PARTITIONS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured number: `value` in `unit`; `bad` counts errors and lost records; `bigger_is_better` for ratios."""
+
+    name: str
+    value: float
+    unit: str
+    bad: int = 0
+    bigger_is_better: bool = True
+
+
+def create_topic(bootstrap: str, name: str, replication_factor: int) -> str:
+    """Create a topic of six partitions and wait, at most 30 s, until each has a leader."""
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    config = {"min.insync.replicas": "2"} if replication_factor > 1 else {}
+    for future in admin.create_topics([NewTopic(name, PARTITIONS, replication_factor, config=config)]).values():
+        future.result()
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        topic = admin.list_topics(name, timeout=5).topics[name]
+        leaders = [partition.leader for partition in topic.partitions.values()]
+        if topic.error is None and len(leaders) == PARTITIONS and min(leaders) >= 0:
+            return name
+        time.sleep(0.02)
+    raise TimeoutError(f"topic {name} has no leader for every partition after 30 s: look at the brokers' logs")
+
+
+def _producer(bootstrap: str, acks: int, **more: Any) -> Any:
+    from confluent_kafka import Producer
+
+    base: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "acks": acks,
+        "linger.ms": 5,
+        "batch.num.messages": 100_000,
+        "batch.size": 1_000_000,
+        "queue.buffering.max.messages": 1_000_000,
+        "queue.buffering.max.kbytes": 512_000,
+    }
+    return Producer(base | more)
+
+
+def _send_all(producer: Any, topic: str, count: int, value: bytes) -> tuple[float, int]:
+    failed = [0]
+
+    def delivered(error: Any, _message: Any) -> None:
+        failed[0] += error is not None
+
+    started = time.perf_counter()
+    for i in range(count):
+        while True:
+            try:
+                producer.produce(topic, value, on_delivery=delivered if i % 1000 == 0 else None)
+                break
+            except BufferError:
+                producer.poll(0.01)
+        if i % 1000 == 0:
+            producer.poll(0)
+    left = producer.flush(120)
+    return time.perf_counter() - started, failed[0] + left
+
+
+def produce(bootstrap: str, topic: str, count: int, size_bytes: int, acks: int) -> Figure:
+    """Throughput of one producer with large batches, in MB/s of values."""
+    seconds, bad = _send_all(_producer(bootstrap, acks), topic, count, os.urandom(size_bytes))
+    return Figure(f"produce {size_bytes} B acks={acks}", count * size_bytes / seconds / 1e6, "MB/s", bad)
+
+
+def produce_single(bootstrap: str, topic: str, count: int, acks: int) -> Figure:
+    """Requests a second when each carries one record of 100 bytes."""
+    producer = _producer(bootstrap, acks, **{"linger.ms": 0, "batch.num.messages": 1})
+    seconds, bad = _send_all(producer, topic, count, os.urandom(100))
+    return Figure(f"one-record requests acks={acks}", count / seconds, "req/s", bad)
+
+
+def consume(bootstrap: str, topic: str, count: int, size_bytes: int) -> Figure:
+    """Throughput of one consumer that reads the whole topic by assigned partitions, from the first batch it gets."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"{topic}-bench",
+            "enable.auto.commit": False,
+            "fetch.max.bytes": 52_428_800,
+            "max.partition.fetch.bytes": 4_194_304,
+            "queued.max.messages.kbytes": 262_144,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    got, started = 0, 0.0
+    while got < count:
+        messages = consumer.consume(10_000, 5)
+        if not messages:
+            break
+        started = started or time.perf_counter()
+        got += len(messages)
+    seconds = time.perf_counter() - started
+    consumer.close()
+    return Figure(f"consume {size_bytes} B", got * size_bytes / seconds / 1e6, "MB/s", count - got)
+
+
+def ack_latency(bootstrap: str, topic: str, rate: int, seconds: float, acks: int) -> list[Figure]:
+    """Median and 99th percentile of send-to-ack time at a steady `rate` a second, in ms."""
+    producer = _producer(bootstrap, acks, **{"linger.ms": 0})
+    value, times = os.urandom(100), list[float]()
+
+    def timed(sent: float) -> Callable[[Any, Any], None]:
+        return lambda error, _message: times.append(time.perf_counter() - sent) if error is None else None
+
+    sent_count, begin = 0, time.perf_counter()
+    while (now := time.perf_counter()) < begin + seconds:
+        due = begin + sent_count / rate
+        if now < due:
+            producer.poll(due - now)
+            continue
+        producer.produce(topic, value, on_delivery=timed(time.perf_counter()))
+        sent_count += 1
+    producer.flush(20)
+    times.sort()
+    bad = sent_count - len(times)
+    return [
+        Figure(f"ack {name} at {rate}/s acks={acks}", times[int(len(times) * q)] * 1e3, "ms", bad, False)
+        for name, q in (("p50", 0.5), ("p99", 0.99))
+    ]
