@@ -1,0 +1,171 @@
+"""The table of settings: one row a key, with its type, default, limits and meaning. Names and defaults are Kafka's.
+
+`KEYS` are the settings that something in the node reads. `ACCEPTED` are settings of Kafka for parts that are not served
+yet: a configuration that was written for Kafka loads, and the node says once which of its lines do nothing.
+Source: Kafka's documentation, "Broker Configs".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+Check: TypeAlias = Callable[[Any], str | None]
+"""Gives the reason why a value is refused, or None."""
+
+REQUIRED: Final = object()
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One setting. `kind` is one of int, bool, string, list, double."""
+
+    name: str
+    kind: str
+    default: Any
+    doc: str
+    check: Check | None = None
+
+
+def at_least(least: int) -> Check:
+    """Refuse what is smaller."""
+    return lambda value: f"it must be at least {least}" if value < least else None
+
+
+def between(least: int, most: int) -> Check:
+    """Refuse what is outside, ends included."""
+    return lambda value: f"it must be between {least} and {most}" if not least <= value <= most else None
+
+
+def one_of(*choices: str) -> Check:
+    """Refuse what is not in the list."""
+    return lambda value: f"it must be one of {', '.join(choices)}" if value not in choices else None
+
+
+def _roles(value: list[str]) -> str | None:
+    wrong = [role for role in value if role not in ("broker", "controller")]
+    if wrong or not value:
+        return "a role is broker or controller, or both: broker,controller"
+    return "a role is named twice" if len(value) != len(frozenset(value)) else None
+
+
+_POSITIVE = at_least(1)
+_NOT_NEGATIVE = at_least(0)
+
+_ROWS: tuple[Key, ...] = (
+    # identity and quorum
+    Key("process.roles", "list", REQUIRED, "What this node is: broker, controller, or broker,controller.", _roles),
+    Key("node.id", "int", REQUIRED, "The id of this node, unique in the cluster.", between(0, INT_MAX)),
+    Key("controller.quorum.voters", "list", (), "The quorum: id@host:port of every controller, joined by commas."),
+    Key("controller.listener.names", "list", (), "Names of the listeners that controllers use."),
+    Key("controller.quorum.election.timeout.ms", "int", 1000, "How long a candidate waits for votes.", _POSITIVE),
+    Key("controller.quorum.fetch.timeout.ms", "int", 2000, "A leader silent for so long is stood against.", _POSITIVE),
+    Key("controller.quorum.election.backoff.max.ms", "int", 1000, "Longest wait before a new election.", _NOT_NEGATIVE),
+    Key("controller.quorum.request.timeout.ms", "int", 2000, "How long a quorum request may take.", _POSITIVE),
+    Key("controller.quorum.retry.backoff.ms", "int", 20, "Wait before a quorum request is sent again.", _NOT_NEGATIVE),
+    # listeners
+    Key("listeners", "list", ("PLAINTEXT://:9092",), "What to listen on: NAME://host:port, joined by commas."),
+    Key("advertised.listeners", "list", (), "What clients are told to connect to; default: listeners."),
+    Key("listener.security.protocol.map", "list", (), "NAME:PROTOCOL for every listener name."),
+    Key("inter.broker.listener.name", "string", "", "The listener that brokers reach each other by."),
+    Key("socket.request.max.bytes", "int", 104857600, "The largest request in bytes.", _POSITIVE),
+    Key("connections.max.idle.ms", "int", 600000, "Connections idle for so long are closed.", _POSITIVE),
+    Key("max.incremental.fetch.session.cache.slots", "int", 1000, "Fetch sessions kept.", _NOT_NEGATIVE),
+    # directories and log
+    Key("log.dirs", "list", (), "Directories of the partitions, joined by commas; default: log.dir."),
+    Key("log.dir", "string", "/tmp/kafka-logs", "The directory of the partitions, when log.dirs is not set."),
+    Key("metadata.log.dir", "string", "", "The directory of the metadata log; default: the first of log.dirs."),
+    Key("log.segment.bytes", "int", 1073741824, "Size at which a segment is full.", at_least(14)),
+    Key("log.roll.ms", "int", None, "Age at which a segment is full; before log.roll.hours.", _POSITIVE),
+    Key("log.roll.hours", "int", 168, "Age in hours at which a segment is full.", _POSITIVE),
+    Key("log.index.size.max.bytes", "int", 10485760, "Size at which an index is full.", at_least(4)),
+    Key("log.index.interval.bytes", "int", 4096, "Bytes of log between entries of its index.", _NOT_NEGATIVE),
+    Key("log.flush.interval.messages", "int", LONG_MAX, "Records after which a partition is fsynced.", _POSITIVE),
+    Key("log.flush.interval.ms", "int", None, "Longest time an append waits for its fsync.", _NOT_NEGATIVE),
+    Key("log.flush.offset.checkpoint.interval.ms", "int", 60000, "How often recovery points are saved.", _POSITIVE),
+    Key(
+        "log.message.timestamp.type",
+        "string",
+        "CreateTime",
+        "Whose clock a record carries: the producer's (CreateTime) or the broker's (LogAppendTime).",
+        one_of("CreateTime", "LogAppendTime"),
+    ),
+    Key("message.max.bytes", "int", 1048588, "The largest record batch in bytes.", _NOT_NEGATIVE),
+    # topics
+    Key("num.partitions", "int", 1, "Partitions of a topic that does not say.", _POSITIVE),
+    Key("default.replication.factor", "int", 1, "Replicas of a topic that does not say.", between(1, 32767)),
+    Key("min.insync.replicas", "int", 1, "Replicas that must have a record before acks=all is given.", _POSITIVE),
+    Key("auto.create.topics.enable", "bool", True, "Make a topic when a producer names it."),
+    Key("unclean.leader.election.enable", "bool", False, "Let a replica outside the ISR lead; records may be lost."),
+    Key("auto.leader.rebalance.enable", "bool", True, "Give leadership back to the preferred replica."),
+    Key("leader.imbalance.check.interval.seconds", "int", 300, "How often preferred leaders are checked.", _POSITIVE),
+    # broker life
+    Key("broker.rack", "string", "", "Where the broker stands; replicas are spread over racks."),
+    Key("broker.heartbeat.interval.ms", "int", 2000, "How often a broker tells the controller it lives.", _POSITIVE),
+    Key("broker.session.timeout.ms", "int", 9000, "A broker silent for so long is fenced.", _POSITIVE),
+    Key("initial.broker.registration.timeout.ms", "int", 60000, "How long registering may take.", _POSITIVE),
+    Key("controlled.shutdown.enable", "bool", True, "Hand leaderships over before stopping."),
+    # replication
+    Key("replica.lag.time.max.ms", "int", 30000, "A follower behind for so long leaves the ISR.", _POSITIVE),
+    Key("replica.fetch.max.bytes", "int", 1048576, "Bytes a follower asks of one partition.", _NOT_NEGATIVE),
+    Key("replica.fetch.response.max.bytes", "int", 10485760, "Bytes of one answer to a follower.", _NOT_NEGATIVE),
+    Key("replica.fetch.wait.max.ms", "int", 500, "How long a follower's fetch waits for records.", _NOT_NEGATIVE),
+    Key("replica.fetch.min.bytes", "int", 1, "Bytes that a follower's fetch waits for.", _NOT_NEGATIVE),
+    Key("replica.fetch.backoff.ms", "int", 1000, "Wait of a follower after an error.", _NOT_NEGATIVE),
+    Key("replica.socket.timeout.ms", "int", 30000, "How long a follower's request may take.", _POSITIVE),
+    Key("replica.high.watermark.checkpoint.interval.ms", "int", 5000, "How often HWs are saved.", _POSITIVE),
+    Key("fetch.max.bytes", "int", 57671680, "The most bytes a fetch is answered with.", at_least(1024)),
+)
+
+KEYS: dict[str, Key] = {key.name: key for key in _ROWS}
+
+_ACCEPTED = re.compile(
+    r"""(
+    offsets\..* | transaction(al)?\..* | group\..* | share\..* | streams?\..* | producer\.id\..*
+  | producer\.purgatory\..* | fetch\.purgatory\..* | delete\.records\.purgatory\..* | delete\.topic\.enable
+  | sasl\..* | ssl\..* | security\..*
+  | principal\..* | authorizer\..* | super\.users | allow\.everyone\..* | early\.start\.listeners | log\.cleaner\..*
+  | log\.cleanup\..* | log\.retention\..* | log\.segment\.delete\.delay\.ms | log\.roll\.jitter\..* | log\.preallocate
+  | log\.flush\.(scheduler|start)\..* | log\.deletion\..* | log\.dir\.failure\..* | log\.initial\..* | log\.local\..*
+  | log\.message\.timestamp\.(before|after)\..* | log\.message\.downconversion\.enable
+  | compression\..* | quota\..* | num\..*\.threads | num\..*\.per\..* | num\.replica\.fetchers | num\.recovery\..*
+  | background\.threads | queued\..* | request\.timeout\.ms | socket\.(send|receive|listen|connection)\..*
+  | connections?\.(setup|failed|max\.reauth)\..* | max\.connections.* | max\.connection\..* | max\.request\..*
+  | metrics?\..* | client\..* | create\.topic\.policy.* | alter\.config\.policy.* | config\.providers.* | remote\..*
+  | metadata\.(log\.(segment|max)|max)\..* | telemetry\..* | unstable\..* | eligible\..* | password\.encoder\..*
+  | delegation\.token\..* | kafka\..* | server\.max\..* | listener\.name\..* | zookeeper\..* | internal\..*
+  | cordoned\..*
+  | controller\.(performance|socket)\..*
+  | controller\.quorum\.(append\.linger\.ms|auto\.join\.enable|bootstrap\.servers)
+  | broker\.id(\.generation\.enable)? | replica\.selector\.class | replica\.socket\.receive\.buffer\.bytes
+  | leader\.imbalance\.per\.broker\.percentage | auto\.include\.jmx\.reporter | unclean\.leader\.election\.interval\.ms
+  | quota\.window\..* | reserved\.broker\.max\.id | errors\..*
+    )""",
+    re.VERBOSE,
+)
+
+
+def is_accepted(name: str) -> bool:
+    """Whether Kafka has a setting of this family that this node takes without acting on it."""
+    return _ACCEPTED.fullmatch(name) is not None
+
+
+def describe_keys() -> str:
+    """The table as text, for people."""
+    lines = []
+    for key in _ROWS:
+        default = "required" if key.default is REQUIRED else f"default {_show(key.default)}"
+        lines.append(f"{key.name}  ({key.kind}, {default})\n    {key.doc}")
+    return "\n".join(lines)
+
+
+def _show(value: object) -> str:
+    if value is None or value in ("", ()):
+        return "none"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(value) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,127 @@
+"""Java's `.properties` syntax, and the `KAFKA_*` environment variables of the apache/kafka container image.
+
+Source: the documentation of `java.util.Properties.load`, and of the image's `KAFKA_` mapping (KIP-975): the prefix
+goes, letters become small, `_` becomes `.`, `__` becomes `_`, `___` becomes `-`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_BLANKS = " \t\f"
+
+# Variables of the image that are no server settings.
+_NOT_SETTINGS = frozenset(
+    {
+        "KAFKA_VERSION",
+        "KAFKA_HOME",
+        "KAFKA_LIBS",
+        "KAFKA_OPTS",
+        "KAFKA_DEBUG",
+        "KAFKA_HEAP_OPTS",
+        "KAFKA_LOG4J_OPTS",
+        "KAFKA_JMX_OPTS",
+        "KAFKA_JMX_PORT",
+        "KAFKA_JMX_HOSTNAME",
+        "KAFKA_JVM_PERFORMANCE_OPTS",
+        "KAFKA_GC_LOG_OPTS",
+        "KAFKA_LOG4J_ROOT_LOGLEVEL",
+        "KAFKA_LOG4J_LOGGERS",
+        "KAFKA_TOOLS_LOG4J_LOGLEVEL",
+    }
+)
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Keys and values in the order of the file; a key that comes twice has its last value, as in Java."""
+    result: dict[str, str] = {}
+    for line in _logical_lines(text):
+        key, value = _split(line)
+        result[_unescape(key)] = _unescape(value)
+    return result
+
+
+def format_properties(values: Mapping[str, str]) -> str:
+    """The text that `parse_properties` reads back."""
+
+    def escape(text: str, more: str) -> str:
+        text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+        text = text.replace("\t", "\\t").replace("\f", "\\f")
+        for character in more:
+            text = text.replace(character, "\\" + character)
+        return "\\" + text if text.startswith(" ") else text
+
+    return "".join(f"{escape(key, '=:# !')}={escape(value, '')}\n" for key, value in values.items())
+
+
+def properties_from_env(environ: Mapping[str, str]) -> dict[str, str]:
+    """The settings in `KAFKA_*` variables: `KAFKA_NODE_ID=1` is `node.id=1`; sorted by variable."""
+    result: dict[str, str] = {}
+    for name in sorted(environ):
+        if name.startswith("KAFKA_") and name not in _NOT_SETTINGS:
+            result[_env_key(name.removeprefix("KAFKA_"))] = environ[name]
+    return result
+
+
+def _env_key(name: str) -> str:
+    key = name.lower().replace("___", "-").replace("__", "\0").replace("_", ".")
+    return key.replace("\0", "_")
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    pending = ""
+    continued = False
+    for natural in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+        line = natural.lstrip(_BLANKS)
+        if not continued and (not line or line[0] in "#!"):
+            continue
+        backslashes = len(line) - len(line.rstrip("\\"))
+        continued = backslashes % 2 == 1
+        pending += line[:-1] if continued else line
+        if not continued:
+            yield pending
+            pending = ""
+    if pending:
+        yield pending
+
+
+def _split(line: str) -> tuple[str, str]:
+    position = 0
+    while position < len(line):
+        character = line[position]
+        if character == "\\":
+            position += 2
+            continue
+        if character in "=:" or character in _BLANKS:
+            break
+        position += 1
+    key, rest = line[:position], line[position:].lstrip(_BLANKS)
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(_BLANKS)
+    return key, rest
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    out: list[str] = []
+    position = 0
+    while position < len(text):
+        character = text[position]
+        if character != "\\" or position + 1 == len(text):
+            out.append(character)
+            position += 1
+            continue
+        escaped = text[position + 1]
+        if escaped == "u":
+            digits = text[position + 2 : position + 6]
+            try:
+                out.append(chr(int(digits, 16)))
+            except ValueError:
+                raise ValueError(f"\\u{digits} is no unicode escape: four hexadecimal digits must follow \\u") from None
+            position += 6
+            continue
+        out.append(_ESCAPES.get(escaped, escaped))
+        position += 2
+    return "".join(out)
