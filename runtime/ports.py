@@ -34,7 +34,7 @@ class File(Protocol):
         ...
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        """Write all of `buffers` at the end, in order; returns bytes written. On error a prefix may have been written."""
+        """Write all of `buffers` at the end, in order; returns bytes written. On error a prefix may be there."""
         ...
 
     def pread(self, offset: int, length: int) -> bytes:

@@ -1,0 +1,13 @@
+"""The machine's wall clock."""
+
+from __future__ import annotations
+
+import time
+
+
+class SystemClock:
+    """`Clock` on the operating system's real-time clock, which may jump when somebody sets it."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the Unix epoch."""
+        return time.time_ns() // 1_000_000

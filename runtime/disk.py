@@ -1,0 +1,258 @@
+"""The real file system behind the `Disk` port.
+
+Writes are positioned (`pwritev` at the end that this handle knows), so a file has one handle that writes to it; any
+number of others may read. Every write loops over short writes and over the kernel's limit of buffers a call.
+
+`fsync_soon` runs `fdatasync` in a private thread, one at a time for each file. Calls that come while one is running
+wait for the next, together: that is the group commit which makes small durable appends cheap.
+
+After a failed fsync the kernel may have dropped the dirty pages and marked them clean, so a second fsync would lie
+(PostgreSQL's "fsyncgate", 2018). A file whose fsync failed therefore fails every later fsync with the same error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from .ports import Buffer, File
+
+_IOV_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
+_SYNC_THREADS = 4
+
+
+class RealFile:
+    """An open file; see `ports.File`."""
+
+    __slots__ = ("_closed", "_fd", "_path", "_size", "_sync_error", "_sync_running", "_sync_waiters")
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd = fd
+        self._path = path
+        self._size = os.fstat(fd).st_size
+        self._closed = False
+        self._sync_error: OSError | None = None
+        self._sync_running = False
+        self._sync_waiters: list[asyncio.Future[None]] = []
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def size(self) -> int:
+        """Length in bytes as this handle knows it."""
+        return self._size
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Write all of `buffers` at the end; on error `size()` tells how much of them was written."""
+        start = self._size
+        remaining = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
+        while remaining:
+            written = os.pwritev(self._descriptor(), remaining[:_IOV_MAX], self._size)
+            self._size += written
+            _drop_written(remaining, written)
+        return self._size - start
+
+    def pread(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset`; fewer only at the end of the file."""
+        data = os.pread(self._descriptor(), length, offset)
+        if len(data) == length or not data:
+            return data
+        parts = [data]
+        have = len(data)
+        while have < length and (data := os.pread(self._fd, length - have, offset + have)):
+            parts.append(data)
+            have += len(data)
+        return b"".join(parts)
+
+    def pwrite(self, offset: int, data: Buffer) -> None:
+        """Overwrite in place, extending the file where needed."""
+        view = memoryview(data).cast("B")
+        while view:
+            written = os.pwrite(self._descriptor(), view, offset)
+            offset += written
+            view = view[written:]
+            self._size = max(self._size, offset)
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes."""
+        os.ftruncate(self._descriptor(), size)
+        self._size = size
+
+    def fsync(self) -> None:
+        """Block until the contents are on the device."""
+        if self._sync_error is not None:
+            raise self._sync_error
+        try:
+            os.fdatasync(self._descriptor())
+        except OSError as error:
+            self._sync_error = error
+            raise
+
+    def close(self) -> None:
+        """Release the descriptor, after the fsync under way if there is one: its number must not be reused before."""
+        if not self._closed:
+            self._closed = True
+            if not self._sync_running:
+                os.close(self._fd)
+
+    def fsync_soon(self, executor: ThreadPoolExecutor) -> asyncio.Future[None]:
+        """Covers what was written before the call; see the module's text."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        if self._closed:
+            waiter.set_exception(OSError(errno.EBADF, "file is closed", self._path))
+        elif self._sync_error is not None:
+            waiter.set_exception(self._sync_error)
+        else:
+            self._sync_waiters.append(waiter)
+            if not self._sync_running:
+                self._start_sync(loop, executor)
+        return waiter
+
+    def _start_sync(self, loop: asyncio.AbstractEventLoop, executor: ThreadPoolExecutor) -> None:
+        covered, self._sync_waiters = self._sync_waiters, []
+        self._sync_running = True
+        running = loop.run_in_executor(executor, os.fdatasync, self._fd)
+
+        def finish(done: asyncio.Future[None]) -> None:
+            self._sync_running = False
+            error = done.exception() if not done.cancelled() else OSError(errno.ECANCELED, "fsync cancelled")
+            if isinstance(error, OSError):
+                self._sync_error = error
+            _resolve(covered, error)
+            if self._sync_error is not None:
+                _resolve(self._sync_waiters, self._sync_error)
+            elif self._sync_waiters:
+                self._start_sync(loop, executor)
+            if self._closed and not self._sync_running:
+                os.close(self._fd)
+
+        running.add_done_callback(finish)
+
+    def _descriptor(self) -> int:
+        if self._closed:
+            raise OSError(errno.EBADF, "file is closed", self._path)
+        return self._fd
+
+
+class RealDirLock:
+    """An flock on `.lock` in the directory."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd: int | None = fd
+
+    def release(self) -> None:
+        """Give the directory free; releasing twice is harmless."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+class RealDisk:
+    """`Disk` on the operating system's files."""
+
+    def __init__(self) -> None:
+        self._executor: ThreadPoolExecutor | None = None
+
+    def open(self, path: str, *, create: bool = False) -> RealFile:
+        """Open for reading and writing; `FileNotFoundError` unless it exists or `create`."""
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return RealFile(os.open(path, flags, 0o644), path)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in the directory, sorted."""
+        return sorted(os.listdir(path))
+
+    def makedirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def read_bytes(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def write_atomic(self, path: str, data: Buffer) -> None:
+        """Durably replace `path`: temporary file, fsync, rename, fsync of the directory."""
+        temporary = path + ".tmp"
+        file = self.open(temporary, create=True)
+        try:
+            file.truncate(0)
+            file.append([data])
+            file.fsync()
+        finally:
+            file.close()
+        os.replace(temporary, path)
+        self.fsync_dir(os.path.dirname(path) or ".")
+
+    def fsync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def fsync_soon(self, file: File) -> asyncio.Future[None]:
+        """`file.fsync()` in a thread; the future belongs to the running loop."""
+        if not isinstance(file, RealFile):
+            raise TypeError(f"{file!r} was not opened by this disk")
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="fsync")
+        return file.fsync_soon(self._executor)
+
+    def lock_dir(self, path: str) -> RealDirLock:
+        """Take the exclusive lock `path/.lock`; `BlockingIOError` when another process holds it."""
+        fd = os.open(os.path.join(path, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            raise
+        return RealDirLock(fd)
+
+    def free_bytes(self, path: str) -> int:
+        """Space left for this user on the file system of `path`."""
+        stats = os.statvfs(path)
+        return stats.f_bavail * stats.f_frsize
+
+
+def _drop_written(remaining: list[memoryview], written: int) -> None:
+    whole = 0
+    for view in remaining:
+        if written < len(view):
+            break
+        written -= len(view)
+        whole += 1
+    del remaining[:whole]
+    if written:
+        remaining[0] = remaining[0][written:]
+
+
+def _resolve(waiters: list[asyncio.Future[None]], error: BaseException | None) -> None:
+    for waiter in waiters:
+        if waiter.done():
+            continue
+        if error is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(error)
+    waiters.clear()

@@ -1,0 +1,123 @@
+"""The event loop of a real process: uvloop, signals, and what happens to errors that nobody awaits."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import random
+import signal
+import sys
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import uvloop
+
+from .clock import SystemClock
+from .disk import RealDisk
+from .invariants import InvariantViolation
+from .ports import Runtime
+
+T = TypeVar("T")
+
+EXIT_BROKEN_INVARIANT = 70
+
+_logger = logging.getLogger(__name__)
+
+
+def real_runtime(seed: int | None = None) -> Runtime:
+    """The world as it is: real files, the machine's clock, randomness from the operating system (or from `seed`)."""
+    return Runtime(disk=RealDisk(), clock=SystemClock(), rng=random.Random(seed))
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run `main` to its end on a new uvloop; a broken invariant anywhere ends the process at once."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.get_loop().set_exception_handler(_on_unhandled)
+        try:
+            return runner.run(main)
+        except InvariantViolation as violation:
+            _die(violation)
+            raise
+
+
+def stop_event_on_signals(*signals: signal.Signals) -> asyncio.Event:
+    """An event that the first of `signals` (default SIGINT and SIGTERM) sets; a second one ends the process."""
+    loop = asyncio.get_running_loop()
+    event = asyncio.Event()
+
+    def on_signal(received: signal.Signals) -> None:
+        if event.is_set():
+            os._exit(128 + received)
+        event.set()
+
+    for each in signals or (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, on_signal, each)
+    return event
+
+
+def tune_gc_for_server() -> None:
+    """Call once when the server is up.
+
+    What lives now lives for ever, so the collector need not look at it again; and young collections become rare, since
+    the request path makes few reference cycles.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
+class TaskSet:
+    """Background tasks with an owner: held until they end, their errors reported to the loop, cancelled together."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[int, asyncio.Task[Any]] = {}
+        self._started = 0
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
+        """Start a task; an error it ends with goes to the loop's exception handler."""
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(coroutine, name=name)
+        self._started += 1
+        number = self._started
+        self._tasks[number] = task
+
+        def forget(done: asyncio.Task[T]) -> None:
+            self._tasks.pop(number, None)
+            if not done.cancelled() and (error := done.exception()) is not None:
+                context = {"message": f"task {done.get_name()} failed", "exception": error, "task": done}
+                loop.call_exception_handler(context)
+
+        task.add_done_callback(forget)
+        return task
+
+    async def cancel_all(self) -> None:
+        """Cancel every task and wait until all have ended."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError:
+                if not task.done():
+                    raise
+            except Exception:
+                _logger.debug("task %s failed while it was cancelled", task.get_name(), exc_info=True)
+
+
+def _on_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    error = context.get("exception")
+    _logger.error("%s", context.get("message", "unhandled error"), exc_info=error)
+    if isinstance(error, InvariantViolation):
+        _die(error)
+
+
+def _die(violation: InvariantViolation) -> None:
+    sys.stderr.write(f"FATAL broken invariant: {violation}\n")
+    sys.stderr.flush()
+    os._exit(EXIT_BROKEN_INVARIANT)
