@@ -1,0 +1,193 @@
+"""The codecs of record batches, with decompression that stops at a limit.
+
+A broker moves compressed batches untouched; only clients, tools and the metadata log look inside. A few kilobytes can
+claim to hold gigabytes, so every decoder here works piecewise and gives up as soon as its output passes the limit.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+
+import cramjam
+import zstandard
+
+from ..runtime.ports import Buffer
+
+
+class Compression(IntEnum):
+    """Bits 0-2 of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class CompressionError(Exception):
+    """The bytes are not what their codec says, or they grow beyond the limit."""
+
+
+_PIECE = 1 << 16
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+# The block size of the Java client's stream; each block is compressed on its own.
+_XERIAL_BLOCK = 1 << 15
+_INT32 = struct.Struct(">i")
+_UINT32_LE = struct.Struct("<I")
+_LZ4_MAGIC = 0x184D2204
+_LZ4_START = struct.Struct("<IBB")
+_LZ4_BLOCK_MAX = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
+_GZIP_WINDOW_BITS = 31
+_ZSTD_MAX_WINDOW_BYTES = 1 << 27
+
+
+def _too_large(limit: int) -> CompressionError:
+    return CompressionError(f"decompressed data exceeds {limit} bytes")
+
+
+def _compress_snappy(data: Buffer) -> bytes:
+    view = memoryview(data)
+    out = bytearray(_XERIAL_HEADER)
+    for start in range(0, len(view), _XERIAL_BLOCK):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK]))
+        out += _INT32.pack(len(block))
+        out += block
+    return bytes(out)
+
+
+def _decompress_snappy_block(block: memoryview, limit: int) -> bytes:
+    if not block:
+        raise CompressionError("empty snappy block")
+    # The block states its length up front; no encoding of snappy grows by more than 64 bytes for 2 of input.
+    stated = cramjam.snappy.decompress_raw_len(block)
+    if stated > limit:
+        raise _too_large(limit)
+    if stated > len(block) * 32:
+        raise CompressionError(f"snappy block of {len(block)} bytes claims to hold {stated}")
+    return bytes(cramjam.snappy.decompress_raw(block))
+
+
+def _decompress_snappy(data: memoryview, limit: int) -> bytes:
+    if bytes(data[:8]) != _XERIAL_MAGIC:
+        return _decompress_snappy_block(data, limit)
+    out = bytearray()
+    position = len(_XERIAL_HEADER)
+    while position < len(data):
+        (length,) = _INT32.unpack_from(data, position)
+        position += 4
+        if length < 0 or length > len(data) - position:
+            raise CompressionError(f"snappy chunk of {length} bytes, {len(data) - position} left")
+        out += _decompress_snappy_block(data[position : position + length], limit - len(out))
+        position += length
+    return bytes(out)
+
+
+def _decompress_gzip(data: memoryview, limit: int) -> bytes:
+    pieces = []
+    left = limit
+    rest: Buffer = data
+    while rest:
+        member = zlib.decompressobj(_GZIP_WINDOW_BITS)
+        while not member.eof:
+            piece = member.decompress(rest, min(left + 1, _PIECE * 16))
+            rest = member.unconsumed_tail
+            left -= len(piece)
+            if left < 0:
+                raise _too_large(limit)
+            if not piece and not rest and not member.eof:
+                raise CompressionError("gzip stream is cut off")
+            pieces.append(piece)
+        rest = member.unused_data
+    return b"".join(pieces)
+
+
+def _lz4_frame(data: memoryview) -> tuple[int, int]:
+    """Where the LZ4 frame at the start of `data` ends, and the most bytes that it can hold.
+
+    Walks the block sizes only: a block holds at most the frame's block size, and 255 times its own.
+    """
+    magic, flags, descriptor = _LZ4_START.unpack_from(data)
+    if magic != _LZ4_MAGIC or flags >> 6 != 1:
+        raise CompressionError("not an lz4 frame")
+    block_max = _LZ4_BLOCK_MAX.get(descriptor >> 4 & 7)
+    if block_max is None:
+        raise CompressionError("lz4 frame with an unknown block size")
+    position = _LZ4_START.size + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0) + 1
+    block_tail = 4 if flags & 0x10 else 0
+    bound = 0
+    while True:
+        (word,) = _UINT32_LE.unpack_from(data, position)
+        position += 4
+        if word == 0:
+            position += 4 if flags & 0x04 else 0
+            break
+        size = word & 0x7FFFFFFF
+        bound += size if word >> 31 else min(block_max, size * 255)
+        position += size + block_tail
+    if position > len(data):
+        raise CompressionError("lz4 frame is cut off")
+    return position, bound
+
+
+def _decompress_lz4(data: memoryview, limit: int) -> bytes:
+    end, bound = _lz4_frame(data)
+    if bound > limit:
+        raise _too_large(limit)
+    return bytes(cramjam.lz4.decompress(data[:end]))
+
+
+def _decompress_zstd(data: memoryview, limit: int) -> bytes:
+    decoder = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
+    pieces = []
+    left = limit
+    with decoder.stream_reader(data, read_across_frames=True) as reader:
+        while piece := reader.read(_PIECE * 2):
+            left -= len(piece)
+            if left < 0:
+                raise _too_large(limit)
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
+_COMPRESS: dict[int, Callable[[Buffer], bytes]] = {
+    Compression.NONE: bytes,
+    Compression.GZIP: lambda data: bytes(cramjam.gzip.compress(data)),
+    Compression.SNAPPY: _compress_snappy,
+    Compression.LZ4: lambda data: bytes(cramjam.lz4.compress(data)),
+    Compression.ZSTD: lambda data: zstandard.ZstdCompressor().compress(data),
+}
+
+_DECOMPRESS: dict[int, Callable[[memoryview, int], bytes]] = {
+    Compression.GZIP: _decompress_gzip,
+    Compression.SNAPPY: _decompress_snappy,
+    Compression.LZ4: _decompress_lz4,
+    Compression.ZSTD: _decompress_zstd,
+}
+
+
+def compress(codec: int, data: Buffer) -> bytes:
+    """`data` in the given codec, framed as the Java client frames it."""
+    return _COMPRESS[codec](data)
+
+
+def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
+    """The bytes that `data` holds, at most `limit` of them.
+
+    Raises `CompressionError` for an unknown codec, for malformed bytes, and for output beyond the limit.
+    """
+    view = memoryview(data)
+    if codec == Compression.NONE:
+        if len(view) > limit:
+            raise _too_large(limit)
+        return view
+    decoder = _DECOMPRESS.get(codec)
+    if decoder is None:
+        raise CompressionError(f"unknown compression codec {codec}")
+    try:
+        return decoder(view, limit)
+    except (cramjam.DecompressionError, zlib.error, zstandard.ZstdError, struct.error, OSError, ValueError) as error:
+        raise CompressionError(f"malformed {Compression(codec).name.lower()} data: {error}") from error
