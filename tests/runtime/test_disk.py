@@ -1,0 +1,160 @@
+"""The real disk: short writes, many buffers, group commit, locks, and an fsync that failed."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from raftwerk.runtime.disk import RealDisk
+from raftwerk.runtime.loop import run
+
+
+@pytest.fixture
+def disk() -> RealDisk:
+    return RealDisk()
+
+
+def test_append_returns_bytes_written_and_pread_stops_at_the_end(disk: RealDisk, tmp_path: Path) -> None:
+    file = disk.open(str(tmp_path / "a"), create=True)
+    assert file.append([b"abc", b"", bytearray(b"de"), memoryview(b"f")]) == 6
+    assert file.size() == 6
+    assert file.pread(2, 100) == b"cdef"
+    assert file.pread(6, 100) == b""
+    file.close()
+    file.close()
+
+
+def test_more_buffers_than_one_call_takes(disk: RealDisk, tmp_path: Path) -> None:
+    file = disk.open(str(tmp_path / "a"), create=True)
+    buffers = [bytes([i % 251]) * (i % 5) for i in range(5000)]
+    file.append(buffers)
+    assert file.pread(0, 1 << 20) == b"".join(buffers)
+
+
+def test_short_writes_are_continued(disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pwritev_of_three_bytes(fd: int, buffers: list[memoryview], offset: int) -> int:
+        return os.pwrite(fd, b"".join(bytes(buffer) for buffer in buffers)[:3], offset)
+
+    file = disk.open(str(tmp_path / "a"), create=True)
+    monkeypatch.setattr(os, "pwritev", pwritev_of_three_bytes)
+    assert file.append([b"0123456", b"78", b"9"]) == 10
+    assert file.pread(0, 100) == b"0123456789"
+
+
+def test_a_failed_append_leaves_the_size_that_was_reached(
+    disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    def full_after_four_bytes(fd: int, buffers: list[memoryview], offset: int) -> int:
+        calls.append(offset)
+        if len(calls) > 1:
+            raise OSError(errno.ENOSPC, "no space left")
+        return os.pwrite(fd, bytes(buffers[0])[:4], offset)
+
+    file = disk.open(str(tmp_path / "a"), create=True)
+    monkeypatch.setattr(os, "pwritev", full_after_four_bytes)
+    with pytest.raises(OSError, match="no space"):
+        file.append([b"0123456"])
+    assert file.size() == 4
+
+
+def test_pwrite_and_truncate(disk: RealDisk, tmp_path: Path) -> None:
+    file = disk.open(str(tmp_path / "a"), create=True)
+    file.append([b"0123456789"])
+    file.pwrite(8, b"abcd")
+    assert (file.size(), file.pread(0, 20)) == (12, b"01234567abcd")
+    file.truncate(3)
+    file.append([b"z"])
+    assert disk.read_bytes(file.path) == b"012z"
+
+
+def test_directories(disk: RealDisk, tmp_path: Path) -> None:
+    root = str(tmp_path / "x" / "y")
+    disk.makedirs(root)
+    disk.makedirs(root)
+    disk.write_atomic(f"{root}/b", b"1")
+    disk.write_atomic(f"{root}/b", b"22")
+    disk.rename(f"{root}/b", f"{root}/a")
+    disk.write_atomic(f"{root}/c", b"3")
+    assert disk.listdir(root) == ["a", "c"]
+    assert disk.read_bytes(f"{root}/a") == b"22"
+    assert disk.is_dir(root)
+    assert disk.free_bytes(root) > 0
+    disk.remove(f"{root}/a")
+    disk.remove_tree(root)
+    assert not disk.exists(root)
+    with pytest.raises(FileNotFoundError):
+        disk.open(f"{root}/a")
+
+
+def test_a_directory_is_locked_once(disk: RealDisk, tmp_path: Path) -> None:
+    lock = disk.lock_dir(str(tmp_path))
+    with pytest.raises(BlockingIOError):
+        RealDisk().lock_dir(str(tmp_path))
+    lock.release()
+    RealDisk().lock_dir(str(tmp_path)).release()
+
+
+def test_syncs_of_one_file_run_one_at_a_time_and_share(
+    disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = os.fdatasync, []
+
+    def counting(fd: int) -> None:
+        calls.append(fd)
+        real(fd)
+
+    async def main() -> None:
+        file = disk.open(str(tmp_path / "a"), create=True)
+        monkeypatch.setattr(os, "fdatasync", counting)
+        file.append([b"x"])
+        await asyncio.gather(*(disk.fsync_soon(file) for _ in range(50)))
+        file.close()
+
+    run(main())
+    assert len(calls) == 2
+
+
+def test_close_waits_for_the_sync_under_way(disk: RealDisk, tmp_path: Path) -> None:
+    async def main() -> None:
+        file = disk.open(str(tmp_path / "a"), create=True)
+        file.append([b"x"])
+        pending = disk.fsync_soon(file)
+        descriptor = file._fd
+        file.close()
+        os.fstat(descriptor)
+        await pending
+        with pytest.raises(OSError, match="closed"):
+            file.append([b"y"])
+        with pytest.raises(OSError, match="closed"):
+            await disk.fsync_soon(file)
+        with pytest.raises(OSError, match="Bad file"):
+            os.fstat(descriptor)
+
+    run(main())
+
+
+def test_a_failed_fsync_is_never_retried(disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(fd: int) -> None:
+        raise OSError(errno.EIO, "lost the page")
+
+    async def main() -> None:
+        file = disk.open(str(tmp_path / "a"), create=True)
+        real = os.fdatasync
+        monkeypatch.setattr(os, "fdatasync", failing)
+        first, second = disk.fsync_soon(file), disk.fsync_soon(file)
+        for future in (first, second):
+            with pytest.raises(OSError, match="lost the page"):
+                await future
+        monkeypatch.setattr(os, "fdatasync", real)
+        with pytest.raises(OSError, match="lost the page"):
+            await disk.fsync_soon(file)
+        with pytest.raises(OSError, match="lost the page"):
+            file.fsync()
+
+    run(main())

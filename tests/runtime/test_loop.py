@@ -1,0 +1,88 @@
+"""Background tasks, signals, and the end of a process whose invariant broke."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from raftwerk.runtime.loop import EXIT_BROKEN_INVARIANT, TaskSet, real_runtime, run, stop_event_on_signals
+
+
+def test_run_returns_the_result() -> None:
+    async def main() -> str:
+        return type(asyncio.get_running_loop()).__module__
+
+    assert run(main()) == "uvloop"
+
+
+def test_a_seeded_runtime_repeats() -> None:
+    assert real_runtime(5).rng.random() == real_runtime(5).rng.random()
+    assert abs(real_runtime().clock.wall_ms() - real_runtime().clock.wall_ms()) < 10_000
+
+
+def test_errors_of_background_tasks_reach_the_loop() -> None:
+    async def main() -> list[str]:
+        seen: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(str(context["exception"])))
+
+        async def fail() -> None:
+            raise ValueError("lost")
+
+        tasks = TaskSet()
+        await asyncio.wait([tasks.spawn(fail(), "failing")])
+        await asyncio.sleep(0)
+        assert len(tasks) == 0
+        return seen
+
+    assert run(main()) == ["lost"]
+
+
+def test_cancel_all_waits_for_the_tasks_to_end() -> None:
+    async def main() -> list[int]:
+        ended: list[int] = []
+
+        async def wait(number: int) -> None:
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                await asyncio.sleep(0)
+                ended.append(number)
+
+        tasks = TaskSet()
+        for number in range(3):
+            tasks.spawn(wait(number))
+        await asyncio.sleep(0)
+        await tasks.cancel_all()
+        return ended
+
+    assert sorted(run(main())) == [0, 1, 2]
+
+
+def test_a_signal_sets_the_stop_event() -> None:
+    async def main() -> None:
+        event = stop_event_on_signals(signal.SIGUSR1)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        await asyncio.wait_for(event.wait(), 5)
+
+    run(main())
+
+
+@pytest.mark.process
+def test_a_broken_invariant_in_a_callback_ends_the_process() -> None:
+    script = (
+        "import asyncio\n"
+        "from raftwerk.runtime.loop import run\n"
+        "from raftwerk.runtime.invariants import invariant\n"
+        "async def main():\n"
+        "    asyncio.get_running_loop().call_soon(invariant, False, 'two and two are four')\n"
+        "    await asyncio.sleep(60)\n"
+        "run(main())\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == EXIT_BROKEN_INVARIANT
+    assert "two and two are four" in ended.stderr
