@@ -1,0 +1,470 @@
+"""A file system in memory that can lose power.
+
+Every file and directory has two states: what running programs see (the page cache) and what the device holds. Between
+them stand the operations not yet synced, in order. `crash(power_loss=True)` throws the cache away and lets the device
+keep, for each file, a random prefix of those operations, the last of them torn or zero-filled. Creations, renames and
+removals are journalled for the whole file system and are durable once the directory was synced; of the others a random
+prefix survives. A file that was synced in a directory that was not may therefore be gone, which POSIX allows.
+`crash(power_loss=False)` is the death of a process: handles and locks go, the page cache stays.
+
+A failed fsync drops the file's dirty pages but leaves them readable until the crash, as Linux does: code that retries
+the fsync believes in bytes that the device never got.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ..runtime.ports import Buffer, File
+
+_UNLIMITED = 1 << 60
+
+
+@dataclass(slots=True, eq=False)
+class _Write:
+    offset: int
+    data: bytes
+
+    def apply(self, target: bytearray) -> None:
+        if len(target) < self.offset:
+            target.extend(bytes(self.offset - len(target)))
+        target[self.offset : self.offset + len(self.data)] = self.data
+
+
+@dataclass(slots=True, eq=False)
+class _Truncate:
+    size: int
+
+    def apply(self, target: bytearray) -> None:
+        if self.size < len(target):
+            del target[self.size :]
+        else:
+            target.extend(bytes(self.size - len(target)))
+
+
+@dataclass(slots=True, eq=False)
+class _Inode:
+    data: bytearray = field(default_factory=bytearray)
+    durable: bytearray = field(default_factory=bytearray)
+    unsynced: list[_Write | _Truncate] = field(default_factory=list)
+
+    def perform(self, operation: _Write | _Truncate) -> None:
+        operation.apply(self.data)
+        self.unsynced.append(operation)
+
+    def sync(self, operations: list[_Write | _Truncate]) -> None:
+        """Make the first of the unsynced operations, given as a copy, durable; some may be so already."""
+        for operation in operations:
+            if self.unsynced and self.unsynced[0] is operation:
+                operation.apply(self.durable)
+                del self.unsynced[0]
+
+    def drop_dirty(self) -> None:
+        self.unsynced.clear()
+
+    def lose_power(self, rng: random.Random) -> None:
+        if self.unsynced:
+            kept = rng.randrange(len(self.unsynced) + 1)
+            for operation in self.unsynced[:kept]:
+                operation.apply(self.durable)
+            if kept < len(self.unsynced):
+                self._tear(self.unsynced[kept], rng)
+            self.unsynced.clear()
+        self.data = bytearray(self.durable)
+
+    def _tear(self, operation: _Write | _Truncate, rng: random.Random) -> None:
+        if isinstance(operation, _Truncate) or rng.random() < 0.3:
+            return
+        length = rng.randrange(len(operation.data) + 1)
+        torn = operation.data[:length]
+        if rng.random() < 0.2:
+            torn = bytes(length)
+        _Write(operation.offset, torn).apply(self.durable)
+
+
+@dataclass(slots=True, eq=False)
+class _Directory:
+    entries: dict[str, _Inode | _Directory] = field(default_factory=dict)
+    durable: dict[str, _Inode | _Directory] = field(default_factory=dict)
+
+    def walk(self) -> Iterator[_Inode | _Directory]:
+        for node in self.entries.values():
+            yield node
+            if isinstance(node, _Directory):
+                yield from node.walk()
+
+    def lose_power(self) -> None:
+        self.entries = dict(self.durable)
+        for node in self.entries.values():
+            if isinstance(node, _Directory):
+                node.lose_power()
+
+
+@dataclass(slots=True, eq=False)
+class _Relink:
+    """One journal entry: names in directories that now mean another node, or none."""
+
+    changes: list[tuple[_Directory, str, _Inode | _Directory | None]]
+
+    def apply_durably(self) -> None:
+        for directory, name, node in self.changes:
+            _link(directory.durable, name, node)
+
+    def touches(self, directories: list[_Directory]) -> bool:
+        return any(changed is directory for changed, _, _ in self.changes for directory in directories)
+
+
+class SimFile:
+    """An open file; see `ports.File`. Dead after a crash."""
+
+    __slots__ = ("_closed", "_disk", "_failed", "_inode", "_life", "_path")
+
+    def __init__(self, disk: SimDisk, inode: _Inode, path: str) -> None:
+        self._disk = disk
+        self._inode = inode
+        self._path = path
+        self._life = disk.life
+        self._closed = False
+        self._failed = False
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def size(self) -> int:
+        return len(self._live().data)
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Write at the end; on ENOSPC what fitted is there."""
+        inode = self._live()
+        return self._write(inode, len(inode.data), b"".join(buffers))
+
+    def pread(self, offset: int, length: int) -> bytes:
+        with memoryview(self._live().data) as view:
+            return bytes(view[offset : offset + length])
+
+    def pwrite(self, offset: int, data: Buffer) -> None:
+        self._write(self._live(), offset, bytes(data))
+
+    def truncate(self, size: int) -> None:
+        inode = self._live()
+        self._disk.use_bytes(size - len(inode.data), self._path)
+        inode.perform(_Truncate(size))
+
+    def fsync(self) -> None:
+        """Durable at once, unless the disk fails it (EIO), which it then does for ever."""
+        inode = self._live()
+        self._disk.check_fsync(self._path, self._failed)
+        if self._disk.fsync_fails(self._path):
+            self.fail_sync()
+        inode.sync(list(inode.unsynced))
+
+    def close(self) -> None:
+        self._closed = True
+
+    def begin_sync(self) -> list[_Write | _Truncate]:
+        """The operations that an fsync which starts now covers."""
+        inode = self._live()
+        self._disk.check_fsync(self._path, self._failed)
+        return list(inode.unsynced)
+
+    def finish_sync(self, operations: list[_Write | _Truncate]) -> None:
+        if self._life != self._disk.life:
+            return
+        if self._disk.fsync_fails(self._path):
+            self.fail_sync()
+        self._inode.sync(operations)
+
+    def fail_sync(self) -> None:
+        self._failed = True
+        self._inode.drop_dirty()
+        raise OSError(errno.EIO, "input/output error", self._path)
+
+    def _write(self, inode: _Inode, offset: int, data: bytes) -> int:
+        growth = max(0, offset + len(data) - len(inode.data))
+        fitting = len(data) - max(0, growth - self._disk.free_space)
+        if fitting > 0:
+            self._disk.use_bytes(max(0, offset + fitting - len(inode.data)), self._path)
+            inode.perform(_Write(offset, data[:fitting]))
+        if fitting < len(data):
+            raise OSError(errno.ENOSPC, "no space left on device", self._path)
+        return len(data)
+
+    def _live(self) -> _Inode:
+        if self._closed or self._life != self._disk.life:
+            raise OSError(errno.EBADF, "file is closed", self._path)
+        return self._inode
+
+
+class SimDirLock:
+    """A lock in the disk's table, gone with a crash."""
+
+    def __init__(self, disk: SimDisk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self._life = disk.life
+
+    def release(self) -> None:
+        if self._life == self._disk.life:
+            self._disk.release_lock(self._path)
+
+
+class SimDisk:
+    """`Disk` in memory. `sync_latency_s` bounds how long `fsync_soon` takes on the running loop."""
+
+    def __init__(
+        self,
+        rng: random.Random,
+        *,
+        capacity_bytes: int = _UNLIMITED,
+        sync_latency_s: tuple[float, float] = (0.0, 0.0),
+    ) -> None:
+        self._rng = rng
+        self._capacity_bytes = capacity_bytes
+        self._used_bytes = 0
+        self._sync_latency_s = sync_latency_s
+        self._root = _Directory()
+        self._journal: list[_Relink] = []
+        self._locks: dict[str, None] = {}
+        self._failing_prefix: str | None = None
+        self.life = 0
+
+    # -- faults
+
+    def crash(self, *, power_loss: bool = True) -> None:
+        """Kill all handles and locks; with `power_loss` also forget what was not synced (see the module's text)."""
+        self.life += 1
+        self._locks.clear()
+        if not power_loss:
+            return
+        for entry in self._journal[: self._rng.randrange(len(self._journal) + 1)]:
+            entry.apply_durably()
+        self._journal.clear()
+        self._root.lose_power()
+        self._used_bytes = 0
+        for node in self._root.walk():
+            if isinstance(node, _Inode):
+                node.lose_power(self._rng)
+                self._used_bytes += len(node.data)
+
+    def fail_fsync(self, path_prefix: str | None = "") -> None:
+        """From now on fsync of files below `path_prefix` fails with EIO; None heals the disk."""
+        self._failing_prefix = path_prefix
+
+    def set_capacity(self, capacity_bytes: int = _UNLIMITED) -> None:
+        """Writes beyond this fail with ENOSPC."""
+        self._capacity_bytes = capacity_bytes
+
+    def set_sync_latency(self, low_s: float, high_s: float) -> None:
+        """How long `fsync_soon` takes from now on."""
+        self._sync_latency_s = (low_s, high_s)
+
+    # -- the port
+
+    def open(self, path: str, *, create: bool = False) -> SimFile:
+        """Open for reading and writing; `FileNotFoundError` unless it exists or `create`."""
+        directory, name = self._parent(path)
+        node = directory.entries.get(name)
+        if isinstance(node, _Directory):
+            raise IsADirectoryError(errno.EISDIR, "is a directory", path)
+        if node is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
+            node = _Inode()
+            self._relink([(directory, name, node)])
+        return SimFile(self, node, path)
+
+    def exists(self, path: str) -> bool:
+        return self._find(path) is not None
+
+    def is_dir(self, path: str) -> bool:
+        return isinstance(self._find(path), _Directory)
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in the directory, sorted."""
+        return sorted(self._directory(path).entries)
+
+    def makedirs(self, path: str) -> None:
+        directory = self._root
+        for name in _parts(path):
+            node = directory.entries.get(name)
+            if node is None:
+                node = _Directory()
+                self._relink([(directory, name, node)])
+            if not isinstance(node, _Directory):
+                raise FileExistsError(errno.EEXIST, "file exists", path)
+            directory = node
+
+    def rename(self, source: str, target: str) -> None:
+        """Replaces an existing file; a directory may replace only an empty one."""
+        from_directory, from_name = self._parent(source)
+        to_directory, to_name = self._parent(target)
+        node = from_directory.entries.get(from_name)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file or directory", source)
+        replaced = to_directory.entries.get(to_name)
+        if isinstance(replaced, _Directory) and replaced.entries:
+            raise OSError(errno.ENOTEMPTY, "directory not empty", target)
+        if replaced is not node:
+            self._forget(replaced)
+            self._relink([(from_directory, from_name, None), (to_directory, to_name, node)])
+
+    def remove(self, path: str) -> None:
+        directory, name = self._parent(path)
+        node = directory.entries.get(name)
+        if not isinstance(node, _Inode):
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        self._forget(node)
+        self._relink([(directory, name, None)])
+
+    def remove_tree(self, path: str) -> None:
+        directory, name = self._parent(path)
+        for node in self._directory(path).walk():
+            self._forget(node)
+        self._relink([(directory, name, None)])
+
+    def read_bytes(self, path: str) -> bytes:
+        node = self._find(path)
+        if not isinstance(node, _Inode):
+            raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
+        return bytes(node.data)
+
+    def write_atomic(self, path: str, data: Buffer) -> None:
+        """Durably replace `path`; after a crash either the old or the new contents are there, never a mixture."""
+        content = bytes(data)
+        directory, name = self._parent(path)
+        self.check_fsync(path, self.fsync_fails(path))
+        replaced = directory.entries.get(name)
+        self.use_bytes(len(content), path)
+        self._forget(replaced)
+        self._relink([(directory, name, _Inode(bytearray(content), bytearray(content)))])
+        self._sync_directory(directory)
+
+    def fsync_dir(self, path: str) -> None:
+        """Make the names in this directory durable."""
+        self.check_fsync(path, self.fsync_fails(path))
+        self._sync_directory(self._directory(path))
+
+    def fsync_soon(self, file: File) -> asyncio.Future[None]:
+        """`file.fsync()` that takes the disk's latency; what was written before the call is covered."""
+        if not isinstance(file, SimFile):
+            raise TypeError(f"{file!r} was not opened by this disk")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        try:
+            operations = file.begin_sync()
+        except OSError as error:
+            future.set_exception(error)
+            return future
+
+        def finish() -> None:
+            try:
+                file.finish_sync(operations)
+            except OSError as error:
+                if not future.done():
+                    future.set_exception(error)
+            else:
+                if not future.done():
+                    future.set_result(None)
+
+        low, high = self._sync_latency_s
+        if high > 0:
+            loop.call_later(self._rng.uniform(low, high), finish)
+        else:
+            loop.call_soon(finish)
+        return future
+
+    def lock_dir(self, path: str) -> SimDirLock:
+        """Take the exclusive lock of `path`; `BlockingIOError` while another holds it."""
+        self._directory(path)
+        key = "/".join(_parts(path))
+        if key in self._locks:
+            raise BlockingIOError(errno.EWOULDBLOCK, "resource temporarily unavailable", path)
+        self._locks[key] = None
+        return SimDirLock(self, key)
+
+    def free_bytes(self, path: str) -> int:
+        return self.free_space
+
+    # -- for handles
+
+    @property
+    def free_space(self) -> int:
+        return max(0, self._capacity_bytes - self._used_bytes)
+
+    def use_bytes(self, growth: int, path: str) -> None:
+        """Account for `growth` more bytes (negative: fewer); ENOSPC when they do not fit."""
+        if growth > self.free_space:
+            raise OSError(errno.ENOSPC, "no space left on device", path)
+        self._used_bytes += growth
+
+    def fsync_fails(self, path: str) -> bool:
+        return self._failing_prefix is not None and path.startswith(self._failing_prefix)
+
+    def check_fsync(self, path: str, failed: bool) -> None:
+        """EIO when an fsync of this file has failed before."""
+        if failed:
+            raise OSError(errno.EIO, "input/output error", path)
+
+    def release_lock(self, key: str) -> None:
+        self._locks.pop(key, None)
+
+    # -- names
+
+    def _relink(self, changes: list[tuple[_Directory, str, _Inode | _Directory | None]]) -> None:
+        for directory, name, node in changes:
+            _link(directory.entries, name, node)
+        self._journal.append(_Relink(changes))
+
+    def _sync_directory(self, directory: _Directory) -> None:
+        """Commit the entries that touch it, and with them those of directories that a rename ties to it."""
+        tied = [directory]
+        for entry in reversed(self._journal):
+            if entry.touches(tied):
+                tied.extend(changed for changed, _, _ in entry.changes)
+        later: list[_Relink] = []
+        for entry in self._journal:
+            if entry.touches(tied):
+                entry.apply_durably()
+            else:
+                later.append(entry)
+        self._journal = later
+
+    def _forget(self, node: _Inode | _Directory | None) -> None:
+        if isinstance(node, _Inode):
+            self._used_bytes -= len(node.data)
+
+    def _find(self, path: str) -> _Inode | _Directory | None:
+        node: _Inode | _Directory | None = self._root
+        for name in _parts(path):
+            if not isinstance(node, _Directory):
+                return None
+            node = node.entries.get(name)
+        return node
+
+    def _directory(self, path: str) -> _Directory:
+        node = self._find(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
+        if not isinstance(node, _Directory):
+            raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
+        return node
+
+    def _parent(self, path: str) -> tuple[_Directory, str]:
+        *parents, name = _parts(path)
+        return self._directory("/".join(parents)), name
+
+
+def _link(entries: dict[str, _Inode | _Directory], name: str, node: _Inode | _Directory | None) -> None:
+    if node is None:
+        entries.pop(name, None)
+    else:
+        entries[name] = node
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]

@@ -1,0 +1,245 @@
+"""The disk in memory: it behaves like the real one until the power goes."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raftwerk.chaos.sim_disk import SimDisk
+from raftwerk.runtime.disk import RealDisk
+
+
+def make(seed: int = 1, **options: int) -> SimDisk:
+    disk = SimDisk(random.Random(seed), **options)
+    disk.makedirs("/d/t-0")
+    disk.fsync_dir("/")
+    disk.fsync_dir("/d")
+    return disk
+
+
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.sampled_from("abc"), st.binary(max_size=20)),
+        st.tuples(st.just("pwrite"), st.sampled_from("abc"), st.integers(0, 40)),
+        st.tuples(st.just("truncate"), st.sampled_from("abc"), st.integers(0, 40)),
+        st.tuples(st.just("rename"), st.sampled_from("abc"), st.sampled_from("abc")),
+        st.tuples(st.just("remove"), st.sampled_from("abc"), st.none()),
+        st.tuples(st.just("write_atomic"), st.sampled_from("abc"), st.binary(max_size=9)),
+    ),
+    max_size=25,
+)
+
+
+def apply(disk: SimDisk | RealDisk, root: str, operation: tuple[str, str, object]) -> object:
+    name, path, argument = operation[0], f"{root}/{operation[1]}", operation[2]
+    try:
+        if name == "rename":
+            return disk.rename(path, f"{root}/{argument}")
+        if name == "remove":
+            return disk.remove(path)
+        if name == "write_atomic":
+            return disk.write_atomic(path, argument)
+        file = disk.open(path, create=True)
+        if name == "append":
+            file.append([argument, b"|"])
+        elif name == "pwrite":
+            file.pwrite(argument, b"xyz")
+        else:
+            file.truncate(argument)
+        size = file.size()
+        file.close()
+        return size
+    except OSError as error:
+        return type(error).__name__
+
+
+@given(operations=OPERATIONS)
+@settings(max_examples=100, deadline=None)
+def test_agrees_with_the_real_disk(tmp_path_factory: pytest.TempPathFactory, operations: list[tuple]) -> None:
+    real, root = RealDisk(), str(tmp_path_factory.mktemp("disk"))
+    sim = make()
+    for operation in operations:
+        assert apply(sim, "/d", operation) == apply(real, root, operation)
+        names = real.listdir(root)
+        assert [name for name in sim.listdir("/d") if name != "t-0"] == names
+        for name in names:
+            assert sim.read_bytes(f"/d/{name}") == real.read_bytes(f"{root}/{name}")
+
+
+@given(
+    seed=st.integers(0, 1 << 30),
+    writes=st.lists(st.binary(min_size=1, max_size=12), max_size=8),
+    synced=st.integers(0, 8),
+)
+@settings(max_examples=200, deadline=None)
+def test_a_power_loss_keeps_what_was_synced_and_tears_the_rest(seed: int, writes: list[bytes], synced: int) -> None:
+    disk = make(seed)
+    file = disk.open("/d/t-0/log", create=True)
+    disk.fsync_dir("/d/t-0")
+    durable = b""
+    for number, data in enumerate(writes):
+        file.append([data])
+        if number < synced:
+            file.fsync()
+            durable += data
+    disk.crash(power_loss=True)
+    content = disk.read_bytes("/d/t-0/log")
+    everything = b"".join(writes)
+    assert content.startswith(durable)
+    assert len(content) <= len(everything)
+    torn_from = next((i for i, byte in enumerate(content) if byte != everything[i]), len(content))
+    assert content[torn_from:].strip(b"\0") == b""
+    with pytest.raises(OSError, match="closed"):
+        file.size()
+
+
+def test_power_losses_differ_by_seed() -> None:
+    outcomes = set()
+    for seed in range(60):
+        disk = make(seed)
+        file = disk.open("/d/f", create=True)
+        disk.fsync_dir("/d")
+        file.append([b"12"])
+        file.append([b"34"])
+        disk.crash()
+        outcomes.add(disk.read_bytes("/d/f"))
+    assert {b"", b"1", b"12", b"123", b"1234", b"12\0"} <= outcomes
+
+
+def test_a_killed_process_leaves_the_page_cache() -> None:
+    disk = make()
+    lock = disk.lock_dir("/d")
+    file = disk.open("/d/f", create=True)
+    file.append([b"data"])
+    with pytest.raises(BlockingIOError):
+        disk.lock_dir("/d")
+    disk.crash(power_loss=False)
+    assert disk.read_bytes("/d/f") == b"data"
+    disk.lock_dir("/d")
+    lock.release()
+    with pytest.raises(BlockingIOError):
+        disk.lock_dir("/d")
+
+
+def test_names_are_durable_after_a_sync_of_their_directory() -> None:
+    survived = []
+    for seed in range(40):
+        disk = make(seed)
+        disk.open("/d/kept", create=True).fsync()
+        disk.fsync_dir("/d")
+        disk.open("/d/unsynced", create=True).fsync()
+        disk.rename("/d/kept", "/d/renamed")
+        disk.crash()
+        survived.append(tuple(disk.listdir("/d")))
+    assert set(survived) == {("kept", "t-0"), ("kept", "t-0", "unsynced"), ("renamed", "t-0", "unsynced")}
+
+
+def test_write_atomic_is_all_or_nothing_and_durable() -> None:
+    for seed in range(20):
+        disk = make(seed)
+        disk.write_atomic("/d/state", b"one")
+        disk.write_atomic("/d/state", b"two")
+        disk.crash()
+        assert disk.read_bytes("/d/state") == b"two"
+
+
+def test_a_removed_file_may_come_back_until_the_directory_is_synced() -> None:
+    outcomes = set()
+    for seed in range(20):
+        disk = make(seed)
+        disk.write_atomic("/d/f", b"x")
+        disk.remove("/d/f")
+        disk.crash()
+        outcomes.add(disk.exists("/d/f"))
+    assert outcomes == {True, False}
+    disk = make()
+    disk.write_atomic("/d/f", b"x")
+    disk.remove("/d/f")
+    disk.fsync_dir("/d")
+    disk.crash()
+    assert not disk.exists("/d/f")
+
+
+def test_a_renamed_directory_takes_its_files_along() -> None:
+    disk = make()
+    file = disk.open("/d/t-0/log", create=True)
+    file.append([b"x"])
+    file.fsync()
+    disk.fsync_dir("/d/t-0")
+    disk.rename("/d/t-0", "/d/t-0.1-delete")
+    disk.fsync_dir("/d")
+    disk.crash()
+    assert disk.read_bytes("/d/t-0.1-delete/log") == b"x"
+
+
+def test_a_failed_fsync_loses_the_pages_for_good() -> None:
+    disk = make()
+    file = disk.open("/d/f", create=True)
+    disk.fsync_dir("/d")
+    file.append([b"lost"])
+    disk.fail_fsync("/d/f")
+    with pytest.raises(OSError, match="input/output") as raised:
+        file.fsync()
+    assert raised.value.errno == errno.EIO
+    disk.fail_fsync(None)
+    with pytest.raises(OSError, match="input/output"):
+        file.fsync()
+    disk.open("/d/f").fsync()
+    assert disk.read_bytes("/d/f") == b"lost"
+    disk.crash()
+    assert disk.read_bytes("/d/f") == b""
+
+
+def test_a_full_disk_takes_what_fits() -> None:
+    disk = make(capacity_bytes=10)
+    file = disk.open("/d/f", create=True)
+    file.append([b"1234567"])
+    with pytest.raises(OSError, match="no space") as raised:
+        file.append([b"89abc"])
+    assert raised.value.errno == errno.ENOSPC
+    assert (file.size(), disk.free_bytes("/d")) == (10, 0)
+    file.pwrite(0, b"0")
+    file.truncate(4)
+    assert disk.free_bytes("/d") == 6
+    disk.remove("/d/f")
+    assert disk.free_bytes("/d") == 10
+
+
+def test_fsync_soon_covers_what_was_written_before_the_call() -> None:
+    async def main() -> None:
+        disk = make(sync_latency_s=(0.001, 0.001))
+        file = disk.open("/d/f", create=True)
+        disk.fsync_dir("/d")
+        file.append([b"before"])
+        future = disk.fsync_soon(file)
+        file.append([b"after"])
+        await future
+        file._inode.unsynced.clear()
+        disk.crash()
+        assert disk.read_bytes("/d/f") == b"before"
+
+    asyncio.run(main())
+
+
+def test_fsync_soon_fails_with_the_disk() -> None:
+    async def main() -> None:
+        disk = make()
+        file = disk.open("/d/f", create=True)
+        disk.fail_fsync()
+        for _ in range(2):
+            with pytest.raises(OSError, match="input/output"):
+                await disk.fsync_soon(file)
+
+    asyncio.run(main())
+
+
+def test_paths_are_the_same_with_and_without_dots(tmp_path: Path) -> None:
+    disk = make()
+    disk.write_atomic("d/./x", b"1")
+    assert disk.read_bytes("/d//x") == b"1"
