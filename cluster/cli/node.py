@@ -1,0 +1,75 @@
+"""`raftwerk node`, `raftwerk format`, `raftwerk settings`."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.argument("file", required=False, type=click.Path(dir_okay=False), metavar="[SERVER.PROPERTIES]")
+@click.option(
+    "-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Wins over the file; repeatable."
+)
+@click.option("--env", "use_env", is_flag=True, help="Read KAFKA_* variables too; always done without a file.")
+@click.option("--format", "format_id", metavar="CLUSTER_ID", help="Format directories that are not formatted yet.")
+@click.option(
+    "--log-level", default="INFO", show_default=True, type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"])
+)
+@click.option("--ready-fd", type=int, hidden=True)
+@click.option("--stop-at-eof", is_flag=True, hidden=True)
+@click.pass_context
+def node(
+    ctx: click.Context,
+    file: str | None,
+    overrides: tuple[str, ...],
+    use_env: bool,
+    format_id: str | None,
+    log_level: str,
+    ready_fd: int | None,
+    stop_at_eof: bool,
+) -> None:
+    """Run one node until SIGTERM or Ctrl-C; its settings are Kafka's.
+
+    \b
+    Examples:
+      raftwerk node server.properties
+      raftwerk node server.properties -o log.dirs=/data/1 -o node.id=2
+      KAFKA_NODE_ID=1 KAFKA_PROCESS_ROLES=broker,controller ... raftwerk node --format $CLUSTER_ID
+
+    Exit codes: 0 stopped cleanly; 1 it could not start or had to stop (a port in use, a directory that is not
+    formatted, locked, or another node's); 2 the configuration is wrong.
+    """
+    from ..process import NodeOptions, run_node
+
+    options = NodeOptions(file, overrides, use_env or file is None, format_id, log_level, ready_fd, stop_at_eof)
+    ctx.exit(run_node(options))
+
+
+@click.command("format")
+@click.option("-t", "--cluster-id", help="The cluster's id, 22 characters; default: a new one.")
+@click.option("-c", "--config", "file", required=True, type=click.Path(dir_okay=False), help="server.properties")
+@click.option("-g", "--ignore-formatted", is_flag=True, help="Leave directories alone that are formatted already.")
+@click.option(
+    "-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Wins over the file; repeatable."
+)
+@click.pass_context
+def format_dirs(
+    ctx: click.Context, cluster_id: str | None, file: str, ignore_formatted: bool, overrides: tuple[str, ...]
+) -> None:
+    """Write meta.properties into the log directories of a node, once, before its first start.
+
+    \b
+    Example:
+      raftwerk format -t MkU3OEVBNTcwNTJENDM2Qg -c server.properties
+    """
+    from ..process import run_format
+
+    ctx.exit(run_format(file, cluster_id, ignore_formatted, overrides))
+
+
+@click.command()
+def settings() -> None:
+    """List every setting that a node reads: name, type, default, meaning."""
+    from ..config_keys import describe_keys
+
+    click.echo(describe_keys())

@@ -1,0 +1,208 @@
+"""Where the nodes of a local cluster live: ids, ports, directories and the server.properties of each.
+
+Nodes 1..N are brokers on consecutive ports from the base port; controller i listens on base + 1000 + i. Node i has its
+data in `D/node-i`, its settings in `D/s<i>.properties`, its process id in `D/n<i>.pid`, its log in `D/n<i>.log`.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import random
+import socket
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from .properties import format_properties, parse_properties
+
+CONTROLLER_PORT_SHIFT = 1000
+FIRST_SEPARATE_CONTROLLER = 101
+_MAX_CONTROLLERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """One node of a local cluster; `port` is its broker's, None for a controller alone."""
+
+    node_id: int
+    port: int | None
+    controller_port: int | None
+    directory: str
+    properties: Mapping[str, str] = field(repr=False)
+
+    @property
+    def roles(self) -> str:
+        return self.properties["process.roles"]
+
+    @property
+    def data_dir(self) -> str:
+        return os.path.join(self.directory, f"node-{self.node_id}")
+
+    @property
+    def properties_file(self) -> str:
+        return os.path.join(self.directory, f"s{self.node_id}.properties")
+
+    @property
+    def pid_file(self) -> str:
+        return os.path.join(self.directory, f"n{self.node_id}.pid")
+
+    @property
+    def log_file(self) -> str:
+        return os.path.join(self.directory, f"n{self.node_id}.log")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """A whole local cluster."""
+
+    cluster_id: str
+    directory: str
+    nodes: tuple[NodePlan, ...]
+
+    @property
+    def brokers(self) -> tuple[NodePlan, ...]:
+        return tuple(node for node in self.nodes if node.port is not None)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{_host(node)}:{node.port}" for node in self.brokers)
+
+    def node(self, node_id: int) -> NodePlan:
+        """The plan of a node; KeyError when there is none."""
+        for node in self.nodes:
+            if node.node_id == node_id:
+                return node
+        raise KeyError(node_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterShape:
+    """What `raftwerk up` is asked for. `port` 0 looks for free ports."""
+
+    brokers: int = 3
+    host: str = "127.0.0.1"
+    port: int = 9092
+    separate: bool = False
+    overrides: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.brokers <= 100:
+            raise ValueError(f"a local cluster has 1 to 100 nodes, not {self.brokers}")
+        if self.port and self.port + CONTROLLER_PORT_SHIFT + self.brokers > 65535:
+            raise ValueError(
+                f"port {self.port} is too high: controllers listen on the port plus 1000 plus their number"
+            )
+
+    @property
+    def controllers(self) -> int:
+        return min(_MAX_CONTROLLERS, self.brokers) if self.separate else self.brokers
+
+
+def plan_cluster(directory: str, shape: ClusterShape) -> ClusterPlan:
+    """Lay a cluster out under `directory`. One that was there before keeps its cluster id."""
+    directory = os.path.abspath(directory)
+    port = shape.port or find_free_base_port(shape)
+    controller_ids = [FIRST_SEPARATE_CONTROLLER + i if shape.separate else 1 + i for i in range(shape.controllers)]
+    controller_ports = {node_id: port + CONTROLLER_PORT_SHIFT + 1 + i for i, node_id in enumerate(controller_ids)}
+    voters = ",".join(f"{node_id}@{_url_host(shape.host)}:{at}" for node_id, at in controller_ports.items())
+    broker_ports = {1 + i: port + i for i in range(shape.brokers)}
+    nodes = []
+    for node_id in dict.fromkeys((*broker_ports, *controller_ids)):
+        at, controller_at = broker_ports.get(node_id), controller_ports.get(node_id)
+        properties = _properties(node_id, at, controller_at, voters, shape)
+        properties["log.dirs"] = os.path.join(directory, f"node-{node_id}")
+        nodes.append(NodePlan(node_id, at, controller_at, directory, {**properties, **shape.overrides}))
+    cluster_id = existing_cluster_id(node.data_dir for node in nodes) or new_cluster_id()
+    return ClusterPlan(cluster_id, directory, tuple(nodes))
+
+
+def write_properties(plan: ClusterPlan) -> None:
+    """Write every node's server.properties."""
+    os.makedirs(plan.directory, exist_ok=True)
+    for node in plan.nodes:
+        with open(node.properties_file, "w", encoding="utf-8") as file:
+            file.write(format_properties(node.properties))
+
+
+def existing_cluster_id(data_dirs: Iterable[str]) -> str | None:
+    """The cluster id in the first formatted directory."""
+    for directory in data_dirs:
+        try:
+            with open(os.path.join(directory, "meta.properties"), encoding="utf-8") as file:
+                found = parse_properties(file.read()).get("cluster.id")
+        except OSError:
+            continue
+        if found:
+            return found
+    return None
+
+
+def new_cluster_id() -> str:
+    """A fresh id as Kafka writes them: 22 characters of URL-safe base64, not starting with a dash."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def find_free_base_port(shape: ClusterShape) -> int:
+    """A base port at which every port the cluster needs is free now; OSError when none is found."""
+    for _ in range(200):
+        base = random.randrange(20000, 30000)
+        wanted = [base + i for i in range(shape.brokers)]
+        wanted += [base + CONTROLLER_PORT_SHIFT + 1 + i for i in range(shape.controllers)]
+        if all(_is_free(shape.host, port) for port in wanted):
+            return base
+    raise OSError("no free ports between 20000 and 32000")
+
+
+def _is_free(host: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def _properties(
+    node_id: int, port: int | None, controller_port: int | None, voters: str, shape: ClusterShape
+) -> dict[str, str]:
+    host = _url_host(shape.host)
+    roles = [role for role, at in (("broker", port), ("controller", controller_port)) if at is not None]
+    listeners = [
+        f"{name}://{host}:{at}" for name, at in (("PLAINTEXT", port), ("CONTROLLER", controller_port)) if at is not None
+    ]
+    replicas = min(3, shape.brokers)
+    properties = {
+        "process.roles": ",".join(roles),
+        "node.id": str(node_id),
+        "controller.quorum.voters": voters,
+        "listeners": ",".join(listeners),
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "log.dirs": "",
+    }
+    if port is not None:
+        properties["advertised.listeners"] = f"PLAINTEXT://{host}:{port}"
+    return properties | {
+        "default.replication.factor": str(replicas),
+        "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": "2" if replicas > 1 else "1",
+        "share.coordinator.state.topic.replication.factor": str(replicas),
+        "share.coordinator.state.topic.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+
+
+def _host(node: NodePlan) -> str:
+    advertised = node.properties["advertised.listeners"].partition("://")[2]
+    return advertised.rpartition(":")[0]
+
+
+def _url_host(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
