@@ -1,0 +1,448 @@
+"""Connections to Kafka brokers: pipelined requests, matched to their responses by correlation id.
+
+`Connection` is one TCP connection, `NodeChannel` one that comes back after a loss, `ConnectionPool` one channel a node.
+Nothing is negotiated here: the caller says which version it speaks (`Connection.api_versions` tells what it may).
+Errors are three: `ConnectionLostError` (gone before the answer; the request may or may not have been carried out),
+`RequestTimedOutError` (no answer in time; the connection is closed, as answers come in order), and
+`ConnectionError` from connecting (with `ConnectionRefusedError` where nothing listens).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..runtime.ports import Buffer
+from . import codec
+from .apis import ApiKey
+from .errors import WireFormatError
+from .frames import RequestHeader, encode_request, parse_response_header
+
+DEFAULT_MAX_FRAME_BYTES = 256 * 1024 * 1024
+_SCRATCH_BYTES = 64 * 1024
+_SIZE = struct.Struct(">i")
+
+
+class ConnectionLostError(ConnectionError):
+    """The connection went away while a request was waiting for its response."""
+
+
+class RequestTimedOutError(ConnectionLostError):
+    """A response did not come in time; the connection is closed."""
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames, each in a buffer of its own.
+
+    Small frames are copied out of a scratch buffer; the rest of a large one is received right into its place.
+    Raises `WireFormatError` for a size that is negative or over `max_frame_bytes`.
+    """
+
+    def __init__(self, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self._filled = 0
+        self._large: memoryview | None = None
+        self._large_filled = 0
+
+    def get_buffer(self) -> memoryview:
+        """Where the next bytes are to be received."""
+        if self._large is not None:
+            return self._large[self._large_filled :]
+        return self._scratch[self._filled :]
+
+    def buffer_updated(self, count: int) -> list[memoryview]:
+        """`count` bytes were received into the buffer; returns the frames that are whole now, without sizes."""
+        if self._large is not None:
+            self._large_filled += count
+            if self._large_filled < len(self._large):
+                return []
+            frame, self._large = self._large, None
+            return [frame]
+        self._filled += count
+        return self._cut_scratch()
+
+    def _cut_scratch(self) -> list[memoryview]:
+        frames = []
+        scratch, filled, position = self._scratch, self._filled, 0
+        while filled - position >= 4:
+            (size,) = _SIZE.unpack_from(scratch, position)
+            if size < 0 or size > self._max_frame_bytes:
+                raise WireFormatError(f"frame of {size} bytes, at most {self._max_frame_bytes} are taken")
+            start, stop = position + 4, position + 4 + size
+            if stop <= filled:
+                frames.append(memoryview(bytearray(scratch[start:stop])))
+                position = stop
+                continue
+            if size + 4 > _SCRATCH_BYTES:
+                self._large = memoryview(bytearray(size))
+                self._large_filled = filled - start
+                self._large[: self._large_filled] = scratch[start:filled]
+                position = filled
+            break
+        if position:
+            scratch[: filled - position] = bytes(scratch[position:filled])
+        self._filled = filled - position
+        return frames
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One connection to a broker. Make it with `connect`; use from the event loop that made it."""
+
+    def __init__(self, client_id: str | None, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._client_id = client_id
+        self._reader = FrameReader(max_frame_bytes)
+        self._transport: asyncio.Transport | None = None
+        self._next_correlation_id = 0
+        self._pending: dict[int, tuple[int, int, asyncio.Future[memoryview]]] = {}
+        self._writable: asyncio.Future[None] | None = None
+        self.peer = "unconnected"
+        self.closed: asyncio.Future[Exception | None] = self._loop.create_future()
+        """Done when the connection is gone; its result is the reason, or None after `close`."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is gone or going: nothing more can be sent."""
+        return self.closed.done() or self._transport is None or self._transport.is_closing()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for their response."""
+        return len(self._pending)
+
+    async def request(
+        self, api_key: int, version: int, fields: codec.Fields, *, timeout_s: float | None = None
+    ) -> codec.Struct:
+        """Send a request and wait for its decoded response.
+
+        Raises `ConnectionLostError`, `RequestTimedOutError` after `timeout_s`, `WireFormatError` for a malformed
+        response, `ValueError` for fields that do not fit the schema.
+        """
+        body = codec.encode_request(api_key, version, fields)
+        response = await self.send_raw(api_key, version, [body], timeout_s=timeout_s)
+        return codec.decode_response(api_key, version, response)
+
+    def send_raw(
+        self, api_key: int, version: int, body: Sequence[Buffer], *, timeout_s: float | None = None
+    ) -> asyncio.Future[memoryview]:
+        """Send an encoded body; the future gives the response's body, in a buffer that belongs to the caller.
+
+        It fails as `request` does. Cancelling it forgets the response; the request is not taken back.
+        """
+        future: asyncio.Future[memoryview] = self._loop.create_future()
+        if self.is_closed:
+            future.set_exception(ConnectionLostError(f"not connected to {self.peer}"))
+            return future
+        correlation_id = self._write(api_key, version, body)
+        self._pending[correlation_id] = (api_key, version, future)
+        if timeout_s is not None:
+            timer = self._loop.call_later(timeout_s, self._on_timeout, correlation_id, timeout_s)
+            future.add_done_callback(lambda _: timer.cancel())
+        return future
+
+    def send_oneway(self, api_key: int, version: int, body: Sequence[Buffer]) -> None:
+        """Send a request that is never answered: Produce with acks=0. `ConnectionLostError` when closed."""
+        if self.is_closed:
+            raise ConnectionLostError(f"not connected to {self.peer}")
+        self._write(api_key, version, body)
+
+    def _write(self, api_key: int, version: int, body: Sequence[Buffer]) -> int:
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        header = RequestHeader(api_key, version, correlation_id, self._client_id)
+        if self._transport is not None:
+            self._transport.writelines(encode_request(header, body))
+        return correlation_id
+
+    async def api_versions(self, *, timeout_s: float | None = None) -> dict[int, tuple[int, int]]:
+        """The lowest and highest version of each API that the broker serves."""
+        response = await self.request(ApiKey.API_VERSIONS, 0, {}, timeout_s=timeout_s)
+        return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+
+    async def drain(self) -> None:
+        """Wait while the transport's send buffer is over its high-water mark."""
+        while self._writable is not None:
+            await asyncio.shield(self._writable)
+
+    def close(self) -> None:
+        """Close once what was sent is written out; every waiting request fails now with `ConnectionLostError`."""
+        if self._transport is not None:
+            self._transport.close()
+        self._on_gone(None)
+
+    def _shut(self, reason: Exception) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+        self._on_gone(reason)
+
+    def _on_gone(self, reason: Exception | None) -> None:
+        if self.closed.done():
+            return
+        self.closed.set_result(reason)
+        if self._writable is not None:
+            self._writable.set_result(None)
+            self._writable = None
+        pending, self._pending = self._pending, {}
+        for _, _, future in pending.values():
+            if not future.done():
+                future.set_exception(self._lost(reason))
+
+    def _lost(self, reason: Exception | None) -> ConnectionLostError:
+        if isinstance(reason, RequestTimedOutError):
+            return reason
+        error = ConnectionLostError(f"connection to {self.peer} lost: {reason or 'closed'}")
+        error.__cause__ = reason
+        return error
+
+    def _on_timeout(self, correlation_id: int, timeout_s: float) -> None:
+        if correlation_id in self._pending:
+            api_key = self._pending[correlation_id][0]
+            self._shut(RequestTimedOutError(f"no answer from {self.peer} to API {api_key} within {timeout_s} s"))
+
+    # The transport's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if peer else "unknown peer"
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._on_gone(exc or ConnectionLostError("closed by the peer"))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self.closed.done():
+            return
+        try:
+            for frame in self._reader.buffer_updated(nbytes):
+                self._on_frame(frame)
+        except WireFormatError as error:
+            self._shut(error)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        if self._writable is None and not self.closed.done():
+            self._writable = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        if self._writable is not None:
+            self._writable.set_result(None)
+            self._writable = None
+
+    def _on_frame(self, frame: memoryview) -> None:
+        if len(frame) < 4:
+            raise WireFormatError(f"response of {len(frame)} bytes has no header")
+        pending = self._pending.pop(_SIZE.unpack_from(frame)[0], None)
+        if pending is None:
+            raise WireFormatError(f"response to a request that is not waiting: {_SIZE.unpack_from(frame)[0]}")
+        api_key, version, future = pending
+        try:
+            _, position = parse_response_header(api_key, version, frame)
+        except WireFormatError as error:
+            if not future.done():
+                future.set_exception(error)
+            raise
+        if not future.done():
+            future.set_result(frame[position:])
+
+
+async def connect(
+    host: str,
+    port: int,
+    *,
+    client_id: str | None = "raftwerk",
+    timeout_s: float | None = 10.0,
+    max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+) -> Connection:
+    """Connect to a broker. `ConnectionRefusedError` where nothing listens, `TimeoutError` after `timeout_s`."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(timeout_s):
+        _, connection = await loop.create_connection(lambda: Connection(client_id, max_frame_bytes), host, port)
+    return connection
+
+
+async def connect_any(
+    addresses: Iterable[tuple[str, int]], *, client_id: str | None = "raftwerk", timeout_s: float | None = 10.0
+) -> Connection:
+    """Connect to the first of `addresses` that answers, in their order; `timeout_s` holds for each.
+
+    Raises `ConnectionError` that names every address and why it failed.
+    """
+    failures = []
+    for host, port in addresses:
+        try:
+            return await connect(host, port, client_id=client_id, timeout_s=timeout_s)
+        except OSError as error:
+            failures.append(f"{host}:{port}: {error or type(error).__name__}")
+    raise ConnectionError(f"no broker can be reached ({'; '.join(failures) or 'no addresses'})")
+
+
+class Backoff:
+    """Exponential back-off with jitter: `next_s()` grows from `initial_s` to `max_s`, `reset()` starts again."""
+
+    def __init__(self, rng: random.Random, *, initial_s: float = 0.05, max_s: float = 1.0, jitter: float = 0.2) -> None:
+        self._rng = rng
+        self._initial_s = initial_s
+        self._max_s = max_s
+        self._jitter = jitter
+        self._failures = 0
+
+    def next_s(self) -> float:
+        """The pause before the next try, in seconds."""
+        # The exponent is capped, as 2.0**1024 overflows.
+        pause = min(self._max_s, self._initial_s * 2.0 ** min(self._failures, 32))
+        self._failures += 1
+        return pause * self._rng.uniform(1 - self._jitter, 1 + self._jitter)
+
+    def reset(self) -> None:
+        self._failures = 0
+
+
+class NodeChannel:
+    """A connection to one node that is made on first use, and made anew after a loss, not sooner than a back-off.
+
+    A request that fails is not sent again: whether that is safe, only the caller knows.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        host: str,
+        port: int,
+        *,
+        rng: random.Random,
+        client_id: str | None = "raftwerk",
+        connect_timeout_s: float = 10.0,
+    ) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self._client_id = client_id
+        self._connect_timeout_s = connect_timeout_s
+        self._backoff = Backoff(rng)
+        self._not_before = 0.0
+        self._connection: Connection | None = None
+        self._connecting: asyncio.Task[Connection] | None = None
+        self._closed = False
+
+    @property
+    def current(self) -> Connection | None:
+        """The connection as it is now, if it is up."""
+        if self._connection is not None and self._connection.is_closed:
+            return None
+        return self._connection
+
+    async def connection(self) -> Connection:
+        """The live connection; connects first where there is none. Waiters share one attempt.
+
+        Raises what `connect` raises, and `ConnectionLostError` after `close`.
+        """
+        if self._closed:
+            raise ConnectionLostError(f"the channel to node {self.node_id} is closed")
+        live = self.current
+        if live is not None:
+            return live
+        if self._connecting is None:
+            self._connecting = asyncio.get_running_loop().create_task(self._connect())
+            self._connecting.add_done_callback(self._on_connected)
+        try:
+            return await asyncio.shield(self._connecting)
+        except asyncio.CancelledError:
+            if self._closed:
+                raise ConnectionLostError(f"the channel to node {self.node_id} is closed") from None
+            raise
+
+    async def _connect(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        pause_s = self._not_before - loop.time()
+        if pause_s > 0:
+            await asyncio.sleep(pause_s)
+        try:
+            connection = await connect(
+                self.host, self.port, client_id=self._client_id, timeout_s=self._connect_timeout_s
+            )
+        except OSError:
+            self._not_before = loop.time() + self._backoff.next_s()
+            raise
+        self._connection = connection
+        connection.closed.add_done_callback(lambda _: self._on_lost(connection))
+        return connection
+
+    def _on_connected(self, task: asyncio.Task[Connection]) -> None:
+        self._connecting = None
+        if not task.cancelled():
+            # Read, so that a failure nobody waits for any more is not reported as forgotten.
+            task.exception()
+
+    def _on_lost(self, connection: Connection) -> None:
+        # A peer that accepts and hangs up is no better than one that refuses.
+        if self._connection is connection:
+            self._connection = None
+            self._not_before = asyncio.get_running_loop().time() + self._backoff.next_s()
+
+    async def request(
+        self, api_key: int, version: int, fields: codec.Fields, *, timeout_s: float | None = None
+    ) -> codec.Struct:
+        """As `Connection.request`, connecting first where needed."""
+        connection = await self.connection()
+        response = await connection.request(api_key, version, fields, timeout_s=timeout_s)
+        self._backoff.reset()
+        return response
+
+    async def send_raw(
+        self, api_key: int, version: int, body: Sequence[Buffer], *, timeout_s: float | None = None
+    ) -> memoryview:
+        """As `Connection.send_raw`, connecting first where needed."""
+        connection = await self.connection()
+        response = await connection.send_raw(api_key, version, body, timeout_s=timeout_s)
+        self._backoff.reset()
+        return response
+
+    def close(self) -> None:
+        """Close the connection and connect no more."""
+        self._closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._connection is not None:
+            self._connection.close()
+
+
+class ConnectionPool:
+    """One `NodeChannel` a node; a node whose address changes gets a new one."""
+
+    def __init__(self, *, rng: random.Random, client_id: str | None = "raftwerk", **channel_options: Any) -> None:
+        self._rng = rng
+        self._client_id = client_id
+        self._channel_options = channel_options
+        self._channels: dict[int, NodeChannel] = {}
+
+    def channel(self, node_id: int, host: str, port: int) -> NodeChannel:
+        """The channel to the node at this address; one to a former address of the node is closed."""
+        channel = self._channels.get(node_id)
+        if channel is not None and (channel.host, channel.port) == (host, port):
+            return channel
+        if channel is not None:
+            channel.close()
+        channel = NodeChannel(node_id, host, port, rng=self._rng, client_id=self._client_id, **self._channel_options)
+        self._channels[node_id] = channel
+        return channel
+
+    def remove(self, node_id: int) -> None:
+        """Close and forget the node's channel, if there is one."""
+        channel = self._channels.pop(node_id, None)
+        if channel is not None:
+            channel.close()
+
+    def close(self) -> None:
+        """Close every channel."""
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            channel.close()
