@@ -12,17 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..wire.apis import ApiKey
-from ..wire.client import Connection, ConnectionLostError
+from ..wire.client import Connection, ConnectionLostError, connect
 from ..wire.codec import Struct
-from ..wire.errors import ErrorCode
+from ..wire.errors import ErrorCode, WireFormatError
 from .client_errors import ClientError, RefusedError, is_retriable
 
 CLIENT_ID = "raftwerk-cli"
 _METADATA_VERSION = 12
 _CREATE_TOPICS_VERSION = 7
 _DELETE_TOPICS_VERSION = 6
+_DESCRIBE_QUORUM_VERSION = 1
 _RETRY_PAUSE_S = 0.1
-_LOST = (ConnectionLostError, OSError, asyncio.TimeoutError)
+LOST = (OSError, WireFormatError)
+"""What a request raises when nobody answered it properly; a lost connection and a timeout are `OSError`s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,14 @@ class ClusterClient:
         self._brokers = {broker.node_id: broker for broker in view.brokers}
         return view
 
+    async def quorum_leader(self) -> int | None:
+        """The node id of the active controller; None while there is none."""
+        topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+        answer = await self.request(ApiKey.DESCRIBE_QUORUM, _DESCRIBE_QUORUM_VERSION, {"topics": topics})
+        _raise_if_refused(answer.error_code, "the quorum")
+        row = answer.topics[0].partitions[0]
+        return row.leader_id if not row.error_code and row.leader_id >= 0 else None
+
     async def create_topic(self, topic: NewTopic, *, wait: bool = True) -> None:
         """Make a topic; with `wait`, return when every partition has a leader. `RefusedError` when refused."""
         configs = [{"name": name, "value": value} for name, value in (topic.configs or {}).items()]
@@ -145,14 +155,14 @@ class ClusterClient:
         for host, port in dict.fromkeys((*self._connections, *self.bootstrap, *known)):
             try:
                 return await self._request_to(host, port, api, version, fields)
-            except _LOST as error:
+            except LOST as error:
                 reasons.append(f"{host}:{port} {_in_words(error)}")
         raise ClientError(f"no broker answers: {'; '.join(reasons)}")
 
     async def request_node(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
-        """Ask one broker; `ConnectionLostError`, `OSError` or `TimeoutError` when it does not answer."""
+        """Ask one broker; one of `LOST` when it does not answer."""
         connection = await self.connection(node_id)
-        return await asyncio.wait_for(connection.request(api, version, fields), self.timeout_s)
+        return await connection.request(api, version, fields, timeout_s=self.timeout_s)
 
     async def connection(self, node_id: int) -> Connection:
         """The connection to a broker of the last metadata, opened if need be."""
@@ -163,15 +173,15 @@ class ClusterClient:
 
     async def _connect(self, host: str, port: int) -> Connection:
         connection = self._connections.get((host, port))
-        if connection is None or connection.closed.done():
+        if connection is None or connection.is_closed:
             self._connections.pop((host, port), None)
-            connection = await Connection.connect(host, port, client_id=self.client_id, timeout_s=self.timeout_s)
+            connection = await connect(host, port, client_id=self.client_id, timeout_s=self.timeout_s)
             self._connections[host, port] = connection
         return connection
 
     async def _request_to(self, host: str, port: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
         connection = await self._connect(host, port)
-        return await asyncio.wait_for(connection.request(api, version, fields), self.timeout_s)
+        return await connection.request(api, version, fields, timeout_s=self.timeout_s)
 
     async def _request_until_final(self, api: ApiKey, version: int, fields: Mapping[str, Any], rows: str) -> Any:
         loop = asyncio.get_running_loop()
@@ -208,7 +218,9 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
 def _in_words(error: Exception) -> str:
     if isinstance(error, ConnectionRefusedError):
         return "refuses the connection"
-    if isinstance(error, asyncio.TimeoutError):
+    if isinstance(error, WireFormatError):
+        return f"does not speak Kafka's protocol ({error})"
+    if isinstance(error, TimeoutError):
         return "does not answer in time"
     return str(error) or type(error).__name__
 

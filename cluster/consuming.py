@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
 from ..wire.apis import ApiKey
-from ..wire.client import ConnectionLostError
 from ..wire.errors import ErrorCode
 from ..wire.records import Record, iter_all_records
-from .admin import ClusterClient, TopicView
+from .admin import LOST, ClusterClient, TopicView
 from .client_errors import ClientError, RefusedError, is_retriable
 
 EARLIEST, LATEST = -2, -1
@@ -103,7 +102,7 @@ class Consumer:
         }
         try:
             answer = await self.client.request_node(leader, ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, fields)
-        except (TimeoutError, ConnectionLostError, OSError):
+        except LOST:
             return {}
         found = {}
         for row in answer.topics[0].partitions:
@@ -139,7 +138,7 @@ class Consumer:
         }
         try:
             answer = await self.client.request_node(leader, ApiKey.FETCH, _FETCH_VERSION, fields)
-        except (TimeoutError, ConnectionLostError, OSError):
+        except LOST:
             await self._pause_and_refresh(1)
             return []
         result: list[Consumed] = []

@@ -12,11 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..wire.apis import ApiKey
-from ..wire.client import ConnectionLostError
 from ..wire.compression import Compression
 from ..wire.errors import ErrorCode
 from ..wire.records import NewRecord, encode_batch
-from .admin import ClusterClient, TopicView
+from .admin import LOST, ClusterClient, TopicView
 from .client_errors import ClientError, RefusedError, is_retriable
 
 _INIT_PRODUCER_ID_VERSION = 4
@@ -142,7 +141,7 @@ class Producer:
             return ErrorCode.LEADER_NOT_AVAILABLE, -1, None
         try:
             answer = await self.client.request_node(leader, ApiKey.PRODUCE, _PRODUCE_VERSION, fields)
-        except (TimeoutError, ConnectionLostError, OSError) as error:
+        except LOST as error:
             return ErrorCode.NETWORK_EXCEPTION, -1, f"broker {leader}: {error}"
         row = answer.responses[0].partition_responses[0]
         return row.error_code, row.base_offset, row.error_message

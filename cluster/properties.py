@@ -6,6 +6,7 @@ goes, letters become small, `_` becomes `.`, `__` becomes `_`, `___` becomes `-`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -116,10 +117,9 @@ def _unescape(text: str) -> str:
         escaped = text[position + 1]
         if escaped == "u":
             digits = text[position + 2 : position + 6]
-            try:
-                out.append(chr(int(digits, 16)))
-            except ValueError:
-                raise ValueError(f"\\u{digits} is no unicode escape: four hexadecimal digits must follow \\u") from None
+            if not re.fullmatch("[0-9A-Fa-f]{4}", digits):
+                raise ValueError(f"\\u{digits} is no unicode escape: four hexadecimal digits must follow \\u")
+            out.append(chr(int(digits, 16)))
             position += 6
             continue
         out.append(_ESCAPES.get(escaped, escaped))

@@ -50,6 +50,7 @@ class Supervisor:
         self.detach = detach
         self.log_level = log_level
         self.children: dict[int, Child] = {}
+        self.notes: dict[int, str] = {}
 
     def __enter__(self) -> Supervisor:
         return self
@@ -169,6 +170,49 @@ class Supervisor:
         if child is not None and child.ready_pipe is not None:
             os.close(child.ready_pipe)
             child.ready_pipe = None
+
+
+def stop_by_pid_files(directory: str, timeout_s: float = STOP_TIMEOUT_S) -> list[int]:
+    """Stop the nodes that a detached supervisor left; returns the node ids of those that were running."""
+    running: dict[int, int] = {}
+    for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else []:
+        stem, dot, suffix = name.partition(".")
+        if stem[:1] == "n" and stem[1:].isdigit() and dot and suffix == "pid":
+            pid = _read_pid(os.path.join(directory, name))
+            if pid is not None and _is_node(pid):
+                running[int(stem[1:])] = pid
+    for pid in running.values():
+        os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + timeout_s
+    while any(_is_node(pid) for pid in running.values()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for pid in running.values():
+        if _is_node(pid):
+            os.kill(pid, signal.SIGKILL)
+    return sorted(running)
+
+
+def _read_pid(path: str) -> int | None:
+    try:
+        with open(path, encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return None
+
+
+def _is_node(pid: int) -> bool:
+    """Whether this process is one of ours and not another that got the number later."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return b"raftwerk" in file.read()
+    except FileNotFoundError:
+        if os.path.isdir("/proc/self"):
+            return False
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
 
 
 def last_line(path: str) -> str:

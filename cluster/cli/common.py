@@ -35,12 +35,11 @@ def json_option(function: F) -> F:
 
 def run_client(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a client; what the cluster refuses becomes one sentence and exit code 1."""
-    from ...wire.client import ConnectionLostError
     from ..client_errors import ClientError
 
     try:
         return asyncio.run(coroutine)
-    except (ClientError, ConnectionLostError, OSError) as error:
+    except (ClientError, OSError) as error:
         raise click.ClickException(str(error)) from None
     except KeyboardInterrupt:
         raise click.exceptions.Exit(130) from None

@@ -1,0 +1,177 @@
+"""`raftwerk up` and `raftwerk down`: a local cluster as child processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import click
+
+from ..layout import ClusterPlan, ClusterShape, plan_cluster
+from ..supervisor import Child, NodeFailed, Supervisor, last_line, stop_by_pid_files
+from .common import parse_pairs
+
+DEFAULT_DIR = "raftwerk-data"
+_TICK_S = 0.2
+_TABLE_EVERY_S = 1.0
+_RESTART_PAUSE_S = 1.0
+
+
+@dataclass
+class _UpOptions:
+    ephemeral: bool
+    detach: bool
+    restart: bool
+    plain: bool
+    log_level: str
+
+
+@click.command()
+@click.option("-n", "--nodes", type=click.IntRange(1, 100), default=1, show_default=True, help="Number of brokers.")
+@click.option(
+    "--port", type=click.IntRange(0, 64000), default=9092, show_default=True, help="Node 1's port; 0: free ones."
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on and to tell clients.")
+@click.option("-d", "--dir", "directory", type=click.Path(file_okay=False), help=f"Data; default: ./{DEFAULT_DIR}.")
+@click.option("--ephemeral", is_flag=True, help="Data in a temporary directory, thrown away at the end.")
+@click.option("--separate", is_flag=True, help="Controllers in processes of their own (ids 101...).")
+@click.option("-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting for every node.")
+@click.option("--restart", is_flag=True, help="Start a node again a second after it died.")
+@click.option("--detach", is_flag=True, help="Leave the nodes running; stop them with raftwerk down.")
+@click.option("--plain", is_flag=True, help="Plain lines instead of the live table.")
+@click.option(
+    "--log-level", default="INFO", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), show_default=True
+)
+@click.pass_context
+def up(
+    ctx: click.Context,
+    /,
+    nodes: int,
+    port: int,
+    host: str,
+    directory: str | None,
+    ephemeral: bool,
+    separate: bool,
+    overrides: tuple[str, ...],
+    **rest: Any,
+) -> None:
+    """Start a local cluster and stay with it until Ctrl-C.
+
+    Node i listens on PORT + i - 1 and keeps its data in DIR/node-i, its log in DIR/n<i>.log, its process id in
+    DIR/n<i>.pid. Started again with the same DIR, the cluster has all its data.
+
+    \b
+    Examples:
+      raftwerk up -n 3
+      raftwerk up -n 3 --ephemeral --port 19092
+      raftwerk up -n 3 --separate -o min.insync.replicas=2
+      raftwerk up -n 3 --detach -d /tmp/c1;  raftwerk down -d /tmp/c1
+      kill -9 $(cat raftwerk-data/n2.pid)          then watch who takes over
+    """
+    if ephemeral and (directory or rest["detach"]):
+        raise click.UsageError("--ephemeral throws its data away: it goes with neither --dir nor --detach")
+    where = tempfile.mkdtemp(prefix="raftwerk-") if ephemeral else directory or DEFAULT_DIR
+    options = _UpOptions(ephemeral=ephemeral, **rest)
+    try:
+        shape = ClusterShape(nodes, host, port, separate, parse_pairs(overrides, "--override"))
+        ctx.exit(_run(plan_cluster(where, shape), options))
+    except (ValueError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+    finally:
+        if ephemeral:
+            shutil.rmtree(where, ignore_errors=True)
+
+
+@click.command()
+@click.option("-d", "--dir", "directory", type=click.Path(file_okay=False), default=DEFAULT_DIR, show_default=True)
+def down(directory: str) -> None:
+    """Stop the nodes whose process ids are in DIR, cleanly.
+
+    \b
+    Example:
+      raftwerk down -d /tmp/c1
+    """
+    stopped = stop_by_pid_files(directory)
+    click.echo(f"Stopped {len(stopped)} nodes: {', '.join(map(str, stopped))}." if stopped else "No node was running.")
+
+
+def _run(plan: ClusterPlan, options: _UpOptions) -> int:
+    stopping: list[int] = []
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        stopping.append(number)
+
+    previous = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
+    supervisor = Supervisor(plan, detach=options.detach, log_level=options.log_level)
+    try:
+        took_s = supervisor.start()
+        _announce(plan, took_s, options)
+        if options.detach:
+            supervisor.leave_running()
+            return 0
+        _watch(supervisor, options, stopping)
+    except NodeFailed as error:
+        click.echo(f"Error: {error}", err=True)
+        return 1
+    finally:
+        forced = supervisor.stop()
+        for each, handler in previous.items():
+            signal.signal(each, handler)
+    click.echo(f"Stopped; forced: {forced}." if forced else "Stopped cleanly.")
+    return 1 if forced else 0
+
+
+def _announce(plan: ClusterPlan, took_s: float, options: _UpOptions) -> None:
+    count = len(plan.nodes)
+    click.echo(f"{count} node{'s' if count > 1 else ''} ready in {took_s:.2f} s; cluster id {plan.cluster_id}")
+    click.echo(f"bootstrap.servers={plan.bootstrap}")
+    kept = "thrown away at the end" if options.ephemeral else "kept"
+    click.echo(f"data in {plan.directory} ({kept})")
+    click.echo(f"stop with: raftwerk down -d {plan.directory}" if options.detach else "Ctrl-C stops the cluster.")
+    sys.stdout.flush()
+
+
+def _watch(supervisor: Supervisor, options: _UpOptions, stopping: list[int]) -> None:
+    """Until a signal comes: report deaths, restart if asked, keep the table fresh."""
+    table = None
+    if sys.stdout.isatty() and not options.plain:
+        from .live import LiveTable
+
+        table = LiveTable(supervisor)
+    reported: dict[int, float] = {}
+    next_table = 0.0
+    try:
+        while not stopping:
+            now = time.monotonic()
+            for node_id, child in supervisor.children.items():
+                if not child.alive and child.pid not in reported:
+                    reported[child.pid] = now
+                    _report_death(child, supervisor, options, table is None)
+                elif not child.alive and options.restart and now - reported[child.pid] > _RESTART_PAUSE_S:
+                    supervisor.start_node(node_id)
+                    break
+            if table is not None and now >= next_table:
+                table.refresh()
+                next_table = now + _TABLE_EVERY_S
+            time.sleep(_TICK_S)
+    finally:
+        if table is not None:
+            table.stop()
+
+
+def _report_death(child: Child, supervisor: Supervisor, options: _UpOptions, print_it: bool) -> None:
+    code = child.process.returncode
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    why = "" if code < 0 else f": {last_line(child.plan.log_file)}"
+    next_step = "starting it again" if options.restart else f"raftwerk node {child.plan.properties_file} brings it back"
+    if print_it:
+        click.echo(f"node {child.plan.node_id} {how}{why}; {next_step}")
+        sys.stdout.flush()
+    supervisor.notes[child.plan.node_id] = f"{how}; {next_step.replace(os.getcwd() + os.sep, '')}"

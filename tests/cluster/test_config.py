@@ -1,0 +1,181 @@
+"""Every refusal names the key, its value, the reason and the way out."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftwerk.cluster.config import ConfigError, Listener, NodeConfig, Voter, load_config
+from raftwerk.cluster.config_keys import KEYS, describe_keys
+
+COMBINED = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.voters": "1@localhost:9093",
+    "listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+    "controller.listener.names": "CONTROLLER",
+    "log.dirs": "/data/a",
+}
+BROKER = COMBINED | {"process.roles": "broker", "node.id": "4", "listeners": "PLAINTEXT://localhost:9092"}
+CONTROLLER = COMBINED | {"process.roles": "controller", "listeners": "CONTROLLER://localhost:9093"}
+
+
+def problems(properties: dict[str, str]) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        NodeConfig.from_properties(properties)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_a_combined_node() -> None:
+    config = NodeConfig.from_properties(COMBINED)
+    assert (config.node_id, config.is_broker, config.is_controller) == (1, True, True)
+    assert config.voters == (Voter(1, "localhost", 9093),)
+    assert config.broker_listeners == config.advertised == (Listener("PLAINTEXT", "localhost", 9092, "PLAINTEXT"),)
+    assert [str(one) for one in config.controller_listeners] == ["CONTROLLER://localhost:9093"]
+    assert config.log_dirs == ("/data/a",)
+    assert config.metadata_log_dir == "/data/a"
+    assert config.inter_broker_listener_name == "PLAINTEXT"
+    assert config.warnings == ()
+
+
+def test_roles_apart() -> None:
+    assert NodeConfig.from_properties(BROKER).controller_listeners == ()
+    assert NodeConfig.from_properties(CONTROLLER).broker_listeners == ()
+
+
+def test_ipv6_and_named_listeners() -> None:
+    config = NodeConfig.from_properties(
+        COMBINED
+        | {
+            "listeners": "INSIDE://[::1]:9092,OUTSIDE://0.0.0.0:9094,CONTROLLER://[::1]:9093",
+            "advertised.listeners": "INSIDE://[::1]:9092,OUTSIDE://example.org:19094",
+            "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "INSIDE",
+            "controller.quorum.voters": "1@[::1]:9093",
+        }
+    )
+    assert config.advertised[1] == Listener("OUTSIDE", "example.org", 19094, "PLAINTEXT")
+    assert config.voters == (Voter(1, "::1", 9093),)
+    assert str(config.listeners[0]) == "INSIDE://[::1]:9092"
+
+
+REFUSED = [
+    ({"process.roles": "broker,janitor"}, "process.roles=broker,janitor: a role is broker or controller"),
+    ({"node.id": "-1"}, "node.id=-1: it must be between 0 and 2147483647"),
+    ({"node.id": "one"}, "node.id=one: it is no whole number; write a whole number"),
+    ({"auto.create.topics.enable": "yes"}, "auto.create.topics.enable=yes: it is neither true nor false"),
+    ({"controller.quorum.voters": "1@localhost"}, "'1@localhost' is no id@host:port"),
+    ({"controller.quorum.voters": "1@a:1,1@b:2"}, "node 1 is named twice"),
+    ({"controller.quorum.voters": "2@localhost:9093"}, "node.id=1 is a controller and not among the voters"),
+    ({"controller.quorum.voters": ""}, "the quorum must be known; set it"),
+    ({"controller.quorum.voters": "1@localhost:9999"}, "it names port 9999 for this node, whose listener CONTROLLER"),
+    ({"process.roles": "broker", "listeners": "PLAINTEXT://:9092"}, "is among the voters and has no controller role"),
+    (
+        {"controller.listener.names": "", "listeners": "PLAINTEXT://:1"},
+        "every node must know by which listener controllers talk",
+    ),
+    ({"listeners": "PLAINTEXT://localhost:9092"}, "a controller must listen on one of controller.listener.names"),
+    ({"listeners": "CONTROLLER://localhost:9093"}, "a broker needs a listener for clients"),
+    ({"listeners": "PLAINTEXT//x"}, "'PLAINTEXT//x' is no NAME://host:port"),
+    ({"listeners": "PLAINTEXT://h:70000,CONTROLLER://h:9093"}, "port 70000 of PLAINTEXT is outside 0 to 65535"),
+    ({"listeners": "X://h:1,CONTROLLER://h:9093"}, "add X:PLAINTEXT to listener.security.protocol.map"),
+    ({"listeners": "SSL://h:1,CONTROLLER://h:9093"}, "SSL asks for SSL, which is not served yet"),
+    ({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, "the name PLAINTEXT comes twice"),
+    ({"listeners": "PLAINTEXT://h:9093,CONTROLLER://h:9093"}, "PLAINTEXT and CONTROLLER share port 9093"),
+    ({"listeners": "PLAINTEXT://0.0.0.0:9092,CONTROLLER://:9093"}, "set advertised.listeners=PLAINTEXT://"),
+    ({"listener.security.protocol.map": "PLAINTEXT"}, "'PLAINTEXT' is no NAME:PROTOCOL"),
+    ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "clients cannot connect to 0.0.0.0"),
+    ({"advertised.listeners": "SSL://h:9092"}, "SSL asks for SSL"),
+    ({"inter.broker.listener.name": "INSIDE"}, "no broker listener has this name"),
+    ({"log.dirs": "/a,/a/"}, "a directory is named twice"),
+    ({"log.dirs": "/a,,/b"}, "a directory's name is empty"),
+    ({"broker.heartbeat.interval.ms": "5000"}, "at most half of broker.session.timeout.ms=9000; lower it to 4500"),
+    ({"controller.quorum.election.timeout.ms": "3000"}, "at most the fetch timeout"),
+    ({"replica.fetch.wait.max.ms": "20000"}, "at most half of replica.lag.time.max.ms=30000"),
+    ({"message.max.bytes": "200000000"}, "does not fit in a request of socket.request.max.bytes=104857600"),
+    ({"log.message.timestamp.type": "Now"}, "it must be one of CreateTime, LogAppendTime"),
+]
+
+
+@pytest.mark.parametrize(("change", "reason"), REFUSED, ids=[next(iter(change)) for change, _ in REFUSED])
+def test_refused(change: dict[str, str], reason: str) -> None:
+    told = problems(COMBINED | change)
+    assert any(reason in line for line in told), told
+    for line in told:
+        head, _, way_out = line.rpartition(";")
+        assert head and way_out.strip(), line
+        assert "=" in line.split(":")[0] or "is not set" in line
+
+
+def test_a_default_that_does_not_fit_is_shown_as_such() -> None:
+    told = problems(COMBINED | {"broker.session.timeout.ms": "3000"})
+    assert told == [
+        "broker.heartbeat.interval.ms=2000 (the default): one lost heartbeat would fence the broker: it must be at "
+        "most half of broker.session.timeout.ms=3000; lower it to 1500 or less, or raise broker.session.timeout.ms=3000"
+    ]
+
+
+def test_all_problems_at_once() -> None:
+    told = problems({"node.id": "x", "num.partitions": "0"})
+    assert [line.partition("=")[0].partition(" ")[0] for line in told] == ["process.roles", "node.id", "num.partitions"]
+
+
+def test_broker_id_is_told_its_new_name() -> None:
+    changed = {key: value for key, value in COMBINED.items() if key != "node.id"} | {"broker.id": "1"}
+    assert problems(changed) == ["broker.id=1: the node's id is called node.id; rename the key to node.id"]
+
+
+def test_warnings() -> None:
+    config = NodeConfig.from_properties(
+        COMBINED
+        | {
+            "log.retention.hours": "24",
+            "num.partition": "3",
+            "colour": "blue",
+            "min.insync.replicas": "2",
+        }
+    )
+    retention, near, unknown, insync = config.warnings
+    assert "accepted for Kafka's sake" in retention
+    assert near == "num.partition=3: unknown, and has no effect; did you mean num.partitions?"
+    assert unknown == "colour=blue: unknown, and has no effect; no setting has this name"
+    assert insync.startswith("min.insync.replicas=2: larger than default.replication.factor=1")
+
+
+def test_the_shipped_settings_of_kafka_load_without_unknown_keys() -> None:
+    shipped = """
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+    config = load_config(shipped, overrides=[f"{key}={value}" for key, value in COMBINED.items()])
+    assert not [line for line in config.warnings if "unknown" in line]
+
+
+def test_file_then_environment_then_overrides() -> None:
+    text = "".join(f"{key}={value}\n" for key, value in (COMBINED | {"num.partitions": "2"}).items())
+    environ = {"KAFKA_NUM_PARTITIONS": "3", "KAFKA_MESSAGE_MAX_BYTES": "4"}
+    config = load_config(text, environ=environ, overrides=["num.partitions=5"])
+    assert config["num.partitions"] == 5
+    assert config["message.max.bytes"] == 4
+
+
+def test_an_override_without_equals_sign() -> None:
+    with pytest.raises(ConfigError, match="it is no key=value"):
+        load_config("", overrides=["num.partitions"])
+
+
+def test_every_setting_is_described() -> None:
+    text = describe_keys()
+    assert all(f"{name}  (" in text for name in KEYS)

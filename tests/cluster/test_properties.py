@@ -1,0 +1,59 @@
+"""Java's properties syntax and the image's KAFKA_* mapping."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raftwerk.cluster.properties import format_properties, parse_properties, properties_from_env
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=b", {"a": "b"}),
+        ("a = b c ", {"a": "b c "}),
+        ("a:b", {"a": "b"}),
+        ("a b", {"a": "b"}),
+        ("a", {"a": ""}),
+        ("a=", {"a": ""}),
+        ("# no\n! nor this\n\n   \na=1", {"a": "1"}),
+        ("  a=1", {"a": "1"}),
+        ("a=1\\\n   2", {"a": "12"}),
+        ("a=1\\\\\nb=2", {"a": "1\\", "b": "2"}),
+        ("a=1\\\n#2", {"a": "1#2"}),
+        ("a\\=b=c", {"a=b": "c"}),
+        ("a=\\u0041\\t.", {"a": "A\t."}),
+        ("a=1\r\nb=2\rc=3", {"a": "1", "b": "2", "c": "3"}),
+        ("a=1\na=2", {"a": "2"}),
+        ("listeners=PLAINTEXT://:9092,X://h:1", {"listeners": "PLAINTEXT://:9092,X://h:1"}),
+        ("a==b", {"a": "=b"}),
+    ],
+)
+def test_syntax(text: str, expected: dict[str, str]) -> None:
+    assert parse_properties(text) == expected
+
+
+def test_a_broken_unicode_escape_is_told() -> None:
+    with pytest.raises(ValueError, match="four hexadecimal digits"):
+        parse_properties("a=\\u12")
+
+
+_TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=12)
+
+
+@given(st.dictionaries(_TEXT.filter(bool), _TEXT, max_size=4))
+def test_what_is_written_reads_back(values: dict[str, str]) -> None:
+    assert parse_properties(format_properties(values)) == values
+
+
+def test_env_mapping() -> None:
+    environ = {
+        "KAFKA_NODE_ID": "1",
+        "KAFKA_LISTENER_NAME_X__Y_SSL___Z": "v",
+        "KAFKA_OPTS": "-Dx",
+        "KAFKA_HEAP_OPTS": "-Xmx1g",
+        "PATH": "/bin",
+    }
+    assert properties_from_env(environ) == {"node.id": "1", "listener.name.x_y.ssl-z": "v"}
