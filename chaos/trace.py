@@ -1,0 +1,35 @@
+"""What happened, as a hash over everything and as lines for the last events."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable
+
+_LINES_KEPT = 400
+
+
+class Trace:
+    """Two runs with the same digest saw the same messages and faults at the same times."""
+
+    def __init__(self, now_s: Callable[[], float], lines_kept: int = _LINES_KEPT) -> None:
+        self._now_s = now_s
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._lines: deque[str] = deque(maxlen=lines_kept)
+
+    def hash(self, *fields: object) -> None:
+        """Count an event in the digest only."""
+        self._hash.update(f"{self._now_s():.9f} {fields!r}\n".encode())
+
+    def note(self, where: str, text: str) -> None:
+        """Count an event in the digest and show it in the timeline."""
+        line = f"{self._now_s():10.6f}  {where:<12} {text}"
+        self._hash.update(line.encode())
+        self._lines.append(line)
+
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+    def timeline(self, last: int = 60) -> list[str]:
+        """The last noted events, oldest first."""
+        return list(self._lines)[-last:]
