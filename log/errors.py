@@ -1,0 +1,36 @@
+"""What can go wrong with a log or its directory, beyond the error codes of the protocol."""
+
+from __future__ import annotations
+
+from ..wire.errors import ErrorCode, ProtocolError
+
+
+class StorageError(ProtocolError):
+    """The disk refused; clients see KAFKA_STORAGE_ERROR, find another replica, or retry."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
+
+
+class LogDirError(Exception):
+    """A log directory that this node must not use; the text is one sentence that names the way out."""
+
+
+class DirLockedError(LogDirError):
+    """Another process holds the directory."""
+
+
+class UnformattedDirError(LogDirError):
+    """The directory has no `meta.properties`."""
+
+
+class ForeignClusterError(LogDirError):
+    """The directory was formatted for another cluster."""
+
+
+class ForeignNodeError(LogDirError):
+    """The directory was formatted for another node."""
+
+
+class CorruptFileError(LogDirError):
+    """A small text file (checkpoint, meta.properties, partition.metadata) that does not parse."""

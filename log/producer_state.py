@@ -1,0 +1,191 @@
+"""What a partition knows of its idempotent producers: the last five batches of each.
+
+A batch that was written already is answered from here, a gap in the sequence is refused. Followers keep the same
+state from the batches they copy, so it is there when one of them leads. It is kept in snapshots (`<offset>.snapshot`,
+where a segment rolls and at a clean stop), from which later batches are replayed.
+Source: KIP-98, KIP-360; the answers are those of Apache Kafka's ProducerStateManager.
+
+A snapshot in Apache Kafka holds a producer's last batch only, so that after a restart the four before it are
+forgotten. Ours holds an entry for each of the five, oldest first; Apache Kafka's reader lets the last one win.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from ..wire.errors import ErrorCode, ProtocolError
+from ..wire.records import NO_SEQUENCE, BatchHeader
+
+REMEMBERED_BATCHES = 5
+_SNAPSHOT_VERSION = 1
+_SNAPSHOT_HEAD = struct.Struct(">hIi")
+_SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
+_CRC_END = 6
+_NO_EPOCH = -1
+
+
+class BatchMetadata(NamedTuple):
+    """One batch of a producer as it stands in the log."""
+
+    first_sequence: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class ProducerEntry:
+    """One producer: its epoch and its last batches, oldest first."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "transaction_first_offset")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.batches: list[BatchMetadata] = []
+        self.last_timestamp = -1
+        self.coordinator_epoch = -1
+        self.transaction_first_offset = -1
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+
+class CorruptSnapshotError(Exception):
+    """A producer snapshot whose bytes do not match its CRC or format."""
+
+
+class ProducerStates:
+    """The producers of one partition, by producer id."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self) -> None:
+        self._entries: dict[int, ProducerEntry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        """What is known of a producer; not to be changed."""
+        return self._entries.get(producer_id)
+
+    def items(self) -> list[tuple[int, ProducerEntry]]:
+        """All producers in order of their first batch."""
+        return list(self._entries.items())
+
+    def check(self, header: BatchHeader, staged: dict[int, tuple[int, int]]) -> BatchMetadata | None:
+        """Judge a client's batch: None to append it, or the batch already in the log that it repeats.
+
+        `staged` holds the epoch and last sequence of producers whose earlier batches of the same call are not yet
+        applied; the batch is noted there. Raises `ProtocolError` with INVALID_PRODUCER_EPOCH for a fenced producer,
+        OUT_OF_ORDER_SEQUENCE_NUMBER for a gap or a repetition that is no longer remembered.
+        """
+        producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
+        last = (first + header.last_offset_delta) & 0x7FFFFFFF
+        entry = self._entries.get(producer_id)
+        if entry is not None and entry.epoch == epoch:
+            for batch in entry.batches:
+                if batch.first_sequence == first and batch.last_sequence == last:
+                    return batch
+        known = staged.get(producer_id) or ((entry.epoch, entry.last_sequence) if entry is not None else None)
+        if known is not None:
+            _check_sequence(header, *known)
+        staged[producer_id] = (epoch, last)
+        return None
+
+    def update(self, header: BatchHeader) -> None:
+        """Take in a batch that stands in the log now (on a leader or a follower, or at recovery)."""
+        entry = self._entries.get(header.producer_id)
+        if entry is None:
+            entry = self._entries[header.producer_id] = ProducerEntry(header.producer_epoch)
+        elif entry.epoch != header.producer_epoch:
+            entry.epoch = header.producer_epoch
+            entry.batches = []
+        entry.last_timestamp = header.max_timestamp
+        if header.is_control:
+            entry.transaction_first_offset = -1
+            return
+        if header.is_transactional and entry.transaction_first_offset < 0:
+            entry.transaction_first_offset = header.base_offset
+        delta = header.last_offset_delta
+        first = header.base_sequence
+        batch = BatchMetadata(
+            first, (first + delta) & 0x7FFFFFFF, header.base_offset + delta, delta, header.max_timestamp
+        )
+        entry.batches.append(batch)
+        if len(entry.batches) > REMEMBERED_BATCHES:
+            del entry.batches[0]
+
+    def clear(self) -> None:
+        """Forget all producers."""
+        self._entries.clear()
+
+    def encode_snapshot(self) -> bytes:
+        """The contents of a snapshot file, version 1."""
+        rows = []
+        for producer_id, entry in self._entries.items():
+            tail = (entry.coordinator_epoch, entry.transaction_first_offset)
+            for batch in entry.batches:
+                row = (batch.last_sequence, batch.last_offset, batch.offset_delta, batch.timestamp)
+                rows.append(_SNAPSHOT_ENTRY.pack(producer_id, entry.epoch, *row, *tail))
+            if not entry.batches:
+                row = (NO_SEQUENCE, -1, 0, entry.last_timestamp)
+                rows.append(_SNAPSHOT_ENTRY.pack(producer_id, entry.epoch, *row, *tail))
+        body = struct.pack(">i", len(rows)) + b"".join(rows)
+        return struct.pack(">hI", _SNAPSHOT_VERSION, crc32c(body)) + body
+
+    def load_snapshot(self, data: bytes) -> None:
+        """Replace everything by a snapshot's contents; `CorruptSnapshotError` leaves it as it was."""
+        entries: dict[int, ProducerEntry] = {}
+        for row in _decode_snapshot(data):
+            producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, transaction_offset = row
+            entry = entries.get(producer_id)
+            if entry is None or entry.epoch != epoch:
+                entry = entries[producer_id] = ProducerEntry(epoch)
+            entry.last_timestamp = timestamp
+            entry.coordinator_epoch = coordinator_epoch
+            entry.transaction_first_offset = transaction_offset
+            if offset >= 0:
+                first = (sequence - delta) & 0x7FFFFFFF
+                entry.batches.append(BatchMetadata(first, sequence, offset, delta, timestamp))
+                del entry.batches[:-REMEMBERED_BATCHES]
+        self._entries = entries
+
+
+def _check_sequence(header: BatchHeader, known_epoch: int, known_last_sequence: int) -> None:
+    if header.producer_epoch < known_epoch:
+        raise ProtocolError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"Epoch of producer {header.producer_id} is {known_epoch}, the batch has {header.producer_epoch}",
+        )
+    if known_epoch == _NO_EPOCH:
+        return
+    expected = 0 if header.producer_epoch != known_epoch else (known_last_sequence + 1) & 0x7FFFFFFF
+    if header.base_sequence != expected:
+        raise ProtocolError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"Producer {header.producer_id} (epoch {header.producer_epoch}) sent sequence {header.base_sequence}, "
+            f"expected {expected}",
+        )
+
+
+def _decode_snapshot(data: bytes) -> list[tuple[int, ...]]:
+    if len(data) < _SNAPSHOT_HEAD.size:
+        raise CorruptSnapshotError(f"{len(data)} bytes are too few")
+    version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
+    if version != _SNAPSHOT_VERSION:
+        raise CorruptSnapshotError(f"version {version} is unknown")
+    if crc != crc32c(memoryview(data)[_CRC_END:]):
+        raise CorruptSnapshotError("CRC does not match")
+    rows = memoryview(data)[_SNAPSHOT_HEAD.size :]
+    if len(rows) != count * _SNAPSHOT_ENTRY.size:
+        raise CorruptSnapshotError(f"{count} entries in {len(rows)} bytes")
+    return list(_SNAPSHOT_ENTRY.iter_unpack(rows))

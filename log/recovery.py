@@ -1,0 +1,158 @@
+"""Opening a partition's directory: which of its bytes are the log.
+
+After a clean stop the files are trusted. After any other, everything up to the recovery point was fsynced, and what
+stands after it may be anything: blocks that never reached the disk, half a batch, a segment whose predecessor lost
+its tail, a producer snapshot of a history that was truncated away. So from the segment that holds the recovery point on
+every batch is checked, the log ends before the first bad one, and indexes, epochs and producers are made anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ..runtime.ports import Disk
+from .checkpoints import read_epochs
+from .config import LogConfig
+from .epoch_cache import EpochEntry
+from .errors import CorruptFileError
+from .producer_state import ProducerStates
+from .scan import scan_headers
+from .segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from .snapshots import SnapshotFiles
+
+_logger = logging.getLogger(__name__)
+_OFFSET_DIGITS = 20
+_LEFTOVERS = (".tmp", ".cleaned", ".swap", ".deleted")
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """What `load` found. `durable_offset`: everything below it was fsynced by this or an earlier run."""
+
+    segments: list[Segment]
+    epochs: list[EpochEntry]
+    snapshots: SnapshotFiles
+    durable_offset: int
+
+
+def load(
+    disk: Disk, directory: str, config: LogConfig, *, recovery_point: int, start_offset: int, clean_shutdown: bool
+) -> LoadedLog:
+    """Open the segments of `directory`, made and empty at `start_offset` if there are none.
+
+    `OSError` when the disk refuses; damaged contents never raise.
+    """
+    disk.makedirs(directory)
+    files = _sort_out(disk, directory)
+    if files.log_bases:
+        segments = _open_segments(disk, directory, files.log_bases)
+    else:
+        segments = [Segment.create(disk, directory, start_offset)]
+    epochs = _read_epochs(disk, directory, segments)
+    trusted = len(segments) - 1
+    if not clean_shutdown or not segments[-1].become_active():
+        trusted = max(bisect_right(files.log_bases, recovery_point) - 1, 0) if not clean_shutdown else trusted
+        epochs = _recover(segments, trusted, epochs, config)
+        snapshot_max = durable_offset = min(recovery_point, segments[-1].next_offset)
+    else:
+        snapshot_max = durable_offset = segments[-1].next_offset
+    epochs = [entry for entry in epochs if entry.start_offset < segments[-1].next_offset]
+    snapshots = SnapshotFiles(disk, directory, files.snapshots)
+    snapshots.remove_after(snapshot_max)
+    snapshots.remove_stray(segment.base_offset for segment in segments)
+    return LoadedLog(segments, epochs, snapshots, durable_offset)
+
+
+def load_producers(producers: ProducerStates, snapshots: SnapshotFiles, segments: list[Segment], end: int) -> None:
+    """Make `producers` what the log below `end` says: the newest snapshot, then the batches after it."""
+    start = max(snapshots.load_latest(end, producers), segments[0].base_offset)
+    for segment in segments:
+        if segment.next_offset <= start or segment.base_offset >= end:
+            continue
+        position = segment.locate(max(start, segment.base_offset))
+        for _, header in scan_headers(segment.file, position, segment.size_bytes):
+            if header.producer_id >= 0 and start <= header.base_offset < end:
+                producers.update(header)
+
+
+@dataclass(slots=True)
+class _Files:
+    log_bases: list[int]
+    snapshots: list[int]
+
+
+def _sort_out(disk: Disk, directory: str) -> _Files:
+    """The files by kind; temporary ones and indexes without a log are removed."""
+    by_suffix: dict[str, list[int]] = {LOG_SUFFIX: [], INDEX_SUFFIX: [], TIME_INDEX_SUFFIX: [], SNAPSHOT_SUFFIX: []}
+    for name in disk.listdir(directory):
+        stem, dot, suffix = name.partition(".")
+        if name.endswith(_LEFTOVERS):
+            disk.remove(f"{directory}/{name}")
+        elif len(stem) == _OFFSET_DIGITS and stem.isdecimal() and dot + suffix in by_suffix:
+            by_suffix[dot + suffix].append(int(stem))
+    logs = dict.fromkeys(sorted(by_suffix[LOG_SUFFIX]))
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        for base in by_suffix[suffix]:
+            if base not in logs:
+                disk.remove(f"{directory}/{base:020d}{suffix}")
+    return _Files(list(logs), by_suffix[SNAPSHOT_SUFFIX])
+
+
+def _open_segments(disk: Disk, directory: str, bases: list[int]) -> list[Segment]:
+    segments = [Segment.open(disk, directory, base) for base in bases]
+    for segment, following in pairwise(segments):
+        segment.next_offset = following.base_offset
+    return segments
+
+
+def _read_epochs(disk: Disk, directory: str, segments: list[Segment]) -> list[EpochEntry]:
+    """The epoch checkpoint, or the epochs of all batches when it is missing or unreadable."""
+    try:
+        entries = read_epochs(disk, directory)
+    except CorruptFileError as error:
+        _logger.warning("%s It is made again from the batches.", error)
+        entries = []
+    if entries:
+        return entries
+    latest = -1
+    for segment in segments:
+        for _, header in scan_headers(segment.file, 0, segment.size_bytes):
+            if header.partition_leader_epoch > latest:
+                latest = header.partition_leader_epoch
+                entries.append(EpochEntry(latest, header.base_offset))
+    return entries
+
+
+def _recover(segments: list[Segment], first: int, epochs: list[EpochEntry], config: LogConfig) -> list[EpochEntry]:
+    """Check the segments from index `first` on, drop what cannot be trusted, return the epochs as they are."""
+    epochs = [entry for entry in epochs if entry.start_offset < segments[first].base_offset]
+    epoch = epochs[-1].epoch if epochs else -1
+    for at in range(first, len(segments)):
+        segment = segments[at]
+        before = segment.file.size()
+        epoch_starts, damage = segment.recover(config.index_interval_bytes, epoch)
+        for header in epoch_starts:
+            epoch = header.partition_leader_epoch
+            epochs.append(EpochEntry(epoch, header.base_offset))
+        if damage:
+            _logger.warning(
+                "%s: %s; cut from %d to %d bytes, the log ends at offset %d",
+                *(segment.file.path, damage, before, segment.size_bytes, segment.next_offset),
+            )
+        following = segments[at + 1 : at + 2]
+        if following and (damage or following[0].base_offset != segment.next_offset):
+            _drop(segments, at + 1)
+            break
+        if following:
+            segment.finish()
+    return epochs
+
+
+def _drop(segments: list[Segment], first: int) -> None:
+    for segment in segments[first:]:
+        _logger.warning("%s does not continue what is left before it and is removed", segment.file.path)
+        segment.remove()
+    del segments[first:]

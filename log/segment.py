@@ -1,0 +1,343 @@
+"""One segment: a file of batches and its two sparse indexes."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..runtime.ports import Buffer, Disk, File
+from ..wire.records import BATCH_HEADER_SIZE, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, read_header
+from .config import MAX_INT32
+from .indexes import OffsetIndex, TimeIndex
+from .scan import LOOKUP_WINDOW_BYTES, ValidatingScan, scan_headers
+
+_RECENT_BATCHES_MAX = 512
+
+LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX = ".log", ".index", ".timeindex", ".snapshot"
+
+
+def segment_path(directory: str, base_offset: int, suffix: str) -> str:
+    """Path of one of a segment's files, named by 20 digits of its base offset."""
+    return f"{directory}/{base_offset:020d}{suffix}"
+
+
+class TimestampOffset(NamedTuple):
+    """A record found by time; -1 for an unknown epoch."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class Segment:
+    """Batches from `base_offset` up to `next_offset`. Only the last segment of a log is appended to.
+
+    The positions of the last few hundred appended batches are kept, so that whoever reads at the tail finds his place
+    by one bisection instead of an index look-up and a scan.
+    """
+
+    __slots__ = (
+        "_directory",
+        "_disk",
+        "_indexes",
+        "_recent_last_offsets",
+        "_recent_positions",
+        "_uncounted_bytes",
+        "base_offset",
+        "file",
+        "first_timestamp",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "next_offset",
+        "size_bytes",
+    )
+
+    def __init__(self, disk: Disk, directory: str, base_offset: int, file: File) -> None:
+        self.base_offset = base_offset
+        self.file = file
+        self.size_bytes = file.size()
+        self.next_offset = base_offset
+        self.first_timestamp = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        self._disk = disk
+        self._directory = directory
+        self._indexes: tuple[OffsetIndex, TimeIndex] | None = None
+        self._uncounted_bytes = 0
+        self._recent_last_offsets = array("q")
+        self._recent_positions = array("q")
+
+    @classmethod
+    def create(cls, disk: Disk, directory: str, base_offset: int) -> Segment:
+        """An empty segment; what stood under its names is cut to nothing."""
+        file = disk.open(segment_path(directory, base_offset, LOG_SUFFIX), create=True)
+        file.truncate(0)
+        segment = cls(disk, directory, base_offset, file)
+        segment._reset_indexes()
+        return segment
+
+    @classmethod
+    def open(cls, disk: Disk, directory: str, base_offset: int) -> Segment:
+        """An existing segment; its contents are not looked at."""
+        return cls(disk, directory, base_offset, disk.open(segment_path(directory, base_offset, LOG_SUFFIX)))
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        return (self._indexes or self._load_indexes())[0]
+
+    @property
+    def time_index(self) -> TimeIndex:
+        return (self._indexes or self._load_indexes())[1]
+
+    def is_index_full(self, index_bytes_max: int) -> bool:
+        """Whether one of the indexes has reached its configured size."""
+        offset_index, time_index = self._indexes or self._load_indexes()
+        return (
+            len(offset_index.positions) >= index_bytes_max // 8 or len(time_index.offsets) >= index_bytes_max // 12 - 1
+        )
+
+    def append(self, data: Buffer, headers: Sequence[BatchHeader], index_interval_bytes: int) -> None:
+        """Write the batches of `data`, whose headers are given. On `OSError` the file is as before.
+
+        The entry rule is Apache Kafka's (LogSegment.append): a batch is noted when more than `index_interval_bytes`
+        were written since the last batch that was.
+        """
+        try:
+            self.file.append((data,))
+        except OSError:
+            self.file.truncate(self.size_bytes)
+            raise
+        if self.size_bytes == 0:
+            self.first_timestamp = headers[0].max_timestamp
+        for header in headers:
+            self._note(header, index_interval_bytes)
+        recent = self._recent_positions
+        if len(recent) > _RECENT_BATCHES_MAX:
+            del recent[: _RECENT_BATCHES_MAX // 2], self._recent_last_offsets[: _RECENT_BATCHES_MAX // 2]
+
+    def _note(self, header: BatchHeader, index_interval_bytes: int) -> None:
+        """Count in one batch that stands at the end of what is counted already."""
+        last_offset = header[0] + header[6]
+        position = self.size_bytes
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self._uncounted_bytes > index_interval_bytes:
+            self.offset_index.add(last_offset, position)
+            self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
+            self._uncounted_bytes = 0
+        self._recent_last_offsets.append(last_offset)
+        self._recent_positions.append(position)
+        size = header.batch_length + LOG_OVERHEAD
+        self.size_bytes = position + size
+        self._uncounted_bytes += size
+        self.next_offset = last_offset + 1
+
+    def locate(self, offset: int) -> int:
+        """Position of the first batch whose last offset is >= `offset`; the segment's size when there is none."""
+        if offset >= self.next_offset:
+            return self.size_bytes
+        recent = self._recent_last_offsets
+        at = bisect_left(recent, offset)
+        if at or (recent and self._recent_positions[0] == 0):
+            return self._recent_positions[at]
+        start = self.offset_index.scan_start(offset)
+        for position, header in scan_headers(self.file, start, self.size_bytes, LOOKUP_WINDOW_BYTES):
+            if header.last_offset >= offset:
+                return position
+        return self.size_bytes
+
+    def read(self, offset: int, end_offset: int, max_bytes: int, min_one_batch: bool) -> bytes:
+        """Whole batches from the one that holds `offset`, all of whose offsets are below `end_offset`."""
+        start = self.locate(offset)
+        end = self.locate(end_offset)
+        if end - start <= max_bytes:
+            return self.file.pread(start, end - start) if end > start else b""
+        data = self.file.pread(start, max(max_bytes, 0))
+        length = self._whole_batches(data, start)
+        if length:
+            return data if length == len(data) else data[:length]
+        if not min_one_batch:
+            return b""
+        head = data if len(data) >= BATCH_HEADER_SIZE else self.file.pread(start, BATCH_HEADER_SIZE)
+        return self.file.pread(start, read_header(head).size_bytes)
+
+    def _whole_batches(self, data: bytes, start: int) -> int:
+        """Bytes of whole batches in `data`, which was read from the batch at `start`."""
+        end = start + len(data)
+        at = bisect_right(self._recent_positions, end)
+        if at:
+            known = self._recent_positions[at - 1]
+            if at < len(self._recent_positions):
+                return max(known - start, 0)
+        else:
+            known = self.offset_index.position_at_or_before(end)
+        length = max(known - start, 0)
+        while length + BATCH_HEADER_SIZE <= len(data):
+            size = read_header(data, length).size_bytes
+            if length + size > len(data):
+                break
+            length += size
+        return length
+
+    def find_timestamp(self, timestamp: int, start_offset: int) -> tuple[int, BatchHeader] | None:
+        """Position and header of the first batch that reaches `timestamp` and ends at or after `start_offset`."""
+        offset = max(self.time_index.scan_start(timestamp), start_offset)
+        for position, header in scan_headers(self.file, self.offset_index.scan_start(offset), self.size_bytes):
+            if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
+                return position, header
+        return None
+
+    def largest_timestamp(self) -> int:
+        """The greatest timestamp in the segment, -1 when there is none."""
+        if self.max_timestamp == NO_TIMESTAMP:
+            self.max_timestamp, self.max_timestamp_offset = self.time_index.last()
+        return self.max_timestamp
+
+    def become_active(self) -> bool:
+        """Learn from the indexes and the batches after them what appending needs; False when the tail is damaged."""
+        self._forget_recent()
+        self.max_timestamp, self.max_timestamp_offset = self.time_index.last()
+        last_indexed = self.offset_index.last_position()
+        self._uncounted_bytes = self.size_bytes - last_indexed
+        self.first_timestamp = NO_TIMESTAMP
+        if not self.size_bytes:
+            self.next_offset = self.base_offset
+            return True
+        position, end = last_indexed, last_indexed
+        for position, header in scan_headers(self.file, last_indexed, self.size_bytes):
+            self.next_offset = header.next_offset
+            end = position + header.size_bytes
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+        if end != self.size_bytes:
+            return False
+        self.first_timestamp = read_header(self.file.pread(0, BATCH_HEADER_SIZE)).max_timestamp
+        return True
+
+    def recover(self, index_interval_bytes: int, epoch: int) -> tuple[list[BatchHeader], str | None]:
+        """Check every byte, cut off what is not good, make the indexes anew.
+
+        Returns the headers that start a leader epoch, `epoch` being the one before, and what was wrong, if anything.
+        """
+        scan = ValidatingScan(self.file, self.base_offset, epoch)
+        self._reset_indexes()
+        self._forget_recent()
+        self.next_offset = self.base_offset
+        self.size_bytes = self._uncounted_bytes = 0
+        self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+        self.first_timestamp = NO_TIMESTAMP
+        epoch_starts: list[BatchHeader] = []
+        for _, header in scan:
+            if header.last_offset - self.base_offset > MAX_INT32:
+                break
+            if self.size_bytes == 0:
+                self.first_timestamp = header.max_timestamp
+            self._note(header, index_interval_bytes)
+            if header.partition_leader_epoch != epoch:
+                epoch = header.partition_leader_epoch
+                epoch_starts.append(header)
+        self._forget_recent()
+        if self.size_bytes < self.file.size():
+            self.file.truncate(self.size_bytes)
+            self.file.fsync()
+        return epoch_starts, scan.damage
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut off every batch that reaches `offset`, and be ready for appends; durable on return.
+
+        `next_offset` is then `offset`, or the base of the batch that held it.
+        """
+        position = self.locate(offset)
+        if position < self.size_bytes:
+            base_offset = read_header(self.file.pread(position, BATCH_HEADER_SIZE)).base_offset
+            offset = min(offset, base_offset)
+        self.file.truncate(position)
+        self.size_bytes = position
+        self.offset_index.cut(position)
+        self.time_index.cut(offset)
+        self.become_active()
+        self.next_offset = offset
+        self.file.fsync()
+
+    def finish(self) -> None:
+        """Note the greatest timestamp and write out the indexes: the segment is rolled or closed."""
+        if self.size_bytes:
+            self.time_index.add(self.largest_timestamp(), self.max_timestamp_offset)
+        self.offset_index.save()
+        self.time_index.save()
+        self._forget_recent()
+
+    def save_indexes(self) -> None:
+        """Bring the index files up to what is in memory."""
+        self.offset_index.save()
+        self.time_index.save()
+
+    def unsynced_index_files(self) -> list[File]:
+        """The index files whose contents a loss of power could take."""
+        files = (self.offset_index.file.unsynced(), self.time_index.file.unsynced())
+        return [file for file in files if file is not None]
+
+    def indexes_synced(self) -> None:
+        """The index files were fsynced after they were last written."""
+        self.offset_index.file.mark_synced()
+        self.time_index.file.mark_synced()
+
+    def close(self) -> None:
+        self.file.close()
+        self.close_indexes()
+
+    def close_indexes(self) -> None:
+        """Release the index files' descriptors; they are opened again when needed."""
+        if self._indexes is not None:
+            for index in self._indexes:
+                index.file.close()
+
+    def remove(self) -> None:
+        """Close and delete the segment's files."""
+        self.close()
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            path = segment_path(self._directory, self.base_offset, suffix)
+            if self._disk.exists(path):
+                self._disk.remove(path)
+
+    def _forget_recent(self) -> None:
+        del self._recent_last_offsets[:], self._recent_positions[:]
+
+    def _new_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        return (
+            OffsetIndex(self._disk, segment_path(self._directory, self.base_offset, INDEX_SUFFIX), self.base_offset),
+            TimeIndex(self._disk, segment_path(self._directory, self.base_offset, TIME_INDEX_SUFFIX), self.base_offset),
+        )
+
+    def _reset_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        """Empty indexes in memory and on disk."""
+        self.close_indexes()
+        self._indexes = indexes = self._new_indexes()
+        for index in indexes:
+            index.file.entries_loaded(0, exact=False)
+        return indexes
+
+    def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        """The indexes from their files, or from the batches where a file is missing or cannot be right."""
+        indexes = self._new_indexes()
+        if not (indexes[0].load(self.size_bytes) and indexes[1].load(self.size_bytes)):
+            return self._rebuild_indexes()
+        self._indexes = indexes
+        return indexes
+
+    def _rebuild_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        next_offset = self.next_offset
+        indexes = self._reset_indexes()
+        size = self.size_bytes
+        self.size_bytes = self._uncounted_bytes = 0
+        self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+        for _, header in scan_headers(self.file, 0, size):
+            self._note(header, 4096)
+        self._forget_recent()
+        self.size_bytes = size
+        self.next_offset = max(self.next_offset, next_offset)
+        indexes[1].add(self.max_timestamp, self.max_timestamp_offset)
+        return indexes
