@@ -13,3 +13,24 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class EpochEndOffset(NamedTuple):
+    """A leader epoch and the offset after its last record; -1 for unknown."""
+
+    epoch: int
+    end_offset: int
+
+
+class LeaderIdAndEpoch(NamedTuple):
+    """The leader of a partition as somebody knows it; -1 for none or unknown."""
+
+    leader_id: int
+    leader_epoch: int
+
+
+class SnapshotId(NamedTuple):
+    """A snapshot of the metadata log: the offset after its last record and that record's epoch (KIP-630)."""
+
+    end_offset: int
+    epoch: int
