@@ -1,0 +1,229 @@
+"""A broker's life beside its requests: registered, kept alive, told what it leads, and let go in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from ..controller.image import MetadataDelta, MetadataImage
+from ..controller.publisher import MetadataLoader
+from ..isr.leader_state import AlterPartitionResult
+from ..isr.ports import AlterPartitionItem, ReplicaPorts
+from ..raft.types import LeaderAndEpoch
+from ..runtime.ports import Runtime
+from ..wire.apis import ApiKey
+from ..wire.client import Connection, connect
+from ..wire.codec import Struct
+from ..wire.errors import ErrorCode, ProtocolError
+from .alter_partition import alter_partition_fields, alter_partition_results
+from .apis.registry import broker_registry
+from .auto_topics import AutoTopicCreator
+from .config import BrokerConfig
+from .controller_channel import ControllerAddress, ControllerChannel
+from .dispatch import Dispatcher
+from .fetch_sessions import FetchSessionCache
+from .lifecycle import BrokerLifecycle, BrokerState, LifecycleRequest, RegistrationRefused
+from .producer_ids import ProducerIdBlock, ProducerIdManager
+from .services import BrokerServices, Replicas
+from .topic_view import endpoint_of
+
+logger = logging.getLogger("raftwerk.broker")
+
+ALTER_PARTITION_VERSION = 3
+ALLOCATE_PRODUCER_IDS_VERSION = 0
+LIFECYCLE_TRY_TIMEOUT_MS = 1_500
+REPLICA_CONNECT_TIMEOUT_S = 2.0
+
+
+class Broker:
+    """Assemble as: Broker, then its replicas from `replica_ports()`, then `dispatcher(replicas)` for each listener.
+
+    `find_controller` names the active controller by the quorum's knowledge; `on_fatal` is called when the cluster
+    refuses this broker for good.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        runtime: Runtime,
+        loader: MetadataLoader,
+        find_controller: Callable[[], ControllerAddress | None],
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        self.config = config
+        self._runtime = runtime
+        self._loader = loader
+        self._on_fatal = on_fatal
+        self.lifecycle = BrokerLifecycle(config, UUID(int=runtime.rng.getrandbits(128), version=4))
+        client_id = f"broker-{config.node_id}"
+        self.channel = ControllerChannel(find_controller, runtime, client_id, config.request_timeout_ms)
+        self.producer_ids = ProducerIdManager(self._allocate_producer_ids)
+        self.sessions = FetchSessionCache(config.fetch_session_slots, runtime.rng)
+        self._topic_creator = AutoTopicCreator(self.channel, config.topics)
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[None] | None = None
+        self._gone: asyncio.Future[None] | None = None
+        loader.subscribe(self._on_metadata)
+        loader.subscribe_leader(self._on_leader_change)
+
+    @property
+    def broker_epoch(self) -> int:
+        """The epoch of the present registration, -1 before there is one."""
+        return self.lifecycle.broker_epoch
+
+    @property
+    def state(self) -> BrokerState:
+        return self.lifecycle.state
+
+    def replica_ports(self) -> ReplicaPorts:
+        """What the replica manager needs of its broker."""
+        return ReplicaPorts(self.alter_partition, self.connect, lambda: self.lifecycle.broker_epoch)
+
+    def dispatcher(self, replicas: Replicas) -> Dispatcher[BrokerServices]:
+        """What a listener's server runs its requests with."""
+        registry = broker_registry()
+        services = BrokerServices(
+            config=self.config,
+            runtime=self._runtime,
+            metadata=self._loader,
+            replicas=replicas,
+            sessions=self.sessions,
+            forwarder=self.channel,
+            producer_ids=self.producer_ids,
+            topic_creator=self._topic_creator,
+            active_controller=lambda: self._loader.leader.leader_id,
+            version_rows=registry.version_rows,
+        )
+        return Dispatcher(registry, services, self._on_fatal)
+
+    async def start(self) -> None:
+        """Begin to register and to send heartbeats; `ready` tells when that has led somewhere."""
+        loop = asyncio.get_running_loop()
+        self._ready = loop.create_future()
+        self._gone = loop.create_future()
+        self._task = loop.create_task(self._run())
+
+    async def ready(self) -> None:
+        """Return when the broker is unfenced and knows it from its own metadata."""
+        if self._ready is not None:
+            await asyncio.shield(self._ready)
+
+    async def controlled_shutdown(self) -> bool:
+        """Have the controller move leaders away; whether it let the broker go within the time-out."""
+        if self._task is None or self._gone is None or self._task.done():
+            return False
+        self.lifecycle.begin_shutdown()
+        self._wake.set()
+        timeout_s = self.config.controlled_shutdown_timeout_ms / 1000
+        await asyncio.wait([self._gone], timeout=timeout_s)
+        return self._gone.done()
+
+    async def stop(self) -> None:
+        """End heartbeats and everything on its way to the controller."""
+        self._topic_creator.close()
+        self.producer_ids.close()
+        self.channel.close()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if self._ready is not None:
+            self._ready.cancel()
+
+    async def alter_partition(self, items: Sequence[AlterPartitionItem]) -> Sequence[AlterPartitionResult]:
+        """Ask the controller for new ISRs. Raises ProtocolError when it refuses all of them or does not answer."""
+        fields = alter_partition_fields(self.config.node_id, self.broker_epoch, items)
+        response = await self.channel.request(ApiKey.ALTER_PARTITION, ALTER_PARTITION_VERSION, fields)
+        if response.error_code:
+            raise ProtocolError(ErrorCode(response.error_code), "AlterPartition refused")
+        return alter_partition_results(response, items)
+
+    async def connect(self, broker_id: int) -> Connection:
+        """A new connection to another broker's inter-broker listener. Raises OSError."""
+        endpoint = endpoint_of(self._loader.image.brokers.get(broker_id), self.config.inter_broker_listener)
+        if endpoint is None:
+            raise ConnectionError(f"broker {broker_id} is not registered on {self.config.inter_broker_listener}")
+        client_id = f"broker-{self.config.node_id}-fetcher"
+        return await connect(endpoint.host, endpoint.port, client_id=client_id, timeout_s=REPLICA_CONNECT_TIMEOUT_S)
+
+    async def _allocate_producer_ids(self) -> ProducerIdBlock:
+        fields = {"broker_id": self.config.node_id, "broker_epoch": self.broker_epoch}
+        response = await self.channel.request(
+            ApiKey.ALLOCATE_PRODUCER_IDS, ALLOCATE_PRODUCER_IDS_VERSION, fields, timeout_ms=5_000
+        )
+        if response.error_code:
+            raise ProtocolError(ErrorCode(response.error_code), "AllocateProducerIds refused")
+        return ProducerIdBlock(response.producer_id_start, response.producer_id_len)
+
+    async def _run(self) -> None:
+        while not self.lifecycle.over:
+            self._wake.clear()
+            request = self.lifecycle.next_request(self._loader.image.offset)
+            response = await self._send(request)
+            if response is not None and not self._take(request, response):
+                return
+            delay_ms = self.lifecycle.delay_ms if response is not None else 0
+            if delay_ms and not self.lifecycle.over:
+                await self._sleep(delay_ms / 1000)
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+
+    async def _send(self, request: LifecycleRequest) -> Struct | None:
+        timeout = LIFECYCLE_TRY_TIMEOUT_MS
+        try:
+            return await self.channel.request(
+                request.api_key, request.version, request.fields, timeout_ms=timeout, try_timeout_ms=timeout
+            )
+        except ProtocolError:
+            await self._sleep(0.02)
+            return None
+
+    async def _sleep(self, delay_s: float) -> None:
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    def _take(self, request: LifecycleRequest, response: Struct) -> bool:
+        before = self.lifecycle.state
+        try:
+            self.lifecycle.on_response(request, response)
+        except RegistrationRefused as error:
+            logger.critical("%s", error)
+            if self._ready is not None and not self._ready.done():
+                self._ready.set_exception(error)
+            self._on_fatal(error)
+            return False
+        if self.lifecycle.state is not before:
+            logger.info(
+                "broker %d: %s to %s, epoch %d",
+                self.config.node_id,
+                before.name,
+                self.lifecycle.state.name,
+                self.lifecycle.broker_epoch,
+            )
+        elif response.error_code and before is not BrokerState.STARTING:
+            logger.warning("heartbeat refused: %s", ErrorCode(response.error_code).name)
+        self._check_ready()
+        return True
+
+    def _on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        if self.config.node_id in delta.changed_brokers:
+            self._check_ready()
+        if self.lifecycle.state is BrokerState.RECOVERY and image.offset >= self.lifecycle.broker_epoch:
+            self._wake.set()
+
+    def _on_leader_change(self, leader: LeaderAndEpoch) -> None:
+        self.channel.on_leader_change()
+        self._wake.set()  # a new controller should hear from us before it believes us dead
+
+    def _check_ready(self) -> None:
+        ready = self._ready
+        if ready is None or ready.done() or self.lifecycle.state is not BrokerState.RUNNING:
+            return
+        registration = self._loader.image.brokers.get(self.config.node_id)
+        if registration is not None and not registration.fenced and registration.epoch == self.lifecycle.broker_epoch:
+            ready.set_result(None)

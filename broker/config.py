@@ -1,0 +1,50 @@
+"""A broker's settings, named after the keys of server.properties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class AdvertisedListener:
+    """An endpoint that clients are told. `security_protocol`: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDefaults:
+    """auto.create.topics.enable, num.partitions, default.replication.factor, and the node's topic-level defaults."""
+
+    auto_create: bool = True
+    partitions: int = 1
+    replication_factor: int = 1
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """One broker. Times in milliseconds."""
+
+    node_id: int
+    cluster_id: str
+    listeners: tuple[AdvertisedListener, ...]
+    inter_broker_listener: str
+    rack: str | None = None
+    topics: TopicDefaults = field(default_factory=TopicDefaults)
+    values: Mapping[str, str] = field(default_factory=dict)
+    """server.properties as DescribeConfigs shows it."""
+    supported_features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    log_dir_ids: tuple[UUID, ...] = ()
+    heartbeat_interval_ms: int = 2_000
+    registration_heartbeat_interval_ms: int = 50
+    request_timeout_ms: int = 30_000
+    controlled_shutdown_timeout_ms: int = 30_000
+    fetch_max_bytes: int = 55 * 1024 * 1024
+    fetch_session_slots: int = 1_000
+    max_describe_partitions: int = 2_000

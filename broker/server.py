@@ -1,0 +1,132 @@
+"""A listener: accepts connections, closes idle and misbehaving ones, and stops in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+from .connection import Connection, ConnectionLimits
+from .dispatch import Dispatcher
+from .frame_reader import SCRATCH_BYTES
+
+logger = logging.getLogger("raftwerk.broker")
+
+IDLE_TICKS = 10  # idle connections are closed after the time-out, at most a tenth late
+REJECTION_LOG_INTERVAL_S = 600.0
+REJECTION_LOG_ENTRIES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """One listener. `max_idle_ms` as connections.max.idle.ms (negative: never); port 0 lets the system choose."""
+
+    listener_name: str
+    host: str
+    port: int
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+    max_idle_ms: int = 600_000
+    backlog: int = 1024
+
+
+class RejectionLog:
+    """Logs each (peer, reason) once in a while, so that a stubborn client cannot fill the disk."""
+
+    def __init__(self) -> None:
+        self._logged_at: dict[tuple[str, str], float] = {}
+
+    def should_log(self, peer: str, reason: str, now: float) -> bool:
+        """Whether this pair was not logged within the last ten minutes; remembers that it now is."""
+        key = (peer, reason)
+        last = self._logged_at.get(key)
+        if last is not None and now - last < REJECTION_LOG_INTERVAL_S:
+            return False
+        self._logged_at.pop(key, None)
+        self._logged_at[key] = now
+        if len(self._logged_at) > REJECTION_LOG_ENTRIES:
+            del self._logged_at[next(iter(self._logged_at))]
+        return True
+
+
+class Server:
+    """Owns the connections of one listener."""
+
+    def __init__(self, config: ServerConfig, dispatcher: Dispatcher[Any]) -> None:
+        self.config = config
+        self.listener_name = config.listener_name
+        self.limits = config.limits
+        self.dispatcher = dispatcher
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.connections: dict[Connection, None] = {}
+        self.accepted_total = 0
+        self.rejected_total = 0
+        self._rejections = RejectionLog()
+        self._server: asyncio.Server | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        """Listen. Raises OSError when the port is taken."""
+        loop = asyncio.get_running_loop()
+        host = self.config.host or None
+        make = self.make_connection
+        self._server = await loop.create_server(make, host, self.config.port, backlog=self.config.backlog)
+        if self.config.max_idle_ms >= 0:
+            self._schedule_idle_check()
+
+    @property
+    def port(self) -> int:
+        """The port listened on, after `start`."""
+        if self._server is None or not self._server.sockets:
+            return self.config.port
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def make_connection(self) -> Connection:
+        """A protocol for one accepted connection."""
+        return Connection(self)
+
+    def stop_accepting(self) -> None:
+        """Close the listening socket; connections go on."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def stop(self) -> None:
+        """Stop listening, send what is answered, close every connection."""
+        self.stop_accepting()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        self.dispatcher.stop()
+        for connection in list(self.connections):
+            connection.close()
+        await asyncio.sleep(0)
+        for connection in list(self.connections):
+            connection.abort()
+
+    def opened(self, connection: Connection) -> None:
+        self.accepted_total += 1
+        self.connections[connection] = None
+
+    def closed(self, connection: Connection) -> None:
+        self.connections.pop(connection, None)
+
+    def log_failure(self, error: BaseException) -> None:
+        """A defect of ours that cost one connection."""
+        logger.error("a connection on listener %s failed", self.listener_name, exc_info=error)
+
+    def log_rejection(self, peer: str, reason: str) -> None:
+        self.rejected_total += 1
+        if self._rejections.should_log(peer, reason, asyncio.get_running_loop().time()):
+            logger.warning("closed a connection from %s on listener %s: %s", peer, self.listener_name, reason)
+
+    def _schedule_idle_check(self) -> None:
+        delay = max(self.config.max_idle_ms, IDLE_TICKS) / 1000 / IDLE_TICKS
+        self._idle_timer = asyncio.get_running_loop().call_later(delay, self._close_idle)
+
+    def _close_idle(self) -> None:
+        for connection in list(self.connections):
+            connection.idle_ticks += 1
+            if connection.idle_ticks > IDLE_TICKS and not connection.in_flight:
+                connection.close()
+        self._schedule_idle_check()

@@ -1,0 +1,102 @@
+"""What the handlers of a broker listener may use."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..controller.image import MetadataImage
+from ..isr.ports import TopicIdPartition
+from ..isr.results import AppendDone, EpochEndResult, FetchDone, FetchParams, ListOffsetResult
+from ..runtime.ports import Runtime
+from ..wire.codec import Struct
+from ..wire.fetch import FetchPartition
+from ..wire.types import TopicPartition
+from .config import BrokerConfig
+from .fetch_sessions import FetchSessionCache
+from .request import Request
+
+
+class ImageSource(Protocol):
+    """The committed metadata as this node has applied it."""
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+
+class Replicas(Protocol):
+    """The partitions of this broker (`isr.replica_manager.ReplicaManager`)."""
+
+    def append(
+        self,
+        acks: int,
+        timeout_ms: int,
+        entries: Sequence[tuple[TopicPartition, memoryview | None]],
+        done: AppendDone,
+    ) -> None:
+        """Append to the logs; `done` is called with a result an entry, at once or when enough replicas have it."""
+        ...
+
+    def fetch(
+        self, params: FetchParams, partitions: Sequence[tuple[TopicIdPartition, FetchPartition]], done: FetchDone
+    ) -> None:
+        """Read; `done` is called with a response an entry, at once or when there is enough or time is up."""
+        ...
+
+    def list_offset(
+        self,
+        topic_partition: TopicPartition,
+        timestamp: int,
+        current_leader_epoch: int,
+        isolation_level: int,
+        replica_id: int,
+    ) -> ListOffsetResult: ...
+
+    def offset_for_leader_epoch(
+        self, topic_partition: TopicPartition, current_leader_epoch: int, leader_epoch: int
+    ) -> EpochEndResult: ...
+
+
+class Forwarder(Protocol):
+    """Hands a request to the active controller as it is."""
+
+    def forward(self, request: Request, message: Struct) -> Awaitable[Struct]:
+        """The controller's response. Raises ProtocolError when no controller answers in time."""
+        ...
+
+
+class ProducerIds(Protocol):
+    """Cluster-wide unique producer ids."""
+
+    def next_id(self) -> int | None:
+        """An id at once, or None while none is at hand."""
+        ...
+
+    def wait_for_id(self) -> Awaitable[int]:
+        """An id as soon as the controller gives some; ProtocolError when it does not."""
+        ...
+
+
+class TopicCreator(Protocol):
+    """Creates topics that a client asked the metadata of."""
+
+    def request_topics(self, names: Sequence[str]) -> None:
+        """Start creating them; returns at once."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerServices:
+    """The context of every handler on a broker listener. `active_controller()` is its node id, None if unknown."""
+
+    config: BrokerConfig
+    runtime: Runtime
+    metadata: ImageSource
+    replicas: Replicas
+    sessions: FetchSessionCache
+    forwarder: Forwarder
+    producer_ids: ProducerIds
+    topic_creator: TopicCreator
+    active_controller: Callable[[], int | None]
+    version_rows: Callable[[], list[dict[str, int]]]

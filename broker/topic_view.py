@@ -1,0 +1,118 @@
+"""The cluster's metadata in the terms of a client that connected through one listener."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ..controller.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
+from ..controller.records import Endpoint
+from ..wire.errors import ErrorCode
+from ..wire.parts import NodeEndpoint
+from ..wire.types import LeaderIdAndEpoch
+
+TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+OPERATIONS_NOT_ASKED = -(2**31)
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+MAX_TOPIC_NAME = 249
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def is_legal_topic_name(name: str) -> bool:
+    """Kafka's rule: 1 to 249 of [a-zA-Z0-9._-], and neither "." nor ".."."""
+    return name not in (".", "..") and len(name) <= MAX_TOPIC_NAME and _LEGAL_NAME.fullmatch(name) is not None
+
+
+def endpoint_of(broker: BrokerRegistration | None, listener_name: str) -> Endpoint | None:
+    """The broker's address on that listener."""
+    if broker is None:
+        return None
+    return next((one for one in broker.listeners if one.name == listener_name), None)
+
+
+def alive_brokers(image: MetadataImage) -> list[BrokerRegistration]:
+    """Unfenced brokers by id."""
+    return [broker for _, broker in sorted(image.brokers.items()) if not broker.fenced]
+
+
+def broker_rows(image: MetadataImage, listener_name: str) -> list[dict[str, Any]]:
+    """The brokers of a Metadata response: alive, and reachable through the listener."""
+    rows = []
+    for broker in alive_brokers(image):
+        endpoint = endpoint_of(broker, listener_name)
+        if endpoint is not None:
+            rows.append(
+                {"node_id": broker.broker_id, "host": endpoint.host, "port": endpoint.port, "rack": broker.rack}
+            )
+    return rows
+
+
+def controller_id_for_clients(image: MetadataImage, active: int | None) -> int:
+    """The node that clients are told is the controller: the active one if it is a live broker too, else some live one.
+
+    Apache Kafka names a random live broker in KRaft mode; a client only needs one that forwards its requests.
+    """
+    alive = alive_brokers(image)
+    if active is not None and any(broker.broker_id == active for broker in alive):
+        return active
+    return alive[image.epoch % len(alive)].broker_id if alive else -1
+
+
+def offline_replicas(image: MetadataImage, partition: PartitionRegistration, listener_name: str) -> list[int]:
+    """Replicas on brokers that are gone, fenced, or not on this listener."""
+    offline = []
+    for replica in partition.replicas:
+        broker = image.brokers.get(replica)
+        if broker is None or broker.fenced or endpoint_of(broker, listener_name) is None:
+            offline.append(replica)
+    return offline
+
+
+def partition_row(
+    image: MetadataImage, index: int, partition: PartitionRegistration, listener_name: str
+) -> dict[str, Any]:
+    """A partition's row, as Metadata and DescribeTopicPartitions share it."""
+    error, leader = ErrorCode.NONE, partition.leader
+    broker = image.brokers.get(leader)
+    if broker is None:
+        error, leader = ErrorCode.LEADER_NOT_AVAILABLE, -1
+    elif endpoint_of(broker, listener_name) is None:
+        error, leader = ErrorCode.LISTENER_NOT_FOUND, -1
+    return {
+        "error_code": int(error),
+        "partition_index": index,
+        "leader_id": leader,
+        "leader_epoch": partition.leader_epoch,
+        "replica_nodes": partition.replicas,
+        "isr_nodes": partition.isr,
+        "offline_replicas": offline_replicas(image, partition, listener_name),
+        "eligible_leader_replicas": partition.elr,
+        "last_known_elr": partition.last_known_elr,
+    }
+
+
+def sorted_partitions(topic: TopicImage) -> list[tuple[int, PartitionRegistration]]:
+    """A topic's partitions by index."""
+    return sorted(topic.partitions.items())
+
+
+def leader_hint(image: MetadataImage, topic: str, partition: int) -> LeaderIdAndEpoch | None:
+    """Leader id and epoch of a partition, for the hints of KIP-951; None when there is no leader."""
+    found = image.topics_by_name.get(topic)
+    registration = found.partitions.get(partition) if found is not None else None
+    if registration is None or registration.leader < 0:
+        return None
+    return LeaderIdAndEpoch(registration.leader, registration.leader_epoch)
+
+
+def node_endpoints(image: MetadataImage, node_ids: list[int], listener_name: str) -> list[NodeEndpoint]:
+    """Where each distinct node listens, for the hints of KIP-951."""
+    rows = []
+    for node_id in dict.fromkeys(node_ids):
+        broker = image.brokers.get(node_id)
+        endpoint = endpoint_of(broker, listener_name)
+        if broker is not None and endpoint is not None:
+            rows.append(NodeEndpoint(node_id, endpoint.host, endpoint.port, broker.rack))
+    return rows
