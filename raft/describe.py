@@ -1,0 +1,115 @@
+"""DescribeQuorum and FetchSnapshot: what the quorum tells tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..wire.errors import ErrorCode
+from .quorum import Quorum
+from .roles import Leader
+from .roles.leader import ReplicaProgress
+from .types import METADATA_PARTITION, METADATA_TOPIC, ReplicaKey
+
+_UNKNOWN = -1
+
+
+def describe_quorum_fields(quorum: Quorum, request: Any, now_ms: int, wall_ms: int) -> dict[str, Any]:
+    """The response's schema fields; only the leader knows the replicas' positions (KIP-595, KIP-836).
+
+    Progress is kept in monotonic time (`now_ms`), the response speaks of the wall clock (`wall_ms`).
+    """
+    role, current = quorum.role, quorum.leader_and_epoch
+    topics = [
+        {
+            "topic_name": topic.topic_name,
+            "partitions": [
+                _refused(partition.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                if topic.topic_name != METADATA_TOPIC or partition.partition_index != METADATA_PARTITION
+                else _described(quorum, role, now_ms, wall_ms)
+                if isinstance(role, Leader)
+                else _refused(METADATA_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                | {"leader_id": _UNKNOWN if current.leader_id is None else current.leader_id}
+                | {"leader_epoch": current.epoch}
+                for partition in topic.partitions
+            ],
+        }
+        for topic in request.topics
+    ]
+    name = quorum.config.listener_name
+    nodes = [
+        {"node_id": voter, "listeners": [{"name": name, "host": endpoint.host, "port": endpoint.port}]}
+        for voter, endpoint in sorted(quorum.config.voters.items())
+    ]
+    return {"error_code": 0, "topics": topics, "nodes": nodes}
+
+
+def fetch_snapshot_fields(quorum: Quorum, request: Any) -> dict[str, Any]:
+    """There are no snapshots: the leader says so, others name the leader."""
+    current = quorum.leader_and_epoch
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for partition in topic.partitions:
+            error = ErrorCode.SNAPSHOT_NOT_FOUND
+            if topic.name != METADATA_TOPIC or partition.partition != METADATA_PARTITION:
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif partition.current_leader_epoch < current.epoch:
+                error = ErrorCode.FENCED_LEADER_EPOCH
+            elif partition.current_leader_epoch > current.epoch:
+                error = ErrorCode.UNKNOWN_LEADER_EPOCH
+            elif not isinstance(quorum.role, Leader):
+                error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            leader_id = _UNKNOWN if current.leader_id is None else current.leader_id
+            partitions.append(
+                {
+                    "index": partition.partition,
+                    "error_code": int(error),
+                    "snapshot_id": partition.snapshot_id,
+                    "current_leader": {"leader_id": leader_id, "leader_epoch": current.epoch},
+                }
+            )
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"error_code": 0, "topics": topics}
+
+
+def _described(quorum: Quorum, role: Leader, now_ms: int, wall_ms: int) -> dict[str, Any]:
+    shift_ms = wall_ms - now_ms
+    own_key = ReplicaKey(quorum.config.node_id, quorum.config.directory_id)
+    own = _replica(own_key, quorum.log.end_offset) | {
+        "last_fetch_timestamp": wall_ms,
+        "last_caught_up_timestamp": wall_ms,
+    }
+    voters = [own, *(_follower(progress, shift_ms) for progress in role.peers.values())]
+    return {
+        "partition_index": METADATA_PARTITION,
+        "error_code": 0,
+        "leader_id": role.leader_id,
+        "leader_epoch": role.epoch,
+        "high_watermark": _UNKNOWN if quorum.high_watermark is None else quorum.high_watermark,
+        "current_voters": sorted(voters, key=lambda voter: int(voter["replica_id"])),
+        "observers": [_follower(progress, shift_ms) for progress in role.observers.values()],
+    }
+
+
+def _follower(progress: ReplicaProgress, shift_ms: int) -> dict[str, Any]:
+    fetched_ms, caught_up_ms = progress.last_fetch_ms, progress.last_caught_up_ms
+    return _replica(progress.key, progress.end_offset) | {
+        "last_fetch_timestamp": _UNKNOWN if fetched_ms is None else fetched_ms + shift_ms,
+        "last_caught_up_timestamp": _UNKNOWN if caught_up_ms is None else caught_up_ms + shift_ms,
+    }
+
+
+def _replica(key: ReplicaKey, end_offset: int) -> dict[str, Any]:
+    return {"replica_id": key.id, "replica_directory_id": key.directory_id, "log_end_offset": end_offset}
+
+
+def _refused(partition_index: int, error: ErrorCode) -> dict[str, Any]:
+    return {
+        "partition_index": partition_index,
+        "error_code": int(error),
+        "leader_id": _UNKNOWN,
+        "leader_epoch": _UNKNOWN,
+        "high_watermark": _UNKNOWN,
+        "current_voters": [],
+        "observers": [],
+    }

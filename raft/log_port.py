@@ -1,0 +1,53 @@
+"""The log as the quorum sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..runtime.ports import Buffer
+from .types import EpochEndOffset
+
+
+class RaftLog(Protocol):
+    """Batches of records by offset, each with the epoch of its leader. Writing methods may raise `StorageError`."""
+
+    @property
+    def end_offset(self) -> int:
+        """The offset of the next record."""
+        ...
+
+    @property
+    def durable_offset(self) -> int:
+        """All below would survive a loss of power; at most `end_offset`, and never ahead of a truncation."""
+        ...
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of the last record; 0 when the log is empty."""
+        ...
+
+    def end_offset_for(self, epoch: int) -> EpochEndOffset:
+        """The largest epoch of the log that is <= `epoch`, with its end offset; (-1, -1) when there is none."""
+        ...
+
+    def append_records(self, records: Sequence[bytes], epoch: int) -> int:
+        """One batch of data records; returns the last offset."""
+        ...
+
+    def append_leader_change(self, epoch: int, leader_id: int, voters: Sequence[int], granting: Sequence[int]) -> int:
+        """The control record with which an epoch begins; returns its offset."""
+        ...
+
+    def append_fetched(self, records: Buffer) -> None:
+        """Batches as a leader sent them, which must continue this log; raises `ProtocolError`, and appends nothing,
+        when they are damaged."""
+        ...
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove all records at and above `offset`."""
+        ...
+
+    def read(self, offset: int, max_bytes: int) -> Buffer:
+        """Whole batches from `offset`, at least one while there are any."""
+        ...

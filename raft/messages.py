@@ -1,0 +1,101 @@
+"""The quorum's requests and replies as plain values; `wire_messages.py` maps them onto Kafka's schemas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ..runtime.ports import Buffer
+from ..wire.errors import ErrorCode
+from .types import EpochEndOffset, ReplicaKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vote:
+    """Asks for a vote in `epoch`, or with `pre_vote` whether a vote would be given in the next one (KIP-996)."""
+
+    cluster_id: str | None
+    voter_id: int
+    candidate: ReplicaKey
+    epoch: int
+    last_epoch: int
+    last_offset: int
+    pre_vote: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginQuorumEpoch:
+    """The new leader tells a voter of itself."""
+
+    cluster_id: str | None
+    voter_id: int
+    leader_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndQuorumEpoch:
+    """The leader resigns; `preferred_successors` are the voters by descending log end offset."""
+
+    cluster_id: str | None
+    leader_id: int
+    epoch: int
+    preferred_successors: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    """Asks for records from `fetch_offset`, and thereby says that all below is on the replica's disk."""
+
+    cluster_id: str | None
+    replica: ReplicaKey
+    epoch: int
+    fetch_offset: int
+    last_epoch: int
+    max_wait_ms: int
+    max_bytes: int
+    high_watermark: int | None = None
+    """What the replica knows (-1: nothing); None when the sender's version cannot say (KIP-1166)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteReply:
+    error: ErrorCode
+    leader_id: int | None
+    epoch: int
+    granted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochReply:
+    """The answer to BeginQuorumEpoch and EndQuorumEpoch."""
+
+    error: ErrorCode
+    leader_id: int | None
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchReply:
+    """`diverging`: truncate to the end of that epoch and ask again (KIP-595). `high_watermark` is -1 when unknown."""
+
+    error: ErrorCode
+    leader_id: int | None
+    epoch: int
+    high_watermark: int = -1
+    log_start_offset: int = 0
+    diverging: EpochEndOffset | None = None
+    records: Buffer = b""
+
+
+Request: TypeAlias = Vote | BeginQuorumEpoch | EndQuorumEpoch | Fetch
+Reply: TypeAlias = VoteReply | EpochReply | FetchReply
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A request on its way to voter `to`; `id` is unique in the life of the quorum object."""
+
+    id: int
+    to: int
+    request: Request

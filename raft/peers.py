@@ -1,0 +1,92 @@
+"""Connections to the other voters, and what became of each request sent over them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from ..wire.apis import ApiKey
+from ..wire.client import Connection, RequestTimedOutError
+from ..wire.client import connect as wire_connect
+from ..wire.codec import decode_response, encode_request
+from ..wire.errors import ProtocolError, WireFormatError
+from ..wire.fetch import decode_fetch_response, encode_fetch_request
+from .config import RaftConfig
+from .effects import FailureKind
+from .messages import Fetch, Outgoing, Reply
+from .wire_messages import api_of, election_request_fields, fetch_request, parse_election_reply, parse_fetch_reply
+
+Connect: TypeAlias = Callable[[str, int], Awaitable[Connection]]
+
+
+def connector(config: RaftConfig) -> Connect:
+    """The ordinary way to connect, with the quorum's time-out."""
+
+    async def connect(host: str, port: int) -> Connection:
+        timeout_s = config.timing.request_timeout_ms / 1000
+        return await wire_connect(host, port, client_id=f"raft-{config.node_id}", timeout_s=timeout_s)
+
+    return connect
+
+
+class Peers:
+    """Two connections to each voter: a fetch may wait long for its answer, and a vote must not wait behind it."""
+
+    def __init__(self, config: RaftConfig, connect: Connect) -> None:
+        self._config = config
+        self._connect = connect
+        self._timeout_s = config.timing.request_timeout_ms / 1000
+        self._connections: dict[tuple[int, bool], Connection] = {}
+        self._connecting: dict[tuple[int, bool], asyncio.Lock] = {}
+
+    async def exchange(self, outgoing: Outgoing) -> Reply | FailureKind:
+        """Send a request, connecting first where needed; its reply, or why there is none."""
+        request = outgoing.request
+        api_key, version = api_of(request)
+        try:
+            connection = await self._connection(outgoing.to, isinstance(request, Fetch))
+            if isinstance(request, Fetch):
+                body = encode_fetch_request(version, fetch_request(request))
+            else:
+                own_id = self._config.node_id
+                listener = self._config.listener_name, self._config.voters[own_id]
+                body = encode_request(api_key, version, election_request_fields(request, listener))
+            answer = await connection.send_raw(api_key, version, [body], timeout_s=self._timeout_s)
+            if api_key == ApiKey.FETCH:
+                return parse_fetch_reply(decode_fetch_response(version, answer))
+            return parse_election_reply(request, decode_response(api_key, version, answer))
+        except (TimeoutError, RequestTimedOutError):
+            return FailureKind.TIMEOUT
+        except OSError as error:
+            return FailureKind.REFUSED if is_refused(error) else FailureKind.LOST
+        except (WireFormatError, ProtocolError):
+            return FailureKind.LOST
+
+    async def _connection(self, voter: int, is_fetch: bool) -> Connection:
+        key = voter, is_fetch
+        async with self._connecting.setdefault(key, asyncio.Lock()):
+            connection = self._connections.get(key)
+            if connection is None or connection.is_closed:
+                endpoint = self._config.voters[voter]
+                connection = await self._connect(endpoint.host, endpoint.port)
+                self._connections[key] = connection
+            return connection
+
+    def close(self) -> None:
+        """Close all connections; requests under way end as lost."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+
+def is_refused(error: OSError) -> bool:
+    """Whether nothing listens at any address of the host: the process is dead while its machine is not.
+
+    A name with several addresses fails with one text for all of them, in which each must be a refusal.
+    """
+    if error.errno is not None or isinstance(error, ConnectionRefusedError):
+        return isinstance(error, ConnectionRefusedError) or error.errno == errno.ECONNREFUSED
+    text = str(error)
+    return "Errno" in text and text.count("Errno") == text.count(f"Errno {errno.ECONNREFUSED}")

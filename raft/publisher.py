@@ -1,0 +1,60 @@
+"""Hands committed batches and changes of leadership to the listener, outside of the quorum's events."""
+
+from __future__ import annotations
+
+from .partition_raft_log import PartitionRaftLog
+from .quorum import Quorum
+from .roles import Leader
+from .types import LeaderAndEpoch, RaftListener
+
+_CHUNK_BYTES = 1024 * 1024
+
+
+class Publisher:
+    """Knows what the listener has been told: `delivered_offset`, and the last leader."""
+
+    def __init__(self, quorum: Quorum, log: PartitionRaftLog, listener: RaftListener) -> None:
+        self._quorum = quorum
+        self._log = log
+        self._listener = listener
+        self._told_leader = LeaderAndEpoch(None, -1)
+        self.delivered_offset = 0
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether `publish` has something to tell."""
+        return self._has_commits or self._leader_to_tell() is not None
+
+    @property
+    def _has_commits(self) -> bool:
+        return self.delivered_offset < (self._quorum.high_watermark or 0)
+
+    def publish(self) -> None:
+        """Tell the listener the next part; call again while `is_behind`."""
+        high_watermark = self._quorum.high_watermark or 0
+        if self.delivered_offset < high_watermark:
+            batches = self._log.read_batches(self.delivered_offset, high_watermark, _CHUNK_BYTES)
+            self.delivered_offset = batches[-1].last_offset + 1
+            self._listener.on_commit(batches)
+        leader = self._leader_to_tell()
+        if leader is not None:
+            self._told_leader = leader
+            self._listener.on_leader_change(leader)
+
+    def tell_none_leads(self) -> None:
+        """This node is out of the quorum for good."""
+        leader = LeaderAndEpoch(None, self._quorum.epoch)
+        if self._told_leader != leader:
+            self._told_leader = leader
+            self._listener.on_leader_change(leader)
+
+    def _leader_to_tell(self) -> LeaderAndEpoch | None:
+        current, role = self._quorum.leader_and_epoch, self._quorum.role
+        if current == self._told_leader:
+            return None
+        if isinstance(role, Leader) and self.delivered_offset <= role.epoch_start_offset:
+            return self._unless_told(LeaderAndEpoch(None, role.epoch))
+        return current
+
+    def _unless_told(self, leader: LeaderAndEpoch) -> LeaderAndEpoch | None:
+        return None if leader == self._told_leader else leader

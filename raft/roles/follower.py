@@ -1,0 +1,39 @@
+"""Follower: fetches from the leader of its epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..messages import Vote
+from ..types import ReplicaKey, RoleKind
+
+
+@dataclass(slots=True)
+class Follower:
+    """One fetch is in flight at a time (`fetch_id`), and none before all that was fetched is on disk
+    (`next_fetch_ms` is None meanwhile).
+
+    `deadline_ms` is when an unheard leader is given up. `suspected` is set when the leader's host refuses connections:
+    then pre-votes of others are granted at once, and `deadline_ms` is near.
+    """
+
+    kind: ClassVar[RoleKind] = RoleKind.FOLLOWER
+    epoch: int
+    leader_id: int
+    voted: ReplicaKey | None
+    deadline_ms: int
+    next_fetch_ms: int | None
+    fetch_id: int | None = None
+    fetch_sent_ms: int | None = None
+    has_fetched: bool = False
+    suspected: bool = False
+
+    def next_deadline_ms(self) -> int | None:
+        if self.fetch_id is not None or self.next_fetch_ms is None:
+            return self.deadline_ms
+        return min(self.deadline_ms, self.next_fetch_ms)
+
+    def can_grant(self, vote: Vote, log_is_up_to_date: bool) -> bool:
+        leader_seems_alive = self.has_fetched and not self.suspected
+        return vote.pre_vote and log_is_up_to_date and not leader_seems_alive

@@ -1,0 +1,95 @@
+"""Leader: owns the epoch, knows how far each replica's disk is, and holds the fetches that wait for news."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from ..majority import majority_value
+from ..messages import Fetch, Vote
+from ..types import ReplicaKey, RoleKind
+
+OBSERVER_SESSION_MS = 300_000
+
+
+@dataclass(slots=True)
+class ReplicaProgress:
+    """What a replica told by its fetches in this epoch. Times are of this node's monotonic clock, in milliseconds."""
+
+    key: ReplicaKey
+    end_offset: int = -1
+    last_fetch_ms: int | None = None
+    last_caught_up_ms: int | None = None
+    last_fetch_leader_end_offset: int = -1
+    sent_high_watermark: int = -1
+
+    def on_fetch(self, offset: int, leader_end_offset: int, now_ms: int) -> None:
+        """A fetch at `offset` whose epoch agreed: everything below is on the replica's disk.
+
+        Caught up is judged as in Kafka: at the end of the log now, or where the end was at the fetch before.
+        """
+        if offset >= leader_end_offset:
+            self.last_caught_up_ms = now_ms
+        elif 0 <= self.last_fetch_leader_end_offset <= offset:
+            self.last_caught_up_ms = self.last_fetch_ms
+        self.end_offset = offset
+        self.last_fetch_ms = now_ms
+        self.last_fetch_leader_end_offset = leader_end_offset
+
+
+@dataclass(slots=True)
+class ParkedFetch:
+    """A fetch without an answer yet; `token` names it to the caller."""
+
+    token: int
+    request: Fetch
+    deadline_ms: int
+
+
+@dataclass(slots=True)
+class Leader:
+    """`epoch_start_offset` is the offset of this epoch's leader change record."""
+
+    kind: ClassVar[RoleKind] = RoleKind.LEADER
+    epoch: int
+    leader_id: int
+    voted: ReplicaKey | None
+    elected_ms: int
+    epoch_start_offset: int
+    check_quorum_timeout_ms: int
+    peers: dict[int, ReplicaProgress]
+    observers: dict[ReplicaKey, ReplicaProgress] = field(default_factory=dict)
+    announce_at: dict[int, int] = field(default_factory=dict)
+    parked: list[ParkedFetch] = field(default_factory=list)
+
+    def can_grant(self, vote: Vote, log_is_up_to_date: bool) -> bool:
+        return False
+
+    def progress_of(self, replica: ReplicaKey) -> ReplicaProgress:
+        """The state kept for a voter or observer, made at its first fetch."""
+        if replica.id in self.peers:
+            progress = self.peers[replica.id]
+            progress.key = replica
+            return progress
+        return self.observers.setdefault(replica, ReplicaProgress(replica))
+
+    def quorum_deadline_ms(self) -> int | None:
+        """When to resign unless more voters fetch; None for a lone voter, which is its own majority."""
+        if not self.peers:
+            return None
+        contacts = [self.elected_ms if p.last_fetch_ms is None else p.last_fetch_ms for p in self.peers.values()]
+        # This node hears itself at all times, hence its contact is later than any other.
+        return majority_value([max(contacts) + 1, *contacts]) + self.check_quorum_timeout_ms
+
+    def next_deadline_ms(self) -> int | None:
+        times = [fetch.deadline_ms for fetch in self.parked]
+        times.extend(self.announce_at.values())
+        quorum_deadline = self.quorum_deadline_ms()
+        if quorum_deadline is not None:
+            times.append(quorum_deadline)
+        return min(times, default=None)
+
+    def forget_silent_observers(self, now_ms: int) -> None:
+        """Drop observers that have not fetched for five minutes, as Kafka does."""
+        for key in [k for k, p in self.observers.items() if (p.last_fetch_ms or 0) < now_ms - OBSERVER_SESSION_MS]:
+            del self.observers[key]
