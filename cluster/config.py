@@ -6,15 +6,15 @@ node that makes sense. Each problem names the key, its value, the reason and the
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .config_keys import KEYS, REQUIRED, Key, is_accepted
 from .properties import parse_properties, properties_from_env
 
+QUORUM_FETCH_WAIT_MS = 500
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SERVED_PROTOCOLS = ("PLAINTEXT",)
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[0-9A-Fa-f:.]*\]|[^:/\[\]]*):(?P<port>-?\d+)")
@@ -128,6 +128,11 @@ class NodeConfig:
             (one.name for one in self.broker_listeners if one.name == "PLAINTEXT"), self.broker_listeners[0].name
         )
 
+    def with_default_host(self, host: str) -> NodeConfig:
+        """This with `host` advertised where a listener names none, as Kafka advertises the machine's name."""
+        advertised = tuple(replace(one, host=one.host or host) for one in self.advertised)
+        return replace(self, advertised=advertised)
+
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
 
@@ -200,6 +205,8 @@ class _Builder:
         if is_accepted(name):
             self.warnings.append(f"{name}={text}: accepted for Kafka's sake, and has no effect in this version")
             return
+        import difflib
+
         near = difflib.get_close_matches(name, KEYS, 1, 0.85)
         hint = f"did you mean {near[0]}?" if near else "no setting has this name"
         self.warnings.append(f"{name}={text}: unknown, and has no effect; {hint}")
@@ -435,6 +442,10 @@ def _check_timeouts(config: NodeConfig, refuse: Any) -> None:
         "an election must end before the followers give up on its winner: at most the fetch timeout "
         f"controller.quorum.fetch.timeout.ms={fetch_timeout}",
     )
+    for key in ("controller.quorum.fetch.timeout.ms", "controller.quorum.request.timeout.ms"):
+        if config[key] <= QUORUM_FETCH_WAIT_MS:
+            reason = f"an idle quorum's fetch waits {QUORUM_FETCH_WAIT_MS} ms, and would be taken for a dead leader"
+            refuse(key, reason, f"raise it above {QUORUM_FETCH_WAIT_MS}")
     lag = config["replica.lag.time.max.ms"]
     below(
         "replica.fetch.wait.max.ms",

@@ -1,0 +1,155 @@
+"""One node as an operating-system process: read the settings, run until a signal, give the exit code.
+
+Exit codes: 0 stopped cleanly; 1 it could not start or had to stop, the reason in one line; 2 the configuration is
+wrong, each problem in one line; 70 a broken invariant stopped it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..runtime.log_lines import configure_logging
+from ..runtime.loop import real_runtime, run, stop_event_on_signals, tune_gc_for_server
+from .config import ConfigError, NodeConfig, load_config
+
+EXIT_STOPPED = 0
+EXIT_FAILED = 1
+EXIT_BAD_CONFIG = 2
+
+_logger = logging.getLogger("raftwerk.node")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """What `raftwerk node` was asked for."""
+
+    file: str | None
+    overrides: tuple[str, ...] = ()
+    use_env: bool = False
+    format_id: str | None = None
+    log_level: str = "INFO"
+    ready_fd: int | None = None
+    stop_at_eof: bool = False
+
+
+def run_node(options: NodeOptions) -> int:
+    """Run a node to its end; returns the exit code."""
+    try:
+        config = _load(options.file, options.use_env, options.overrides)
+    except ConfigError as error:
+        return _refuse(error)
+    except OSError as error:
+        return _fail(f"cannot read {options.file}: {error.strerror}")
+    configure_logging(options.log_level, node_id=config.node_id)
+    for warning in config.warnings:
+        _logger.warning("%s", warning)
+    return run(_serve(config, options))
+
+
+def run_format(file: str, cluster_id: str | None, ignore_formatted: bool, overrides: Iterable[str]) -> int:
+    """Format the directories of a node; returns the exit code."""
+    from .formatting import FormatError, format_node
+    from .layout import new_cluster_id
+
+    try:
+        config = _load(file, False, overrides)
+    except ConfigError as error:
+        return _refuse(error)
+    except OSError as error:
+        return _fail(f"cannot read {file}: {error.strerror}")
+    try:
+        chosen = cluster_id or new_cluster_id()
+        formatted = format_node(config, real_runtime(), chosen, ignore_formatted=ignore_formatted)
+    except (FormatError, OSError) as error:
+        return _fail(str(error))
+    for directory in formatted:
+        print(f"Formatted {directory} for node {config.node_id} of cluster {chosen}.")
+    if not formatted:
+        print("All directories were formatted already.")
+    return EXIT_STOPPED
+
+
+async def _serve(config: NodeConfig, options: NodeOptions) -> int:
+    from .formatting import FormatError, format_node
+    from .node import Node, NodeFailedError
+
+    runtime = real_runtime()
+    asked_to_stop = stop_event_on_signals()
+    if options.stop_at_eof:
+        _watch_stdin(asked_to_stop)
+    node = Node(config, runtime)
+    try:
+        if options.format_id:
+            format_node(config, runtime, options.format_id, ignore_formatted=True)
+        await node.start()
+        await _until_ready(node, asked_to_stop, options.ready_fd)
+        await _first(node.wait_failed(), asked_to_stop.wait())
+    except (NodeFailedError, FormatError) as error:
+        return _fail(str(error))
+    finally:
+        await node.stop()
+    return EXIT_STOPPED
+
+
+async def _until_ready(node: object, asked_to_stop: asyncio.Event, ready_fd: int | None) -> None:
+    from .node import Node
+
+    if not isinstance(node, Node):
+        return
+    await _first(node.ready(), node.wait_failed(), asked_to_stop.wait())
+    if asked_to_stop.is_set():
+        return
+    tune_gc_for_server()
+    if ready_fd is not None:
+        os.write(ready_fd, b"ready\n")
+        os.close(ready_fd)
+
+
+async def _first(*waits: object) -> None:
+    """Wait until one is done; its error is raised, the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]  # type: ignore[call-overload]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _load(file: str | None, use_env: bool, overrides: Iterable[str]) -> NodeConfig:
+    text = None
+    if file is not None:
+        with open(file, encoding="utf-8") as opened:
+            text = opened.read()
+    config = load_config(text, environ=os.environ if use_env else None, overrides=overrides)
+    return config.with_default_host(socket.gethostname())
+
+
+def _watch_stdin(asked_to_stop: asyncio.Event) -> None:
+    """Stop when standard input ends: then the supervisor is gone."""
+    loop = asyncio.get_running_loop()
+
+    def on_readable() -> None:
+        if not os.read(0, 4096):
+            loop.remove_reader(0)
+            asked_to_stop.set()
+
+    loop.add_reader(0, on_readable)
+
+
+def _refuse(error: ConfigError) -> int:
+    for problem in error.problems:
+        sys.stderr.write(f"raftwerk: {problem}\n")
+    return EXIT_BAD_CONFIG
+
+
+def _fail(reason: str) -> int:
+    sys.stderr.write(f"raftwerk: {reason}\n")
+    return EXIT_FAILED

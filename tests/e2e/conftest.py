@@ -1,0 +1,80 @@
+"""Real clusters of real processes on free ports, for tests with real clients."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from raftwerk.cluster.layout import ClusterShape, plan_cluster
+from raftwerk.cluster.supervisor import Supervisor
+
+HERE = Path(__file__).parent
+START_TIMEOUT_S = 60.0
+_numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.process)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervisor]:
+    """Three combined nodes that nobody kills."""
+    with start_cluster(tmp_path_factory.mktemp("cluster")) as supervisor:
+        yield supervisor
+
+
+@pytest.fixture
+def new_cluster(tmp_path: Path) -> Iterator[Callable[..., Supervisor]]:
+    """Makes clusters of the test's own, stopped at its end."""
+    running: list[Supervisor] = []
+
+    def make(brokers: int = 3, **shape: object) -> Supervisor:
+        supervisor = start_cluster(tmp_path / f"c{len(running)}", brokers, **shape)
+        running.append(supervisor)
+        return supervisor
+
+    yield make
+    for supervisor in running:
+        supervisor.stop()
+
+
+def start_cluster(directory: Path, brokers: int = 3, **shape: object) -> Supervisor:
+    supervisor = Supervisor(plan_cluster(str(directory), ClusterShape(brokers=brokers, port=0, **shape)))
+    supervisor.start(START_TIMEOUT_S)
+    return supervisor
+
+
+@pytest.fixture
+def bootstrap(cluster: Supervisor) -> str:
+    return cluster.plan.bootstrap
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A name nobody else uses."""
+    return f"t-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def kcat() -> str:
+    path = shutil.which("kcat") or shutil.which("kafkacat")
+    if path is None:
+        pytest.skip("kcat is not installed: this client is NOT tested")
+    return path
+
+
+@pytest.fixture(scope="session")
+def java_command() -> list[str]:
+    """`java` with Apache Kafka's tools on its class path."""
+    libs = os.environ.get("KAFKA_LIBS") or os.path.expanduser("~/.cache/kafka-4.2.0")
+    if shutil.which("java") is None or not os.path.isdir(libs):
+        pytest.skip(f"no java, or no Kafka jars in {libs} (set KAFKA_LIBS): the Java clients are NOT tested")
+    return ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{libs}/*"]

@@ -1,0 +1,140 @@
+"""SIGKILL of leader, controller, both, all: nothing acked is lost or doubled, and writes go on within a second."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from raftwerk.cluster.supervisor import Supervisor
+
+from . import helpers
+
+GAP_LIMIT_S = 1.0
+MakeCluster = Callable[..., Supervisor]
+
+
+@pytest.fixture
+def load(new_cluster: MakeCluster, topic: str) -> tuple[Supervisor, helpers.Load]:
+    supervisor = new_cluster()
+    helpers.create_topic(supervisor.plan.bootstrap, topic, min_insync_replicas="2")
+    return supervisor, helpers.Load(supervisor.plan.bootstrap, topic)
+
+
+@pytest.mark.parametrize("what", ["leader", "controller"])
+def test_one_killed_under_load(load: tuple[Supervisor, helpers.Load], what: str) -> None:
+    supervisor, stream = load
+    stream.run(1.5)
+    if what == "leader":
+        victim = helpers.leader_of(stream.bootstrap, stream.topic)
+    else:
+        victim = helpers.active_controller(stream.bootstrap)
+    supervisor.kill(victim)
+    stream.run(3)
+    supervisor.start_node(victim)
+    stream.run(2)
+    supervisor.wait_ready()
+    stream.finish()
+    stream.check()
+    assert stream.longest_gap_s() <= GAP_LIMIT_S
+
+
+def test_two_of_five_killed_at_once(new_cluster: MakeCluster, topic: str) -> None:
+    """The leader and the active controller die together; the other three go on."""
+    supervisor = new_cluster(5)
+    bootstrap = supervisor.plan.bootstrap
+    helpers.create_topic(bootstrap, topic, replicas=5, min_insync_replicas="2")
+    stream = helpers.Load(bootstrap, topic)
+    stream.run(1.5)
+    leader, controller = helpers.leader_of(bootstrap, topic), helpers.active_controller(bootstrap)
+    other = next(node for node in (1, 2, 3, 4, 5) if node != controller)
+    victims = (leader, controller) if leader != controller else (leader, other)
+    for victim in victims:
+        supervisor.kill(victim)
+    stream.run(4)
+    stream.finish()
+    stream.check()
+    assert stream.longest_gap_s() <= 2 * GAP_LIMIT_S
+
+
+def test_leader_and_controller_of_three_killed_at_once(load: tuple[Supervisor, helpers.Load]) -> None:
+    """One of three is left: no majority until they are back; then everything goes on."""
+    supervisor, stream = load
+    stream.run(1.5)
+    leader = helpers.leader_of(stream.bootstrap, stream.topic)
+    controller = helpers.active_controller(stream.bootstrap)
+    victims = {leader, controller} if leader != controller else {leader, leader % 3 + 1}
+    for victim in sorted(victims):
+        supervisor.kill(victim)
+    stream.run(1)
+    for victim in sorted(victims):
+        supervisor.start_node(victim)
+    stream.run(3)
+    supervisor.wait_ready()
+    stream.finish()
+    stream.check()
+
+
+def test_all_three_killed_and_restarted(load: tuple[Supervisor, helpers.Load]) -> None:
+    supervisor, stream = load
+    stream.run(2)
+    for node in (1, 2, 3):
+        supervisor.kill(node)
+    for node in (1, 2, 3):
+        supervisor.start_node(node)
+    stream.run(3)
+    supervisor.wait_ready()
+    stream.finish()
+    stream.check()
+
+
+def test_a_paused_leader_loses_nothing(load: tuple[Supervisor, helpers.Load]) -> None:
+    """SIGSTOP is no death: nobody may take the node for dead by mistake, and what it acked stays."""
+    supervisor, stream = load
+    stream.run(1)
+    victim = helpers.leader_of(stream.bootstrap, stream.topic)
+    supervisor.kill(victim, signal.SIGSTOP)
+    stream.run(1)
+    supervisor.kill(victim, signal.SIGCONT)
+    stream.run(2)
+    stream.finish()
+    stream.check()
+
+
+def test_a_clean_stop_hands_over(load: tuple[Supervisor, helpers.Load]) -> None:
+    supervisor, stream = load
+    stream.run(1)
+    for node in (1, 2, 3):
+        supervisor.kill(node, signal.SIGTERM)
+        supervisor.children[node].process.wait(20)
+        assert supervisor.children[node].process.returncode == 0
+        stream.run(0.5)
+        supervisor.restart_node(node)
+        stream.run(1)
+    stream.finish()
+    stream.check()
+    assert stream.longest_gap_s() <= GAP_LIMIT_S
+
+
+def test_everything_is_there_after_a_clean_restart(new_cluster: MakeCluster, topic: str) -> None:
+    supervisor = new_cluster(1)
+    bootstrap = supervisor.plan.bootstrap
+    helpers.create_topic(bootstrap, topic, 1, 1)
+    stream = helpers.Load(bootstrap, topic)
+    stream.run(0.5)
+    stream.finish()
+    assert supervisor.stop() == []
+    supervisor.start()
+    stream.check()
+
+
+def test_controllers_in_processes_of_their_own(new_cluster: MakeCluster, topic: str) -> None:
+    supervisor = new_cluster(2, separate=True)
+    bootstrap = supervisor.plan.bootstrap
+    helpers.create_topic(bootstrap, topic, 1, 2)
+    stream = helpers.Load(bootstrap, topic)
+    stream.run(0.5)
+    stream.finish()
+    stream.check()
+    assert helpers.active_controller(bootstrap) > 100
