@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import gzip
+import random
+import struct
+import tracemalloc
+
+import cramjam
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raftwerk.wire.compression import Compression, CompressionError, compress, decompress
+
+CODECS = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD]
+
+
+@given(st.binary(max_size=2000), st.sampled_from(Compression))
+def test_data_comes_back(data: bytes, codec: Compression) -> None:
+    assert bytes(decompress(codec, compress(codec, data), len(data))) == data
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_large_data_comes_back_and_one_byte_less_is_refused(codec: Compression) -> None:
+    data = random.Random(1).randbytes(300_000) + bytes(3_000_000)
+    packed = compress(codec, data)
+    assert bytes(decompress(codec, packed, 4 << 20)) == data
+    with pytest.raises(CompressionError):
+        decompress(codec, packed, len(data) - 1)
+
+
+def test_the_limit_holds_without_compression() -> None:
+    with pytest.raises(CompressionError):
+        decompress(Compression.NONE, b"abc", 2)
+
+
+def test_unknown_codecs() -> None:
+    for codec in (5, 6, 7):
+        with pytest.raises(CompressionError, match="unknown"):
+            decompress(codec, b"", 10)
+
+
+def test_raw_snappy_is_read() -> None:
+    assert decompress(Compression.SNAPPY, bytes(cramjam.snappy.compress_raw(b"abc" * 100)), 300) == b"abc" * 100
+
+
+def test_snappy_is_framed_as_the_java_client_does() -> None:
+    packed = compress(Compression.SNAPPY, bytes(40_000))
+    assert packed[:16] == b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
+    (first,) = struct.unpack_from(">i", packed, 16)
+    assert cramjam.snappy.decompress_raw_len(packed[20 : 20 + first]) == 32_768
+
+
+def test_concatenated_members() -> None:
+    assert decompress(Compression.GZIP, gzip.compress(b"abc") + gzip.compress(b"def"), 6) == b"abcdef"
+    frame = zstandard.ZstdCompressor().compress
+    assert decompress(Compression.ZSTD, frame(b"abc") + frame(b"def"), 6) == b"abcdef"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_damage_raises_only_compression_error(codec: Compression) -> None:
+    rng = random.Random(codec)
+    packed = compress(codec, b"some text, some more text, and so on " * 50)
+    for size in range(len(packed)):
+        try:
+            decompress(codec, packed[:size], 1 << 20)
+        except CompressionError:
+            pass
+    for _ in range(2000):
+        damaged = bytearray(packed)
+        damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        try:
+            decompress(codec, damaged, 1 << 20)
+        except CompressionError:
+            pass
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_bomb_takes_no_more_memory_than_its_limit_allows(codec: Compression) -> None:
+    packed = compress(codec, bytes(50_000_000))
+    tracemalloc.start()
+    with pytest.raises(CompressionError):
+        decompress(codec, packed, 1_000_000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 6_000_000
+
+
+def test_a_snappy_block_that_lies_about_its_length() -> None:
+    # 4 GiB stated in five bytes.
+    with pytest.raises(CompressionError):
+        decompress(Compression.SNAPPY, b"\xff\xff\xff\xff\x0f\x00", 1 << 40)
