@@ -82,7 +82,7 @@ class PartitionLog:
         self._snapshots = loaded.snapshots
         self.epoch_cache = EpochCache(lambda: self._log_end_offset, loaded.epochs)
         self._unsynced_segments: list[Segment] = []
-        self._directory_changed = True
+        self._directory_changed = self._is_name_new = True
         self._history = 0
         self._failure: StorageError | None = None
         self._is_closed = False
@@ -152,6 +152,20 @@ class PartitionLog:
     def is_failed(self) -> bool:
         """Whether an fsync failed: every operation raises `StorageError` from then on."""
         return self._failure is not None
+
+    @property
+    def has_unsynced_segments(self) -> bool:
+        """Whether rolled segments wait for their fsync."""
+        return bool(self._unsynced_segments)
+
+    @property
+    def starts_within_segment(self) -> bool:
+        """Whether the log's start is not its first segment's, so that a checkpoint has to keep it."""
+        return self._log_start_offset > self._bases[0]
+
+    def fail(self, what: str, error: OSError) -> None:
+        """Refuse everything from now on, as the disk has failed elsewhere."""
+        self._fail(what, error)
 
     def set_topic_id(self, topic_id: UUID) -> None:
         """Write `partition.metadata`. `StorageError`."""
@@ -496,6 +510,9 @@ class PartitionLog:
         if self._directory_changed:
             self._disk.fsync_dir(self.directory)
             self._directory_changed = False
+        if self._is_name_new:
+            self._disk.fsync_dir(self.directory.rpartition("/")[0] or ".")
+            self._is_name_new = False
 
     def _save_epochs(self) -> None:
         if self.epoch_cache.is_dirty:

@@ -1,0 +1,335 @@
+"""All partitions' logs of a node, in its log directories.
+
+`acquire` takes the directories (a node that holds only the metadata log needs no more), `load` opens the logs in them,
+`start` begins the upkeep on the running loop, `shutdown` ends it all. The metadata log lives in one of the directories
+but belongs to the quorum, which opens it itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from ..runtime.ports import Runtime
+from ..wire.errors import ErrorCode, ProtocolError
+from ..wire.types import TopicPartition
+from .config import LogConfig
+from .dir_checkpoints import DirCheckpoints
+from .errors import LogDirError, StorageError
+from .log_dir import LogDir
+from .partition_log import LogHooks, PartitionLog
+
+METADATA_TOPIC = "__cluster_metadata"
+_DELETED_SUFFIX = "-delete"
+_DIR_NAME_LENGTH_MAX = 255
+_UPKEEP_INTERVAL_S = 5.0
+_logger = logging.getLogger(__name__)
+
+
+def _ignore_dir_failure(path: str, error: OSError) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class LogManagerConfig:
+    """`on_dir_failed` is told once of a directory whose disk failed; its logs refuse everything from then on."""
+
+    dirs: tuple[str, ...]
+    cluster_id: str
+    node_id: int
+    defaults: LogConfig = field(default_factory=LogConfig)
+    file_delete_delay_ms: int = 60_000
+    on_dir_failed: Callable[[str, OSError], None] = _ignore_dir_failure
+
+
+@dataclass(slots=True)
+class _Dir:
+    held: LogDir
+    checkpoints: DirCheckpoints
+    logs: dict[TopicPartition, PartitionLog] = field(default_factory=dict)
+    failure: OSError | None = None
+
+
+class LogManager:
+    """See the module's text."""
+
+    def __init__(self, runtime: Runtime, config: LogManagerConfig) -> None:
+        self._runtime = runtime
+        self._config = config
+        self._dirs: list[_Dir] = []
+        self._dir_of: dict[TopicPartition, _Dir] = {}
+        self._deleted: list[tuple[float, str]] = []
+        self._flushed_at_s: dict[TopicPartition, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self.high_watermark_checkpoint: dict[TopicPartition, int] = {}
+        self.previous_broker_epoch = -1
+
+    def acquire(self) -> None:
+        """Lock the directories and check that they are this node's; calling again is harmless. `LogDirError`."""
+        if self._dirs:
+            return
+        disk, config = self._runtime.disk, self._config
+        held: list[LogDir] = []
+        try:
+            held.extend(LogDir.acquire(disk, path, config.cluster_id, config.node_id) for path in config.dirs)
+            self._dirs = [_Dir(log_dir, DirCheckpoints(disk, log_dir.path)) for log_dir in held]
+        except BaseException:
+            for log_dir in held:
+                log_dir.release()
+            raise
+
+    def load(self) -> None:
+        """Open every partition's log, recovering where the last stop was not clean. `LogDirError`, `StorageError`."""
+        self.acquire()
+        epochs = []
+        for log_dir in self._dirs:
+            try:
+                epoch = log_dir.held.take_clean_shutdown_mark()
+                epochs.append(-1 if epoch is None else epoch)
+                self._load_dir(log_dir, clean_shutdown=epoch is not None)
+            except OSError as error:
+                raise LogDirError(f"Log directory {log_dir.held.path} cannot be read: {error}.") from error
+        self.previous_broker_epoch = min(epochs)
+
+    @property
+    def directory_ids(self) -> dict[str, UUID]:
+        """The ids of the directories that have not failed, by path."""
+        return {d.held.path: d.held.directory_id for d in self._dirs if d.failure is None}
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, PartitionLog]:
+        """Every partition's log, directory by directory."""
+        return {tp: log for d in self._dirs for tp, log in d.logs.items()}
+
+    def get(self, tp: TopicPartition) -> PartitionLog | None:
+        """The partition's log, None when this node has none."""
+        log_dir = self._dir_of.get(tp)
+        return log_dir.logs[tp] if log_dir is not None else None
+
+    def directory_id_of(self, tp: TopicPartition) -> UUID | None:
+        """The id of the directory that holds the partition."""
+        log_dir = self._dir_of.get(tp)
+        return log_dir.held.directory_id if log_dir is not None else None
+
+    def create(self, tp: TopicPartition, topic_id: UUID, config: LogConfig | None = None) -> PartitionLog:
+        """The partition's log, made in the directory with the fewest when there is none.
+
+        INCONSISTENT_TOPIC_ID when there is one of another topic of that name: `delete` it first. `StorageError`.
+        """
+        log = self.get(tp)
+        if log is None:
+            log = self._create(tp, config or self._config.defaults)
+        if log.topic_id is None:
+            log.set_topic_id(topic_id)
+        if log.topic_id != topic_id:
+            raise ProtocolError(
+                ErrorCode.INCONSISTENT_TOPIC_ID, f"{log.directory} holds topic id {log.topic_id}, not {topic_id}"
+            )
+        if config is not None:
+            log.config = config
+        return log
+
+    def delete(self, tp: TopicPartition) -> None:
+        """Forget the partition: its directory is renamed now, and removed `file.delete.delay.ms` later.
+
+        `StorageError` when the disk refuses.
+        """
+        log_dir = self._dir_of.pop(tp, None)
+        if log_dir is None:
+            return
+        log = log_dir.logs.pop(tp)
+        self.high_watermark_checkpoint.pop(tp, None)
+        self._flushed_at_s.pop(tp, None)
+        log.close(clean=False)
+        suffix = f"-{tp.partition}.{self._runtime.rng.getrandbits(128):032x}{_DELETED_SUFFIX}"
+        path = f"{log_dir.held.path}/{tp.topic[: _DIR_NAME_LENGTH_MAX - len(suffix)]}{suffix}"
+        try:
+            self._runtime.disk.rename(log.directory, path)
+            self._runtime.disk.fsync_dir(log_dir.held.path)
+        except OSError as error:
+            self._dir_failed(log_dir, error)
+            raise StorageError(f"{log.directory} cannot be deleted: {error}") from error
+        self._deleted.append((self._now_s() + self._config.file_delete_delay_ms / 1000, path))
+
+    # Upkeep
+
+    def start(self) -> None:
+        """Begin the upkeep: rolled segments are fsynced, recovery points written, deleted directories removed."""
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(_UPKEEP_INTERVAL_S, self._upkeep)
+
+    def _upkeep(self) -> None:
+        self.flush_dirty()
+        self.checkpoint_recovery_points()
+        self.remove_deleted()
+        self._timer = asyncio.get_running_loop().call_later(_UPKEEP_INTERVAL_S, self._upkeep)
+
+    def flush_dirty(self) -> None:
+        """Begin to fsync rolled segments everywhere, and the whole log where `flush.ms` is over."""
+        now_s = self._now_s()
+        for tp, log in self.logs.items():
+            if log.is_failed:
+                continue
+            if log.log_end_offset == log.recovery_point:
+                self._flushed_at_s[tp] = now_s
+            elif (now_s - self._flushed_at_s.setdefault(tp, now_s)) * 1000 >= log.config.flush_ms:
+                self._flushed_at_s[tp] = now_s
+                log.flush_soon().add_done_callback(_swallow)
+            elif log.has_unsynced_segments:
+                log.flush_rolled_soon().add_done_callback(_swallow)
+
+    def checkpoint_recovery_points(self) -> None:
+        """Write the recovery points and log start offsets that changed. A refusing disk fails its directory."""
+        for log_dir in self._dirs:
+            if log_dir.failure is not None:
+                continue
+            starts = {tp: log.log_start_offset for tp, log in log_dir.logs.items() if log.starts_within_segment}
+            try:
+                log_dir.checkpoints.recovery_points.write({tp: log.recovery_point for tp, log in log_dir.logs.items()})
+                log_dir.checkpoints.log_start_offsets.write(starts)
+            except OSError as error:
+                self._dir_failed(log_dir, error)
+
+    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Write the high watermarks; of partitions that are not mentioned, what was known stays."""
+        self.high_watermark_checkpoint.update(high_watermarks)
+        known = self.high_watermark_checkpoint
+        for log_dir in self._dirs:
+            if log_dir.failure is not None:
+                continue
+            try:
+                log_dir.checkpoints.high_watermarks.write({tp: known[tp] for tp in log_dir.logs if tp in known})
+            except OSError as error:
+                self._dir_failed(log_dir, error)
+
+    def remove_deleted(self, *, all_now: bool = False) -> None:
+        """Remove the directories of deleted partitions whose time has come."""
+        now_s = self._now_s()
+        due = [path for due_s, path in self._deleted if all_now or due_s <= now_s]
+        self._deleted = [(due_s, path) for due_s, path in self._deleted if not all_now and due_s > now_s]
+        for path in due:
+            try:
+                self._runtime.disk.remove_tree(path)
+            except OSError as error:
+                _logger.warning("%s of a deleted partition cannot be removed: %s", path, error)
+
+    def shutdown(self, broker_epoch: int = -1) -> None:
+        """Close every log, mark the directories where that went cleanly, and release them."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        cleanly_closed = [log_dir for log_dir in self._dirs if self._close_logs(log_dir)]
+        self.checkpoint_recovery_points()
+        for log_dir in cleanly_closed:
+            self._mark_clean(log_dir, broker_epoch)
+        for log_dir in self._dirs:
+            log_dir.held.release()
+        self._dirs.clear()
+        self._dir_of.clear()
+
+    # Inside
+
+    def _load_dir(self, log_dir: _Dir, *, clean_shutdown: bool) -> None:
+        disk = self._runtime.disk
+        root = log_dir.held.path
+        for name in disk.listdir(root):
+            if not disk.is_dir(f"{root}/{name}"):
+                continue
+            if name.endswith(_DELETED_SUFFIX):
+                self._deleted.append((0.0, f"{root}/{name}"))
+                continue
+            tp = parse_dir_name(name)
+            if tp is None or tp.topic == METADATA_TOPIC:
+                continue
+            if tp in self._dir_of:
+                raise LogDirError(
+                    f"Partition {tp} is in {self._dir_of[tp].held.path} and in {root}: remove the one that is stale."
+                )
+            self._adopt(log_dir, tp, self._open(log_dir, tp, self._config.defaults, clean_shutdown=clean_shutdown))
+            if tp in log_dir.checkpoints.high_watermarks.offsets:
+                self.high_watermark_checkpoint[tp] = log_dir.checkpoints.high_watermarks.offsets[tp]
+
+    def _create(self, tp: TopicPartition, config: LogConfig) -> PartitionLog:
+        usable = [log_dir for log_dir in self._dirs if log_dir.failure is None]
+        if not usable:
+            raise StorageError("no log directory is left")
+        log_dir = min(usable, key=lambda candidate: len(candidate.logs))
+        try:
+            log_dir.checkpoints.forget(tp)
+        except OSError as error:
+            self._dir_failed(log_dir, error)
+            raise StorageError(f"{log_dir.held.path} cannot be written: {error}") from error
+        log = self._open(log_dir, tp, config, clean_shutdown=True)
+        self._adopt(log_dir, tp, log)
+        return log
+
+    def _open(self, log_dir: _Dir, tp: TopicPartition, config: LogConfig, *, clean_shutdown: bool) -> PartitionLog:
+        def recovery_point_lowered(_: PartitionLog, offset: int) -> None:
+            log_dir.checkpoints.recovery_points.lower(tp, offset)
+
+        def failed(_: PartitionLog, error: OSError) -> None:
+            self._dir_failed(log_dir, error)
+
+        return PartitionLog.open(
+            self._runtime,
+            f"{log_dir.held.path}/{tp}",
+            config,
+            recovery_point=log_dir.checkpoints.recovery_points.offsets.get(tp, 0),
+            log_start_offset=log_dir.checkpoints.log_start_offsets.offsets.get(tp, 0),
+            clean_shutdown=clean_shutdown,
+            hooks=LogHooks(failed, recovery_point_lowered),
+        )
+
+    def _adopt(self, log_dir: _Dir, tp: TopicPartition, log: PartitionLog) -> None:
+        log_dir.logs[tp] = log
+        self._dir_of[tp] = log_dir
+
+    def _dir_failed(self, log_dir: _Dir, error: OSError) -> None:
+        if log_dir.failure is not None:
+            return
+        log_dir.failure = error
+        _logger.error("log directory %s has failed and is used no more: %s", log_dir.held.path, error)
+        for log in log_dir.logs.values():
+            log.fail("its log directory failed", error)
+        self._config.on_dir_failed(log_dir.held.path, error)
+
+    def _close_logs(self, log_dir: _Dir) -> bool:
+        is_clean = log_dir.failure is None
+        for log in log_dir.logs.values():
+            try:
+                log.close()
+            except StorageError as error:
+                is_clean = False
+                _logger.error("%s", error)
+        return is_clean and log_dir.failure is None
+
+    def _mark_clean(self, log_dir: _Dir, broker_epoch: int) -> None:
+        if log_dir.failure is not None:
+            return
+        try:
+            log_dir.held.mark_clean_shutdown(broker_epoch)
+        except OSError as error:
+            _logger.error("log directory %s could not be marked as cleanly stopped: %s", log_dir.held.path, error)
+
+    def _now_s(self) -> float:
+        try:
+            return asyncio.get_running_loop().time()
+        except RuntimeError:
+            return 0.0
+
+
+def parse_dir_name(name: str) -> TopicPartition | None:
+    """The partition whose directory is called `name`, None for any other directory."""
+    topic, dash, partition = name.rpartition("-")
+    if not topic or not dash or not partition.isdecimal() or str(int(partition)) != partition:
+        return None
+    return TopicPartition(topic, int(partition))
+
+
+def _swallow(done: asyncio.Future[int]) -> None:
+    """The log itself has recorded the failure and told its hooks."""
+    if not done.cancelled():
+        done.exception()
