@@ -105,6 +105,13 @@ def _decompress_gzip(data: memoryview, limit: int) -> bytes:
     return b"".join(pieces)
 
 
+def _compress_lz4(data: Buffer) -> bytes:
+    # The Java client refuses frames whose blocks depend on each other.
+    compressor = cramjam.lz4.Compressor(block_linked=False, content_checksum=False)
+    compressor.compress(bytes(data))
+    return bytes(compressor.finish())
+
+
 def _lz4_frame(data: memoryview) -> tuple[int, int]:
     """Where the LZ4 frame at the start of `data` ends, and the most bytes that it can hold.
 
@@ -157,7 +164,7 @@ _COMPRESS: dict[int, Callable[[Buffer], bytes]] = {
     Compression.NONE: bytes,
     Compression.GZIP: lambda data: bytes(cramjam.gzip.compress(data)),
     Compression.SNAPPY: _compress_snappy,
-    Compression.LZ4: lambda data: bytes(cramjam.lz4.compress(data)),
+    Compression.LZ4: _compress_lz4,
     Compression.ZSTD: lambda data: zstandard.ZstdCompressor().compress(data),
 }
 

@@ -91,3 +91,10 @@ def test_a_snappy_block_that_lies_about_its_length() -> None:
     # 4 GiB stated in five bytes.
     with pytest.raises(CompressionError):
         decompress(Compression.SNAPPY, b"\xff\xff\xff\xff\x0f\x00", 1 << 40)
+
+
+def test_lz4_blocks_stand_on_their_own_as_the_java_client_demands() -> None:
+    for data in (b"", b"abc", bytes(200_000)):
+        flags = compress(Compression.LZ4, data)[4]
+        assert flags >> 6 == 1
+        assert flags & 0x20
