@@ -72,6 +72,7 @@ class NodeConfig:
     """One node's settings; build it with `from_properties`, which raises `ConfigError`."""
 
     values: Mapping[str, Any]
+    properties: Mapping[str, str]
     listeners: tuple[Listener, ...]
     advertised: tuple[Listener, ...]
     voters: tuple[Voter, ...]
@@ -173,11 +174,11 @@ class _Builder:
         advertised = self._read_listeners("advertised.listeners", self.values["advertised.listeners"], protocols)
         voters = self._read_voters()
         self._stop_if_wrong()
-        config = NodeConfig(self.values, listeners, advertised, voters)
+        config = NodeConfig(self.values, self.properties, listeners, advertised, voters)
         self.problems += check_relations(config, self.properties)
         self._stop_if_wrong()
         self.warnings += relation_warnings(config)
-        return NodeConfig(self.values, listeners, _advertised(config), voters, tuple(self.warnings))
+        return NodeConfig(self.values, self.properties, listeners, _advertised(config), voters, tuple(self.warnings))
 
     def refuse(self, key: str, reason: str, way_out: str) -> None:
         self.problems.append(Problem(key, self.properties.get(key), reason, way_out))

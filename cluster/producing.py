@@ -7,10 +7,10 @@ key go round the partitions a batch at a time.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ..runtime.clock import SystemClock
 from ..wire.apis import ApiKey
 from ..wire.compression import Compression
 from ..wire.errors import ErrorCode
@@ -61,6 +61,7 @@ class Producer:
         self._producer: tuple[int, int] = (-1, -1)
         self._sequences: dict[int, int] = {}
         self._round = 0
+        self._clock = SystemClock()
 
     async def start(self) -> None:
         """Learn the partitions and take a producer id; `RefusedError` when there is no such topic."""
@@ -71,7 +72,7 @@ class Producer:
     async def send(self, records: Iterable[tuple[bytes | None, bytes | None]]) -> list[Acked]:
         """Send (key, value) pairs; returns when all are acked, in the order of their partitions."""
         groups: dict[int, list[NewRecord]] = {}
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = self._clock.wall_ms()
         self._round += 1
         for key, value in records:
             groups.setdefault(self.partition_for(key), []).append(NewRecord(key, value, (), now_ms))
@@ -90,12 +91,13 @@ class Producer:
 
     async def _init_producer_id(self) -> tuple[int, int]:
         fields = {"transactional_id": None, "transaction_timeout": 60000, "producer_id": -1, "producer_epoch": -1}
-        deadline = time.monotonic() + self.timeout_s
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.timeout_s
         while True:
             answer = await self.client.request(ApiKey.INIT_PRODUCER_ID, _INIT_PRODUCER_ID_VERSION, fields)
             if not answer.error_code:
                 return answer.producer_id, answer.producer_epoch
-            if not is_retriable(answer.error_code) or time.monotonic() > deadline:
+            if not is_retriable(answer.error_code) or loop.time() > deadline:
                 raise RefusedError(answer.error_code, "a producer id")
             await asyncio.sleep(_RETRY_PAUSE_S)
 
@@ -116,7 +118,8 @@ class Producer:
         return acks
 
     async def _send_batch(self, batch: _Batch) -> Acked:
-        deadline = time.monotonic() + self.timeout_s
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.timeout_s
         what = f"{self.topic}-{batch.partition}"
         while True:
             code, offset, message = await self._try_batch(batch)
@@ -124,7 +127,7 @@ class Producer:
                 return Acked(batch.partition, offset, len(batch.records))
             if not is_retriable(code):
                 raise RefusedError(code, what, message)
-            if time.monotonic() > deadline:
+            if loop.time() > deadline:
                 raise RefusedError(code, f"{what} not acked after {self.timeout_s:g} s", message)
             await asyncio.sleep(_RETRY_PAUSE_S)
             await self._refresh()

@@ -73,5 +73,5 @@ def test_free_ports() -> None:
 
 @pytest.mark.parametrize("shape", [{"brokers": 0}, {"brokers": 101}, {"port": 65000}])
 def test_shapes_that_cannot_be(shape: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="nodes|too high"):
+    with pytest.raises(ValueError, match=r"nodes|too high"):
         ClusterShape(**shape)

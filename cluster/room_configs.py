@@ -1,0 +1,126 @@
+"""From a node's checked settings to the settings of each room."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from ..broker.config import AdvertisedListener, BrokerConfig, TopicDefaults
+from ..broker.connection import ConnectionLimits
+from ..broker.server import ServerConfig
+from ..controller.configs import TOPIC_CONFIG_BY_BROKER_SETTING
+from ..controller.settings import ControllerSettings
+from ..isr.ports import ReplicaManagerConfig
+from ..log.config import LogConfig
+from ..raft.config import RaftConfig, RaftTiming, VoterEndpoint
+from .config import QUORUM_FETCH_WAIT_MS, Listener, NodeConfig
+
+_HOUR_MS = 60 * 60 * 1000
+_SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+_CONTROLLED_SHUTDOWN_TIMEOUT_MS = 10_000
+
+
+def topic_defaults(config: NodeConfig) -> dict[str, str]:
+    """The node's settings for topics, under the topics' names."""
+    found = {
+        row.name: config.properties[setting]
+        for setting, row in TOPIC_CONFIG_BY_BROKER_SETTING.items()
+        if setting in config.properties
+    }
+    if "segment.ms" not in found and "log.roll.hours" in config.properties:
+        found["segment.ms"] = str(config["log.roll.hours"] * _HOUR_MS)
+    return found
+
+
+def log_config(config: NodeConfig) -> LogConfig:
+    """The defaults of partitions' logs."""
+    return LogConfig().with_overrides(topic_defaults(config))
+
+
+def raft_config(config: NodeConfig, cluster_id: str, directory_id: UUID) -> RaftConfig:
+    """This node's part in the quorum."""
+    timing = RaftTiming(
+        election_timeout_ms=config["controller.quorum.election.timeout.ms"],
+        fetch_timeout_ms=config["controller.quorum.fetch.timeout.ms"],
+        election_backoff_max_ms=config["controller.quorum.election.backoff.max.ms"],
+        request_timeout_ms=config["controller.quorum.request.timeout.ms"],
+        retry_backoff_ms=config["controller.quorum.retry.backoff.ms"],
+        fetch_max_wait_ms=QUORUM_FETCH_WAIT_MS,
+    )
+    return RaftConfig(
+        node_id=config.node_id,
+        cluster_id=cluster_id,
+        voters={voter.node_id: VoterEndpoint(voter.host, voter.port) for voter in config.voters},
+        directory_id=directory_id,
+        timing=timing,
+        listener_name=config.controller_listener_names[0],
+    )
+
+
+def controller_settings(config: NodeConfig) -> ControllerSettings:
+    """What the controller goes by."""
+    return ControllerSettings(
+        node_id=config.node_id,
+        broker_session_timeout_ms=config["broker.session.timeout.ms"],
+        num_partitions=config["num.partitions"],
+        default_replication_factor=config["default.replication.factor"],
+        topic_defaults=topic_defaults(config),
+        auto_leader_rebalance_enable=config["auto.leader.rebalance.enable"],
+    )
+
+
+def replica_manager_config(config: NodeConfig, cluster_id: str) -> ReplicaManagerConfig:
+    """What this broker's replicas go by."""
+    return ReplicaManagerConfig(
+        node_id=config.node_id,
+        cluster_id=cluster_id,
+        default_min_isr=config["min.insync.replicas"],
+        default_log_config=log_config(config),
+        replica_lag_time_max_ms=config["replica.lag.time.max.ms"],
+        replica_fetch_wait_max_ms=config["replica.fetch.wait.max.ms"],
+        replica_fetch_min_bytes=config["replica.fetch.min.bytes"],
+        replica_fetch_max_bytes=config["replica.fetch.max.bytes"],
+        replica_fetch_response_max_bytes=config["replica.fetch.response.max.bytes"],
+        replica_fetch_backoff_max_ms=config["replica.fetch.backoff.ms"],
+        replica_socket_timeout_ms=config["replica.socket.timeout.ms"],
+        high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
+    )
+
+
+def broker_config(config: NodeConfig, cluster_id: str, log_dir_ids: tuple[UUID, ...]) -> BrokerConfig:
+    """What the broker goes by; its advertised ports are those that the settings name."""
+    return BrokerConfig(
+        node_id=config.node_id,
+        cluster_id=cluster_id,
+        listeners=tuple(advertised(one) for one in config.advertised),
+        inter_broker_listener=config.inter_broker_listener_name,
+        rack=config["broker.rack"] or None,
+        topics=TopicDefaults(
+            auto_create=config["auto.create.topics.enable"],
+            partitions=config["num.partitions"],
+            replication_factor=config["default.replication.factor"],
+            configs=topic_defaults(config),
+        ),
+        values=dict(config.properties),
+        log_dir_ids=log_dir_ids,
+        heartbeat_interval_ms=config["broker.heartbeat.interval.ms"],
+        controlled_shutdown_timeout_ms=_CONTROLLED_SHUTDOWN_TIMEOUT_MS,
+        fetch_max_bytes=config["fetch.max.bytes"],
+        fetch_session_slots=config["max.incremental.fetch.session.cache.slots"],
+    )
+
+
+def advertised(listener: Listener) -> AdvertisedListener:
+    """A listener as it is registered."""
+    protocol = _SECURITY_PROTOCOL_IDS[listener.protocol]
+    return AdvertisedListener(listener.name, listener.host, listener.port, protocol)
+
+
+def server_config(config: NodeConfig, listener: Listener) -> ServerConfig:
+    """One listener's server."""
+    return ServerConfig(
+        listener_name=listener.name,
+        host=listener.host,
+        port=listener.port,
+        limits=ConnectionLimits(max_frame_bytes=config["socket.request.max.bytes"]),
+        max_idle_ms=config["connections.max.idle.ms"],
+    )
