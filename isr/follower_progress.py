@@ -1,0 +1,75 @@
+"""What a leader knows of one follower: its log end offset and when it was last caught up.
+
+A follower is caught up at the time of a fetch when it asks for the leader's end of log as it is now, or at the time of
+its last fetch when it asks for the end of log as it was then: that follower keeps pace, though under load it never
+sees an empty tail. Source: Apache Kafka, replication design; KIP-903 for the broker epoch.
+"""
+
+from __future__ import annotations
+
+UNKNOWN_OFFSET = -1
+UNKNOWN_EPOCH = -1
+
+
+class FollowerProgress:
+    """Progress of one remote replica. Times are monotonic milliseconds; `None` means not in this leadership."""
+
+    __slots__ = (
+        "broker_epoch",
+        "last_caught_up_ms",
+        "last_fetch_leader_end_offset",
+        "last_fetch_ms",
+        "log_end_offset",
+        "log_start_offset",
+        "replica_id",
+    )
+
+    def __init__(self, replica_id: int) -> None:
+        self.replica_id = replica_id
+        self.log_end_offset = UNKNOWN_OFFSET
+        self.log_start_offset = UNKNOWN_OFFSET
+        self.broker_epoch: int | None = None
+        self.last_fetch_ms: int | None = None
+        self.last_fetch_leader_end_offset = UNKNOWN_OFFSET
+        self.last_caught_up_ms: int | None = None
+
+    def reset(self, now_ms: int, leader_end_offset: int, *, new_leader: bool, in_isr: bool) -> None:
+        """A new leader epoch began: members of the ISR get a full lag time to show themselves, the others none.
+
+        A node that was already the leader keeps the offsets, for its followers did not truncate in between.
+        """
+        self.last_caught_up_ms = now_ms if in_isr else None
+        if new_leader:
+            self.log_end_offset = UNKNOWN_OFFSET
+            self.log_start_offset = UNKNOWN_OFFSET
+            self.broker_epoch = None
+            self.last_fetch_ms = None
+            self.last_fetch_leader_end_offset = UNKNOWN_OFFSET
+        else:
+            self.last_fetch_ms = now_ms if in_isr else None
+            self.last_fetch_leader_end_offset = leader_end_offset
+
+    def on_fetch(
+        self, fetch_offset: int, log_start_offset: int, leader_end_offset: int, broker_epoch: int, now_ms: int
+    ) -> None:
+        """The replica holds everything below `fetch_offset` and asks for more."""
+        if fetch_offset >= leader_end_offset:
+            self._caught_up_at(now_ms)
+        elif self.last_fetch_ms is not None and fetch_offset >= self.last_fetch_leader_end_offset:
+            self._caught_up_at(self.last_fetch_ms)
+        self.log_end_offset = fetch_offset
+        self.log_start_offset = log_start_offset
+        self.broker_epoch = broker_epoch
+        self.last_fetch_ms = now_ms
+        if leader_end_offset > self.last_fetch_leader_end_offset:
+            self.last_fetch_leader_end_offset = leader_end_offset
+
+    def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_time_max_ms: int) -> bool:
+        """At the leader's end, or there not longer than `lag_time_max_ms` ago."""
+        if self.log_end_offset == leader_end_offset:
+            return True
+        return self.last_caught_up_ms is not None and now_ms - self.last_caught_up_ms <= lag_time_max_ms
+
+    def _caught_up_at(self, at_ms: int) -> None:
+        if self.last_caught_up_ms is None or at_ms > self.last_caught_up_ms:
+            self.last_caught_up_ms = at_ms

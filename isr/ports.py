@@ -1,0 +1,107 @@
+"""What a broker's replicas need from their surroundings, and the settings that rule them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
+
+from ..log.config import LogConfig
+from ..log.partition_log import PartitionLog
+from ..runtime.ports import Buffer
+from ..wire.types import TopicPartition
+from .leader_state import AlterPartitionResult, IsrProposal
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition as a fetch names it; `topic_id` None when the request's version has none."""
+
+    topic_partition: TopicPartition
+    topic_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartitionItem:
+    """One partition's wish for a new ISR."""
+
+    topic_id: UUID
+    topic_partition: TopicPartition
+    proposal: IsrProposal
+
+
+class AlterPartitionPort(Protocol):
+    """Carries wishes to the active controller."""
+
+    def __call__(self, items: Sequence[AlterPartitionItem]) -> Awaitable[Sequence[AlterPartitionResult]]:
+        """One result per item, in order. Raises any exception when there is no answer; the caller tries again."""
+        ...
+
+
+class FetchConnection(Protocol):
+    """A connection to another broker (`wire.client.Connection`)."""
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    def send_raw(self, api_key: int, version: int, body: Sequence[Buffer]) -> asyncio.Future[memoryview]:
+        """The response's body; fails when the connection is lost."""
+        ...
+
+    async def request(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+class ReplicaLogs(Protocol):
+    """The logs of a broker's partitions (`log.log_manager.LogManager`). Raises `ProtocolError(KAFKA_STORAGE_ERROR)`."""
+
+    @property
+    def high_watermark_checkpoint(self) -> Mapping[TopicPartition, int]:
+        """As they stood when the node was last up."""
+        ...
+
+    def get(self, topic_partition: TopicPartition) -> PartitionLog | None: ...
+
+    def create(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> PartitionLog: ...
+
+    def delete(self, topic_partition: TopicPartition) -> None: ...
+
+    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None: ...
+
+
+def _ignore_storage_error(topic_partition: TopicPartition, error: OSError) -> None:
+    """Nobody asked to be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaPorts:
+    """The outside of a ReplicaManager."""
+
+    alter_partition: AlterPartitionPort
+    connect: Callable[[int], Awaitable[FetchConnection]]
+    """Connects to a broker by id; raises `OSError` (refused, unknown broker, time-out)."""
+    broker_epoch: Callable[[], int]
+    """This broker's own epoch, -1 before it is registered."""
+    on_storage_error: Callable[[TopicPartition, OSError], None] = _ignore_storage_error
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaManagerConfig:
+    """Settings by Kafka's names: `replica_lag_time_max_ms` is `replica.lag.time.max.ms`, and so on."""
+
+    node_id: int
+    cluster_id: str = ""
+    default_min_isr: int = 1
+    default_log_config: LogConfig = field(default_factory=LogConfig)
+    replica_lag_time_max_ms: int = 30_000
+    replica_fetch_wait_max_ms: int = 500
+    replica_fetch_min_bytes: int = 1
+    replica_fetch_max_bytes: int = 1 << 20
+    replica_fetch_response_max_bytes: int = 10 << 20
+    replica_fetch_backoff_min_ms: int = 50
+    replica_fetch_backoff_max_ms: int = 1_000
+    replica_socket_timeout_ms: int = 30_000
+    alter_partition_backoff_ms: int = 50
+    high_watermark_checkpoint_interval_ms: int = 5_000

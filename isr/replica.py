@@ -1,0 +1,248 @@
+"""A partition's pure state coupled with its log: every effect on the log goes through here.
+
+An `OSError` of the log takes the replica offline, for what the disk then holds is unknown; the error goes on to the
+caller as KAFKA_STORAGE_ERROR, and other partitions are not touched.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from uuid import UUID
+
+from ..log.partition_log import AppendInfo, PartitionLog
+from ..runtime.invariants import invariant
+from ..wire.errors import ErrorCode, ProtocolError
+from ..wire.fetch import FetchPartition, FetchPartitionResponse
+from ..wire.types import EpochEndOffset, LeaderIdAndEpoch, TopicPartition
+from .leader_state import IsrProposal
+from .partition import Partition, Registration
+from .results import FetchParams
+from .truncation import decide_truncation
+
+ACKS_ALL = -1
+_UNCOMMITTED_ENTRIES_MAX = 4_096
+"""More appends than these above the high watermark are counted together."""
+
+
+class Replica:
+    """One replica of a partition. Methods raise `ProtocolError` for requests that must be refused."""
+
+    __slots__ = ("_uncommitted", "log", "offline", "partition", "topic_id", "topic_partition")
+
+    def __init__(self, topic_id: UUID, partition: Partition, log: PartitionLog) -> None:
+        self.topic_partition: TopicPartition = partition.topic_partition
+        self.topic_id = topic_id
+        self.partition = partition
+        self.log = log
+        self.offline = False
+        self._uncommitted: deque[tuple[int, int]] = deque()
+        """(next offset, bytes) of what this life appended above the high watermark."""
+
+    # ---------------------------------------------------------------- views
+
+    @property
+    def high_watermark(self) -> int:
+        return self.partition.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Without transactions every committed record is stable."""
+        return self.partition.high_watermark
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.log.log_end_offset
+
+    @property
+    def is_leader(self) -> bool:
+        return self.partition.leader is not None
+
+    def current_leader(self) -> LeaderIdAndEpoch:
+        """The hint that goes with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951)."""
+        return LeaderIdAndEpoch(self.partition.leader_id, self.partition.leader_epoch)
+
+    def check_online(self) -> None:
+        if self.offline:
+            raise ProtocolError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {self.topic_partition} is offline")
+
+    # ---------------------------------------------------------------- roles
+
+    def make_leader(self, registration: Registration, now_ms: int) -> bool:
+        """See `Partition.make_leader`."""
+        became_leader = self.partition.make_leader(registration, self.log.log_end_offset, now_ms)
+        self.check_high_watermark()
+        return became_leader
+
+    def make_follower(self, registration: Registration) -> bool:
+        """See `Partition.make_follower`."""
+        return self.partition.make_follower(registration)
+
+    # ---------------------------------------------------------------- leader
+
+    def append_as_leader(self, records: memoryview, acks: int, now_ms: int, wall_ms: int) -> AppendInfo:
+        """Append a producer's batches; the high watermark moves at once when no follower is waited for."""
+        self.check_online()
+        leader = self.partition.require_leader()
+        if acks == ACKS_ALL and leader.is_under_min_isr:
+            raise ProtocolError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{len(leader.isr_state.isr)} in sync, {leader.effective_min_isr} required",
+            )
+        log = self.log
+        info = log.append_as_leader(records, leader.leader_epoch, wall_ms)
+        if not info.duplicate:
+            self._count_uncommitted(info)
+        leader.maybe_advance_high_watermark(log.log_end_offset, now_ms)
+        return info
+
+    def _count_uncommitted(self, info: AppendInfo) -> None:
+        uncommitted = self._uncommitted
+        size_bytes = info.size_bytes
+        if len(uncommitted) >= _UNCOMMITTED_ENTRIES_MAX:
+            size_bytes += uncommitted.pop()[1]
+        uncommitted.append((info.last_offset + 1, size_bytes))
+
+    def committed_bytes(self) -> int:
+        """Bytes that went below the high watermark since the last call."""
+        uncommitted = self._uncommitted
+        high_watermark = self.partition.high_watermark
+        size_bytes = 0
+        while uncommitted and uncommitted[0][0] <= high_watermark:
+            size_bytes += uncommitted.popleft()[1]
+        return size_bytes
+
+    def check_high_watermark(self) -> None:
+        invariant(
+            self.partition.high_watermark <= self.log.log_end_offset, "a high watermark is within its replica's log"
+        )
+
+    def fetch(
+        self,
+        params: FetchParams,
+        request: FetchPartition,
+        max_bytes: int,
+        now_ms: int,
+        *,
+        min_one_batch: bool,
+        count: bool = True,
+    ) -> tuple[FetchPartitionResponse, IsrProposal | None]:
+        """Check, count a follower's position (where `count`), and read; the high watermark may move before the read.
+
+        A fetch whose epoch, offset or last epoch does not fit is not counted (KAFKA-13141).
+        """
+        self.check_online()
+        partition = self.partition
+        partition.check_leader_epoch(request.current_leader_epoch)
+        from_follower = params.replica_id >= 0
+        if from_follower or not params.from_follower_allowed:
+            leader = partition.require_leader()
+            follower = leader.check_follower(params.replica_id, params.replica_epoch) if from_follower else None
+        offset = request.fetch_offset
+        diverging = self._check_position(offset, request.last_fetched_epoch)
+        if diverging is not None:
+            return self._row(request.partition, b"", diverging), None
+        proposal = None
+        log = self.log
+        end_offset = log.log_end_offset
+        if from_follower:
+            if follower is not None and count:
+                proposal = leader.on_follower_fetch(
+                    follower, params.replica_epoch, (offset, request.log_start_offset), end_offset, now_ms
+                )
+        else:
+            end_offset = partition.high_watermark
+        if offset >= end_offset or (max_bytes <= 0 and not min_one_batch):
+            return self._row(request.partition, b"", None), proposal
+        records = log.read(offset, max_bytes, end_offset=end_offset, min_one_batch=min_one_batch)
+        return self._row(request.partition, records, None), proposal
+
+    def _check_position(self, offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
+        """Where the fetcher's log and this one part, or None when the offset is one to read from."""
+        log = self.log
+        if last_fetched_epoch >= 0:
+            end = self.end_offset_for_epoch(last_fetched_epoch)
+            if end.end_offset < 0 or offset < log.log_start_offset:
+                raise ProtocolError(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {last_fetched_epoch} or offset not known")
+            if end.epoch < last_fetched_epoch or end.end_offset < offset:
+                return end
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            raise ProtocolError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} not in {log.log_start_offset}..{log.log_end_offset}"
+            )
+        return None
+
+    def _row(self, index: int, records: bytes, diverging: EpochEndOffset | None) -> FetchPartitionResponse:
+        high_watermark = self.partition.high_watermark
+        return FetchPartitionResponse(
+            partition=index,
+            error_code=0,
+            high_watermark=high_watermark,
+            last_stable_offset=high_watermark,
+            log_start_offset=self.log.log_start_offset,
+            diverging_epoch=diverging,
+            records=records,
+        )
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEndOffset:
+        """The largest epoch of this log not above `epoch`, and its end; (-1, -1) when the epoch is not known here.
+
+        The leader's own epoch begins at its election, though its first record may come later: so an epoch between the
+        last recorded one and the leader's ends where the leader's begins.
+        """
+        log = self.log
+        leader = self.partition.leader
+        latest = log.epoch_cache.latest_epoch()
+        if leader is not None:
+            if epoch > leader.leader_epoch:
+                return EpochEndOffset(-1, -1)
+            if epoch == leader.leader_epoch:
+                return EpochEndOffset(epoch, log.log_end_offset)
+            if latest is None:
+                return EpochEndOffset(epoch, leader.leader_epoch_start_offset)
+        if latest is None or epoch < 0:
+            return EpochEndOffset(-1, -1)
+        if epoch == latest:
+            return EpochEndOffset(epoch, log.log_end_offset)
+        if epoch > latest:
+            return EpochEndOffset(latest, log.log_end_offset) if leader is not None else EpochEndOffset(-1, -1)
+        return EpochEndOffset(*log.epoch_cache.end_offset_for(epoch))
+
+    # ---------------------------------------------------------------- follower
+
+    def last_fetched_epoch(self) -> int:
+        """The epoch of the last record, -1 for an empty log."""
+        latest = self.log.epoch_cache.latest_epoch()
+        return -1 if latest is None else latest
+
+    def truncate_to_divergence(self, diverging: EpochEndOffset) -> None:
+        """Cut what the leader does not have; before anything else is appended (KAFKA-14704)."""
+        log = self.log
+        latest = log.epoch_cache.latest_epoch()
+        if latest is not None and latest <= diverging.epoch:
+            local = EpochEndOffset(latest, log.log_end_offset)
+        else:
+            local = EpochEndOffset(*log.epoch_cache.end_offset_for(diverging.epoch))
+        self.truncate_to(decide_truncation(diverging, local, log.log_start_offset, log.log_end_offset).offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut everything from `offset` on."""
+        log = self.log
+        if offset < log.log_end_offset:
+            log.truncate_to(max(offset, log.log_start_offset))
+        while self._uncommitted and self._uncommitted[-1][0] > log.log_end_offset:
+            self._uncommitted.pop()
+        self.partition.follower.on_truncated(log.log_end_offset)
+
+    def restart_at(self, offset: int) -> None:
+        """Forget everything: the leader's log begins above the end of this one."""
+        self.log.truncate_fully_and_start_at(offset)
+        self._uncommitted.clear()
+        self.partition.follower.high_watermark = offset
+
+    def append_as_follower(self, records: memoryview, leader_high_watermark: int) -> bool:
+        """Append what the leader sent, byte for byte, and learn its high watermark; true when that moved here."""
+        log = self.log
+        if len(records):
+            info = log.append_as_follower(records)
+            self._count_uncommitted(info)
+        return self.partition.follower.on_fetched(leader_high_watermark, log.log_end_offset)

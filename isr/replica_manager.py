@@ -1,0 +1,211 @@
+"""The replicas of one broker, as its request handlers and its metadata loader see them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..controller.image import MetadataDelta, MetadataImage
+from ..runtime.ports import Runtime
+from ..wire.errors import ProtocolError
+from ..wire.types import TopicPartition
+from . import offset_lookup
+from .appends import Appends, Entries
+from .consequences import Consequences
+from .deadlines import Deadlines
+from .directory import ReplicaDirectory
+from .fetcher import FetcherContext
+from .fetchers import Fetchers
+from .fetches import Fetches, Wanted
+from .isr_changes import IsrChanges
+from .leader_state import AlterPartitionResult
+from .ports import AlterPartitionItem, ReplicaLogs, ReplicaManagerConfig, ReplicaPorts
+from .purgatory import DelayedFetch, Purgatory
+from .replica import Replica
+from .results import AppendDone, EpochEndResult, FetchDone, FetchParams, ListOffsetResult
+from .roles import Roles
+
+
+class ReplicaManager:
+    """Made on the running loop. Until `start`, metadata is only remembered and every request is refused."""
+
+    def __init__(self, config: ReplicaManagerConfig, runtime: Runtime, logs: ReplicaLogs, ports: ReplicaPorts) -> None:
+        self.config = config
+        self._runtime = runtime
+        self._logs = logs
+        self._loop = asyncio.get_running_loop()
+        self._deadlines = Deadlines(self._loop)
+        self.purgatory = Purgatory(self._deadlines)
+        self._directory = ReplicaDirectory(config.node_id, ports.broker_epoch)
+        self._isr_changes = IsrChanges(
+            ports.alter_partition, self._on_alter_partition, config.alter_partition_backoff_ms
+        )
+        self._consequences = Consequences(
+            self._directory, self.purgatory, self._isr_changes.submit, ports.on_storage_error
+        )
+        self._fetchers = Fetchers(FetcherContext(config, ports.connect, ports.broker_epoch, self, runtime.rng))
+        now_ms = self._deadlines.now_ms
+        self._roles = Roles(config, self._directory, logs, self._fetchers, self._consequences, now_ms)
+        self._appends = Appends(self._directory, self.purgatory, self._consequences, self._now)
+        self._fetches = Fetches(self._directory, self.purgatory, self._consequences, now_ms)
+        self.append: Callable[[int, int, Entries, AppendDone], None] = self._appends.append
+        """`append(acks, timeout_ms, entries, done)`: `entries` are partitions and batches (mutable: offsets are set in
+        place). `done` is called once with one result per entry, in order: at once, or, with acks=all (-1), when all
+        that could be appended is committed, `timeout_ms` are over, or leadership is lost."""
+        self.fetch: Callable[[FetchParams, Wanted, FetchDone], DelayedFetch | None] = self._fetches.fetch
+        """`fetch(params, wanted, done)`: `done` is called once with one row per wanted partition, in order: at once, or
+        when there is enough to read, something changes, or `max_wait_ms` are over. Returns the parked fetch, whose
+        `cancel()` forgets it (the connection is gone), or None when `done` has been called."""
+        self._tickers: list[asyncio.TimerHandle] = []
+        self._checkpointed: dict[TopicPartition, int] = {}
+        self._started = False
+
+    # ---------------------------------------------------------------- life
+
+    async def start(self) -> None:
+        """Take up the roles that the image last applied gives; call when the broker has caught up with the metadata."""
+        self._started = True
+        self._checkpointed = dict(self._logs.high_watermark_checkpoint)
+        self._roles.apply_all(self._directory.image)
+        self._every(self.config.replica_lag_time_max_ms // 2, self.shrink_isrs)
+        self._every(self.config.high_watermark_checkpoint_interval_ms, self.checkpoint_high_watermarks)
+
+    async def stop(self) -> None:
+        """Stop fetching, answer every waiting request, write the high watermarks. The logs stay open."""
+        if not self._started:
+            return
+        self._started = False
+        for ticker in self._tickers:
+            ticker.cancel()
+        await self._fetchers.stop()
+        await self._isr_changes.stop()
+        self.purgatory.close()
+        self._deadlines.close()
+        self.checkpoint_high_watermarks()
+
+    def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """The metadata has moved on: `delta` says what changed, `image` how it is now."""
+        if self._started:
+            self._roles.apply(image, delta)
+        else:
+            self._directory.image = image
+
+    # ---------------------------------------------------------------- questions
+
+    @property
+    def partitions(self) -> Mapping[TopicPartition, Replica]:
+        """All replicas that are here."""
+        return self._directory.replicas
+
+    def list_offset(
+        self,
+        topic_partition: TopicPartition,
+        timestamp: int,
+        current_leader_epoch: int = -1,
+        isolation_level: int = 0,
+        replica_id: int = -1,
+    ) -> ListOffsetResult:
+        """See `offset_lookup.list_offset`; errors come as the result's code. Both isolation levels see the same yet."""
+        try:
+            replica = self._directory.find(topic_partition)
+            return offset_lookup.list_offset(replica, timestamp, current_leader_epoch, replica_id)
+        except (ProtocolError, OSError) as error:
+            return ListOffsetResult(int(self._consequences.refused(topic_partition, error).code))
+
+    def offset_for_leader_epoch(
+        self, topic_partition: TopicPartition, current_leader_epoch: int, leader_epoch: int
+    ) -> EpochEndResult:
+        """See `offset_lookup.offset_for_leader_epoch`; errors come as the result's code."""
+        try:
+            replica = self._directory.find(topic_partition)
+            return offset_lookup.offset_for_leader_epoch(replica, current_leader_epoch, leader_epoch)
+        except (ProtocolError, OSError) as error:
+            return EpochEndResult(int(self._consequences.refused(topic_partition, error).code))
+
+    def describe(self) -> list[dict[str, Any]]:
+        """One row per replica, for people and metrics."""
+        return [describe_replica(replica) for replica in self._directory.replicas.values()]
+
+    # ---------------------------------------------------------------- the clock's duties
+
+    def shrink_isrs(self) -> None:
+        """Ask for the removal of replicas that have fallen behind; runs every half lag time."""
+        now_ms = self._deadlines.now_ms()
+        for replica in self._directory.replicas.values():
+            leader = replica.partition.leader
+            if leader is not None and not replica.offline:
+                proposal = leader.propose_shrink(replica.log_end_offset, now_ms)
+                if proposal is not None:
+                    self._consequences.on_proposal(replica, proposal)
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Write all high watermarks if one has changed."""
+        high_watermarks = {
+            topic_partition: replica.high_watermark
+            for topic_partition, replica in self._directory.replicas.items()
+            if not replica.offline
+        }
+        if high_watermarks != self._checkpointed:
+            self._logs.write_high_watermarks(high_watermarks)
+            self._checkpointed = high_watermarks
+
+    def _every(self, interval_ms: int, duty: Callable[[], None]) -> None:
+        """Run `duty` each `interval_ms` until `stop`."""
+        at = len(self._tickers)
+
+        def tick() -> None:
+            self._tickers[at] = self._loop.call_later(interval_ms / 1000, tick)
+            duty()
+
+        self._tickers.append(self._loop.call_later(interval_ms / 1000, tick))
+
+    def _now(self) -> tuple[int, int]:
+        return self._deadlines.now_ms(), self._runtime.clock.wall_ms()
+
+    # ---------------------------------------------------------------- what others tell
+
+    def on_follower_high_watermark(self, replica: Replica) -> None:
+        """A fetcher has moved a follower's high watermark."""
+        self._consequences.on_high_watermark(replica)
+
+    def on_replica_failed(self, replica: Replica, error: Exception) -> None:
+        """A fetcher could not write what it fetched."""
+        self._fetchers.remove(replica)
+        self._consequences.on_failed(replica, error)
+
+    def _on_alter_partition(self, item: AlterPartitionItem, result: AlterPartitionResult) -> bool:
+        replica = self._directory.replicas.get(item.topic_partition)
+        if replica is None or replica.topic_id != item.topic_id:
+            return False
+        leader = replica.partition.leader
+        if leader is None:
+            return False
+        old_high_watermark = leader.high_watermark
+        again = leader.on_alter_partition_result(
+            item.proposal, result, replica.log_end_offset, self._deadlines.now_ms()
+        )
+        if leader.high_watermark != old_high_watermark:
+            self._consequences.on_high_watermark(replica)
+        return again
+
+
+def describe_replica(replica: Replica) -> dict[str, Any]:
+    """The replica's state in plain values."""
+    partition = replica.partition
+    leader = partition.leader
+    return {
+        "topic": replica.topic_partition.topic,
+        "partition": replica.topic_partition.partition,
+        "topic_id": str(replica.topic_id),
+        "role": "offline" if replica.offline else "follower" if leader is None else "leader",
+        "leader": partition.leader_id,
+        "leader_epoch": partition.leader_epoch,
+        "partition_epoch": partition.partition_epoch,
+        "high_watermark": replica.high_watermark,
+        "log_start_offset": replica.log.log_start_offset,
+        "log_end_offset": replica.log_end_offset,
+        "isr": [] if leader is None else list(leader.isr_state.isr),
+        "under_min_isr": leader is not None and leader.is_under_min_isr,
+        "followers": {} if leader is None else {f.replica_id: f.log_end_offset for f in leader.followers.values()},
+    }

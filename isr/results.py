@@ -1,0 +1,61 @@
+"""What the replica manager is asked, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..wire.fetch import FetchPartitionResponse
+from ..wire.types import LeaderIdAndEpoch, TopicPartition
+
+CONSUMER_REPLICA_ID = -1
+DEBUGGING_REPLICA_ID = -2
+
+
+@dataclass(slots=True)
+class AppendResult:
+    """The fate of one partition's batches. Offsets and times are -1 where the append failed or does not know them."""
+
+    topic_partition: TopicPartition
+    error_code: int
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    current_leader: LeaderIdAndEpoch | None = None
+    message: str | None = None
+
+
+@dataclass(slots=True)
+class FetchParams:
+    """A fetch request as a whole. `replica_id` >= 0 is a follower; `read_committed` is the isolation level 1."""
+
+    replica_id: int = CONSUMER_REPLICA_ID
+    replica_epoch: int = -1
+    max_wait_ms: int = 0
+    min_bytes: int = 1
+    max_bytes: int = 0x7FFFFFFF
+    isolation_level: int = 0
+    client_rack: str = ""
+    from_follower_allowed: bool = False
+    """A consumer may read from a replica that is not the leader (KIP-392)."""
+
+class ListOffsetResult(NamedTuple):
+    """Answer of ListOffsets: offset, timestamp and epoch are -1 when there is none."""
+
+    error_code: int
+    timestamp: int = -1
+    offset: int = -1
+    leader_epoch: int = -1
+
+
+class EpochEndResult(NamedTuple):
+    """Answer of OffsetForLeaderEpoch."""
+
+    error_code: int
+    leader_epoch: int = -1
+    end_offset: int = -1
+
+
+AppendDone = Callable[[list[AppendResult]], None]
+FetchDone = Callable[[list[FetchPartitionResponse]], None]

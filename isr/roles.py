@@ -1,0 +1,225 @@
+"""From metadata to roles: which partitions this broker leads, follows, begins to hold, or holds no more.
+
+The image is applied as a whole once, when the broker has caught up with the metadata log, and by deltas from then on.
+Acting on older images would be wrong, not just useless: a topic that was deleted and made again looks, half-way through
+the history, as if the present log belonged to nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from uuid import UUID
+
+from ..controller.image import (
+    BROKER_RESOURCE,
+    TOPIC_RESOURCE,
+    MetadataDelta,
+    MetadataImage,
+    PartitionRegistration,
+    TopicImage,
+)
+from ..log.config import LogConfig
+from ..log.partition_log import PartitionLog
+from ..wire.errors import ErrorCode, ProtocolError
+from ..wire.types import TopicPartition
+from .consequences import Consequences
+from .directory import ReplicaDirectory
+from .fetchers import Fetchers
+from .leader_state import LeaderConfig
+from .partition import NO_LEADER, Partition
+from .ports import ReplicaLogs, ReplicaManagerConfig
+from .replica import Replica
+
+_logger = logging.getLogger(__name__)
+
+MIN_ISR_KEY = "min.insync.replicas"
+
+
+class Roles:
+    """Carries out what the metadata says about this broker's replicas."""
+
+    def __init__(
+        self,
+        config: ReplicaManagerConfig,
+        directory: ReplicaDirectory,
+        logs: ReplicaLogs,
+        fetchers: Fetchers,
+        consequences: Consequences,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._directory = directory
+        self._logs = logs
+        self._fetchers = fetchers
+        self._consequences = consequences
+        self._now_ms = now_ms
+
+    # ---------------------------------------------------------------- images
+
+    def apply_all(self, image: MetadataImage) -> None:
+        """Everything the image says."""
+        self._directory.image = image
+        self._apply_partitions(
+            (topic, index, registration)
+            for topic in image.topics_by_id.values()
+            for index, registration in topic.partitions.items()
+        )
+
+    def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """What `delta` touched, as it is in `image` now."""
+        directory = self._directory
+        directory.image = image
+        for topic in delta.deleted_topics.values():
+            for index in topic.partitions:
+                self._drop(TopicPartition(topic.name, index), topic.topic_id)
+        changed = []
+        for topic_id, index in delta.changed_partitions:
+            changed_topic = image.topics_by_id.get(topic_id)
+            if changed_topic is not None:
+                changed.append((changed_topic, index, changed_topic.partitions[index]))
+        self._apply_partitions(changed)
+        if delta.changed_configs:
+            self._apply_configs(delta)
+        for broker_id in delta.changed_brokers:
+            self._on_broker_changed(broker_id)
+
+    def _apply_partitions(self, changed: Iterable[tuple[TopicImage, int, PartitionRegistration]]) -> None:
+        """Leaders first: they give up fetching before others begin."""
+        local_id = self._directory.local_id
+        followers: list[tuple[Replica, PartitionRegistration]] = []
+        for topic, index, registration in changed:
+            topic_partition = TopicPartition(topic.name, index)
+            if local_id not in registration.replicas:
+                self._drop(topic_partition, topic.topic_id)
+                continue
+            replica = self._replica(topic_partition, topic.topic_id)
+            if replica is None or replica.offline or not replica.partition.is_news(registration):
+                continue
+            if registration.leader == local_id:
+                self._lead(replica, registration)
+            else:
+                followers.append((replica, registration))
+        self._follow(followers)
+
+    # ---------------------------------------------------------------- roles
+
+    def _lead(self, replica: Replica, registration: PartitionRegistration) -> None:
+        old_high_watermark = replica.high_watermark
+        self._fetchers.remove(replica)
+        if replica.make_leader(registration, self._now_ms()):
+            _logger.info("%s: leader in epoch %d", replica.topic_partition, registration.leader_epoch)
+        if replica.high_watermark != old_high_watermark:
+            self._consequences.on_high_watermark(replica)
+
+    def _follow(self, followers: list[tuple[Replica, PartitionRegistration]]) -> None:
+        to_fetch: dict[int, list[Replica]] = {}
+        for replica, registration in followers:
+            if not replica.make_follower(registration):
+                continue
+            self._consequences.on_role_lost(replica)
+            self._fetchers.remove(replica)
+            if registration.leader != NO_LEADER:
+                to_fetch.setdefault(registration.leader, []).append(replica)
+        for leader_id, replicas in to_fetch.items():
+            self._fetchers.add(leader_id, replicas)
+
+    def _on_broker_changed(self, broker_id: int) -> None:
+        registration = self._directory.image.brokers.get(broker_id)
+        if registration is None:
+            return
+        self._fetchers.on_broker_changed(broker_id, registration.epoch)
+        if registration.active:
+            self._let_in(broker_id)
+
+    def _let_in(self, broker_id: int) -> None:
+        """A broker may be in ISRs now: where it has caught up already, ask for it at once."""
+        for replica in self._directory.replicas.values():
+            leader = replica.partition.leader
+            follower = None if leader is None else leader.followers.get(broker_id)
+            if leader is not None and follower is not None:
+                proposal = leader.propose_expand(follower)
+                if proposal is not None:
+                    self._consequences.on_proposal(replica, proposal)
+
+    # ---------------------------------------------------------------- logs
+
+    def _replica(self, topic_partition: TopicPartition, topic_id: UUID) -> Replica | None:
+        """The replica of this topic id, made if need be; None when its log cannot be used."""
+        replica = self._directory.replicas.get(topic_partition)
+        if replica is not None and replica.topic_id == topic_id:
+            return replica
+        if replica is not None:
+            self._drop(topic_partition, replica.topic_id)
+        try:
+            log = self._log_for(topic_partition, topic_id)
+        except (ProtocolError, OSError) as error:
+            _logger.error("%s cannot be used: %s", topic_partition, error)
+            self._directory.unusable[topic_partition] = None
+            self._consequences.on_unusable(topic_partition, error)
+            return None
+        self._directory.unusable.pop(topic_partition, None)
+        checkpoint = self._logs.high_watermark_checkpoint.get(topic_partition, 0)
+        high_watermark = max(min(checkpoint, log.log_end_offset), log.log_start_offset)
+        partition = Partition(
+            topic_partition, self._leader_config(topic_partition.topic), self._directory, high_watermark
+        )
+        replica = self._directory.replicas[topic_partition] = Replica(topic_id, partition, log)
+        return replica
+
+    def _log_for(self, topic_partition: TopicPartition, topic_id: UUID) -> PartitionLog:
+        log = self._logs.get(topic_partition)
+        if log is not None and log.topic_id is not None and log.topic_id != topic_id:
+            _logger.warning("%s belongs to a topic that is no more; it is removed", topic_partition)
+            self._logs.delete(topic_partition)
+            log = None
+        config = self._log_config(topic_partition.topic)
+        if log is None:
+            return self._logs.create(topic_partition, topic_id, config)
+        log.config = config
+        if log.topic_id is None:
+            log.set_topic_id(topic_id)
+        return log
+
+    def _drop(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
+        """Hold the partition no more: its topic is deleted, or it has moved to other brokers."""
+        self._directory.unusable.pop(topic_partition, None)
+        replica = self._directory.replicas.get(topic_partition)
+        if replica is None or replica.topic_id != topic_id:
+            return
+        self._fetchers.remove(replica)
+        del self._directory.replicas[topic_partition]
+        gone = self._directory.registration(topic_partition) is None
+        self._consequences.on_role_lost(
+            replica, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if gone else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        )
+        try:
+            self._logs.delete(topic_partition)
+        except (ProtocolError, OSError) as error:
+            _logger.error("%s cannot be removed: %s", topic_partition, error)
+
+    # ---------------------------------------------------------------- settings
+
+    def _apply_configs(self, delta: MetadataDelta) -> None:
+        topics = {name: None for kind, name in delta.changed_configs if kind == TOPIC_RESOURCE}
+        all_topics = any(kind == BROKER_RESOURCE for kind, _ in delta.changed_configs)
+        for topic_partition, replica in self._directory.replicas.items():
+            if all_topics or topic_partition.topic in topics:
+                replica.log.config = self._log_config(topic_partition.topic)
+                replica.partition.update_config(self._leader_config(topic_partition.topic))
+                leader = replica.partition.leader
+                if leader is not None and leader.maybe_advance_high_watermark(replica.log_end_offset, self._now_ms()):
+                    self._consequences.on_high_watermark(replica)
+
+    def _leader_config(self, topic: str) -> LeaderConfig:
+        value = self._directory.image.topic_config(topic, MIN_ISR_KEY)
+        return LeaderConfig(
+            local_id=self._directory.local_id,
+            min_isr=self._config.default_min_isr if value is None else int(value),
+            lag_time_max_ms=self._config.replica_lag_time_max_ms,
+        )
+
+    def _log_config(self, topic: str) -> LogConfig:
+        overrides = self._directory.image.configs.get((TOPIC_RESOURCE, topic))
+        default = self._config.default_log_config
+        return default.with_overrides(overrides) if overrides else default
