@@ -68,10 +68,8 @@ FIRST_FLEXIBLE_VERSION: dict[int, int] = {
 }
 """The first version of each API that has tagged fields; APIs not listed had them from version 0 on."""
 
-# Indexed by API key, as a list is quicker than a dict of enum members; None where there is no such API.
-_FLEXIBLE_FROM: list[int | None] = [None] * (max(ApiKey) + 1)
-for _key in ApiKey:
-    _FLEXIBLE_FROM[_key] = FIRST_FLEXIBLE_VERSION.get(_key, 0)
+# With plain ints as keys: members of an enum are slower to look up.
+_FLEXIBLE_FROM: dict[int, int] = {int(key): FIRST_FLEXIBLE_VERSION.get(key, 0) for key in ApiKey}
 
 _HEADER = struct.Struct(">hhih")
 _REQUEST_PREFIX = struct.Struct(">ihhih")
@@ -88,7 +86,7 @@ class RequestHeader(NamedTuple):
 
 
 def _flexible_from(api_key: int) -> int:
-    first = _FLEXIBLE_FROM[api_key] if 0 <= api_key < len(_FLEXIBLE_FROM) else None
+    first = _FLEXIBLE_FROM.get(api_key)
     if first is None:
         raise WireFormatError(f"unknown API key {api_key}")
     return first
@@ -117,7 +115,7 @@ def parse_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     """
     try:
         api_key, version, correlation_id, length = _HEADER.unpack_from(frame)
-        first_flexible = _FLEXIBLE_FROM[api_key] if api_key >= 0 else None
+        first_flexible = _FLEXIBLE_FROM.get(api_key)
         if first_flexible is None:
             raise WireFormatError(f"unknown API key {api_key}")
         position = 10

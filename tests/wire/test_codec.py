@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import copy
 import random
+import struct
+import subprocess
+import sys
+import uuid
 from typing import Any
 
 import kio_oracle as oracle
@@ -10,6 +15,7 @@ from hypothesis import strategies as st
 
 from raftwerk.wire import codec, frames, schemas
 from raftwerk.wire.apis import ApiKey
+from raftwerk.wire.errors import WireFormatError
 
 API_ENTITIES = oracle.all_entities("request", "response")
 DATA_ENTITIES = oracle.all_entities("data")
@@ -79,3 +85,98 @@ def test_no_field_hides_a_method_of_struct() -> None:
 
     for name, version, kind, _ in ALL_ENTITIES:
         check(our_schema(name, version, kind))
+
+
+@pytest.mark.parametrize("index", range(0, len(ALL_ENTITIES), 80))
+def test_damaged_messages_raise_only_wire_format_error(index: int) -> None:
+    for name, version, kind, _ in ALL_ENTITIES[index : index + 80]:
+        rng = random.Random(f"{name}-{version}-{kind}")
+        body = our_encode(name, version, kind, oracle.random_fields(our_schema(name, version, kind), rng))[:2000]
+        for _ in range(25):
+            damaged = bytearray(body)
+            for _ in range(rng.randint(0, 3)):
+                if damaged:
+                    damaged[rng.randrange(len(damaged))] = rng.choice((0, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+            del damaged[rng.randrange(len(damaged) + 1) :]
+            try:
+                our_decode(name, version, kind, bytes(damaged))
+            except WireFormatError:
+                pass
+
+
+@pytest.mark.parametrize("version", [1, 9, 12])
+def test_every_truncation_and_prolongation_is_refused(version: int) -> None:
+    body = codec.encode_request(ApiKey.METADATA, version, {"topics": [{"name": "a"}, {"name": "bc"}]})
+    for size in range(len(body)):
+        with pytest.raises(WireFormatError):
+            codec.decode_request(ApiKey.METADATA, version, body[:size])
+    with pytest.raises(WireFormatError, match="after the end"):
+        codec.decode_request(ApiKey.METADATA, version, body + b"\0")
+
+
+def test_an_array_longer_than_its_bytes_is_refused_before_it_is_made() -> None:
+    body = bytearray(codec.encode_request(ApiKey.METADATA, 1, {"topics": []}))
+    for length in (1, 2**31 - 1, -2):
+        with pytest.raises(WireFormatError):
+            codec.decode_request(ApiKey.METADATA, 1, struct.pack(">i", length) + body[4:])
+
+
+def test_missing_fields_take_their_default() -> None:
+    decoded = codec.decode_request(ApiKey.FETCH, 17, codec.encode_request(ApiKey.FETCH, 17, {}))
+    assert decoded.max_bytes == 2**31 - 1
+    assert decoded.session_epoch == -1
+    assert decoded.topics == []
+    assert decoded.replica_state == {"replica_id": -1, "replica_epoch": -1}
+    metadata = codec.decode_request(ApiKey.METADATA, 12, codec.encode_request(ApiKey.METADATA, 12, {}))
+    assert metadata.topics == []
+    assert metadata.allow_auto_topic_creation is True
+
+
+def test_what_a_version_lacks_is_not_sent() -> None:
+    fields = {"topics": [{"name": "a", "topic_id": uuid.UUID(int=7), "nonsense": 1}], "allow_auto_topic_creation": True}
+    assert codec.encode_request(ApiKey.METADATA, 1, fields) == b"\0\0\0\1\0\1a"
+
+
+def test_values_that_do_not_fit_are_the_callers_mistake() -> None:
+    for fields in ({"min_bytes": 2**40}, {"min_bytes": "1"}, {"topics": None}, {"min_bytes": None}):
+        with pytest.raises(ValueError, match="cannot"):
+            codec.encode_request(ApiKey.FETCH, 17, fields)
+
+
+def test_unknown_apis_and_versions_are_the_callers_mistake() -> None:
+    for key, version in ((ApiKey.METADATA, 99), (4, 0), (ApiKey.FETCH, 3), (ApiKey.FETCH, -1)):
+        with pytest.raises(ValueError):
+            codec.decode_request(key, version, b"")
+    with pytest.raises(ValueError, match="nothing"):
+        codec.encode_data("nothing", 0, {})
+
+
+def test_a_tagged_field_must_be_of_the_size_it_says() -> None:
+    body = codec.encode_request(ApiKey.FETCH, 17, {"cluster_id": "abc"})
+    assert body.endswith(b"\x01\x00\x04\x04abc")
+    for tail in (b"\x01\x00\x05\x04abc\x00", b"\x01\x00\x03\x04abc", b"\x01\x00\x7f\x04abc"):
+        with pytest.raises(WireFormatError):
+            codec.decode_request(ApiKey.FETCH, 17, body[:-7] + tail)
+    unknown = codec.decode_request(ApiKey.FETCH, 17, body[:-7] + b"\x02\x00\x04\x04abc\x63\x02xy")
+    assert unknown.cluster_id == "abc"
+
+
+def test_struct_tells_what_it_has() -> None:
+    struct_ = codec.decode_response(ApiKey.METADATA, 1, codec.encode_response(ApiKey.METADATA, 1, {}))
+    assert struct_.get("cluster_id") is None
+    assert struct_.get("cluster_id", "x") == "x"
+    assert "brokers" in struct_
+    assert struct_.to_dict() == {"brokers": [], "controller_id": -1, "topics": []}
+    assert repr(struct_) == "Struct(brokers=[], controller_id=-1, topics=[])"
+    with pytest.raises(AttributeError, match="no field 'cluster_id'; it has brokers, controller_id, topics"):
+        _ = struct_.cluster_id
+    assert copy.deepcopy(struct_) == struct_
+
+
+def test_a_node_does_not_load_what_it_does_not_need() -> None:
+    script = (
+        "import sys; from raftwerk.wire import codec; codec.encode_request(3, 12, {}); "
+        "print([n for n in ('hypothesis', 'kio.serial', 'kio._kio_native', 'kio.schema.index') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
