@@ -27,6 +27,10 @@ class Trace:
         self._hash.update(line.encode())
         self._lines.append(line)
 
+    def show(self, where: str, text: str) -> None:
+        """Show in the timeline only: log lines, which may hold what differs from run to run."""
+        self._lines.append(f"{self._now_s():10.6f}  {where:<12} {text}")
+
     def digest(self) -> str:
         return self._hash.hexdigest()
 

@@ -1,0 +1,159 @@
+"""The quorum's invariants, looked at after every event.
+
+Kept by name: "epochs do not go back", "one leader an epoch", "the vote is durable before its reply", "the high
+watermark does not go back", "committed records never change", "a committed record is on a majority's disks", "a leader
+holds every committed record", "nothing committed is truncated".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..raft.driver import RaftDriver
+from ..raft.election_state import parse_quorum_state
+from ..raft.partition_raft_log import PartitionRaftLog
+from ..raft.roles import Leader, Role
+from ..raft.types import CommittedBatch
+
+_READ_BYTES = 1 << 20
+
+
+class InvariantBroken(Exception):
+    """A state that must never be was seen."""
+
+    def __init__(self, name: str, detail: str) -> None:
+        super().__init__(f"{name}: {detail}")
+        self.name = name
+        self.detail = detail
+
+
+@dataclass(slots=True)
+class _Watched:
+    """One node's quorum as it was after its last event."""
+
+    node_id: int
+    driver: RaftDriver
+    read_state: Callable[[], bytes]
+    role: Role | None = None
+    high_watermark: int = 0
+    end_offset: int = 0
+
+
+class QuorumChecker:
+    """Watches all nodes' quorums. `committed` is the log that the cluster agreed on."""
+
+    def __init__(self, voters: Sequence[int], note: Callable[[str, str], None]) -> None:
+        self.committed: dict[int, CommittedBatch] = {}
+        self.committed_end = 0
+        self.leaders: dict[int, int] = {}
+        self._voters = tuple(voters)
+        self._note = note
+        self._watched: dict[int, _Watched] = {}
+        self._epochs: dict[int, int] = {}
+        self._durable: dict[int, int] = {}
+
+    def watch(self, node_id: int, driver: RaftDriver, read_state: Callable[[], bytes]) -> None:
+        """A process has started; `read_state` gives the bytes of its quorum-state file."""
+        self._watched[node_id] = _Watched(node_id, driver, read_state)
+
+    def forget(self, node_id: int) -> None:
+        """The process is gone; what its disk holds still counts."""
+        watched = self._watched.pop(node_id, None)
+        if watched is not None:
+            self._durable[node_id] = watched.driver.quorum.log.durable_offset
+
+    @property
+    def leader(self) -> int | None:
+        """The leader of the highest epoch among running nodes that lead."""
+        leading = [(w.driver.epoch, w.node_id) for w in self._watched.values() if w.driver.is_leader]
+        return max(leading)[1] if leading else None
+
+    def after_event(self, node_id: int) -> None:
+        """Look at the node whose event has just run. Raises `InvariantBroken`."""
+        watched = self._watched.get(node_id)
+        if watched is None or watched.driver.failure.done():
+            return
+        quorum = watched.driver.quorum
+        if quorum.role is not watched.role:
+            self._on_role(watched)
+        end_offset = quorum.log.end_offset
+        if end_offset < watched.end_offset and end_offset < watched.high_watermark:
+            detail = f"node {node_id} cut its log to {end_offset}, below its high watermark {watched.high_watermark}"
+            raise InvariantBroken("nothing committed is truncated", detail)
+        watched.end_offset = end_offset
+        high_watermark = quorum.high_watermark or 0
+        if high_watermark != watched.high_watermark:
+            self._on_high_watermark(watched, high_watermark)
+
+    def _on_role(self, watched: _Watched) -> None:
+        node_id, role = watched.node_id, watched.driver.quorum.role
+        watched.role = role
+        if role.epoch < self._epochs.get(node_id, 0):
+            detail = f"node {node_id} went from {self._epochs[node_id]} to {role.epoch}"
+            raise InvariantBroken("epochs do not go back", detail)
+        self._epochs[node_id] = role.epoch
+        self._check_persisted(watched)
+        if isinstance(role, Leader):
+            leader = self.leaders.setdefault(role.epoch, node_id)
+            if leader != node_id:
+                raise InvariantBroken("one leader an epoch", f"both {leader} and {node_id} lead epoch {role.epoch}")
+            self._check_complete(watched)
+        self._note(f"n{node_id}", f"{role.kind.value} of epoch {role.epoch}, leader {role.leader_id}")
+
+    def _check_persisted(self, watched: _Watched) -> None:
+        role = watched.driver.quorum.role
+        try:
+            state = parse_quorum_state(watched.read_state())
+        except FileNotFoundError:
+            if role.epoch == 0 and role.voted is None:
+                return
+            raise InvariantBroken("the vote is durable before its reply", "there is no quorum-state file") from None
+        if (state.epoch, state.voted) != (role.epoch, role.voted):
+            detail = f"node {watched.node_id}: on disk {state}, in memory epoch {role.epoch}, voted {role.voted}"
+            raise InvariantBroken("the vote is durable before its reply", detail)
+
+    def _check_complete(self, watched: _Watched) -> None:
+        end_offset = watched.driver.log_end_offset
+        if end_offset < self.committed_end:
+            detail = f"leader {watched.node_id} has {end_offset} of {self.committed_end}"
+            raise InvariantBroken("a leader holds every committed record", detail)
+        self._compare(watched, 0, self.committed_end, "a leader holds every committed record")
+
+    def _on_high_watermark(self, watched: _Watched, high_watermark: int) -> None:
+        before, watched.high_watermark = watched.high_watermark, high_watermark
+        if high_watermark < before:
+            detail = f"node {watched.node_id}: from {before} to {high_watermark}"
+            raise InvariantBroken("the high watermark does not go back", detail)
+        self._compare(watched, before, high_watermark, "committed records never change")
+        if isinstance(watched.role, Leader):
+            self._check_majority(watched, high_watermark)
+
+    def _check_majority(self, watched: _Watched, high_watermark: int) -> None:
+        for node_id, other in self._watched.items():
+            self._durable[node_id] = other.driver.quorum.log.durable_offset
+        offsets = {voter: self._durable.get(voter, 0) for voter in self._voters}
+        holding = [voter for voter in self._voters if offsets[voter] >= high_watermark]
+        if len(holding) * 2 <= len(self._voters):
+            detail = f"leader {watched.node_id} committed up to {high_watermark}; durable are {offsets}"
+            raise InvariantBroken("a committed record is on a majority's disks", detail)
+
+    def _compare(self, watched: _Watched, start: int, end: int, name: str) -> None:
+        offset = start
+        while offset < end:
+            for batch in _log_of(watched).read_batches(offset, end, _READ_BYTES):
+                known = self.committed.get(batch.base_offset)
+                if known is None and batch.base_offset == self.committed_end:
+                    self.committed[batch.base_offset] = batch
+                    self.committed_end = batch.last_offset + 1
+                elif known != batch:
+                    detail = f"node {watched.node_id} has {batch}, committed was {known}"
+                    raise InvariantBroken(name, detail)
+                offset = batch.last_offset + 1
+
+
+def _log_of(watched: _Watched) -> PartitionRaftLog:
+    log = watched.driver.quorum.log
+    if not isinstance(log, PartitionRaftLog):
+        raise TypeError(f"a running node's quorum log is a partition log, not {type(log).__name__}")
+    return log

@@ -1,0 +1,181 @@
+"""Faults as data, drawn by seed, and the nemesis that carries them out on a simulated world.
+
+A fault names a target by what it is ("leader", "controller") or by its number, begins at a time and lasts a while. So a
+run's faults can be printed, and left out one by one when a failure is to be made smaller.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from .world import World
+
+
+class FaultKind(Enum):
+    """What happens, and with the duration's end is undone."""
+
+    KILL = "kill"
+    POWER_LOSS = "power loss"
+    KILL_ALL = "kill all"
+    POWER_LOSS_ALL = "power loss everywhere"
+    PAUSE = "pause"
+    ISOLATE = "isolate"
+    CUT = "cut"
+    CUT_ONE_WAY = "cut one way"
+    RESET = "reset connections"
+    SLOW_LINK = "slow link"
+    SLOW_DISK = "slow disk"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`target` and `other` are host names, or roles that the cluster resolves when the fault begins."""
+
+    at_s: float
+    kind: FaultKind
+    target: str
+    other: str
+    duration_s: float
+
+    def __str__(self) -> str:
+        return f"{self.at_s:.3f} {self.kind.value} {self.target}/{self.other} for {self.duration_s:.3f} s"
+
+
+class Target(Protocol):
+    """The cluster that faults happen to."""
+
+    @property
+    def world(self) -> World: ...
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Its hosts."""
+        ...
+
+    def resolve(self, target: str) -> str | None:
+        """The host a role means now; None when nobody has it."""
+        ...
+
+    def crash(self, name: str, *, power_loss: bool) -> None: ...
+
+    def restart(self, name: str) -> None: ...
+
+
+def draw_faults(
+    rng: random.Random,
+    kinds: Sequence[FaultKind],
+    targets: Sequence[str],
+    *,
+    start_s: float,
+    end_s: float,
+    mean_gap_s: float,
+    mean_duration_s: float,
+) -> list[Fault]:
+    """Faults between two times, at random gaps; each lasts at most four times the mean and ends by `end_s`."""
+    faults = []
+    at_s = start_s + rng.expovariate(1 / mean_gap_s)
+    while at_s < end_s:
+        duration_s = min(rng.expovariate(1 / mean_duration_s), 4 * mean_duration_s, end_s - at_s)
+        faults.append(Fault(at_s, rng.choice(kinds), rng.choice(targets), rng.choice(targets), duration_s))
+        at_s += rng.expovariate(1 / mean_gap_s)
+    return faults
+
+
+class Nemesis:
+    """Begins and ends faults at their times while virtual time runs."""
+
+    def __init__(self, cluster: Target, faults: Sequence[Fault]) -> None:
+        self._cluster = cluster
+        self._world = cluster.world
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = 0
+        for fault in faults:
+            self._at(fault.at_s, lambda fault=fault: self._begin(fault))  # type: ignore[misc]
+
+    def run(self, until_s: float) -> None:
+        """Let the world run up to `until_s`, with the faults on the way."""
+        while self._agenda and self._agenda[0][0] <= until_s:
+            at_s, _, action = heapq.heappop(self._agenda)
+            self._world.scheduler.run_for(max(0.0, at_s - self._world.now_s))
+            action()
+        self._world.scheduler.run_for(max(0.0, until_s - self._world.now_s))
+
+    def end_all(self) -> None:
+        """Everything runs, nothing is cut, slow or paused."""
+        self._agenda.clear()
+        self._world.trace.note("nemesis", "HEAL")
+        self._world.network.heal_all()
+        for name in self._cluster.names:
+            host = self._world.hosts[name]
+            host.disk.set_sync_latency(0.0002, 0.002)
+            host.resume()
+            if not host.running:
+                self._cluster.restart(name)
+
+    def _at(self, at_s: float, action: Callable[[], None]) -> None:
+        self._numbers += 1
+        heapq.heappush(self._agenda, (at_s, self._numbers, action))
+
+    def _begin(self, fault: Fault) -> None:
+        target, other = self._cluster.resolve(fault.target), self._cluster.resolve(fault.other)
+        if target is None or other is None:
+            return
+        self._world.trace.note("nemesis", f"{fault.kind.value} {target} {other} ({fault.duration_s:.3f} s)")
+        undo = self._carry_out(fault, target, other)
+        if undo is not None:
+            self._at(self._world.now_s + fault.duration_s, undo)
+
+    def _carry_out(self, fault: Fault, target: str, other: str) -> Callable[[], None] | None:
+        network, host = self._world.network, self._world.hosts[target]
+        match fault.kind:
+            case FaultKind.KILL | FaultKind.POWER_LOSS:
+                return self._crash([target], power_loss=fault.kind is FaultKind.POWER_LOSS)
+            case FaultKind.KILL_ALL | FaultKind.POWER_LOSS_ALL:
+                return self._crash(self._cluster.names, power_loss=fault.kind is FaultKind.POWER_LOSS_ALL)
+            case FaultKind.PAUSE:
+                host.pause()
+                return host.resume
+            case FaultKind.ISOLATE:
+                pairs = [(target, name) for name in self._cluster.names if name != target]
+                return self._cut(pairs + [(there, here) for here, there in pairs])
+            case FaultKind.CUT:
+                return self._cut([(target, other), (other, target)])
+            case FaultKind.CUT_ONE_WAY:
+                return self._cut([(target, other)])
+            case FaultKind.RESET:
+                network.reset_connections(target, other)
+                return None
+            case FaultKind.SLOW_LINK:
+                network.set_latency(target, other, (0.02, 0.2))
+                return lambda: network.set_latency(target, other, None)
+            case FaultKind.SLOW_DISK:
+                host.disk.set_sync_latency(0.05, 0.5)
+                return lambda: host.disk.set_sync_latency(0.0002, 0.002)
+
+    def _crash(self, names: Sequence[str], *, power_loss: bool) -> Callable[[], None]:
+        hit = [name for name in names if self._world.hosts[name].running]
+        for name in hit:
+            self._cluster.crash(name, power_loss=power_loss)
+
+        def restart() -> None:
+            for name in hit:
+                if not self._world.hosts[name].running:
+                    self._cluster.restart(name)
+
+        return restart
+
+    def _cut(self, links: Sequence[tuple[str, str]]) -> Callable[[], None]:
+        cut = [(source, target) for source, target in links if source != target]
+        for source, target in cut:
+            self._world.network.cut(source, target)
+
+        def heal() -> None:
+            for source, target in cut:
+                self._world.network.heal(source, target)
+
+        return heal
