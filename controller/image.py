@@ -223,7 +223,7 @@ class MetadataImage:
         _REPLAY[record.TYPE](self, record, offset, delta)
         self.offset = offset
 
-    # -- one method a record type ------------------------------------------------------------------------------------
+    # -- one method a record type -----------------------------------------------------------------------------------
 
     def _replay_register_broker(self, record: RegisterBrokerRecord, offset: int, delta: MetadataDelta) -> None:
         known = self.brokers.get(record.broker_id)
@@ -338,7 +338,7 @@ class MetadataImage:
             self.features[record.name] = record.level
         delta.changed_features[record.name] = None
 
-    # -- helpers -----------------------------------------------------------------------------------------------------
+    # -- helpers ----------------------------------------------------------------------------------------------------
 
     def _writable(self, topic_id: UUID) -> TopicImage:
         topic = required(self.topics_by_id.get(topic_id), "a partition's topic is known")

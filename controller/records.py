@@ -29,7 +29,7 @@ RECOVERING = 1
 
 
 class Endpoint(NamedTuple):
-    """Where a listener is reached. `security_protocol` is Kafka's id (0 PLAINTEXT, 1 SSL, 2 and 3 the same with SASL)."""
+    """Where a listener is reached. `security_protocol` is Kafka's id: 0 PLAINTEXT, 1 SSL, 2 and 3 with SASL."""
 
     name: str
     host: str

@@ -1,0 +1,370 @@
+"""The active controller's shell: requests in, decisions, records appended, responses out after commit.
+
+Every node with the controller role has a `QuorumController`. It is active while its node leads the quorum. Then it holds
+a second image, ahead of the committed one by the records it has appended: decisions see the outcome of all decisions
+before them. A decision's records are replayed to that image first, where a broken invariant stops the node before
+anything is written, and then appended as one batch. A response waits until everything that it may have seen is
+committed. When leadership is lost, whatever was pending is answered NOT_CONTROLLER and the second image is dropped; the
+records may or may not survive, and the next controller's log tells.
+
+All events run on the loop, one at a time, in the order they came in.
+
+Failure detection. A broker is fenced when its session ends, and at once when it is known to be dead: its last
+connection to this node is gone, and a connect to its listener is refused. A new controller asks the same of every
+unfenced broker that has not connected yet. Anything else than a refusal waits for the session to end.
+
+Preferred leaders. Kafka puts them back every 300 s. Here the first change of a partition or broker starts a timer of a
+few seconds, after which all imbalance that can be mended is mended in one batch: a restarted broker leads again soon, but
+does not take leadership at the first moment it is in sync, when several partitions are still coming in one by one. When
+nothing changes, nothing ticks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from ..raft.types import LeaderAndEpoch, NotLeaderError
+from ..runtime.invariants import invariant
+from ..runtime.ports import Runtime
+from ..wire.errors import ErrorCode, ProtocolError
+from . import alter_configs, alter_partition, brokers, producer_ids, refusals, replication, topics
+from .features import bootstrap_records
+from .image import BrokerRegistration, MetadataDelta, MetadataImage
+from .probe import Probe, ProbeResult
+from .publisher import MetadataLoader
+from .records import Record, encode_record
+from .result import ControllerResult, Response
+from .sessions import BrokerSessions
+from .settings import ControllerSettings
+
+STALL_MS = 500
+"""A timer this late means that this process was stopped: heartbeats wait unread, and silence proves nothing."""
+
+Refusal: TypeAlias = Callable[[Any, ErrorCode, str | None], Response]
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerPorts:
+    """What the controller needs of its node.
+
+    `append(records, epoch)` writes one batch to the metadata log and returns its last offset, or raises
+    `NotLeaderError`; `log_end_offset()` is the offset the next record will get.
+    """
+
+    append: Callable[[Sequence[bytes], int], int]
+    log_end_offset: Callable[[], int]
+    probe: Probe
+
+
+class _Pending(NamedTuple):
+    """A response that waits for `offset` to be committed."""
+
+    offset: int
+    future: asyncio.Future[Response]
+    response: Response
+    not_controller: Response
+
+
+class _Term:
+    """What lives as long as one leadership: the image ahead of commit, responses that wait, timers."""
+
+    def __init__(self, epoch: int, image: MetadataImage) -> None:
+        self.epoch = epoch
+        self.image = image
+        self.pending: deque[_Pending] = deque()
+        self.expiry: asyncio.TimerHandle | None = None
+        self.rebalance: asyncio.TimerHandle | None = None
+
+    def end(self) -> None:
+        for timer in (self.expiry, self.rebalance):
+            if timer is not None:
+                timer.cancel()
+        for waiting in self.pending:
+            if not waiting.future.done():
+                waiting.future.set_result(waiting.not_controller)
+        self.pending.clear()
+
+
+class QuorumController:
+    """See the module. Requests are decoded structs; each method gives a future of the response's fields."""
+
+    def __init__(
+        self, settings: ControllerSettings, runtime: Runtime, loader: MetadataLoader, ports: ControllerPorts
+    ) -> None:
+        self._settings = settings
+        self._rng = runtime.rng
+        self._committed = loader.image
+        self._ports = ports
+        self._sessions = BrokerSessions(settings.broker_session_timeout_ms)
+        self._term: _Term | None = None
+        self._probes: dict[int, asyncio.Task[None]] = {}
+        loader.subscribe(self._on_commit)
+        loader.subscribe_leader(self._on_leader_change)
+
+    @property
+    def active(self) -> bool:
+        """Whether this node is the active controller."""
+        return self._term is not None
+
+    @property
+    def image(self) -> MetadataImage:
+        """What decisions are made on: ahead of commit while active, the committed image else."""
+        return self._committed if self._term is None else self._term.image
+
+    def close(self) -> None:
+        """Stop: refuse what is pending, and start nothing more."""
+        self._resign()
+        for probe in self._probes.values():
+            probe.cancel()
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def register_broker(self, request: Any) -> asyncio.Future[Response]:
+        """BrokerRegistration; `broker_epoch` is the offset of the registration's record."""
+
+        def decide(image: MetadataImage) -> ControllerResult:
+            return brokers.register_broker(image, self._settings, self._sessions, request, self._now_ms())
+
+        def finish(term: _Term, response: Response) -> None:
+            epoch = term.image.brokers[request.broker_id].epoch
+            response["broker_epoch"] = epoch
+            session = self._sessions.get(request.broker_id)
+            if session is None or session.broker_epoch != epoch:
+                self._sessions.grant(request.broker_id, epoch, self._now_ms())
+
+        return self._handle(request, decide, refusals.refuse, finish)
+
+    def broker_heartbeat(self, request: Any) -> asyncio.Future[Response]:
+        """BrokerHeartbeat."""
+
+        def decide(image: MetadataImage) -> ControllerResult:
+            return brokers.broker_heartbeat(image, self._settings, self._sessions, request, self._now_ms())
+
+        def finish(term: _Term, response: Response) -> None:
+            session = self._sessions.get(request.broker_id)
+            leaving = term.image.brokers[request.broker_id].in_controlled_shutdown
+            if session is not None and leaving and session.shutdown_offset is None:
+                session.shutdown_offset = term.image.offset
+
+        return self._handle(request, decide, refusals.refuse, finish)
+
+    def unregister_broker(self, request: Any) -> asyncio.Future[Response]:
+        """UnregisterBroker."""
+        return self._handle(
+            request, lambda image: brokers.unregister_broker(image, self._settings, request.broker_id), refusals.refuse
+        )
+
+    def register_controller(self, request: Any) -> asyncio.Future[Response]:
+        """ControllerRegistration."""
+        return self._handle(request, lambda image: brokers.register_controller(image, request), refusals.refuse)
+
+    def alter_partition(self, request: Any) -> asyncio.Future[Response]:
+        """AlterPartition."""
+        return self._handle(
+            request,
+            lambda image: alter_partition.alter_partition(image, self._settings, request),
+            refusals.refuse_alter_partition,
+        )
+
+    def allocate_producer_ids(self, request: Any) -> asyncio.Future[Response]:
+        """AllocateProducerIds."""
+        return self._handle(request, lambda image: producer_ids.allocate_producer_ids(image, request), refusals.refuse)
+
+    def create_topics(self, request: Any) -> asyncio.Future[Response]:
+        """CreateTopics."""
+        return self._handle(
+            request, lambda image: topics.create_topics(self._context(image), request), refusals.refuse_create_topics
+        )
+
+    def delete_topics(self, request: Any) -> asyncio.Future[Response]:
+        """DeleteTopics."""
+        return self._handle(
+            request, lambda image: topics.delete_topics(self._context(image), request), refusals.refuse_delete_topics
+        )
+
+    def create_partitions(self, request: Any) -> asyncio.Future[Response]:
+        """CreatePartitions."""
+        return self._handle(
+            request,
+            lambda image: topics.create_partitions(self._context(image), request),
+            refusals.refuse_create_partitions,
+        )
+
+    def elect_leaders(self, request: Any) -> asyncio.Future[Response]:
+        """ElectLeaders."""
+        return self._handle(
+            request,
+            lambda image: replication.elect_leaders(image, self._settings, request),
+            refusals.refuse_elect_leaders,
+        )
+
+    def incremental_alter_configs(self, request: Any) -> asyncio.Future[Response]:
+        """IncrementalAlterConfigs."""
+        return self._handle(
+            request,
+            lambda image: alter_configs.incremental_alter_configs(image, request),
+            refusals.refuse_alter_configs,
+        )
+
+    def _context(self, image: MetadataImage) -> topics.Context:
+        return topics.Context(image, self._settings, self._rng)
+
+    # -- from decision to response -----------------------------------------------------------------------------------
+
+    def _handle(
+        self,
+        request: Any,
+        decide: Callable[[MetadataImage], ControllerResult],
+        refusal: Refusal,
+        finish: Callable[[_Term, Response], None] | None = None,
+    ) -> asyncio.Future[Response]:
+        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        not_controller = refusal(request, ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
+        term = self._term
+        if term is None:
+            future.set_result(not_controller)
+            return future
+        try:
+            result = decide(term.image)
+        except ProtocolError as error:
+            result = ControllerResult([], refusal(request, error.code, error.message))
+            finish = None
+        if not self._append(term, result.records):
+            future.set_result(not_controller)
+            return future
+        if finish is not None:
+            finish(term, result.response)
+        if term.image.offset <= self._committed.offset:
+            future.set_result(result.response)
+        else:
+            term.pending.append(_Pending(term.image.offset, future, result.response, not_controller))
+        return future
+
+    def _append(self, term: _Term, records: Sequence[Record]) -> bool:
+        """Replay ahead of commit, then append as one batch; False when leadership is gone, and with it the term."""
+        if not records:
+            return True
+        delta = MetadataDelta()
+        base_offset = self._ports.log_end_offset()
+        for offset, record in enumerate(records, start=base_offset):
+            term.image.replay(record, offset, delta)
+        try:
+            last_offset = self._ports.append([encode_record(record) for record in records], term.epoch)
+        except NotLeaderError:
+            self._resign()
+            return False
+        invariant(last_offset == base_offset + len(records) - 1, "a decision's records are one batch at the log's end")
+        if delta.changed_brokers:
+            self._arm_expiry(term)
+        if delta.moves_leadership:
+            self._arm_rebalance(term)
+        return True
+
+    def _on_commit(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        term = self._term
+        if term is None:
+            return
+        while term.pending and term.pending[0].offset <= image.offset:
+            done = term.pending.popleft()
+            if not done.future.done():
+                done.future.set_result(done.response)
+
+    # -- leadership --------------------------------------------------------------------------------------------------
+
+    def _on_leader_change(self, leader: LeaderAndEpoch) -> None:
+        if leader.leader_id != self._settings.node_id:
+            self._resign()
+        elif self._term is None or self._term.epoch != leader.epoch:
+            self._resign()
+            self._activate(leader.epoch)
+
+    def _activate(self, epoch: int) -> None:
+        term = self._term = _Term(epoch, self._committed.copy())
+        self._sessions.start(term.image, self._now_ms())
+        if not self._append(term, bootstrap_records(term.image)):
+            return
+        self._arm_expiry(term)
+        self._arm_rebalance(term)
+        for broker_id in sorted(term.image.brokers):
+            if not self._sessions.is_connected(broker_id):
+                self._start_probe(broker_id)
+
+    def _resign(self) -> None:
+        term, self._term = self._term, None
+        if term is not None:
+            term.end()
+
+    # -- who is alive ------------------------------------------------------------------------------------------------
+
+    def on_broker_connected(self, broker_id: int) -> None:
+        """A connection of that broker's came up; call once a connection."""
+        self._sessions.connected(broker_id)
+
+    def on_broker_disconnected(self, broker_id: int) -> None:
+        """A connection of that broker's went down; the last one lost raises the question whether it is dead."""
+        if self._sessions.disconnected(broker_id):
+            self._start_probe(broker_id)
+
+    def _start_probe(self, broker_id: int) -> None:
+        if self._term is None or broker_id in self._probes:
+            return
+        broker = self._term.image.brokers.get(broker_id)
+        if broker is None or broker.fenced:
+            return
+        probe = asyncio.get_running_loop().create_task(self._probe(broker))
+        self._probes[broker_id] = probe
+        probe.add_done_callback(lambda _: self._probes.pop(broker_id, None))
+
+    async def _probe(self, broker: BrokerRegistration) -> None:
+        preferred = broker.endpoint(self._settings.inter_broker_listener_name)
+        endpoint = preferred if preferred is not None else broker.listeners[0]
+        if await self._ports.probe(endpoint.host, endpoint.port) is ProbeResult.REFUSED:
+            self._on_broker_dead(broker)
+
+    def _on_broker_dead(self, broker: BrokerRegistration) -> None:
+        term = self._term
+        if term is None or self._sessions.is_connected(broker.broker_id):
+            return
+        known = term.image.brokers.get(broker.broker_id)
+        session = self._sessions.get(broker.broker_id)
+        if known is None or known.epoch != broker.epoch or (session is not None and session.in_contact):
+            return
+        self._sessions.end(broker.broker_id)
+        self._append(term, brokers.fence_broker(term.image, self._settings, broker.broker_id))
+
+    def _arm_expiry(self, term: _Term) -> None:
+        if term.expiry is not None:
+            return
+        deadline_ms = self._sessions.next_deadline_ms(term.image)
+        if deadline_ms is not None:
+            loop = asyncio.get_running_loop()
+            term.expiry = loop.call_at(deadline_ms / 1_000, self._on_session_deadline, term, deadline_ms)
+
+    def _on_session_deadline(self, term: _Term, deadline_ms: int) -> None:
+        term.expiry = None
+        now_ms = self._now_ms()
+        if now_ms - deadline_ms > STALL_MS:
+            self._sessions.extend(now_ms - deadline_ms)
+        for broker in self._sessions.expired(term.image, now_ms):
+            self._sessions.end(broker.broker_id)
+            if not self._append(term, brokers.fence_broker(term.image, self._settings, broker.broker_id)):
+                return
+        self._arm_expiry(term)
+
+    # -- preferred leaders -------------------------------------------------------------------------------------------
+
+    def _arm_rebalance(self, term: _Term) -> None:
+        if term.rebalance is None and self._settings.auto_leader_rebalance_enable:
+            delay_s = self._settings.leader_imbalance_check_interval_ms / 1_000
+            term.rebalance = asyncio.get_running_loop().call_later(delay_s, self._on_rebalance, term)
+
+    def _on_rebalance(self, term: _Term) -> None:
+        term.rebalance = None
+        self._append(term, replication.preferred_leaders(term.image, self._settings))
+
+    def _now_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1_000)

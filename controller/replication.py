@@ -1,0 +1,186 @@
+"""Leaders and ISRs of all partitions that a change of a broker touches, and the elections asked for by name.
+
+A broker that is fenced, shuts down or restarts leaves every ISR it is in; where it led, another takes over in the same
+batch of records. A broker that is unfenced revives the partitions that have no leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from ..wire.errors import ErrorCode, ProtocolError
+from .image import MetadataImage, PartitionRegistration, TopicImage
+from .partition_change import Election, Goal, decide_partition_change
+from .records import NO_LEADER, PartitionChangeRecord, Record
+from .result import ControllerResult
+from .settings import ControllerSettings
+
+Acceptable = Callable[[int], bool]
+
+
+class PartitionRules:
+    """The rules of elections, looked up once a topic, since a broker may have thousands of partitions."""
+
+    def __init__(self, image: MetadataImage, settings: ControllerSettings) -> None:
+        self._image = image
+        self._settings = settings
+        self._elr_enabled = image.elr_enabled
+        self._by_topic: dict[str, tuple[int, Election]] = {}
+
+    def goal(
+        self, topic: str, isr: tuple[int, ...], acceptable: Acceptable, unclean_shutdown: int | None = None
+    ) -> Goal:
+        """The goal to reach `isr` under the topic's `min.insync.replicas` and `unclean.leader.election.enable`."""
+        min_isr, election = self._of(topic)
+        return Goal(isr, acceptable, min_isr, self._elr_enabled, election, unclean_shutdown)
+
+    def _of(self, topic: str) -> tuple[int, Election]:
+        rules = self._by_topic.get(topic)
+        if rules is None:
+            unclean = self._settings.unclean_election_enabled(self._image, topic)
+            min_isr = self._settings.min_insync_replicas(self._image, topic)
+            rules = self._by_topic[topic] = (min_isr, Election.UNCLEAN if unclean else Election.ONLINE)
+        return rules
+
+
+def _partitions(image: MetadataImage) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
+    for topic in image.topics_by_id.values():
+        for index, partition in topic.partitions.items():
+            yield topic, index, partition
+
+
+def _without(isr: tuple[int, ...], broker_id: int) -> tuple[int, ...]:
+    return tuple(replica for replica in isr if replica != broker_id)
+
+
+def broker_leaves(
+    image: MetadataImage, settings: ControllerSettings, broker_id: int, *, unclean: bool = False
+) -> list[Record]:
+    """Changes that take the broker out of all ISRs and leaderships; after an `unclean` restart also out of ELRs."""
+    rules = PartitionRules(image, settings)
+    active = {other: None for other in image.brokers if other != broker_id and image.is_active(other)}
+    lost = broker_id if unclean else None
+    records: list[Record] = []
+    for topic, index, partition in _partitions(image):
+        if broker_id in partition.isr or (unclean and broker_id in partition.elr):
+            goal = rules.goal(topic.name, _without(partition.isr, broker_id), active.__contains__, lost)
+            _append(records, decide_partition_change(topic.topic_id, index, partition, goal))
+    return records
+
+
+def broker_returns(image: MetadataImage, settings: ControllerSettings, broker_id: int) -> list[Record]:
+    """Elections for the partitions without a leader, now that the broker may lead."""
+    rules = PartitionRules(image, settings)
+    active = {other: None for other in image.brokers if other == broker_id or image.is_active(other)}
+    records: list[Record] = []
+    for topic, index, partition in _partitions(image):
+        if partition.leader == NO_LEADER:
+            goal = rules.goal(topic.name, partition.isr, active.__contains__)
+            _append(records, decide_partition_change(topic.topic_id, index, partition, goal))
+    return records
+
+
+def leads_any(image: MetadataImage, broker_id: int) -> bool:
+    """Whether the broker leads a partition."""
+    return any(partition.leader == broker_id for _, _, partition in _partitions(image))
+
+
+def preferred_leaders(image: MetadataImage, settings: ControllerSettings, limit: int = 1_000) -> list[Record]:
+    """Elections that give leadership back to preferred replicas that are in their ISR; `limit` of them a batch."""
+    records: list[Record] = []
+    active = {broker_id: None for broker_id in image.brokers if image.is_active(broker_id)}
+    rules = PartitionRules(image, settings)
+    for topic, index, partition in _partitions(image):
+        preferred = partition.replicas[0]
+        if partition.leader == preferred or preferred not in partition.isr or preferred not in active:
+            continue
+        goal = _preferred(rules.goal(topic.name, partition.isr, active.__contains__))
+        _append(records, decide_partition_change(topic.topic_id, index, partition, goal))
+        if len(records) >= limit:
+            break
+    return records
+
+
+def clear_elr(topics: Iterable[TopicImage]) -> list[Record]:
+    """Empty the ELRs of `topics`: under another `min.insync.replicas`, their members may miss committed records."""
+    return [
+        PartitionChangeRecord(topic.topic_id, index, elr=(), last_known_elr=())
+        for topic in topics
+        for index, partition in topic.partitions.items()
+        if partition.elr or partition.last_known_elr
+    ]
+
+
+def _preferred(goal: Goal) -> Goal:
+    return Goal(goal.isr, goal.acceptable, goal.min_insync_replicas, goal.elr_enabled, Election.PREFERRED)
+
+
+def _append(records: list[Record], record: PartitionChangeRecord | None) -> None:
+    if record is not None:
+        records.append(record)
+
+
+# -- ElectLeaders --------------------------------------------------------------------------------------------------
+
+_PREFERRED_ELECTION = 0
+_UNCLEAN_ELECTION = 1
+
+
+def elect_leaders(image: MetadataImage, settings: ControllerSettings, request: Any) -> ControllerResult:
+    """ElectLeaders 0-2: preferred (0) or unclean (1) elections for the named partitions, or for all."""
+    election_type = request.get("election_type", _PREFERRED_ELECTION)
+    if election_type not in (_PREFERRED_ELECTION, _UNCLEAN_ELECTION):
+        code = int(ErrorCode.INVALID_REQUEST)
+        return ControllerResult([], {"error_code": code, "replica_election_results": []})
+    records: list[Record] = []
+    topics: dict[str, list[dict[str, Any]]] = {}
+    everything = request.topic_partitions is None
+    for topic, index in _named_partitions(image, request):
+        try:
+            records.append(_elect_one(image, settings, (topic, index), election_type))
+        except ProtocolError as error:
+            if everything and error.code is ErrorCode.ELECTION_NOT_NEEDED:
+                continue
+            result = {"partition_id": index, "error_code": int(error.code), "error_message": error.message}
+        else:
+            result = {"partition_id": index, "error_code": 0, "error_message": None}
+        topics.setdefault(topic, []).append(result)
+    results = [{"topic": topic, "partition_result": rows} for topic, rows in topics.items()]
+    return ControllerResult(records, {"error_code": 0, "replica_election_results": results})
+
+
+def _named_partitions(image: MetadataImage, request: Any) -> Iterator[tuple[str, int]]:
+    if request.topic_partitions is None:
+        for topic, index, _ in _partitions(image):
+            yield topic.name, index
+        return
+    named = {(topic.topic, index): None for topic in request.topic_partitions for index in topic.partitions}
+    yield from named
+
+
+def _elect_one(
+    image: MetadataImage, settings: ControllerSettings, target: tuple[str, int], election_type: int
+) -> PartitionChangeRecord:
+    name, index = target
+    topic = image.topics_by_name.get(name)
+    if topic is None:
+        raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
+    partition = topic.partitions.get(index)
+    if partition is None:
+        raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
+    preferred = election_type == _PREFERRED_ELECTION
+    if partition.leader != NO_LEADER and (not preferred or partition.leader == partition.replicas[0]):
+        raise ProtocolError(ErrorCode.ELECTION_NOT_NEEDED, "")
+    goal = Goal(
+        partition.isr,
+        image.is_active,
+        settings.min_insync_replicas(image, name),
+        image.elr_enabled,
+        Election.PREFERRED if preferred else Election.UNCLEAN,
+    )
+    change = decide_partition_change(topic.topic_id, index, partition, goal)
+    if change is None or change.leader is None:
+        code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE if preferred else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        raise ProtocolError(code, "")
+    return change

@@ -1,0 +1,24 @@
+"""What a decision gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from ..wire.errors import ErrorCode
+from .records import Record
+
+Response: TypeAlias = dict[str, Any]
+
+
+@dataclass(slots=True)
+class ControllerResult:
+    """Records to append as one batch, and the response that goes out once they are committed."""
+
+    records: list[Record] = field(default_factory=list)
+    response: Response = field(default_factory=dict)
+
+
+def error_response(code: ErrorCode, message: str | None = None) -> Response:
+    """A response with a top-level error."""
+    return {"error_code": int(code), "error_message": message}

@@ -1,0 +1,38 @@
+"""What an operator sets for the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .configs import resolve
+from .image import MetadataImage
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSettings:
+    """Settings of the controller under Kafka's names, times in milliseconds.
+
+    `topic_defaults` are the node's static settings for topics, under the topic's names (see `configs.TOPIC_CONFIGS`).
+    """
+
+    node_id: int
+    broker_session_timeout_ms: int = 9_000
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+    topic_defaults: Mapping[str, str] = field(default_factory=dict)
+    delete_topic_enable: bool = True
+    auto_leader_rebalance_enable: bool = True
+    inter_broker_listener_name: str = "PLAINTEXT"
+    """The listener at which a broker is probed; one that it does not have stands for its first."""
+    leader_imbalance_check_interval_ms: int = 5_000
+    """How long after a change preferred leaders are put back. Kafka looks every 300 s; see `controller.py`."""
+
+    def min_insync_replicas(self, image: MetadataImage, topic: str) -> int:
+        """`min.insync.replicas` as it holds for the topic."""
+        return int(resolve(image, topic, "min.insync.replicas", self.topic_defaults)[0])
+
+    def unclean_election_enabled(self, image: MetadataImage, topic: str) -> bool:
+        """`unclean.leader.election.enable` as it holds for the topic."""
+        value = resolve(image, topic, "unclean.leader.election.enable", self.topic_defaults)[0]
+        return value.strip().lower() == "true"
