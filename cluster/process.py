@@ -76,8 +76,9 @@ def run_format(file: str, cluster_id: str | None, ignore_formatted: bool, overri
 
 
 async def _serve(config: NodeConfig, options: NodeOptions) -> int:
+    from .errors import NodeFailedError
     from .formatting import FormatError, format_node
-    from .node import Node, NodeFailedError
+    from .node import Node
 
     runtime = real_runtime()
     asked_to_stop = stop_event_on_signals()

@@ -1,0 +1,88 @@
+"""The broker role of a node: its partitions, its listeners, its life with the controller."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from ..broker.broker import Broker
+from ..broker.controller_channel import ControllerAddress
+from ..broker.server import Server
+from ..controller.publisher import MetadataLoader
+from ..isr.replica_manager import ReplicaManager
+from ..log.log_manager import LogManager
+from ..raft.driver import RaftDriver
+from ..runtime.ports import Runtime
+from .config import NodeConfig
+from .errors import listen
+from .room_configs import broker_config, replica_manager_config, server_config
+
+_LEADERLESS_LIMIT_S = 1.0
+_LEADERLESS_CHECK_S = 0.05
+
+logger = logging.getLogger("raftwerk.node")
+
+
+class BrokerPart:
+    """Made and used on the node's loop. Started when the node knows the metadata, stopped before the quorum is."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        runtime: Runtime,
+        loader: MetadataLoader,
+        raft: RaftDriver,
+        log_manager: LogManager,
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        self._config = config
+        self._raft = raft
+        self.log_manager = log_manager
+        log_manager.load()
+        directory_ids = tuple(log_manager.directory_ids.values())
+        cluster_id = raft.config.cluster_id
+        settings = broker_config(config, cluster_id, directory_ids)
+        self.broker = Broker(settings, runtime, loader, self._find_controller, on_fatal)
+        self.replica_manager = ReplicaManager(
+            replica_manager_config(config, cluster_id), runtime, log_manager, self.broker.replica_ports()
+        )
+        loader.subscribe(self.replica_manager.apply)
+        dispatcher = self.broker.dispatcher(self.replica_manager)
+        self.servers = [Server(server_config(config, one), dispatcher) for one in config.broker_listeners]
+
+    async def start(self) -> None:
+        """Take up the partitions, listen, then ask to be unfenced. OSError when a port is taken."""
+        await self.replica_manager.start()
+        self.log_manager.start()
+        for server in self.servers:
+            await listen(server)
+        await self.broker.start()
+
+    async def stop(self, *, graceful: bool) -> None:
+        """Hand leaderships over, then stop serving and write down what is known. The logs stay open."""
+        if graceful and self._config["controlled.shutdown.enable"]:
+            await self._hand_over()
+        for server in self.servers:
+            await server.stop()
+        await self.broker.stop()
+        await self.replica_manager.stop()
+
+    async def _hand_over(self) -> None:
+        """Controlled shutdown; given up when there is no controller, as when the whole cluster stops."""
+        asked = asyncio.get_running_loop().create_task(self.broker.controlled_shutdown())
+        leaderless_s = 0.0
+        while not asked.done() and leaderless_s < _LEADERLESS_LIMIT_S:
+            await asyncio.wait([asked], timeout=_LEADERLESS_CHECK_S)
+            leaderless = self._raft.leader_and_epoch.leader_id is None
+            leaderless_s = leaderless_s + _LEADERLESS_CHECK_S if leaderless else 0.0
+        if not asked.done():
+            asked.cancel()
+            logger.warning("stopping without a hand-over: the quorum has no leader")
+        elif not asked.result():
+            logger.warning("stopping without a hand-over: the controller did not let this broker go in time")
+
+    def _find_controller(self) -> ControllerAddress | None:
+        leader_id = self._raft.leader_and_epoch.leader_id
+        endpoint = self._raft.config.voters.get(leader_id) if leader_id is not None else None
+        return None if leader_id is None or endpoint is None else ControllerAddress(leader_id, *endpoint)

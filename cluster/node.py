@@ -1,0 +1,186 @@
+"""One node, put together from the rooms: a broker, a controller, or both.
+
+Start order: the directories are taken (whose are they?), the metadata log is read, the controller's listener opens, the
+quorum begins; when the node knows all committed metadata, the broker takes up its partitions, opens its listeners and
+asks to be unfenced. Stopping goes the other way round, so that leaderships are handed over while the node can act.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from ..broker.server import Server
+from ..controller.publisher import MetadataLoader
+from ..isr.replica_manager import ReplicaManager
+from ..log.errors import LogDirError, StorageError
+from ..log.log_manager import LogManager, LogManagerConfig
+from ..raft.driver import RaftDriver, metadata_log_dir, open_metadata_log
+from ..raft.election_state import QuorumStateError
+from ..runtime.invariants import InvariantViolation
+from ..runtime.ports import Runtime
+from .broker_part import BrokerPart
+from .config import NodeConfig
+from .controller_part import ControllerPart
+from .errors import NodeFailedError
+from .formatting import cluster_id_of
+from .room_configs import log_config, raft_config
+
+logger = logging.getLogger("raftwerk.node")
+
+
+class Node:
+    """Made anywhere, used on one running loop. Whatever goes wrong, `stop` releases everything."""
+
+    def __init__(self, config: NodeConfig, runtime: Runtime) -> None:
+        self.config = config
+        self._runtime = runtime
+        self.log_manager: LogManager | None = None
+        self.loader: MetadataLoader | None = None
+        self.raft: RaftDriver | None = None
+        self._controller_part: ControllerPart | None = None
+        self._broker_part: BrokerPart | None = None
+        self._caught_up: asyncio.Future[None] | None = None
+        self._failure: asyncio.Future[BaseException] | None = None
+        self._started: asyncio.Task[None] | None = None
+
+    @property
+    def controller(self) -> Any:
+        """The `QuorumController` of a controller, else None."""
+        return self._controller_part.controller if self._controller_part else None
+
+    @property
+    def broker(self) -> Any:
+        """The `Broker` of a broker, else None."""
+        return self._broker_part.broker if self._broker_part else None
+
+    @property
+    def replica_manager(self) -> ReplicaManager | None:
+        """The replicas of a broker, else None."""
+        return self._broker_part.replica_manager if self._broker_part else None
+
+    @property
+    def servers(self) -> list[Server]:
+        """Every listener's server."""
+        parts = (self._controller_part, self._broker_part)
+        return [server for part in parts if part is not None for server in part.servers]
+
+    async def start(self) -> None:
+        """Take the directories, open the logs, join the quorum; the rest goes on by itself, see `ready`.
+
+        `NodeFailedError` with the reason in one sentence.
+        """
+        loop = asyncio.get_running_loop()
+        self._failure = loop.create_future()
+        self._caught_up = loop.create_future()
+        try:
+            await self._start_quorum()
+        except (LogDirError, StorageError, QuorumStateError) as error:
+            raise NodeFailedError(str(error)) from error
+        except OSError as error:
+            raise NodeFailedError(_in_words(error)) from error
+        self._started = loop.create_task(self._start_broker())
+
+    async def ready(self) -> None:
+        """Return when the node serves: a broker when it is unfenced, a controller when it knows a leader."""
+        await self._wait_started()
+        if self._broker_part is not None:
+            await self._broker_part.broker.ready()
+
+    async def wait_failed(self) -> None:
+        """Wait until the node has to stop by itself: `NodeFailedError`, or the `InvariantViolation` behind it."""
+        if self._failure is None:
+            raise NodeFailedError("the node was not started")
+        reason = await asyncio.shield(self._failure)
+        if isinstance(reason, InvariantViolation):
+            raise reason
+        raise NodeFailedError(_in_words(reason)) from reason
+
+    async def stop(self, *, graceful: bool = True) -> None:
+        """Hand over, stop serving, close the logs and release the directories. Safe in any state."""
+        failed = self._failure is not None and self._failure.done()
+        if self._started is not None and not self._started.done():
+            self._started.cancel()
+        if self._broker_part is not None:
+            await self._broker_part.stop(graceful=graceful and not failed)
+        if self.raft is not None:
+            await self.raft.stop()
+        if self._controller_part is not None:
+            await self._controller_part.stop()
+        if self.log_manager is not None:
+            epoch = self._broker_part.broker.broker_epoch if self._broker_part else -1
+            self.log_manager.shutdown(epoch)
+        self._broker_part = self._controller_part = None
+        self.raft = self.log_manager = None
+
+    # ---- starting
+
+    async def _start_quorum(self) -> None:
+        config, runtime = self.config, self._runtime
+        cluster_id = cluster_id_of(config, runtime)
+        self.log_manager = LogManager(
+            runtime,
+            LogManagerConfig(
+                config.all_dirs,
+                cluster_id,
+                config.node_id,
+                defaults=log_config(config),
+                on_dir_failed=self._on_dir_failed,
+            ),
+        )
+        self.log_manager.acquire()
+        directory_id = self.log_manager.directory_ids[config.metadata_log_dir]
+        self.loader = MetadataLoader(cluster_id)
+        log = open_metadata_log(runtime, config.metadata_log_dir)
+        settings = raft_config(config, cluster_id, directory_id)
+        self.raft = RaftDriver(settings, runtime, log, metadata_log_dir(config.metadata_log_dir), self.loader)
+        self.raft.failure.add_done_callback(lambda done: self._fail(done.result()))
+        if config.is_controller:
+            self._controller_part = ControllerPart(config, runtime, self.loader, self.raft, self._fail)
+            await self._controller_part.start()
+        if config.is_broker:
+            self._broker_part = BrokerPart(config, runtime, self.loader, self.raft, self.log_manager, self._fail)
+        self.loader.subscribe(lambda image, delta: self._check_caught_up())
+        self.loader.subscribe_leader(lambda leader: self._check_caught_up())
+        await self.raft.start()
+
+    async def _start_broker(self) -> None:
+        if self._caught_up is None:
+            return
+        await self._caught_up
+        if self._broker_part is None:
+            return
+        try:
+            await self._broker_part.start()
+        except (OSError, NodeFailedError) as error:
+            self._fail(error)
+
+    async def _wait_started(self) -> None:
+        if self._started is not None:
+            await asyncio.shield(self._started)
+
+    def _check_caught_up(self) -> None:
+        """Whether the node has replayed all that is committed, as the quorum's leader told it."""
+        if self._caught_up is None or self._caught_up.done() or self.raft is None or self.loader is None:
+            return
+        known = self.loader.leader.leader_id is not None and self.raft.high_watermark > 0
+        if known and self.loader.image.offset >= self.raft.high_watermark - 1:
+            self._caught_up.set_result(None)
+
+    # ---- failing
+
+    def _fail(self, reason: BaseException) -> None:
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_result(reason)
+
+    def _on_dir_failed(self, path: str, error: OSError) -> None:
+        if self.log_manager is None:
+            return
+        left = self.log_manager.directory_ids
+        if not left or self.config.metadata_log_dir not in left:
+            self._fail(error)
+
+
+def _in_words(error: BaseException) -> str:
+    return str(error) or type(error).__name__
