@@ -1,8 +1,8 @@
 """The active controller's shell: requests in, decisions, records appended, responses out after commit.
 
-Every node with the controller role has a `QuorumController`. It is active while its node leads the quorum. Then it holds
-a second image, ahead of the committed one by the records it has appended: decisions see the outcome of all decisions
-before them. A decision's records are replayed to that image first, where a broken invariant stops the node before
+Every node with the controller role has a `QuorumController`. It is active while its node leads the quorum. Then it
+holds a second image, ahead of the committed one by the records it has appended: decisions see the outcome of all
+decisions before them. A decision's records are replayed to that image first, where a broken invariant stops the node before
 anything is written, and then appended as one batch. A response waits until everything that it may have seen is
 committed. When leadership is lost, whatever was pending is answered NOT_CONTROLLER and the second image is dropped; the
 records may or may not survive, and the next controller's log tells.
@@ -11,12 +11,13 @@ All events run on the loop, one at a time, in the order they came in.
 
 Failure detection. A broker is fenced when its session ends, and at once when it is known to be dead: its last
 connection to this node is gone, and a connect to its listener is refused. A new controller asks the same of every
-unfenced broker that has not connected yet. Anything else than a refusal waits for the session to end.
+unfenced broker that has not connected yet. Anything else than a refusal waits for the session to end. A probe is
+repeated a few times: while a process dies, its listener may outlive the connection by a moment.
 
 Preferred leaders. Kafka puts them back every 300 s. Here the first change of a partition or broker starts a timer of a
-few seconds, after which all imbalance that can be mended is mended in one batch: a restarted broker leads again soon, but
-does not take leadership at the first moment it is in sync, when several partitions are still coming in one by one. When
-nothing changes, nothing ticks.
+few seconds, after which all imbalance that can be mended is mended in one batch: a restarted broker leads again
+soon, but not at the first moment it is in sync, when its other partitions are still coming in one by one. When nothing
+changes, nothing ticks.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ from .settings import ControllerSettings
 
 STALL_MS = 500
 """A timer this late means that this process was stopped: heartbeats wait unread, and silence proves nothing."""
+
+PROBE_BACKOFF_S = (0.05, 0.2, 0.5)
+"""Pauses between the probes of a broker that is out of contact."""
 
 Refusal: TypeAlias = Callable[[Any, ErrorCode, str | None], Response]
 
@@ -102,6 +106,7 @@ class QuorumController:
         self._sessions = BrokerSessions(settings.broker_session_timeout_ms)
         self._term: _Term | None = None
         self._probes: dict[int, asyncio.Task[None]] = {}
+        self._closed = False
         loader.subscribe(self._on_commit)
         loader.subscribe_leader(self._on_leader_change)
 
@@ -117,6 +122,7 @@ class QuorumController:
 
     def close(self) -> None:
         """Stop: refuse what is pending, and start nothing more."""
+        self._closed = True
         self._resign()
         for probe in self._probes.values():
             probe.cancel()
@@ -276,7 +282,7 @@ class QuorumController:
     # -- leadership --------------------------------------------------------------------------------------------------
 
     def _on_leader_change(self, leader: LeaderAndEpoch) -> None:
-        if leader.leader_id != self._settings.node_id:
+        if leader.leader_id != self._settings.node_id or self._closed:
             self._resign()
         elif self._term is None or self._term.epoch != leader.epoch:
             self._resign()
@@ -284,6 +290,7 @@ class QuorumController:
 
     def _activate(self, epoch: int) -> None:
         term = self._term = _Term(epoch, self._committed.copy())
+        term.image.advance(term.image.offset, epoch)
         self._sessions.start(term.image, self._now_ms())
         if not self._append(term, bootstrap_records(term.image)):
             return
@@ -310,31 +317,50 @@ class QuorumController:
             self._start_probe(broker_id)
 
     def _start_probe(self, broker_id: int) -> None:
-        if self._term is None or broker_id in self._probes:
+        """Probe the broker, starting over when a round of probes is under way."""
+        if self._suspect(broker_id) is None:
             return
+        former = self._probes.pop(broker_id, None)
+        if former is not None:
+            former.cancel()
+        probe = self._probes[broker_id] = asyncio.get_running_loop().create_task(self._probe(broker_id))
+        probe.add_done_callback(lambda task: self._on_probe_done(broker_id, task))
+
+    def _on_probe_done(self, broker_id: int, probe: asyncio.Task[None]) -> None:
+        if self._probes.get(broker_id) is probe:
+            del self._probes[broker_id]
+        if not probe.cancelled():
+            probe.result()  # whatever went wrong in it is not to be swallowed
+
+    def _suspect(self, broker_id: int) -> BrokerRegistration | None:
+        """The registration of an unfenced broker of which this active controller neither sees nor hears anything."""
+        if self._term is None or self._sessions.is_connected(broker_id):
+            return None
         broker = self._term.image.brokers.get(broker_id)
-        if broker is None or broker.fenced:
-            return
-        probe = asyncio.get_running_loop().create_task(self._probe(broker))
-        self._probes[broker_id] = probe
-        probe.add_done_callback(lambda _: self._probes.pop(broker_id, None))
+        session = self._sessions.get(broker_id)
+        if broker is None or broker.fenced or (session is not None and session.in_contact):
+            return None
+        return broker
 
-    async def _probe(self, broker: BrokerRegistration) -> None:
-        preferred = broker.endpoint(self._settings.inter_broker_listener_name)
-        endpoint = preferred if preferred is not None else broker.listeners[0]
-        if await self._ports.probe(endpoint.host, endpoint.port) is ProbeResult.REFUSED:
-            self._on_broker_dead(broker)
+    async def _probe(self, broker_id: int) -> None:
+        for pause_s in (*PROBE_BACKOFF_S, None):
+            suspect = self._suspect(broker_id)
+            if suspect is None:
+                return
+            endpoint = suspect.endpoint(self._settings.inter_broker_listener_name) or suspect.listeners[0]
+            result = await self._ports.probe(endpoint.host, endpoint.port)
+            if result is ProbeResult.REFUSED:
+                self._on_refused(suspect)
+                return
+            if pause_s is not None:
+                await asyncio.sleep(pause_s)
 
-    def _on_broker_dead(self, broker: BrokerRegistration) -> None:
-        term = self._term
-        if term is None or self._sessions.is_connected(broker.broker_id):
+    def _on_refused(self, dead: BrokerRegistration) -> None:
+        suspect = self._suspect(dead.broker_id)
+        if self._term is None or suspect is None or suspect.epoch != dead.epoch:
             return
-        known = term.image.brokers.get(broker.broker_id)
-        session = self._sessions.get(broker.broker_id)
-        if known is None or known.epoch != broker.epoch or (session is not None and session.in_contact):
-            return
-        self._sessions.end(broker.broker_id)
-        self._append(term, brokers.fence_broker(term.image, self._settings, broker.broker_id))
+        self._sessions.end(dead.broker_id)
+        self._append(self._term, brokers.fence_broker(self._term.image, self._settings, dead.broker_id))
 
     def _arm_expiry(self, term: _Term) -> None:
         if term.expiry is not None:
@@ -346,7 +372,7 @@ class QuorumController:
 
     def _on_session_deadline(self, term: _Term, deadline_ms: int) -> None:
         term.expiry = None
-        now_ms = self._now_ms()
+        now_ms = max(self._now_ms(), deadline_ms)  # the loop's clock may round down to just before the deadline
         if now_ms - deadline_ms > STALL_MS:
             self._sessions.extend(now_ms - deadline_ms)
         for broker in self._sessions.expired(term.image, now_ms):

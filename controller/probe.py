@@ -1,7 +1,7 @@
 """Whether anything listens at an address: the cheapest proof that a process is dead.
 
-A refused connect comes from a living host on which nobody listens. Silence proves nothing, since a paused process, a cut
-network and a lost packet all look alike; so only REFUSED is acted upon.
+A refused connect comes from a living host on which nobody listens. Silence proves nothing, since a paused process, a
+cut network and a lost packet all look alike; so only REFUSED is acted upon.
 """
 
 from __future__ import annotations
