@@ -119,6 +119,8 @@ class PartitionLog:
                 log._unsynced_segments = log._segments[at:-1]
                 log.epoch_cache.is_dirty = True
             recovery.load_producers(log.producers, loaded.snapshots, loaded.segments, log._log_end_offset)
+            if log._recovery_point < recovery_point:
+                hooks.on_recovery_point_lowered(log, log._recovery_point)
         except OSError as error:
             raise StorageError(f"{directory} cannot be opened: {error}") from error
         return log
@@ -277,9 +279,11 @@ class PartitionLog:
         if not self._active.size_bytes:
             return
         try:
-            segment = Segment.create(self._disk, self.directory, self._log_end_offset)
-            self._snapshots.write(self._log_end_offset, self.producers)
             self._active.finish()
+            if self._recovery_point == self._log_end_offset:
+                self._sync_indexes(self._active)  # as recovery would start at the new segment
+            self._snapshots.write(self._log_end_offset, self.producers)
+            segment = Segment.create(self._disk, self.directory, self._log_end_offset)
         except OSError as error:
             raise StorageError(f"{self.directory} cannot start a new segment: {error}") from error
         self._unsynced_segments.append(self._active)
@@ -368,11 +372,11 @@ class PartitionLog:
             self.truncate_fully_and_start_at(offset)
             return
         try:
-            self._lower_recovery_point(offset)
             keep = bisect_right(self._bases, offset)
+            position, end = self._segments[keep - 1].boundary_at(offset)
+            self._lower_recovery_point(end)
             self._remove_segments(keep)
-            self._active.truncate_to(offset)
-            end = self._active.next_offset
+            self._active.truncate_to(position, end)
             self._snapshots.remove_after(end)
             self._disk.fsync_dir(self.directory)
             self._ends_at(end)
@@ -484,6 +488,14 @@ class PartitionLog:
             result.set_result(self._recovery_point)
         return result
 
+    def _sync_indexes(self, segment: Segment) -> None:
+        try:
+            for file in segment.unsynced_index_files():
+                file.fsync()
+        except OSError as error:
+            raise self._fail("fsync failed", error) from error
+        segment.indexes_synced()
+
     def _rolled_files_to_sync(self) -> list[File]:
         files = []
         for segment in self._unsynced_segments:
@@ -553,9 +565,7 @@ class PartitionLog:
                 self._snapshots.write(end, self.producers)
             self.flush()
             self._sync_side_files()
-            for file in self._active.unsynced_index_files():
-                file.fsync()
-            self._active.indexes_synced()
+            self._sync_indexes(self._active)
         except OSError as error:
             raise self._fail("it could not be closed cleanly", error) from error
 

@@ -63,6 +63,8 @@ def load(
     snapshots = SnapshotFiles(disk, directory, files.snapshots)
     snapshots.remove_after(snapshot_max)
     snapshots.remove_stray(segment.base_offset for segment in segments)
+    if not clean_shutdown:
+        disk.fsync_dir(directory)  # a removed file that came back would look like a later part of the log
     return LoadedLog(segments, epochs, snapshots, durable_offset)
 
 

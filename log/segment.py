@@ -71,11 +71,17 @@ class Segment:
 
     @classmethod
     def create(cls, disk: Disk, directory: str, base_offset: int) -> Segment:
-        """An empty segment; what stood under its names is cut to nothing."""
-        file = disk.open(segment_path(directory, base_offset, LOG_SUFFIX), create=True)
-        file.truncate(0)
-        segment = cls(disk, directory, base_offset, file)
-        segment._reset_indexes()
+        """An empty segment; what stood under its names is cut to nothing. On `OSError` no file is left."""
+        segment = cls(
+            disk, directory, base_offset, disk.open(segment_path(directory, base_offset, LOG_SUFFIX), create=True)
+        )
+        try:
+            segment.file.truncate(0)
+            segment.size_bytes = 0
+            segment._reset_indexes()
+        except OSError:
+            segment.remove()
+            raise
         return segment
 
     @classmethod
@@ -245,15 +251,18 @@ class Segment:
             self.file.fsync()
         return epoch_starts, scan.damage
 
-    def truncate_to(self, offset: int) -> None:
-        """Cut off every batch that reaches `offset`, and be ready for appends; durable on return.
+    def boundary_at(self, offset: int) -> tuple[int, int]:
+        """Where to cut so that no batch reaches `offset`: a position, and the offset that comes next there.
 
-        `next_offset` is then `offset`, or the base of the batch that held it.
+        The latter is `offset`, or the base of the batch that holds it.
         """
         position = self.locate(offset)
         if position < self.size_bytes:
-            base_offset = read_header(self.file.pread(position, BATCH_HEADER_SIZE)).base_offset
-            offset = min(offset, base_offset)
+            offset = min(offset, read_header(self.file.pread(position, BATCH_HEADER_SIZE)).base_offset)
+        return position, offset
+
+    def truncate_to(self, position: int, offset: int) -> None:
+        """Cut at a boundary, and be ready for appends; durable on return."""
         self.file.truncate(position)
         self.size_bytes = position
         self.offset_index.cut(position)
