@@ -1,16 +1,17 @@
-"""The schemas of Kafka's messages, read from kio's dataclasses lazily: one module per API and version in use."""
+"""The schemas of Kafka's messages, read from kio's sources as data: one file per API, version and direction in use.
+
+kio declares each message as a dataclass in a file of its own. The files are parsed, not imported: making the classes
+takes five times as long (a node uses some fifty of them, the first time often in the middle of a failover), and kio's
+base modules bring 20 ms and, where hypothesis is installed, another 150 ms and 11 MB. The tests hold every schema
+against kio's own reader and writer.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
-import sys
-import types
-import typing
-from collections.abc import Callable
+import ast
+import pkgutil
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from enum import Enum
 from functools import cache
 from typing import Any, Final
 
@@ -84,89 +85,99 @@ class Schema:
         return max(1, size)
 
 
-def _keep_kio_small() -> None:
-    """kio registers its types with hypothesis wherever that is installed, at 150 ms and 11 MB: import it without."""
-    if "hypothesis" in sys.modules or "kio.static._phantom" in sys.modules:
-        return
-    sys.modules["hypothesis"] = None  # type: ignore[assignment]
-    try:
-        importlib.import_module("kio.static._phantom")
-    finally:
-        del sys.modules["hypothesis"]
-
-
-def _strip_null(annotation: Any) -> tuple[Any, bool]:
-    if isinstance(annotation, types.UnionType):
-        (inner,) = (arg for arg in typing.get_args(annotation) if arg is not types.NoneType)
-        return inner, True
+def _strip_null(annotation: ast.expr) -> tuple[ast.expr, bool]:
+    """`X | None` as `X` and True."""
+    if isinstance(annotation, ast.BinOp):
+        return annotation.left, True
     return annotation, False
 
 
-def _plain_default(value: Any) -> Any:
-    """kio's default in our terms: ints for times and error codes, dicts for structs, None for the zero id."""
-    if isinstance(value, timedelta):
-        return round(value.total_seconds() * 1000)
-    if isinstance(value, datetime):
-        return round(value.timestamp() * 1000)
-    if isinstance(value, Enum):
-        return value.value
-    return value
+def _strip_tuple(annotation: ast.expr) -> tuple[ast.expr, bool]:
+    """`tuple[X, ...]` as `X` and True."""
+    if isinstance(annotation, ast.Subscript) and isinstance(annotation.slice, ast.Tuple):
+        return _strip_null(annotation.slice.elts[0])[0], True
+    return annotation, False
 
 
-def _default_factory(field: dataclasses.Field[Any], kind: str, array: bool, schema: Schema | None) -> Callable[[], Any]:
-    if field.default is None:
-        value = -1 if kind == "datetime_i64" else None
-        return lambda: value
+def _literal(expression: ast.expr) -> Any:
+    """The plain value in a default such as `-1`, `i32(-1)` or `i32Timedelta.parse(timedelta(milliseconds=5))`."""
+    while isinstance(expression, ast.Call):
+        expression = (expression.args or [keyword.value for keyword in expression.keywords])[0]
+    return ast.literal_eval(expression)
+
+
+def _default_factory(default: ast.expr | None, kind: str, array: bool, schema: Schema | None) -> Callable[[], Any]:
+    if isinstance(default, ast.Constant) and default.value is None:
+        null = -1 if kind == "datetime_i64" else None
+        return lambda: null
     if array:
         return list
     if schema is not None:
         return lambda: {inner.name: inner.default() for inner in (*schema.fields, *schema.tagged)}
-    if field.default is dataclasses.MISSING:
-        zero = _ZEROES.get(kind, 0)
-        return lambda: zero
-    plain = _plain_default(field.default)
-    return lambda: plain
+    value = _ZEROES.get(kind, 0) if default is None else _literal(default)
+    return lambda: value
 
 
-def _read_field(field: dataclasses.Field[Any]) -> Field:
-    annotation, nullable = _strip_null(field.type)
-    array = typing.get_origin(annotation) is tuple
-    if array:
-        annotation, _ = _strip_null(typing.get_args(annotation)[0])
-    schema = _read_schema(annotation) if hasattr(annotation, "__dataclass_fields__") else None
-    kind = "struct" if schema is not None else field.metadata["kafka_type"]
+def _declaration(value: ast.expr | None) -> tuple[dict[str, Any], ast.expr | None]:
+    """The metadata and the default of a field's right-hand side, `field(metadata=..., default=...)` or a default."""
+    if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "field"):
+        return {}, value
+    arguments = {keyword.arg: keyword.value for keyword in value.keywords}
+    metadata = ast.literal_eval(arguments["metadata"]) if "metadata" in arguments else {}
+    return metadata, arguments.get("default")
+
+
+def _read_field(name: str, statement: ast.AnnAssign, structs: Mapping[str, Schema]) -> Field:
+    metadata, default = _declaration(statement.value)
+    annotation, nullable = _strip_null(statement.annotation)
+    annotation, array = _strip_tuple(annotation)
+    schema = structs.get(annotation.id) if isinstance(annotation, ast.Name) else None
+    kind = "struct" if schema is not None else metadata["kafka_type"]
     return Field(
-        name=field.name,
+        name=name,
         kind=kind,
         shape=ARRAY if array else SCALAR,
         nullable=nullable,
-        tag=field.metadata.get("tag"),
+        tag=metadata.get("tag"),
         schema=schema,
-        default=_default_factory(field, kind, array, schema),
+        default=_default_factory(default, kind, array, schema),
     )
 
 
-@cache
-def _read_schema(entity: type[Any]) -> Schema:
-    fields = [_read_field(field) for field in dataclasses.fields(entity)]
+def _read_class(node: ast.ClassDef, structs: Mapping[str, Schema]) -> Schema:
+    fields = []
+    flexible = False
+    for statement in node.body:
+        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
+            continue
+        name = statement.target.id
+        if name == "__flexible__" and statement.value is not None:
+            flexible = ast.literal_eval(statement.value)
+        elif not name.startswith("__"):
+            fields.append(_read_field(name, statement, structs))
     return Schema(
-        name=entity.__name__,
-        flexible=bool(entity.__flexible__),
+        name=node.name,
+        flexible=flexible,
         fields=[field for field in fields if field.tag is None],
         tagged=[field for field in fields if field.tag is not None],
     )
 
 
+@cache
 def _load(name: str, version: int, kind: str) -> Schema:
-    _keep_kio_small()
+    """The last class of the file, which is the message; those before it are its structs."""
     try:
-        module = importlib.import_module(f"kio.schema.{name}.v{version}.{kind}")
-    except ModuleNotFoundError as error:
+        source = pkgutil.get_data("kio", f"schema/{name}/v{version}/{kind}.py")
+    except OSError as error:
         raise ValueError(f"there is no {name} {kind} of version {version}") from error
-    for candidate in vars(module).values():
-        if candidate.__class__ is type and getattr(getattr(candidate, "__type__", None), "name", "") == kind:
-            return _read_schema(candidate)
-    raise ValueError(f"{module.__name__} holds no {kind}")
+    structs: dict[str, Schema] = {}
+    schema = None
+    for node in ast.parse(source or b"").body:
+        if isinstance(node, ast.ClassDef):
+            schema = structs[node.name] = _read_class(node, structs)
+    if schema is None:
+        raise ValueError(f"{name} {kind} of version {version} holds no message")
+    return schema
 
 
 def load_api_schema(api_key: ApiKey, version: int, kind: str) -> Schema:

@@ -123,15 +123,15 @@ def from_kio(instance: Any) -> Any:
     """A kio instance in our terms: dicts, lists, plain ints."""
     if dataclasses.is_dataclass(instance):
         return {
-            field.name: _from_kio_value(field.metadata.get("kafka_type"), getattr(instance, field.name))
+            field.name: plain_value(field.metadata.get("kafka_type"), getattr(instance, field.name))
             for field in dataclasses.fields(instance)
         }
     return instance
 
 
-def _from_kio_value(kafka_type: str | None, value: Any) -> Any:
+def plain_value(kafka_type: str | None, value: Any) -> Any:
     if isinstance(value, tuple):
-        return [_from_kio_value(kafka_type, item) for item in value]
+        return [plain_value(kafka_type, item) for item in value]
     if isinstance(value, uuid.UUID) and value.int == 0:
         return None
     if isinstance(value, KioErrorCode):
@@ -141,6 +141,14 @@ def _from_kio_value(kafka_type: str | None, value: Any) -> Any:
     if kafka_type == "datetime_i64":
         return -1 if value is None else round((value - _EPOCH) / datetime.timedelta(milliseconds=1))
     return from_kio(value)
+
+
+def nested_entity(field: Any) -> Any:
+    """The dataclass that a field of kio's holds, or an array of; None for a primitive."""
+    annotation = _bare(field.type)
+    if typing.get_origin(annotation) is tuple:
+        annotation = _bare(typing.get_args(annotation)[0])
+    return annotation if dataclasses.is_dataclass(annotation) else None
 
 
 def kio_encode(entity: Any, instance: Any) -> bytes:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import random
 import struct
 import subprocess
@@ -71,6 +72,24 @@ def test_header_versions_agree_with_kio() -> None:
         ours = frames.request_header_version if kind == "request" else frames.response_header_version
         assert ours(key, version) == entity.__header_schema__.__version__, (name, version, kind)
         assert frames.is_flexible(key, version) == entity.__flexible__, (name, version, kind)
+
+
+def test_defaults_agree_with_kio() -> None:
+    def check(schema: schemas.Schema, entity: Any) -> None:
+        ours = {field.name: field for field in (*schema.fields, *schema.tagged)}
+        theirs = {field.name: field for field in dataclasses.fields(entity)}
+        assert list(ours) == [n for n in theirs if "tag" not in theirs[n].metadata] + [f.name for f in schema.tagged]
+        for name, field in theirs.items():
+            if field.default is not dataclasses.MISSING:
+                kafka_type = field.metadata.get("kafka_type")
+                assert ours[name].default() == oracle.plain_value(kafka_type, field.default), (entity, name)
+            nested = oracle.nested_entity(field)
+            assert (nested is None) == (ours[name].schema is None)
+            if nested is not None:
+                check(ours[name].schema, nested)
+
+    for name, version, kind, entity in ALL_ENTITIES:
+        check(our_schema(name, version, kind), entity)
 
 
 def test_no_field_hides_a_method_of_struct() -> None:
