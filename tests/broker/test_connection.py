@@ -1,0 +1,332 @@
+"""Connections driven in memory: order, back-pressure, refusals, and that one bad client harms nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+
+import pytest
+from broker_harness import TOPIC, Harness, connection_of, correlation_ids, decode_answer, settle
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from raftwerk.broker.connection import ConnectionLimits
+from raftwerk.runtime.invariants import InvariantViolation
+from raftwerk.wire.apis import ApiKey
+from raftwerk.wire.records import encode_batch
+
+BATCH = bytes(encode_batch([(None, b"value", [], 1)]))
+
+
+def run(coroutine):
+    return asyncio.run(asyncio.wait_for(coroutine, 20))
+
+
+def produce(harness, acks=1, version=9, records=BATCH, partition=0):
+    partitions = [{"index": partition, "records": records}]
+    fields = {"acks": acks, "timeout": 1000, "topic_data": [{"name": TOPIC, "partition_data": partitions}]}
+    return harness.frame(ApiKey.PRODUCE, version, fields)
+
+
+def api_versions(harness, version=0):
+    return harness.frame(ApiKey.API_VERSIONS, version, {})
+
+
+def test_pipelined_requests_of_one_read_are_answered_in_one_write():
+    async def main():
+        harness = Harness()
+        transport = harness.connect()
+        transport.deliver(b"".join(produce(harness) for _ in range(50)))
+        assert correlation_ids(transport) == list(range(1, 51))
+        assert transport.writes == 1
+        assert len(harness.replicas.appended) == 50
+
+    run(main())
+
+
+def test_responses_completed_in_one_iteration_go_out_in_one_write_and_in_order():
+    async def main():
+        harness = Harness()
+        harness.replicas.hold = True
+        transport = harness.connect()
+        for _ in range(5):
+            transport.deliver(produce(harness, acks=-1))
+        for callback in reversed(harness.replicas.held):
+            callback()
+        await settle()
+        assert correlation_ids(transport) == [1, 2, 3, 4, 5]
+        assert transport.writes == 1
+
+    run(main())
+
+
+@given(st.lists(st.sampled_from(["produce", "fetch", "forward", "versions"]), min_size=1, max_size=12), st.randoms())
+@settings(max_examples=60, deadline=None)
+def test_answers_come_in_the_order_of_requests_whatever_finishes_first(kinds, rng):
+    async def main():
+        harness = Harness()
+        harness.replicas.hold = True
+        harness.controller.answer = {"topics": [], "throttle_time": 0}
+        transport = harness.connect()
+        frames = {
+            "produce": lambda: produce(harness, acks=-1),
+            "fetch": lambda: harness.frame(ApiKey.FETCH, 4, fetch_fields()),
+            "forward": lambda: harness.frame(ApiKey.CREATE_TOPICS, 5, {"topics": []}),
+            "versions": lambda: api_versions(harness),
+        }
+        transport.deliver(b"".join(frames[kind]() for kind in kinds), chunk=rng.randint(1, 500))
+        for _ in range(4 * len(kinds)):
+            held = harness.replicas.held
+            if held:
+                held.pop(rng.randrange(len(held)))()
+            await settle(4)
+        assert correlation_ids(transport) == list(range(1, len(kinds) + 1))
+        assert connection_of(transport).in_flight == 0
+
+    run(main())
+
+
+def fetch_fields():
+    partitions = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}]
+    topics = [{"topic": TOPIC, "partitions": partitions}]
+    return {"replica_id": -1, "max_wait": 10, "min_bytes": 1, "max_bytes": 1000, "topics": topics}
+
+
+def test_a_request_waits_for_the_effects_of_those_before_it():
+    async def main():
+        harness = Harness()
+        harness.controller.answer = {"topics": [], "throttle_time": 0}
+        harness.controller.gate = asyncio.Event()
+        transport = harness.connect()
+        metadata = harness.frame(ApiKey.METADATA, 5, {"topics": [{"name": "new"}], "allow_auto_topic_creation": True})
+        transport.deliver(harness.frame(ApiKey.CREATE_TOPICS, 5, {"topics": []}) + metadata)
+        await settle()
+        assert harness.controller.created == []
+        assert not transport.reading
+        harness.controller.gate.set()
+        await settle()
+        assert harness.controller.created == ["new"]
+        assert len(transport.frames()) == 2
+        assert transport.reading
+
+    run(main())
+
+
+def test_reading_stops_at_the_limit_and_goes_on_when_answers_are_out():
+    async def main():
+        harness = Harness(ConnectionLimits(max_in_flight=3))
+        harness.replicas.hold = True
+        transport = harness.connect()
+        transport.deliver(b"".join(produce(harness, acks=-1) for _ in range(10)))
+        assert len(harness.replicas.held) == 3
+        assert not transport.reading
+        for _ in range(10):
+            harness.replicas.held.pop(0)()
+            await settle(4)
+        assert correlation_ids(transport) == list(range(1, 11))
+        assert transport.reading
+
+    run(main())
+
+
+def test_in_flight_bytes_are_limited_too():
+    async def main():
+        harness = Harness(ConnectionLimits(max_in_flight_bytes=300))
+        harness.replicas.hold = True
+        transport = harness.connect()
+        transport.deliver(b"".join(produce(harness, acks=-1) for _ in range(10)))
+        assert 1 < len(harness.replicas.held) < 10
+        assert not transport.reading
+
+    run(main())
+
+
+def test_a_client_that_does_not_read_is_not_read_from():
+    async def main():
+        harness = Harness()
+        transport = harness.connect()
+        connection_of(transport).pause_writing()
+        transport.deliver(produce(harness) * 1)
+        assert not transport.reading
+        assert harness.replicas.appended == []
+        connection_of(transport).resume_writing()
+        await settle()
+        assert len(transport.frames()) == 1
+        assert transport.reading
+
+    run(main())
+
+
+def test_write_pause_while_blocked_is_not_forgotten():
+    async def main():
+        harness = Harness(ConnectionLimits(max_in_flight=1))
+        harness.replicas.hold = True
+        transport = harness.connect()
+        transport.deliver(produce(harness, acks=-1) + produce(harness, acks=-1))
+        connection_of(transport).pause_writing()
+        harness.replicas.held.pop(0)()
+        await settle()
+        assert harness.replicas.held == []
+        connection_of(transport).resume_writing()
+        await settle()
+        harness.replicas.held.pop(0)()
+        await settle()
+        assert correlation_ids(transport) == [1, 2]
+        assert transport.reading
+
+    run(main())
+
+
+def test_a_client_that_hangs_up_early_still_has_its_requests_carried_out():
+    async def main():
+        harness = Harness(ConnectionLimits(max_in_flight=1))
+        harness.replicas.hold = True
+        transport = harness.connect()
+        transport.deliver(produce(harness, acks=0) + produce(harness, acks=0))
+        assert connection_of(transport).eof_received() is True
+        for _ in range(2):
+            harness.replicas.held.pop(0)()
+            await settle()
+        assert len(harness.replicas.appended) == 2
+        assert transport.closing
+
+    run(main())
+
+
+def test_acks_0_is_never_answered_and_an_error_closes():
+    async def main():
+        harness = Harness()
+        transport = harness.connect()
+        transport.deliver(produce(harness, acks=0) + produce(harness, acks=1))
+        assert correlation_ids(transport) == [2]
+        transport.deliver(produce(harness, acks=0, partition=99))
+        assert transport.closing
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("bytes_sent", "reason"),
+    [
+        (struct.pack(">i", 0), "a frame of 0 bytes"),
+        (struct.pack(">i", -7), "a frame of -7 bytes"),
+        (struct.pack(">i", 2**31 - 1), "socket.request.max.bytes"),
+        (b"GET / HTTP/1.1\r\n\r\n", "an HTTP request"),
+        (bytes.fromhex("16030100c8010000c40303"), "a TLS handshake"),
+        (struct.pack(">ihhih", 10, 999, 0, 1, -1), "unknown API key 999"),
+        (struct.pack(">ihhihb", 11, 0, 99, 1, -1, 0), "PRODUCE v99"),
+        (struct.pack(">ihhih", 10, 8, 1, 1, -1), "OFFSET_COMMIT"),
+        (struct.pack(">ih", 2, 3), "malformed request header"),
+        (struct.pack(">ihhihi", 14, 3, 1, 1, -1, 2**31 - 1), "malformed METADATA v1"),
+        (struct.pack(">ihhihi", 14, 0, 3, 1, -1, 2**31 - 1), "malformed PRODUCE v3"),
+    ],
+)
+def test_what_is_not_kafka_is_closed_with_its_reason_logged_once(bytes_sent, reason, caplog):
+    async def main():
+        harness = Harness()
+        other = harness.connect("192.0.2.9")
+        for _ in range(3):
+            transport = harness.connect()
+            transport.deliver(bytes_sent)
+            assert transport.closing
+            assert transport.written == b""
+        other.deliver(produce(harness))
+        assert len(other.frames()) == 1
+        assert harness.server.rejected_total == 3
+        assert not harness.fatal
+
+    with caplog.at_level(logging.WARNING, "raftwerk.broker"):
+        run(main())
+    assert [reason in record.getMessage() for record in caplog.records] == [True]
+
+
+@given(st.lists(st.binary(max_size=300), max_size=6), st.integers(1, 300), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_random_bytes_never_raise_and_others_are_served(pieces, chunk, framed):
+    async def main():
+        harness = Harness()
+        transport, other = harness.connect(), harness.connect("192.0.2.9")
+        for piece in pieces:
+            transport.deliver(struct.pack(">i", len(piece)) + piece if framed else piece, chunk)
+        await settle()
+        other.deliver(api_versions(harness))
+        assert len(other.frames()) == 1
+        assert not harness.fatal
+
+    run(main())
+
+
+@given(st.sampled_from([int(key) for key in ApiKey]), st.integers(0, 19), st.binary(max_size=200))
+@settings(max_examples=400, deadline=None)
+def test_random_bodies_of_every_api_end_in_an_answer_or_a_closed_connection(key, version, body):
+    async def main():
+        harness = Harness()
+        harness.controller.answer = {"throttle_time": 0, "topics": [], "responses": [], "results": []}
+        transport, other = harness.connect(), harness.connect("192.0.2.9")
+        frame = struct.pack(">hhih", key, version, 77, -1) + body
+        transport.deliver(struct.pack(">i", len(frame)) + frame)
+        await settle()
+        acks_0 = key == ApiKey.PRODUCE and not transport.frames()
+        assert transport.closing or len(transport.frames()) == 1 or acks_0
+        other.deliver(api_versions(harness))
+        assert len(other.frames()) == 1
+
+    run(main())
+
+
+def test_a_handlers_defect_is_answered_and_logged_and_others_are_served(caplog):
+    async def main():
+        harness = Harness()
+        harness.replicas.fail_with = RuntimeError("a defect")
+        transport = harness.connect()
+        transport.deliver(produce(harness) + api_versions(harness))
+        answer = decode_answer(ApiKey.PRODUCE, 9, transport.frames()[0])
+        assert answer.responses[0].partition_responses[0].error_code == -1
+        assert len(transport.frames()) == 2
+        assert not harness.fatal
+
+    run(main())
+    assert "a defect" in caplog.text
+
+
+def test_a_broken_invariant_goes_to_the_node():
+    async def main():
+        harness = Harness()
+        harness.replicas.fail_with = InvariantViolation("must hold")
+        transport = harness.connect()
+        transport.deliver(produce(harness))
+        assert transport.closing
+        assert [str(error) for error in harness.fatal] == ["must hold"]
+
+    run(main())
+
+
+def test_idle_connections_are_closed_and_busy_ones_kept():
+    async def main():
+        harness = Harness()
+        idle, busy, waiting = harness.connect(), harness.connect(), harness.connect()
+        harness.replicas.hold = True
+        waiting.deliver(produce(harness, acks=-1))
+        for _ in range(12):
+            busy.deliver(api_versions(harness))
+            harness.server._close_idle()
+        assert (idle.closing, busy.closing, waiting.closing) == (True, False, False)
+        await harness.server.stop()
+
+    run(main())
+
+
+def test_a_real_socket_serves_and_stops():
+    async def main():
+        harness = Harness()
+        await harness.server.start()
+        reader, writer = await asyncio.open_connection("127.0.0.1", harness.server.port)
+        writer.write(produce(harness) * 1 + produce(harness, records=bytes(encode_batch([(None, b"x" * 900_000, [], 1)]))))
+        for expected in (1, 2):
+            (size,) = struct.unpack(">i", await reader.readexactly(4))
+            assert struct.unpack_from(">i", await reader.readexactly(size))[0] == expected
+        await harness.server.stop()
+        assert await reader.read() == b""
+        writer.close()
+
+    run(main())

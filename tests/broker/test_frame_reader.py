@@ -1,0 +1,114 @@
+"""The frame reader against the obvious way to cut a stream, at every way of arriving."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from raftwerk.broker.frame_reader import FIRST_ALLOCATION_BYTES, SMALL_FRAME_BYTES, BadFrameError, FrameReader
+
+MAX = 8 * 1024 * 1024
+
+
+def make_reader(taken, takes=None, scratch_bytes=SMALL_FRAME_BYTES * 3):
+    """Appends frames to `taken`; refuses while `takes` says False."""
+
+    def on_frame(frame):
+        if takes is not None and not takes():
+            return False
+        taken.append(bytes(frame))
+        return True
+
+    return FrameReader(memoryview(bytearray(scratch_bytes)), MAX, on_frame)
+
+
+def feed(reader, data, sizes):
+    position, sizes = 0, iter(sizes)
+    while position < len(data):
+        view = reader.buffer()
+        assert len(view) > 0
+        count = min(len(view), len(data) - position, next(sizes, 1 << 30))
+        view[:count] = data[position : position + count]
+        position += count
+        reader.received(count)
+
+
+def stream_of(frames):
+    return b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
+
+
+lengths = st.one_of(
+    st.integers(1, 40), st.integers(SMALL_FRAME_BYTES - 3, SMALL_FRAME_BYTES + 8), st.integers(60_000, 120_000)
+)
+
+
+@given(st.lists(lengths, max_size=8), st.lists(st.integers(1, 50_000), max_size=40))
+@settings(max_examples=150, deadline=None)
+def test_frames_are_those_sent_however_they_arrive(frame_lengths, sizes):
+    frames = [bytes([index % 251]) * length for index, length in enumerate(frame_lengths)]
+    taken = []
+    feed(make_reader(taken), stream_of(frames), sizes)
+    assert taken == frames
+
+
+@given(st.lists(lengths, min_size=1, max_size=6), st.lists(st.integers(1, 50_000), max_size=20), st.lists(st.booleans()))
+@settings(max_examples=100, deadline=None)
+def test_refused_frames_come_again_in_order(frame_lengths, sizes, answers):
+    frames = [bytes([index % 251]) * length for index, length in enumerate(frame_lengths)]
+    taken, script = [], iter(answers)
+    reader = make_reader(taken, takes=lambda: next(script, True))
+    feed(reader, stream_of(frames), sizes)
+    for _ in range(len(answers) + 1):
+        reader.resume()
+    assert taken == frames
+
+
+def test_every_single_byte_boundary():
+    frames = [b"abc", b"d" * 300, b"e"]
+    taken = []
+    feed(make_reader(taken), stream_of(frames), [1] * 10_000)
+    assert taken == frames
+
+
+def test_a_large_size_alone_allocates_little_and_the_frame_grows_with_its_bytes():
+    taken = []
+    reader = make_reader(taken)
+    frame = b"z" * (3 * FIRST_ALLOCATION_BYTES + 17)
+    data = stream_of([frame, b"next"])
+    feed(reader, data[: SMALL_FRAME_BYTES], [])
+    assert len(reader.buffer()) <= FIRST_ALLOCATION_BYTES
+    feed(reader, data[SMALL_FRAME_BYTES :], [])
+    assert taken == [frame, b"next"]
+
+
+@pytest.mark.parametrize(
+    ("start", "reason"),
+    [
+        (struct.pack(">i", 0), "a frame of 0 bytes"),
+        (struct.pack(">i", -1), "a frame of -1 bytes"),
+        (struct.pack(">i", -(2**31)), "a frame of -2147483648 bytes"),
+        (struct.pack(">i", 2**31 - 1), "more than socket.request.max.bytes=8388608"),
+        (struct.pack(">i", MAX + 1), "more than socket.request.max.bytes=8388608"),
+        (b"GET / HTTP/1.1\r\n", "an HTTP request"),
+        (b"POST /topics HTTP/1.1\r\n", "an HTTP request"),
+        (bytes.fromhex("160301020001000c"), "a TLS handshake"),
+    ],
+)
+def test_what_is_no_frame_is_named(start, reason):
+    with pytest.raises(BadFrameError, match=reason):
+        feed(make_reader([]), start, [])
+
+
+def test_http_is_recognised_under_a_limit_that_would_let_it_pass():
+    reader = FrameReader(memoryview(bytearray(200_000)), 2**31 - 1, lambda frame: True)
+    with pytest.raises(BadFrameError, match="HTTP"):
+        feed(reader, b"GET / HTTP/1.1\r\n\r\n", [])
+
+
+def test_frames_before_a_bad_one_are_handled():
+    taken = []
+    with pytest.raises(BadFrameError):
+        feed(make_reader(taken), stream_of([b"good"]) + struct.pack(">i", -5), [])
+    assert taken == [b"good"]
