@@ -2,8 +2,8 @@
 
 Every node with the controller role has a `QuorumController`. It is active while its node leads the quorum. Then it
 holds a second image, ahead of the committed one by the records it has appended: decisions see the outcome of all
-decisions before them. A decision's records are replayed to that image first, where a broken invariant stops the node before
-anything is written, and then appended as one batch. A response waits until everything that it may have seen is
+decisions before them. A decision's records are replayed to that image first, where a broken invariant stops the node
+before anything is written, and then appended as one batch. A response waits until everything that it may have seen is
 committed. When leadership is lost, whatever was pending is answered NOT_CONTROLLER and the second image is dropped; the
 records may or may not survive, and the next controller's log tells.
 

@@ -1,0 +1,255 @@
+"""Random lives of brokers and partitions against the invariants, and against the promise of KIP-966.
+
+The model keeps, for each partition, what every broker's log may hold: a leader commits as long as its ISR is large
+enough, everybody in the ISR (and, below the minimum, everybody eligible) has all that is committed, and an unclean
+restart loses it. Then no clean election may ever choose a leader that lacks a committed record.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+from uuid import UUID
+
+from controller_harness import CLUSTER_ID, struct
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from raftwerk.controller import brokers, topics
+from raftwerk.controller.alter_partition import alter_partition
+from raftwerk.controller.image import MetadataDelta, MetadataImage, PartitionRegistration
+from raftwerk.controller.records import (
+    NO_LEADER,
+    RECOVERED,
+    RECOVERING,
+    FeatureLevelRecord,
+    PartitionChangeRecord,
+    Record,
+    decode_record,
+    encode_record,
+)
+from raftwerk.controller.replication import elect_leaders, preferred_leaders
+from raftwerk.controller.result import ControllerResult
+from raftwerk.controller.sessions import BrokerSessions
+from raftwerk.controller.settings import ControllerSettings
+from raftwerk.wire.errors import ProtocolError
+
+IDS = (1, 2, 3, 4)
+BROKERS = st.sampled_from(IDS)
+PARTITIONS = st.integers(0, 3)
+
+
+class BrokerLives(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = ControllerSettings(1, topic_defaults={"min.insync.replicas": "2"})
+        self.sessions = BrokerSessions(9_000)
+        self.image = MetadataImage(CLUSTER_ID)
+        self.mirror = MetadataImage(CLUSTER_ID)
+        self.incarnations = dict.fromkeys(IDS, 0)
+        self.up = dict.fromkeys(IDS, False)
+        self.clean_epoch = dict.fromkeys(IDS, -1)
+        # log[partition][broker]: records held; committed[partition]: how many were acked.
+        self.log: dict[int, dict[int, int]] = {}
+        self.committed: dict[int, int] = {}
+
+    def apply(self, records: list[Record]) -> None:
+        base = self.image.offset + 1
+        for offset, record in enumerate(records, start=base):
+            before = self.partition_of(record)
+            self.image.replay(record, offset, MetadataDelta())
+            self.mirror.replay(decode_record(encode_record(record)), offset, MetadataDelta())
+            if isinstance(record, PartitionChangeRecord) and before is not None:
+                self.on_change(before, record)
+        assert self.image == self.mirror
+
+    def partition_of(self, record: Record) -> PartitionRegistration | None:
+        if not isinstance(record, PartitionChangeRecord):
+            return None
+        return self.image.partition(record.topic_id, record.partition)
+
+    def on_change(self, before: PartitionRegistration, record: PartitionChangeRecord) -> None:
+        after = self.image.partition(record.topic_id, record.partition)
+        assert after is not None
+        index = record.partition
+        if record.leader is None or after.leader == NO_LEADER:
+            return
+        if after.leader not in (*before.isr, *before.elr):
+            # The last known leader or an unclean one: what it lacks is lost.
+            assert after.isr == (after.leader,) and after.leader_recovery_state == RECOVERING
+            self.committed[index] = min(self.committed[index], self.log[index][after.leader])
+        assert self.log[index][after.leader] >= self.committed[index], "a clean leader holds all that is committed"
+
+    @property
+    def topic(self) -> Any:
+        return self.image.topics_by_name["t"]
+
+    @initialize(elr=st.booleans())
+    def start(self, elr: bool) -> None:
+        self.elr = elr
+        self.apply([FeatureLevelRecord("metadata.version", 29)])
+        if elr:
+            self.apply([FeatureLevelRecord("eligible.leader.replicas.version", 1)])
+        for broker_id in IDS:
+            self.restart(broker_id)
+            self.heartbeat(broker_id, False)
+        context = topics.Context(self.image, self.settings, random.Random(1))
+        row = {"name": "t", "num_partitions": 4, "replication_factor": 3, "assignments": [], "configs": []}
+        self.apply(topics.create_topics(context, struct(topics=[row])).records)
+        for index, partition in self.topic.partitions.items():
+            self.log[index] = dict.fromkeys(partition.replicas, 0)
+            self.committed[index] = 0
+
+    @rule(broker_id=BROKERS)
+    def restart(self, broker_id: int) -> None:
+        """A new process registers; unless the last one stopped cleanly, it may have lost all that it held."""
+        if self.up[broker_id]:
+            return
+        clean = self.clean_epoch[broker_id] != -1
+        self.incarnations[broker_id] += 1
+        listener = {"name": "PLAINTEXT", "host": f"b{broker_id}", "port": 1, "security_protocol": 0}
+        request = struct(
+            broker_id=broker_id,
+            cluster_id=CLUSTER_ID,
+            incarnation_id=UUID(int=broker_id * 1000 + self.incarnations[broker_id]),
+            listeners=[listener],
+            features=[],
+            rack=None,
+            log_dirs=[],
+            previous_broker_epoch=self.clean_epoch[broker_id],
+        )
+        self.sessions.end(broker_id)
+        self.apply(brokers.register_broker(self.image, self.settings, self.sessions, request, 0).records)
+        self.up[broker_id] = True
+        self.clean_epoch[broker_id] = -1
+        if not clean and self.elr:
+            for held in self.log.values():
+                if broker_id in held:
+                    held[broker_id] = 0
+
+    @rule(broker_id=BROKERS, want_shut_down=st.booleans())
+    def heartbeat(self, broker_id: int, want_shut_down: bool) -> None:
+        if not self.up[broker_id]:
+            return
+        request = struct(
+            broker_id=broker_id,
+            broker_epoch=self.image.brokers[broker_id].epoch,
+            current_metadata_offset=self.image.offset,
+            want_fence=False,
+            want_shut_down=want_shut_down,
+        )
+        result = brokers.broker_heartbeat(self.image, self.settings, self.sessions, request, 0)
+        self.apply(result.records)
+        if result.response["should_shut_down"]:
+            self.up[broker_id] = False
+            self.clean_epoch[broker_id] = self.image.brokers[broker_id].epoch
+
+    @rule(broker_id=BROKERS)
+    def kill(self, broker_id: int) -> None:
+        self.up[broker_id] = False
+
+    @rule(broker_id=BROKERS)
+    def session_ends(self, broker_id: int) -> None:
+        self.apply(brokers.fence_broker(self.image, self.settings, broker_id))
+        assert not any(
+            broker_id == partition.leader or (self.elr and broker_id in partition.isr)
+            for partition in self.topic.partitions.values()
+        )
+
+    @precondition(lambda self: self.log)
+    @rule(index=PARTITIONS)
+    def produce(self, index: int) -> None:
+        """The leader takes a record; the rest of the ISR fetches it; with enough of them it is committed."""
+        partition = self.topic.partitions[index]
+        if partition.leader == NO_LEADER or not self.up[partition.leader]:
+            return
+        held = self.log[index]
+        top = held[partition.leader] + 1
+        if all(self.up[broker_id] for broker_id in partition.isr):
+            for broker_id in partition.isr:
+                held[broker_id] = top
+            if len(partition.isr) >= 2:
+                self.committed[index] = top
+        else:
+            held[partition.leader] = top
+
+    @precondition(lambda self: self.log)
+    @rule(index=PARTITIONS, data=st.data())
+    def leader_alters_isr(self, index: int, data: st.DataObject) -> None:
+        """The leader proposes an ISR of replicas that hold all it holds; stale epochs change nothing."""
+        partition = self.topic.partitions[index]
+        if partition.leader == NO_LEADER or not self.up[partition.leader]:
+            return
+        others = [r for r in partition.replicas if r != partition.leader and self.up[r]]
+        members = [
+            partition.leader,
+            *data.draw(st.lists(st.sampled_from(others), unique=True) if others else st.just([])),
+        ]
+        stale = data.draw(st.sampled_from([0, 0, 0, -1, 1]))
+        result = self.alter(index, partition, members, stale)
+        row = result.response["topics"][0]["partitions"][0]
+        if stale:
+            assert row["error_code"] != 0 and not result.records
+            return
+        if row["error_code"] == 0:
+            for broker_id in members:
+                self.log[index][broker_id] = self.log[index][partition.leader]
+        self.apply(result.records)
+
+    def alter(self, index: int, partition: PartitionRegistration, members: list[int], stale: int) -> ControllerResult:
+        row = {
+            "partition_index": index,
+            "leader_epoch": partition.leader_epoch,
+            "partition_epoch": partition.partition_epoch + stale,
+            "new_isr_with_epochs": [{"broker_id": b, "broker_epoch": self.image.brokers[b].epoch} for b in members],
+            "leader_recovery_state": RECOVERED,
+        }
+        epoch = self.image.brokers[partition.leader].epoch
+        topic = {"topic_id": self.topic.topic_id, "partitions": [row]}
+        return alter_partition(
+            self.image, self.settings, struct(broker_id=partition.leader, broker_epoch=epoch, topics=[topic])
+        )
+
+    @precondition(lambda self: self.log)
+    @rule(unclean=st.booleans())
+    def elections(self, unclean: bool) -> None:
+        self.apply(preferred_leaders(self.image, self.settings))
+        if unclean:
+            request = struct(election_type=1, topic_partitions=None)
+            self.apply(elect_leaders(self.image, self.settings, request).records)
+
+    @precondition(lambda self: self.log)
+    @rule(broker_id=BROKERS)
+    def forget(self, broker_id: int) -> None:
+        if not self.up[broker_id] and broker_id in self.image.brokers and self.clean_epoch[broker_id] == -1:
+            self.apply(brokers.unregister_broker(self.image, self.settings, broker_id).records)
+
+    @rule(broker_id=BROKERS)
+    def stale_heartbeat(self, broker_id: int) -> None:
+        request = struct(broker_id=broker_id, broker_epoch=-7, current_metadata_offset=0)
+        try:
+            brokers.broker_heartbeat(self.image, self.settings, self.sessions, request, 0)
+        except ProtocolError:
+            return
+        raise AssertionError("a stale epoch is refused")
+
+    @invariant()
+    def fenced_brokers_lead_nothing(self) -> None:
+        for topic in self.image.topics_by_id.values():
+            for partition in topic.partitions.values():
+                if partition.leader != NO_LEADER:
+                    assert self.image.is_active(partition.leader)
+                if self.elr:
+                    assert all(self.image.is_active(broker_id) for broker_id in partition.isr)
+
+    @invariant()
+    def who_can_lead_does(self) -> None:
+        for topic in self.image.topics_by_id.values():
+            for partition in topic.partitions.values():
+                if partition.leader == NO_LEADER:
+                    assert not any(self.image.is_active(b) for b in (*partition.isr, *partition.elr))
+
+
+BrokerLives.TestCase.settings = hypothesis_settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestBrokerLives = BrokerLives.TestCase

@@ -1,0 +1,283 @@
+"""The shell: order, commit, leadership, sessions, probes."""
+
+from __future__ import annotations
+
+import asyncio
+
+from controller_harness import Harness, scenario, struct
+
+from raftwerk.controller.controller import STALL_MS
+from raftwerk.controller.image import MetadataImage
+from raftwerk.controller.probe import ProbeResult
+from raftwerk.controller.records import BrokerChangeRecord, RegisterBrokerRecord
+from raftwerk.controller.settings import ControllerSettings
+from raftwerk.wire.errors import ErrorCode
+
+
+@scenario
+async def test_bootstrap_finalizes_features_once() -> None:
+    harness = Harness()
+    await asyncio.sleep(0)
+    assert harness.quorum.loader.image.features == {"metadata.version": 29, "eligible.leader.replicas.version": 1}
+    end = harness.quorum.log_end_offset()
+    harness.quorum.elect(None, 2)
+    harness.quorum.elect(1, 3)
+    assert harness.quorum.log_end_offset() == end + 1
+
+
+@scenario
+async def test_broker_epoch_is_the_offset_of_the_record() -> None:
+    harness = Harness()
+    response = await harness.controller.register_broker(harness.registration(1))
+    offsets = [offset for offset, record in harness.quorum.records() if isinstance(record, RegisterBrokerRecord)]
+    assert offsets == [response["broker_epoch"]]
+    again = await harness.controller.register_broker(harness.registration(1))
+    assert again["broker_epoch"] == response["broker_epoch"]
+
+
+@scenario
+async def test_responses_wait_for_commit_and_keep_their_order() -> None:
+    harness = Harness()
+    harness.quorum.commit()
+    harness.quorum.auto_commit = False
+    first = harness.controller.register_broker(harness.registration(1))
+    unfenced = harness.controller.broker_heartbeat(harness.heartbeat(1))
+    reading = harness.controller.broker_heartbeat(harness.heartbeat(1))
+    await asyncio.sleep(0.1)
+    assert not first.done() and not unfenced.done() and not reading.done()
+    harness.quorum.commit()
+    assert first.done() and unfenced.done() and reading.done()
+    assert reading.result()["is_fenced"] is False
+
+
+@scenario
+async def test_loss_of_leadership_fails_what_is_pending_and_forgets_it() -> None:
+    harness = Harness()
+    harness.quorum.commit()
+    harness.quorum.auto_commit = False
+    pending = harness.controller.register_broker(harness.registration(1))
+    harness.quorum.elect(2, 2)
+    assert pending.result()["error_code"] == ErrorCode.NOT_CONTROLLER
+    harness.quorum.drop_uncommitted()
+    assert harness.image.brokers == {} and not harness.controller.active
+    refused = await harness.controller.create_topics(struct(topics=[{"name": "t"}]))
+    assert [row["error_code"] for row in refused["topics"]] == [ErrorCode.NOT_CONTROLLER]
+
+
+@scenario
+async def test_an_append_that_finds_leadership_gone_ends_the_term() -> None:
+    harness = Harness()
+    harness.quorum.leader = harness.quorum.leader.__class__(2, 2)
+    response = await harness.controller.register_broker(harness.registration(1))
+    assert response["error_code"] == ErrorCode.NOT_CONTROLLER
+    assert not harness.controller.active and harness.image.brokers == {}
+
+
+@scenario
+async def test_a_silent_broker_is_fenced_when_its_session_ends_and_not_before() -> None:
+    harness = Harness()
+    await harness.add_broker(1)
+    await harness.add_broker(2)
+    await harness.create("t", (2, 1))
+    start = asyncio.get_running_loop().time()
+    for _ in range(4):
+        await asyncio.sleep(2)
+        await harness.controller.broker_heartbeat(harness.heartbeat(1))
+    assert harness.image.brokers[2].fenced is False
+    await asyncio.sleep(1.1)
+    assert asyncio.get_running_loop().time() - start < 9.2
+    assert harness.image.brokers[2].fenced and not harness.image.brokers[1].fenced
+    assert harness.partition("t").leader == 1
+
+
+@scenario
+async def test_a_dead_process_is_fenced_at_once() -> None:
+    harness = Harness()
+    for broker_id in (1, 2, 3):
+        await harness.add_broker(broker_id)
+        harness.controller.on_broker_connected(broker_id)
+    harness.controller.on_broker_connected(2)
+    await harness.create("t", (2, 1, 3))
+    harness.probes.down[("b2", 9092)] = ProbeResult.REFUSED
+    harness.controller.on_broker_disconnected(2)
+    await asyncio.sleep(0.05)
+    assert harness.probes.asked == []
+    harness.controller.on_broker_disconnected(2)
+    await asyncio.sleep(0.01)
+    assert harness.image.brokers[2].fenced
+    assert harness.partition("t").leader == 1
+    # Its next incarnation need not wait for the session to end.
+    await harness.add_broker(2, incarnation=2)
+
+
+@scenario
+async def test_a_listener_that_outlives_the_connection_is_probed_again() -> None:
+    harness = Harness()
+    await harness.add_broker(1)
+    harness.controller.on_broker_connected(1)
+    harness.controller.on_broker_disconnected(1)
+    await asyncio.sleep(0.02)
+    harness.probes.down[("b1", 9092)] = ProbeResult.REFUSED
+    await asyncio.sleep(0.06)
+    assert harness.image.brokers[1].fenced
+
+
+@scenario
+async def test_a_broker_that_only_lost_its_connection_keeps_its_session() -> None:
+    harness = Harness()
+    await harness.add_broker(1)
+    harness.controller.on_broker_connected(1)
+    harness.probes.down[("b1", 9092)] = ProbeResult.UNKNOWN
+    harness.controller.on_broker_disconnected(1)
+    await asyncio.sleep(5)
+    assert not harness.image.brokers[1].fenced and len(harness.probes.asked) == 4
+    await asyncio.sleep(5)
+    assert harness.image.brokers[1].fenced
+
+
+@scenario
+async def test_a_new_controller_probes_the_unconnected_and_grants_the_rest_a_session() -> None:
+    harness = Harness()
+    for broker_id in (1, 2, 3):
+        await harness.add_broker(broker_id)
+    await asyncio.sleep(8)
+    harness.quorum.elect(2, 2)
+    harness.controller.on_broker_connected(1)
+    harness.probes.down[("b3", 9092)] = ProbeResult.REFUSED
+    harness.quorum.elect(1, 3)
+    await asyncio.sleep(0.01)
+    assert {broker_id: broker.fenced for broker_id, broker in harness.image.brokers.items()} == {
+        1: False,
+        2: False,
+        3: True,
+    }
+    assert ("b1", 9092) not in harness.probes.asked
+    await asyncio.sleep(8.5)
+    assert not harness.image.brokers[1].fenced and not harness.image.brokers[2].fenced
+    await asyncio.sleep(1)
+    assert harness.image.brokers[1].fenced and harness.image.brokers[2].fenced
+
+
+@scenario
+async def test_a_controller_that_was_stopped_itself_fences_nobody_for_it() -> None:
+    harness = Harness()
+    await harness.add_broker(1)
+    loop = asyncio.get_running_loop()
+    loop._virtual.now += 30 + STALL_MS / 1_000  # type: ignore[attr-defined]
+    await asyncio.sleep(0)
+    await harness.controller.broker_heartbeat(harness.heartbeat(1))
+    await asyncio.sleep(1)
+    assert not harness.image.brokers[1].fenced
+
+
+@scenario
+async def test_an_idle_controller_sleeps() -> None:
+    harness = Harness(ControllerSettings(1, broker_session_timeout_ms=9_000))
+    await asyncio.sleep(60)
+    fired = 0
+    loop = asyncio.get_running_loop()
+    original = loop.call_at
+
+    def counting(*arguments: object, **more: object) -> asyncio.TimerHandle:
+        nonlocal fired
+        fired += 1
+        return original(*arguments, **more)  # type: ignore[arg-type]
+
+    loop.call_at = counting  # type: ignore[method-assign,assignment]
+    await asyncio.sleep(600)
+    assert fired == 1 and harness.controller.active
+
+
+@scenario
+async def test_duplicate_registration_waits_for_the_session_unless_it_is_the_same_broker_restarted() -> None:
+    harness = Harness()
+    await harness.add_broker(1)
+    harness.controller.on_broker_connected(1)
+    refused = await harness.controller.register_broker(harness.registration(1, incarnation=2))
+    assert refused["error_code"] == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    harness.controller.on_broker_disconnected(1)
+    elsewhere = [{"name": "PLAINTEXT", "host": "elsewhere", "port": 9092, "security_protocol": 0}]
+    refused = await harness.controller.register_broker(harness.registration(1, incarnation=3, listeners=elsewhere))
+    assert refused["error_code"] == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    accepted = await harness.controller.register_broker(harness.registration(1, incarnation=2))
+    assert accepted["error_code"] == 0 and harness.image.brokers[1].fenced
+    await asyncio.sleep(9.1)
+    accepted = await harness.controller.register_broker(harness.registration(1, incarnation=3, listeners=elsewhere))
+    assert accepted["error_code"] == 0
+
+
+@scenario
+async def test_controlled_shutdown_moves_leaders_and_waits_until_the_others_know() -> None:
+    harness = Harness()
+    for broker_id in (1, 2, 3):
+        await harness.add_broker(broker_id)
+    await harness.create("t", (1, 2, 3), (2, 3, 1))
+    leaving = await harness.controller.broker_heartbeat(harness.heartbeat(1, want_shut_down=True))
+    assert leaving["should_shut_down"] is False and leaving["is_fenced"] is False
+    assert harness.partition("t").leader == 2 and harness.partition("t").isr == (2, 3)
+    await harness.controller.broker_heartbeat(harness.heartbeat(2))
+    leaving = await harness.controller.broker_heartbeat(harness.heartbeat(1, want_shut_down=True))
+    assert leaving["should_shut_down"] is False
+    await harness.controller.broker_heartbeat(harness.heartbeat(3))
+    leaving = await harness.controller.broker_heartbeat(harness.heartbeat(1, want_shut_down=True))
+    assert leaving["should_shut_down"] is True
+    assert harness.image.brokers[1].fenced
+
+
+@scenario
+async def test_preferred_leaders_return_a_while_after_the_isr_grew() -> None:
+    harness = Harness(ControllerSettings(1, broker_session_timeout_ms=60_000))
+    for broker_id in (1, 2):
+        await harness.add_broker(broker_id)
+    topic_id = await harness.create("t", (1, 2))
+    await harness.controller.broker_heartbeat(harness.heartbeat(1, want_fence=True))
+    await harness.controller.broker_heartbeat(harness.heartbeat(1))
+    partition = harness.partition("t")
+    assert partition.leader == 2 and partition.isr == (2,)
+    await asyncio.sleep(30)
+    response = await harness.controller.alter_partition(alter(harness, 2, topic_id, (2, 1)))
+    assert response["topics"][0]["partitions"][0]["error_code"] == 0
+    assert harness.partition("t").leader == 2
+    await asyncio.sleep(5.1)
+    assert harness.partition("t").leader == 1 and harness.partition("t").leader_epoch == partition.leader_epoch + 1
+
+
+def alter(harness: Harness, broker_id: int, topic_id: object, isr: tuple[int, ...]) -> object:
+    partition = harness.image.topics_by_id[topic_id].partitions[0]
+    members = [{"broker_id": b, "broker_epoch": harness.image.brokers[b].epoch} for b in isr]
+    row = {
+        "partition_index": 0,
+        "leader_epoch": partition.leader_epoch,
+        "partition_epoch": partition.partition_epoch,
+        "new_isr_with_epochs": members,
+        "leader_recovery_state": 0,
+    }
+    epoch = harness.image.brokers[broker_id].epoch
+    return struct(broker_id=broker_id, broker_epoch=epoch, topics=[{"topic_id": topic_id, "partitions": [row]}])
+
+
+@scenario
+async def test_close_refuses_what_is_pending_and_stays_down() -> None:
+    harness = Harness()
+    harness.quorum.commit()
+    harness.quorum.auto_commit = False
+    pending = harness.controller.register_broker(harness.registration(1))
+    harness.controller.close()
+    assert pending.result()["error_code"] == ErrorCode.NOT_CONTROLLER
+    harness.quorum.elect(1, 5)
+    assert not harness.controller.active
+
+
+@scenario
+async def test_the_image_ahead_of_commit_is_the_committed_image_once_committed() -> None:
+    harness = Harness()
+    for broker_id in (1, 2, 3):
+        await harness.add_broker(broker_id)
+    await harness.create("t", (1, 2, 3))
+    await harness.controller.broker_heartbeat(harness.heartbeat(2, want_fence=True))
+    await harness.controller.allocate_producer_ids(struct(broker_id=1, broker_epoch=harness.image.brokers[1].epoch))
+    assert harness.image is not harness.quorum.loader.image
+    assert harness.image == harness.quorum.loader.image
+    replayed = MetadataImage("cluster-a")
+    assert replayed != harness.image
+    assert [r for _, r in harness.quorum.records() if isinstance(r, BrokerChangeRecord) and r.fenced]
