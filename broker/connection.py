@@ -91,7 +91,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._pending.clear()
+        pending, self._pending = self._pending, deque()
+        for request in pending:
+            if request.on_gone is not None:
+                request.on_gone()
         self._out.clear()
         self._owner.closed(self)
         callbacks, self.on_close = self.on_close, []

@@ -159,7 +159,12 @@ def names_no_controller(api_key: ApiKey, version: int, data: memoryview) -> bool
             return False
     except WireFormatError:
         return False
-    return _has_code(response.to_dict(), int(ErrorCode.NOT_CONTROLLER))
+    return has_error_code(response, ErrorCode.NOT_CONTROLLER)
+
+
+def has_error_code(response: Struct, code: ErrorCode) -> bool:
+    """Whether `code` stands anywhere in the response, at the top or in a row."""
+    return _has_code(response.to_dict(), int(code))
 
 
 def _has_code(value: Any, code: int) -> bool:

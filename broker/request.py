@@ -37,7 +37,8 @@ class Request:
     The body is valid only until the handler returns; the memory behind it is used again for the next read.
     """
 
-    __slots__ = ("api_key", "api_version", "body", "client_id", "correlation_id", "frame_bytes", "response", "sink")
+    __slots__ = ("api_key", "api_version", "body", "client_id", "correlation_id", "frame_bytes", "on_gone", "response",
+                 "sink")  # fmt: skip
 
     def __init__(self, sink: RequestSink, header: RequestHeader, frame: memoryview, body_at: int) -> None:
         self.sink = sink
@@ -45,6 +46,7 @@ class Request:
         self.body = frame[body_at:]
         self.frame_bytes = len(frame)
         self.response: Sequence[Buffer] | None = None
+        self.on_gone: Callable[[], object] | None = None  # called when the connection ends before the answer
 
     def respond(self, body: Buffer | Sequence[Buffer], *, version: int | None = None) -> None:
         """Send `body` (one buffer or several) behind the response header of `version` (default: the request's)."""

@@ -25,6 +25,14 @@ class ImageSource(Protocol):
     def image(self) -> MetadataImage: ...
 
 
+class ParkedFetch(Protocol):
+    """A fetch that waits for records."""
+
+    def cancel(self) -> object:
+        """Forget it: nobody is there to take the answer."""
+        ...
+
+
 class Replicas(Protocol):
     """The partitions of this broker (`isr.replica_manager.ReplicaManager`)."""
 
@@ -40,8 +48,8 @@ class Replicas(Protocol):
 
     def fetch(
         self, params: FetchParams, partitions: Sequence[tuple[TopicIdPartition, FetchPartition]], done: FetchDone
-    ) -> None:
-        """Read; `done` is called with a response an entry, at once or when there is enough or time is up."""
+    ) -> ParkedFetch | None:
+        """Read; `done` is called with a response an entry: at once (None is returned), or when there is enough."""
         ...
 
     def list_offset(

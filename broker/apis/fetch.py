@@ -159,12 +159,15 @@ def handle(services: BrokerServices, request: Request) -> None:
         pending.answer()
         return
     try:
-        services.replicas.fetch(_params(services, message, version), wanted, pending.done)
+        parked = services.replicas.fetch(_params(services, message, version), wanted, pending.done)
     except InvariantViolation:
         raise
     except Exception:
         logger.exception("fetch failed")
         pending.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
+        return
+    if parked is not None:
+        request.on_gone = parked.cancel
 
 
 API = Api(ApiKey.FETCH, (4, 18), handle_raw=handle, overlaps=True)

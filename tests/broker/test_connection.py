@@ -10,6 +10,7 @@ import pytest
 from broker_harness import TOPIC, Harness, connection_of, correlation_ids, decode_answer, settle
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from raftwerk.broker.connection import ConnectionLimits
 from raftwerk.runtime.invariants import InvariantViolation
 from raftwerk.wire.apis import ApiKey
@@ -146,7 +147,7 @@ def test_a_client_that_does_not_read_is_not_read_from():
         harness = Harness()
         transport = harness.connect()
         connection_of(transport).pause_writing()
-        transport.deliver(produce(harness) * 1)
+        transport.deliver(produce(harness))
         assert not transport.reading
         assert harness.replicas.appended == []
         connection_of(transport).resume_writing()
@@ -321,7 +322,9 @@ def test_a_real_socket_serves_and_stops():
         harness = Harness()
         await harness.server.start()
         reader, writer = await asyncio.open_connection("127.0.0.1", harness.server.port)
-        writer.write(produce(harness) * 1 + produce(harness, records=bytes(encode_batch([(None, b"x" * 900_000, [], 1)]))))
+        writer.write(
+            produce(harness) * 1 + produce(harness, records=bytes(encode_batch([(None, b"x" * 900_000, [], 1)])))
+        )
         for expected in (1, 2):
             (size,) = struct.unpack(">i", await reader.readexactly(4))
             assert struct.unpack_from(">i", await reader.readexactly(size))[0] == expected

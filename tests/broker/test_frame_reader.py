@@ -7,6 +7,7 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from raftwerk.broker.frame_reader import FIRST_ALLOCATION_BYTES, SMALL_FRAME_BYTES, BadFrameError, FrameReader
 
 MAX = 8 * 1024 * 1024
@@ -53,7 +54,9 @@ def test_frames_are_those_sent_however_they_arrive(frame_lengths, sizes):
     assert taken == frames
 
 
-@given(st.lists(lengths, min_size=1, max_size=6), st.lists(st.integers(1, 50_000), max_size=20), st.lists(st.booleans()))
+@given(
+    st.lists(lengths, min_size=1, max_size=6), st.lists(st.integers(1, 50_000), max_size=20), st.lists(st.booleans())
+)
 @settings(max_examples=100, deadline=None)
 def test_refused_frames_come_again_in_order(frame_lengths, sizes, answers):
     frames = [bytes([index % 251]) * length for index, length in enumerate(frame_lengths)]
@@ -77,9 +80,9 @@ def test_a_large_size_alone_allocates_little_and_the_frame_grows_with_its_bytes(
     reader = make_reader(taken)
     frame = b"z" * (3 * FIRST_ALLOCATION_BYTES + 17)
     data = stream_of([frame, b"next"])
-    feed(reader, data[: SMALL_FRAME_BYTES], [])
+    feed(reader, data[:SMALL_FRAME_BYTES], [])
     assert len(reader.buffer()) <= FIRST_ALLOCATION_BYTES
-    feed(reader, data[SMALL_FRAME_BYTES :], [])
+    feed(reader, data[SMALL_FRAME_BYTES:], [])
     assert taken == [frame, b"next"]
 
 

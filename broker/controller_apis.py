@@ -1,0 +1,246 @@
+"""What a controller listener serves: the quorum's own requests, brokers' life, and what brokers forward (KIP-590).
+
+A connection on which a broker registers or sends heartbeats belongs to that broker: the controller is told when the
+first comes and the last goes, which is how it notices that a process died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ..controller.publisher import MetadataLoader
+from ..runtime.ports import Buffer
+from ..wire.apis import ApiKey
+from ..wire.codec import Struct, decode_response
+from ..wire.errors import ErrorCode, WireFormatError
+from ..wire.fetch import FetchRequest, FetchResponse, decode_fetch_request, encode_fetch_response
+from ..wire.frames import parse_request_header, parse_response_header
+from .api import Api, ApiRegistry, DecodedHandler, Fields, top_level_error
+from .apis import forwarded
+from .apis.api_versions import api_versions_fields
+from .apis.describe_cluster import CONTROLLERS, endpoint_type_error
+from .controller_channel import has_error_code
+from .dispatch import Dispatcher
+from .request import Request, RequestSink
+from .topic_view import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED
+
+
+class QuorumPort(Protocol):
+    """The node's part in the quorum (`raft.driver.RaftDriver`)."""
+
+    def handle_request(self, api_key: int, version: int, request: Any) -> Awaitable[dict[str, Any]]: ...
+
+    def handle_fetch(self, version: int, request: FetchRequest) -> Awaitable[FetchResponse]: ...
+
+
+class ControllerPort(Protocol):
+    """The controller of this node (`controller.controller.QuorumController`), active or not."""
+
+    @property
+    def active(self) -> bool: ...
+
+    def on_broker_connected(self, broker_id: int) -> None: ...
+
+    def on_broker_disconnected(self, broker_id: int) -> None: ...
+
+    def register_broker(self, request: Any) -> asyncio.Future[dict[str, Any]]: ...
+
+    def broker_heartbeat(self, request: Any) -> asyncio.Future[dict[str, Any]]: ...
+
+    def unregister_broker(self, request: Any) -> asyncio.Future[dict[str, Any]]: ...
+
+    def register_controller(self, request: Any) -> asyncio.Future[dict[str, Any]]: ...
+
+    def alter_partition(self, request: Any) -> asyncio.Future[dict[str, Any]]: ...
+
+    def allocate_producer_ids(self, request: Any) -> asyncio.Future[dict[str, Any]]: ...
+
+    def create_topics(self, request: Any) -> asyncio.Future[dict[str, Any]]: ...
+
+    def delete_topics(self, request: Any) -> asyncio.Future[dict[str, Any]]: ...
+
+    def create_partitions(self, request: Any) -> asyncio.Future[dict[str, Any]]: ...
+
+    def elect_leaders(self, request: Any) -> asyncio.Future[dict[str, Any]]: ...
+
+    def incremental_alter_configs(self, request: Any) -> asyncio.Future[dict[str, Any]]: ...
+
+
+@dataclass(slots=True)
+class ControllerServices:
+    """The context of every handler on a controller listener."""
+
+    cluster_id: str
+    quorum: QuorumPort
+    controller: ControllerPort
+    loader: MetadataLoader
+    endpoints: Mapping[int, tuple[str, int]]
+    """Where each controller listens, by node id."""
+    supported_features: Mapping[str, tuple[int, int]]
+    dispatcher: Dispatcher[ControllerServices] | None = None
+    links: dict[RequestSink, int] = field(default_factory=dict)
+
+    def on_broker_request(self, sink: RequestSink, broker_id: int) -> None:
+        """A broker spoke on this connection; from its first word on until the end the connection is the broker's."""
+        if sink in self.links:
+            return
+        self.links[sink] = broker_id
+        sink.on_close.append(lambda: self._on_link_closed(sink))
+        self.controller.on_broker_connected(broker_id)
+
+    def _on_link_closed(self, sink: RequestSink) -> None:
+        broker_id = self.links.pop(sink, None)
+        if broker_id is not None:
+            self.controller.on_broker_disconnected(broker_id)
+
+
+Call = Callable[[ControllerPort, Struct], Awaitable[Fields]]
+Services = ControllerServices
+
+
+def _decided(call: Call) -> DecodedHandler[Services]:
+    return lambda services, request, message: call(services.controller, message)
+
+
+def _of_a_broker(call: Call) -> DecodedHandler[Services]:
+    def handle(services: Services, request: Request, message: Struct) -> Awaitable[Fields]:
+        services.on_broker_request(request.sink, message.broker_id)
+        return call(services.controller, message)
+
+    return handle
+
+
+def _quorum(services: Services, request: Request, message: Struct) -> Awaitable[Fields]:
+    return services.quorum.handle_request(request.api_key, request.api_version, message)
+
+
+def _fetch(services: Services, request: Request) -> None:
+    version = request.api_version
+    message = decode_fetch_request(version, request.body, 0)
+    task = asyncio.ensure_future(services.quorum.handle_fetch(version, message))
+
+    def done(finished: asyncio.Future[FetchResponse]) -> None:
+        if finished.cancelled() or finished.exception() is not None:
+            request.reject("the metadata quorum cannot be read")
+            return
+        request.respond(encode_fetch_response(version, finished.result()))
+
+    task.add_done_callback(done)
+
+
+def _api_versions(services: Services, request: Request, message: Struct) -> Fields:
+    image, dispatcher = services.loader.image, services.dispatcher
+    rows = dispatcher.registry.version_rows() if dispatcher is not None else []
+    return api_versions_fields(request, message, rows, services.supported_features, (image.offset, image.features))
+
+
+def _describe_cluster(services: Services, request: Request, message: Struct) -> Fields:
+    refusal = endpoint_type_error(message.get("endpoint_type", 1), CONTROLLERS)
+    if refusal is not None:
+        return refusal
+    leader = services.loader.leader.leader_id
+    asked = message.include_cluster_authorized_operations
+    return {
+        "error_code": 0,
+        "endpoint_type": CONTROLLERS,
+        "cluster_id": services.cluster_id,
+        "controller_id": -1 if leader is None else leader,
+        "brokers": [
+            {"broker_id": node_id, "host": host, "port": port, "rack": None, "is_fenced": False}
+            for node_id, (host, port) in sorted(services.endpoints.items())
+        ],
+        "cluster_authorized_operations": CLUSTER_OPERATIONS if asked else OPERATIONS_NOT_ASKED,
+    }
+
+
+class EnvelopeSink:
+    """Stands in for the connection of a request that came in an envelope; collects its answer."""
+
+    def __init__(self, outer: RequestSink) -> None:
+        self.listener_name = outer.listener_name
+        self.peer = outer.peer
+        self.software = outer.software
+        self.on_close = outer.on_close
+        self.answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+
+    def complete(self, request: Request, response: Sequence[Buffer]) -> None:
+        if not self.answer.done():
+            request.response = response
+            self.answer.set_result(b"".join(response)[4:])
+
+    def reject(self, reason: str) -> None:
+        if not self.answer.done():
+            self.answer.set_result(None)
+
+
+_FORWARDABLE = frozenset(int(api.key) for api in forwarded.APIS)
+
+
+async def _envelope(services: Services, request: Request, message: Struct) -> Fields:
+    frame = memoryview(bytearray(message.request_data))
+    try:
+        header, _ = parse_request_header(frame)
+    except WireFormatError:
+        return {"error_code": int(ErrorCode.INVALID_REQUEST)}
+    if header.api_key not in _FORWARDABLE or services.dispatcher is None:
+        return {"error_code": int(ErrorCode.INVALID_REQUEST)}
+    if not services.controller.active and header.api_key != ApiKey.DESCRIBE_QUORUM:
+        return {"error_code": int(ErrorCode.NOT_CONTROLLER)}
+    sink = EnvelopeSink(request.sink)
+    services.dispatcher.start(sink, frame, lambda inner: None)
+    answer = await sink.answer
+    if answer is None:
+        return {"error_code": int(ErrorCode.INVALID_REQUEST)}
+    _, position = parse_response_header(header.api_key, header.api_version, answer)
+    response = decode_response(header.api_key, header.api_version, answer, position)
+    if has_error_code(response, ErrorCode.NOT_CONTROLLER):
+        return {"error_code": int(ErrorCode.NOT_CONTROLLER)}
+    return {"error_code": 0, "response_data": answer}
+
+
+def _like(api: Api[Any], handle: DecodedHandler[Services]) -> Api[Services]:
+    """The controller's side of an API that brokers forward."""
+    return Api(api.key, api.versions, handle=handle, error=api.error)
+
+
+def _simple(key: ApiKey, versions: tuple[int, int], handle: DecodedHandler[Services]) -> Api[Services]:
+    return Api(key, versions, handle=handle, error=top_level_error)
+
+
+def controller_registry() -> ApiRegistry[ControllerServices]:
+    """What a controller listener answers."""
+    return ApiRegistry(
+        (
+            Api(ApiKey.FETCH, (4, 18), handle_raw=_fetch, overlaps=True),
+            _simple(ApiKey.API_VERSIONS, (0, 4), _api_versions),
+            _simple(ApiKey.DESCRIBE_CLUSTER, (0, 2), _describe_cluster),
+            _simple(ApiKey.VOTE, (0, 2), _quorum),
+            _simple(ApiKey.BEGIN_QUORUM_EPOCH, (0, 1), _quorum),
+            _simple(ApiKey.END_QUORUM_EPOCH, (0, 1), _quorum),
+            _simple(ApiKey.FETCH_SNAPSHOT, (0, 1), _quorum),
+            _like(forwarded.DESCRIBE_QUORUM, _quorum),
+            _simple(ApiKey.ENVELOPE, (0, 0), _envelope),
+            _simple(ApiKey.BROKER_REGISTRATION, (0, 4), _of_a_broker(lambda c, m: c.register_broker(m))),
+            _simple(ApiKey.BROKER_HEARTBEAT, (0, 1), _of_a_broker(lambda c, m: c.broker_heartbeat(m))),
+            _simple(ApiKey.ALTER_PARTITION, (2, 3), _decided(lambda c, m: c.alter_partition(m))),
+            _simple(ApiKey.ALLOCATE_PRODUCER_IDS, (0, 0), _decided(lambda c, m: c.allocate_producer_ids(m))),
+            _simple(ApiKey.CONTROLLER_REGISTRATION, (0, 0), _decided(lambda c, m: c.register_controller(m))),
+            _like(forwarded.UNREGISTER_BROKER, _decided(lambda c, m: c.unregister_broker(m))),
+            _like(forwarded.CREATE_TOPICS, _decided(lambda c, m: c.create_topics(m))),
+            _like(forwarded.DELETE_TOPICS, _decided(lambda c, m: c.delete_topics(m))),
+            _like(forwarded.CREATE_PARTITIONS, _decided(lambda c, m: c.create_partitions(m))),
+            _like(forwarded.ELECT_LEADERS, _decided(lambda c, m: c.elect_leaders(m))),
+            _like(forwarded.INCREMENTAL_ALTER_CONFIGS, _decided(lambda c, m: c.incremental_alter_configs(m))),
+        )
+    )
+
+
+def controller_dispatcher(
+    services: ControllerServices, on_fatal: Callable[[BaseException], None]
+) -> Dispatcher[ControllerServices]:
+    """What a controller listener's server runs its requests with; give its server `ordered_start=False`."""
+    services.dispatcher = Dispatcher(controller_registry(), services, on_fatal)
+    return services.dispatcher
