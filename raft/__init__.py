@@ -1,1 +1,1 @@
-"""The metadata quorum (KRaft): a state machine without I/O (`quorum`), and the asyncio shell that runs it (`driver`)."""
+"""The metadata quorum (KRaft): a state machine without I/O (`quorum`) and the asyncio shell around it (`driver`)."""

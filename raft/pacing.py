@@ -44,6 +44,11 @@ class Pacing:
             stagger_ms * others.index(self._config.node_id) + self._rng.randint(0, stagger_ms // 2) + self._backoff_ms()
         )
 
+    def fetch_timeout_ms(self, leader_id: int) -> int:
+        """How long an unheard leader is followed; voters give up one after the other."""
+        turn_ms = self.turn_ms(leader_id) if self._config.is_voter else 0
+        return self._timing.fetch_timeout_ms + turn_ms
+
     def successor_ms(self, place: int) -> int:
         """The wait of the voter at `place` among a resigning leader's successors; the first waits for nothing."""
         return self._timing.election_stagger_ms * place

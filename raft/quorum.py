@@ -160,7 +160,7 @@ class Quorum:
         if vote.epoch > self.epoch:
             self._become_unattached(vote.epoch, now_ms)
         log_is_up_to_date = (vote.last_epoch, vote.last_offset) >= (self.log.last_epoch, self.log.end_offset)
-        granted = self.role.can_grant(vote, log_is_up_to_date)
+        granted = self.role.can_grant(vote, log_is_up_to_date, now_ms)
         if granted and vote.pre_vote:
             self._let_other_go_ahead(now_ms)
         elif granted and self.role.voted is None:
@@ -321,7 +321,7 @@ class Quorum:
 
     def _become_follower(self, epoch: int, leader_id: int, now_ms: int) -> None:
         voted = self.role.voted if epoch == self.epoch else None
-        deadline_ms = now_ms + self._timing.fetch_timeout_ms
+        deadline_ms = now_ms + self._pacing.fetch_timeout_ms(leader_id)
         role = Follower(epoch, leader_id, voted, deadline_ms, now_ms)
         self._enter(role)
         self._fetch_next(role, now_ms)
@@ -497,8 +497,8 @@ class Quorum:
             self._suspect_leader(role, now_ms)
 
     def _take_records(self, role: Follower, reply: FetchReply, now_ms: int) -> None:
-        role.has_fetched = True
         self._trust_leader(role, now_ms)
+        role.doubted_at_ms = now_ms + self._timing.fetch_timeout_ms // 2
         self._pacing.on_leader_works()
         if reply.diverging is not None:
             offset = truncation_offset(self.log, reply.diverging)
@@ -541,7 +541,7 @@ class Quorum:
 
     def _trust_leader(self, role: Follower, now_ms: int) -> None:
         role.suspected = False
-        role.deadline_ms = now_ms + self._timing.fetch_timeout_ms
+        role.deadline_ms = now_ms + self._pacing.fetch_timeout_ms(role.leader_id)
 
     # ---- checks and replies ---------------------------------------------------------------------------------------
 
@@ -566,17 +566,20 @@ class Quorum:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.INVALID_REQUEST if fetch.fetch_offset < 0 else ErrorCode.NONE
 
+    def _leader_to_name(self) -> int | None:
+        """The leader to tell others of: not one that is suspected, or followers would keep each other in its tow."""
+        role = self.role
+        return None if isinstance(role, Follower) and role.suspected else self.leader_and_epoch.leader_id
+
     def _vote_reply(self, error: ErrorCode, *, granted: bool) -> VoteReply:
-        current = self.leader_and_epoch
-        return VoteReply(error=error, leader_id=current.leader_id, epoch=current.epoch, granted=granted)
+        leader_id = None if granted else self._leader_to_name()
+        return VoteReply(error=error, leader_id=leader_id, epoch=self.epoch, granted=granted)
 
     def _epoch_reply(self, error: ErrorCode) -> EpochReply:
-        current = self.leader_and_epoch
-        return EpochReply(error=error, leader_id=current.leader_id, epoch=current.epoch)
+        return EpochReply(error=error, leader_id=self._leader_to_name(), epoch=self.epoch)
 
     def _fetch_reply(self, error: ErrorCode) -> FetchReply:
-        current = self.leader_and_epoch
-        return FetchReply(error=error, leader_id=current.leader_id, epoch=current.epoch)
+        return FetchReply(error=error, leader_id=self._leader_to_name(), epoch=self.epoch)
 
     def _send(self, to: int, request: Request) -> int:
         self._last_request_id += 1

@@ -27,5 +27,5 @@ class Candidate:
     def next_deadline_ms(self) -> int | None:
         return min([self.deadline_ms, *self.ballot.resend_at.values()])
 
-    def can_grant(self, vote: Vote, log_is_up_to_date: bool) -> bool:
+    def can_grant(self, vote: Vote, log_is_up_to_date: bool, now_ms: int) -> bool:
         return vote.pre_vote and log_is_up_to_date

@@ -14,8 +14,9 @@ class Follower:
     """One fetch is in flight at a time (`fetch_id`), and none before all that was fetched is on disk
     (`next_fetch_ms` is None meanwhile).
 
-    `deadline_ms` is when an unheard leader is given up. `suspected` is set when the leader's host refuses connections:
-    then pre-votes of others are granted at once, and `deadline_ms` is near.
+    `deadline_ms` is when an unheard leader is given up. From `doubted_at_ms` on (None: never fetched) pre-votes are
+    granted, or the first to give up would be refused by those who are about to. `suspected` is set when the leader's
+    host refuses connections: then pre-votes are granted at once, and `deadline_ms` is near.
     """
 
     kind: ClassVar[RoleKind] = RoleKind.FOLLOWER
@@ -26,7 +27,7 @@ class Follower:
     next_fetch_ms: int | None
     fetch_id: int | None = None
     fetch_sent_ms: int | None = None
-    has_fetched: bool = False
+    doubted_at_ms: int | None = None
     suspected: bool = False
 
     def next_deadline_ms(self) -> int | None:
@@ -34,6 +35,6 @@ class Follower:
             return self.deadline_ms
         return min(self.deadline_ms, self.next_fetch_ms)
 
-    def can_grant(self, vote: Vote, log_is_up_to_date: bool) -> bool:
-        leader_seems_alive = self.has_fetched and not self.suspected
+    def can_grant(self, vote: Vote, log_is_up_to_date: bool, now_ms: int) -> bool:
+        leader_seems_alive = not self.suspected and self.doubted_at_ms is not None and now_ms < self.doubted_at_ms
         return vote.pre_vote and log_is_up_to_date and not leader_seems_alive

@@ -62,7 +62,7 @@ class Leader:
     announce_at: dict[int, int] = field(default_factory=dict)
     parked: list[ParkedFetch] = field(default_factory=list)
 
-    def can_grant(self, vote: Vote, log_is_up_to_date: bool) -> bool:
+    def can_grant(self, vote: Vote, log_is_up_to_date: bool, now_ms: int) -> bool:
         return False
 
     def progress_of(self, replica: ReplicaKey) -> ReplicaProgress:

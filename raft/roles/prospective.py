@@ -24,7 +24,7 @@ class Prospective:
     def next_deadline_ms(self) -> int | None:
         return min([self.deadline_ms, *self.ballot.resend_at.values()])
 
-    def can_grant(self, vote: Vote, log_is_up_to_date: bool) -> bool:
+    def can_grant(self, vote: Vote, log_is_up_to_date: bool, now_ms: int) -> bool:
         if vote.pre_vote:
             return log_is_up_to_date
         if self.voted is not None:

@@ -29,5 +29,5 @@ class Resigned:
     def next_deadline_ms(self) -> int | None:
         return self.deadline_ms
 
-    def can_grant(self, vote: Vote, log_is_up_to_date: bool) -> bool:
+    def can_grant(self, vote: Vote, log_is_up_to_date: bool, now_ms: int) -> bool:
         return vote.pre_vote and log_is_up_to_date

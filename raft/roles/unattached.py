@@ -28,7 +28,7 @@ class Unattached:
     def next_deadline_ms(self) -> int | None:
         return self.deadline_ms if self.next_fetch_ms is None or self.fetch_id is not None else self.next_fetch_ms
 
-    def can_grant(self, vote: Vote, log_is_up_to_date: bool) -> bool:
+    def can_grant(self, vote: Vote, log_is_up_to_date: bool, now_ms: int) -> bool:
         if vote.pre_vote:
             return log_is_up_to_date
         if self.voted is not None:

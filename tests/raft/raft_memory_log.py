@@ -1,0 +1,103 @@
+"""A `RaftLog` in memory, which can lose what was not flushed. One record is one batch."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from raftwerk.raft.types import EpochEndOffset
+
+
+class Entry(NamedTuple):
+    offset: int
+    epoch: int
+    payload: bytes
+
+
+class MemoryLog:
+    """`read` gives a tuple of entries where the real one gives bytes; the quorum only passes it on."""
+
+    def __init__(self, on_append: Callable[[Entry, int], None] = lambda entry, previous_epoch: None) -> None:
+        self.entries: list[Entry] = []
+        self.durable: list[Entry] = []
+        self.durable_offset = 0
+        self._on_append = on_append
+        self._truncations = 0
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+
+    @property
+    def end_offset(self) -> int:
+        return len(self.entries)
+
+    @property
+    def last_epoch(self) -> int:
+        return self._epochs[-1] if self._epochs else 0
+
+    def end_offset_for(self, epoch: int) -> EpochEndOffset:
+        at = bisect_right(self._epochs, epoch)
+        if at == 0:
+            return EpochEndOffset(-1, -1)
+        return EpochEndOffset(self._epochs[at - 1], self._starts[at] if at < len(self._starts) else self.end_offset)
+
+    def append_records(self, records: Sequence[bytes], epoch: int) -> int:
+        for record in records:
+            self._append(Entry(self.end_offset, epoch, record))
+        return self.end_offset - 1
+
+    def append_leader_change(self, epoch: int, leader_id: int, voters: Sequence[int], granting: Sequence[int]) -> int:
+        return self.append_records([f"leader {leader_id} by {list(granting)}".encode()], epoch)
+
+    def append_fetched(self, records: Any) -> None:
+        for entry in records:
+            assert entry.offset == self.end_offset, "fetched records continue the log"
+            self._append(entry)
+
+    def _append(self, entry: Entry) -> None:
+        assert entry.epoch >= self.last_epoch, "epochs never go back in a log"
+        self._on_append(entry, self.last_epoch)
+        if entry.epoch > self.last_epoch:
+            self._epochs.append(entry.epoch)
+            self._starts.append(entry.offset)
+        self.entries.append(entry)
+
+    def truncate_to(self, offset: int) -> None:
+        self._truncations += 1
+        del self.entries[offset:]
+        self.durable_offset = min(self.durable_offset, offset)
+        self._index()
+
+    def read(self, offset: int, max_bytes: int) -> Any:
+        return tuple(self.entries[offset : offset + max(1, max_bytes)])
+
+    def _index(self) -> None:
+        self._epochs, self._starts = [], []
+        for entry in self.entries:
+            if entry.epoch > self.last_epoch:
+                self._epochs.append(entry.epoch)
+                self._starts.append(entry.offset)
+
+    # ---- the disk beneath ----
+
+    def begin_flush(self) -> tuple[int, int]:
+        return self._truncations, self.end_offset
+
+    def end_flush(self, begun: tuple[int, int]) -> None:
+        truncations, end = begun
+        if truncations == self._truncations:
+            self.durable = self.entries[:end]
+            self.durable_offset = end
+
+    def flush(self) -> None:
+        self.end_flush(self.begin_flush())
+
+    def crash(self, rng: random.Random | None = None) -> None:
+        """Go back to what was flushed. By `rng`, some of the unflushed tail may have made it to the disk."""
+        if rng is not None and self.entries[: len(self.durable)] == self.durable:
+            self.durable = self.entries[: rng.randint(len(self.durable), len(self.entries))]
+        self.entries = list(self.durable)
+        self.durable_offset = len(self.durable)
+        self._truncations += 1
+        self._index()

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import json
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raftwerk.raft.election_state import QuorumStateError, format_quorum_state, parse_quorum_state
+from raftwerk.raft.types import ElectionState, ReplicaKey
+
+IDS = st.integers(0, 2**31 - 1)
+STATES = st.builds(
+    ElectionState,
+    epoch=IDS,
+    leader_id=st.none() | IDS,
+    voted=st.none() | st.builds(ReplicaKey, IDS, st.uuids()),
+)
+
+
+@given(STATES)
+def test_round_trip(state: ElectionState) -> None:
+    assert parse_quorum_state(format_quorum_state(state)) == state
+
+
+def test_is_what_apache_kafka_writes() -> None:
+    assert format_quorum_state(ElectionState(3, 1, None)) == (
+        b'{"leaderId":1,"leaderEpoch":3,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'
+    )
+
+
+def test_version_0_is_read() -> None:
+    written = (
+        b'{"clusterId":"","leaderId":-1,"leaderEpoch":2,"votedId":3,"appliedOffset":0,'
+        b'"currentVoters":[{"voterId":1},{"voterId":3}],"data_version":0}'
+    )
+    assert parse_quorum_state(written) == ElectionState(2, None, ReplicaKey(3, UUID(int=0)))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b"null", b"{}", b'{"data_version":1}', b'{"leaderId":1,"leaderEpoch":1,"votedId":-1}', b"\xff"],
+)
+def test_a_damaged_file_is_no_fresh_start(data: bytes) -> None:
+    with pytest.raises(QuorumStateError):
+        parse_quorum_state(data)
+
+
+def test_unknown_version_is_refused() -> None:
+    fields = json.loads(format_quorum_state(ElectionState()))
+    with pytest.raises(QuorumStateError, match="data_version 2"):
+        parse_quorum_state(json.dumps(fields | {"data_version": 2}).encode())

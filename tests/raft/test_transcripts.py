@@ -1,0 +1,14 @@
+"""The conversation between nodes, compared whole. `python tests/raft/raft_transcript.py` writes them anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from raft_transcript import run_transcript, transcripts
+
+
+@pytest.mark.parametrize("path", transcripts(), ids=lambda path: path.stem)
+def test_transcript(path: Path) -> None:
+    written = path.read_text()
+    assert run_transcript(written) == written
