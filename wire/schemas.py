@@ -154,7 +154,8 @@ def _read_class(node: ast.ClassDef, structs: Mapping[str, Schema]) -> Schema:
         if name == "__flexible__" and statement.value is not None:
             flexible = ast.literal_eval(statement.value)
         elif not name.startswith("__"):
-            fields.append(_read_field(name, statement, structs))
+            # kio writes `type_` where Python has a `type` of its own; nothing is shadowed here.
+            fields.append(_read_field(name.rstrip("_"), statement, structs))
     return Schema(
         name=node.name,
         flexible=flexible,

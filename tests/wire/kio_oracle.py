@@ -88,12 +88,17 @@ def _bare(annotation: Any) -> Any:
     return annotation
 
 
+def our_name(field: Any) -> str:
+    """kio writes `type_` for what we call `type`."""
+    return str(field.name).rstrip("_")
+
+
 def to_kio(entity: Any, values: dict[str, Any]) -> Any:
     """kio's instance of `entity` with our values; left-out fields take kio's default."""
     arguments = {}
     for field in dataclasses.fields(entity):
-        if field.name in values:
-            arguments[field.name] = _to_kio_value(field, values[field.name])
+        if our_name(field) in values:
+            arguments[field.name] = _to_kio_value(field, values[our_name(field)])
     return entity(**arguments)
 
 
@@ -123,7 +128,7 @@ def from_kio(instance: Any) -> Any:
     """A kio instance in our terms: dicts, lists, plain ints."""
     if dataclasses.is_dataclass(instance):
         return {
-            field.name: plain_value(field.metadata.get("kafka_type"), getattr(instance, field.name))
+            our_name(field): plain_value(field.metadata.get("kafka_type"), getattr(instance, field.name))
             for field in dataclasses.fields(instance)
         }
     return instance

@@ -77,7 +77,7 @@ def test_header_versions_agree_with_kio() -> None:
 def test_defaults_agree_with_kio() -> None:
     def check(schema: schemas.Schema, entity: Any) -> None:
         ours = {field.name: field for field in (*schema.fields, *schema.tagged)}
-        theirs = {field.name: field for field in dataclasses.fields(entity)}
+        theirs = {oracle.our_name(field): field for field in dataclasses.fields(entity)}
         assert list(ours) == [n for n in theirs if "tag" not in theirs[n].metadata] + [f.name for f in schema.tagged]
         for name, field in theirs.items():
             if field.default is not dataclasses.MISSING:
