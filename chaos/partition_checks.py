@@ -1,0 +1,249 @@
+"""The invariants of partitions and of the metadata, looked at after every event.
+
+`CommittedLog` is what the cluster has promised of a partition: the batches below the highest high watermark that a
+leader ever had. Kept by name: "committed batches never change" (which makes replicas byte-identical below their high
+watermarks), "only a leader commits", "the high watermark does not go back", "a leader holds every committed batch",
+"one leader an epoch", "the high watermark moves only with min ISR", "every ISR member has what is committed", "an acked
+record is committed", "only committed batches are consumed", "ISR and ELR are disjoint parts of the replicas", "a leader
+is in its ISR", "a fenced broker is in no ISR", "epochs of partitions do not go back".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from ..controller.image import MetadataImage, PartitionRegistration
+from ..controller.publisher import MetadataLoader
+from ..isr.replica import Replica
+from ..isr.replica_manager import ReplicaManager
+from ..wire.records import iter_headers
+from .quorum_checks import InvariantBroken
+
+_READ_BYTES = 1 << 20
+
+PartitionKey = tuple[UUID, int]
+
+
+@dataclass(slots=True)
+class CommittedLog:
+    """Batches by base offset, contiguous from `start_offset` to `end_offset`."""
+
+    batches: dict[int, bytes] = field(default_factory=dict)
+    end_offset: int = 0
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A replica as it was after the last event of its node."""
+
+    replica: Replica
+    high_watermark: int = 0
+    led_epoch: int = -1
+
+
+@dataclass(slots=True)
+class _Node:
+    manager: ReplicaManager
+    loader: MetadataLoader
+    seen: dict[object, _Seen] = field(default_factory=dict)
+
+
+class PartitionChecker:
+    """Watches all brokers' replicas and the metadata."""
+
+    def __init__(self, note: Callable[[str, str], None]) -> None:
+        self.committed: dict[PartitionKey, CommittedLog] = {}
+        self._note = note
+        self._nodes: dict[int, _Node] = {}
+        self._leaders: dict[tuple[UUID, int, int], int] = {}
+        self._lost_power: dict[int, None] = {}
+        self._image_offset = -1
+        self._registrations: dict[PartitionKey, PartitionRegistration] = {}
+
+    def watch(self, node_id: int, manager: ReplicaManager, loader: MetadataLoader) -> None:
+        """A broker has started."""
+        self._nodes[node_id] = _Node(manager, loader)
+
+    def forget(self, node_id: int, *, power_loss: bool) -> None:
+        """The process is gone."""
+        self._nodes.pop(node_id, None)
+        if power_loss:
+            self._lost_power[node_id] = None
+
+    # -- after every event
+
+    def after_event(self, node_id: int) -> None:
+        """Look at the node whose event has just run. Raises `InvariantBroken`."""
+        node = self._nodes.get(node_id)
+        if node is None:
+            return
+        if node.loader.image.offset > self._image_offset:
+            self._on_image(node.loader.image)
+        for topic_partition, replica in node.manager.partitions.items():
+            seen = node.seen.get(topic_partition)
+            if seen is None or seen.replica is not replica:
+                seen = node.seen[topic_partition] = _Seen(replica)
+            leader = replica.partition.leader
+            if leader is not None and leader.leader_epoch != seen.led_epoch and not replica.offline:
+                seen.led_epoch = leader.leader_epoch
+                self._on_leadership(node_id, replica)
+            if replica.high_watermark != seen.high_watermark and not replica.offline:
+                self._on_high_watermark(node_id, seen)
+
+    def _on_leadership(self, node_id: int, replica: Replica) -> None:
+        epoch = replica.partition.leader_epoch
+        where = f"{_name(replica)} epoch {epoch}"
+        self._note(f"n{node_id}", f"leads {where} from {replica.log_end_offset}")
+        key = (replica.topic_id, replica.topic_partition.partition, epoch)
+        if self._leaders.setdefault(key, node_id) != node_id:
+            raise InvariantBroken("one leader an epoch", f"{where}: both {self._leaders[key]} and {node_id}")
+        committed = self._committed(replica)
+        if replica.log_end_offset < committed.end_offset:
+            detail = f"{where}: leader {node_id} has {replica.log_end_offset} of {committed.end_offset}"
+            raise InvariantBroken("a leader holds every committed batch", detail)
+        self._compare(node_id, replica, 0, committed.end_offset, "a leader holds every committed batch")
+
+    def _on_high_watermark(self, node_id: int, seen: _Seen) -> None:
+        replica, before, now = seen.replica, seen.high_watermark, seen.replica.high_watermark
+        seen.high_watermark = now
+        if now < before:
+            detail = f"{_name(replica)} on {node_id}: from {before} to {now}"
+            raise InvariantBroken("the high watermark does not go back", detail)
+        committed = self._committed(replica)
+        if now > committed.end_offset:
+            self._check_may_commit(node_id, replica, now)
+        self._compare(node_id, replica, before, now, "committed batches never change")
+
+    def _check_may_commit(self, node_id: int, replica: Replica, high_watermark: int) -> None:
+        leader = replica.partition.leader
+        where = f"{_name(replica)} on {node_id}, high watermark {high_watermark}"
+        if leader is None:
+            raise InvariantBroken("only a leader commits", where)
+        isr = leader.isr_state.maximal_isr
+        if len(isr) < leader.effective_min_isr:
+            raise InvariantBroken("the high watermark moves only with min ISR", f"{where}, ISR {isr}")
+        for member in isr:
+            other = self._nodes.get(member)
+            if other is None or member in self._lost_power:
+                continue
+            copy = other.manager.partitions.get(replica.topic_partition)
+            if copy is not None and copy.topic_id == replica.topic_id and copy.log_end_offset < high_watermark:
+                detail = f"{where}: {member} ends at {copy.log_end_offset}"
+                raise InvariantBroken("every ISR member has what is committed", detail)
+
+    def _compare(self, node_id: int, replica: Replica, start: int, end: int, name: str) -> None:
+        committed = self._committed(replica)
+        offset = max(start, replica.log.log_start_offset)
+        while offset < end:
+            data = replica.log.read(offset, _READ_BYTES, end_offset=end)
+            for position, header in iter_headers(data):
+                batch = bytes(data[position : position + header.size_bytes])
+                known = committed.batches.get(header.base_offset)
+                if known is None and header.base_offset == committed.end_offset:
+                    committed.batches[header.base_offset] = batch
+                    committed.end_offset = header.next_offset
+                elif known != batch:
+                    detail = f"{_name(replica)} on {node_id} at {header.base_offset}: {_differs(batch, known)}"
+                    raise InvariantBroken(name, detail)
+                offset = header.next_offset
+
+    def _committed(self, replica: Replica) -> CommittedLog:
+        key = (replica.topic_id, replica.topic_partition.partition)
+        return self.committed.setdefault(key, CommittedLog())
+
+    # -- metadata
+
+    def _on_image(self, image: MetadataImage) -> None:
+        self._image_offset = image.offset
+        for topic_id, topic in image.topics_by_id.items():
+            for index, registration in topic.partitions.items():
+                before = self._registrations.get((topic_id, index))
+                if registration is not before:
+                    self._registrations[topic_id, index] = registration
+                    self._on_registration(f"{topic.name}-{index}", registration, before)
+                self._check_fenced(image, f"{topic.name}-{index}", registration)
+
+    def _on_registration(self, name: str, now: PartitionRegistration, before: PartitionRegistration | None) -> None:
+        if before is None or (now.isr, now.leader) != (before.isr, before.leader):
+            text = f"{name}: leader {now.leader} epoch {now.leader_epoch} isr {list(now.isr)} elr {list(now.elr)}"
+            self._note("metadata", text)
+        replicas = list(now.replicas)
+        members = [*now.isr, *now.elr]
+        if len(set(members)) != len(members) or any(member not in replicas for member in members):
+            raise InvariantBroken("ISR and ELR are disjoint parts of the replicas", f"{name}: {now}")
+        if now.leader >= 0 and now.leader not in now.isr:
+            raise InvariantBroken("a leader is in its ISR", f"{name}: {now}")
+        if before is not None and (
+            now.partition_epoch <= before.partition_epoch or now.leader_epoch < before.leader_epoch
+        ):
+            raise InvariantBroken("epochs of partitions do not go back", f"{name}: from {before} to {now}")
+
+    def _check_fenced(self, image: MetadataImage, name: str, now: PartitionRegistration) -> None:
+        for member in now.isr:
+            broker = image.brokers.get(member)
+            if (broker is None or broker.fenced) and (len(now.isr) > 1 or now.leader == member):
+                raise InvariantBroken("a fenced broker is in no ISR", f"{name}: {member} in {now} at {image.offset}")
+
+    # -- what clients saw
+
+    def on_acked(self, key: PartitionKey, base_offset: int, count: int) -> None:
+        """A producer was told that its records, sent with acks=all, are at `base_offset`."""
+        end_offset = self.committed.setdefault(key, CommittedLog()).end_offset
+        if base_offset + count > end_offset:
+            detail = f"partition {key[1]}: acked {base_offset}+{count}, committed up to {end_offset}"
+            raise InvariantBroken("an acked record is committed", detail)
+
+    def on_consumed(self, key: PartitionKey, base_offset: int, batch: bytes) -> None:
+        """A consumer read a batch."""
+        known = self.committed.setdefault(key, CommittedLog()).batches.get(base_offset)
+        if known != batch:
+            detail = f"partition {key[1]} at {base_offset}: {_differs(batch, known)}"
+            raise InvariantBroken("only committed batches are consumed", detail)
+
+    # -- at the end
+
+    def describe_lag(self, image: MetadataImage) -> str | None:
+        """Why the cluster is not whole yet: a partition without leader or full ISR, a follower behind; or None."""
+        for topic in image.topics_by_id.values():
+            for index, registration in topic.partitions.items():
+                if registration.leader < 0 or len(registration.isr) < len(registration.replicas):
+                    return f"{topic.name}-{index}: {registration}"
+                for member in registration.replicas:
+                    if (lag := self._lag(member, topic.name, index)) is not None:
+                        return lag
+        return None
+
+    def _lag(self, node_id: int, topic: str, index: int) -> str | None:
+        node = self._nodes.get(node_id)
+        replica = None
+        if node is not None:
+            replica = next(
+                (each for key, each in node.manager.partitions.items() if (key.topic, key.partition) == (topic, index)),
+                None,
+            )
+        if replica is None:
+            return f"{topic}-{index} is not on {node_id}"
+        end_offset = self._committed(replica).end_offset
+        if replica.high_watermark < end_offset:
+            return f"{topic}-{index} on {node_id}: high watermark {replica.high_watermark} of {end_offset}"
+        return None
+
+
+def _name(replica: Replica) -> str:
+    return f"{replica.topic_partition.topic}-{replica.topic_partition.partition}"
+
+
+def _differs(batch: bytes, known: bytes | None) -> str:
+    if known is None:
+        return "nothing was committed at this offset"
+    return f"{_summary(batch)}, committed was {_summary(known)}"
+
+
+def _summary(batch: bytes) -> str:
+    _, header = next(iter(iter_headers(batch)))
+    return (
+        f"[{header.base_offset}..{header.last_offset} epoch {header.partition_leader_epoch} "
+        f"producer {header.producer_id} sequence {header.base_sequence} crc {header.crc:08x}]"
+    )
