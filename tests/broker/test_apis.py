@@ -1,0 +1,390 @@
+"""The client APIs over an in-memory connection, in every version served."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import pytest
+from broker_harness import LISTENER, TOPIC, TOPIC_ID, Harness, decode_answer, make_image, settle
+
+from raftwerk.controller.image import MetadataDelta
+from raftwerk.controller.records import BrokerChangeRecord, ConfigRecord, PartitionChangeRecord
+from raftwerk.wire.apis import ApiKey
+from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.produce import decode_produce_request
+from raftwerk.wire.records import encode_batch
+
+BATCH = bytes(encode_batch([(None, b"value", [], 1)]))
+UNKNOWN_ID = UUID(int=99)
+
+
+def run(coroutine):
+    return asyncio.run(asyncio.wait_for(coroutine, 20))
+
+
+def call(key, version, fields, prepare=lambda harness: None):
+    async def main():
+        harness = Harness()
+        prepare(harness)
+        return await harness.call(key, version, fields)
+
+    return run(main())
+
+
+SOFTWARE = {"client_software_name": "apache-kafka-java", "client_software_version": "4.2.0"}
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_lists_what_is_declared(version):
+    answer = call(ApiKey.API_VERSIONS, version, SOFTWARE)
+    rows = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+    assert answer.error_code == 0
+    assert rows[0] == (3, 13)
+    assert rows[1] == (4, 18)
+    assert rows[18] == (0, 4)
+    assert list(rows) == sorted(rows)
+    if version >= 3:
+        supported = {one.name: (one.min_version, one.max_version) for one in answer.supported_features}
+        assert supported.get("kraft.version") == ((0, 1) if version >= 4 else None)
+        assert supported["metadata.version"] == (7, 27)
+        assert answer.finalized_features_epoch >= 0
+
+
+def test_api_versions_of_the_future_gets_error_35_in_version_0():
+    async def main():
+        harness = Harness()
+        transport = harness.connect()
+        frame = bytearray(harness.frame(ApiKey.API_VERSIONS, 4, SOFTWARE))
+        frame[6:8] = (57).to_bytes(2, "big")
+        transport.deliver(bytes(frame))
+        answer = decode_answer(ApiKey.API_VERSIONS, 0, transport.frames()[0])
+        assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert [(row.api_key, row.min_version, row.max_version) for row in answer.api_keys] == [(18, 0, 4)]
+        assert not transport.closing
+
+    run(main())
+
+
+@pytest.mark.parametrize("name", ["", "-lib", "lib-", "two words", "naïve"])
+def test_api_versions_refuses_odd_software_names(name):
+    fields = {"client_software_name": name, "client_software_version": "1"}
+    assert call(ApiKey.API_VERSIONS, 3, fields).error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_metadata_names_brokers_controller_and_leaders(version):
+    answer = call(ApiKey.METADATA, version, {"topics": [] if version == 0 else None})
+    assert [(one.node_id, one.host, one.port) for one in answer.brokers] == [
+        (1, "host1", 9091),
+        (2, "host2", 9092),
+        (3, "host3", 9093),
+    ]
+    (topic,) = answer.topics
+    assert (topic.name, topic.error_code) == (TOPIC, 0)
+    assert [(one.partition_index, one.leader_id, list(one.isr_nodes)) for one in topic.partitions] == [
+        (0, 1, [1, 2, 3]),
+        (1, 2, [1, 2, 3]),
+    ]
+    if version >= 1:
+        assert answer.controller_id == 2
+    if version >= 2:
+        assert answer.cluster_id == "cluster-1"
+    if version >= 10:
+        assert topic.topic_id == TOPIC_ID
+
+
+@pytest.mark.parametrize("version", range(1, 14))
+def test_metadata_of_no_topics_is_brokers_only(version):
+    assert list(call(ApiKey.METADATA, version, {"topics": []}).topics) == []
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_metadata_by_id(version):
+    wanted = [{"topic_id": TOPIC_ID, "name": None}, {"topic_id": UNKNOWN_ID, "name": None}]
+    answer = call(ApiKey.METADATA, version, {"topics": wanted})
+    assert [(one.name, one.topic_id, one.error_code) for one in answer.topics] == [
+        (TOPIC, TOPIC_ID, 0),
+        (None, UNKNOWN_ID, int(ErrorCode.UNKNOWN_TOPIC_ID)),
+    ]
+
+
+def test_metadata_by_id_before_version_12_is_refused():
+    answer = call(ApiKey.METADATA, 11, {"topics": [{"topic_id": TOPIC_ID, "name": None}]})
+    assert [one.error_code for one in answer.topics] == [ErrorCode.INVALID_REQUEST]
+
+
+@pytest.mark.parametrize(
+    ("name", "may_create", "code", "created"),
+    [
+        ("new", True, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ["new"]),
+        ("new", False, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []),
+        ("no good", True, ErrorCode.INVALID_TOPIC_EXCEPTION, []),
+        ("..", True, ErrorCode.INVALID_TOPIC_EXCEPTION, []),
+        ("x" * 250, True, ErrorCode.INVALID_TOPIC_EXCEPTION, []),
+    ],
+)
+def test_metadata_of_a_missing_topic(name, may_create, code, created):
+    async def main():
+        harness = Harness()
+        fields = {"topics": [{"name": name}], "allow_auto_topic_creation": may_create}
+        answer = await harness.call(ApiKey.METADATA, 9, fields)
+        assert [(one.name, one.error_code) for one in answer.topics] == [(name, code)]
+        assert harness.controller.created == created
+
+    run(main())
+
+
+def test_metadata_tells_of_missing_leaders_and_fenced_brokers():
+    def prepare(harness):
+        delta, offset = MetadataDelta(), harness.image.offset
+        change = PartitionChangeRecord(TOPIC_ID, 0, isr=(2, 3), leader=-1)
+        harness.image.replay(change, offset + 1, delta)
+        harness.image.replay(PartitionChangeRecord(TOPIC_ID, 1, isr=(2, 3)), offset + 2, delta)
+        epoch = harness.image.brokers[1].epoch
+        harness.image.replay(BrokerChangeRecord(1, epoch, fenced=True), offset + 3, delta)
+
+    answer = call(ApiKey.METADATA, 9, {"topics": None}, prepare)
+    assert [one.node_id for one in answer.brokers] == [2, 3]
+    first, second = answer.topics[0].partitions
+    assert (first.error_code, first.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+    assert list(second.offline_replicas) == [1]
+
+
+def test_authorized_operations_only_when_asked():
+    plain = call(ApiKey.METADATA, 8, {"topics": None})
+    asked = {"topics": None, "include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
+    full = call(ApiKey.METADATA, 8, asked)
+    assert plain.topics[0].topic_authorized_operations == plain.cluster_authorized_operations == -(2**31)
+    assert full.topics[0].topic_authorized_operations == 3576
+    assert full.cluster_authorized_operations == 8096
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_describe_cluster(version):
+    answer = call(ApiKey.DESCRIBE_CLUSTER, version, {"include_cluster_authorized_operations": False})
+    assert (answer.error_code, answer.cluster_id, answer.controller_id) == (0, "cluster-1", 2)
+    assert [one.broker_id for one in answer.brokers] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (7, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)]
+)
+def test_describe_cluster_of_the_wrong_kind(kind, code):
+    assert call(ApiKey.DESCRIBE_CLUSTER, 1, {"endpoint_type": kind}).error_code == code
+
+
+def test_describe_topic_partitions_page_by_page():
+    async def main():
+        harness = Harness(image=make_image(partitions=5))
+        cursor, seen = None, []
+        for _ in range(3):
+            fields = {"topics": [{"name": TOPIC}], "response_partition_limit": 2, "cursor": cursor}
+            answer = await harness.call(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, fields)
+            seen += [one.partition_index for one in answer.topics[0].partitions]
+            cursor = answer.next_cursor
+        assert cursor is None
+        assert seen == [0, 1, 2, 3, 4]
+
+    run(main())
+
+
+def produce_fields(version, acks=1, partitions=((0, BATCH),), transactional_id=None, topic_id=TOPIC_ID, name=TOPIC):
+    rows = [{"index": index, "records": records} for index, records in partitions]
+    topic = {"topic_id": topic_id} if version >= 13 else {"name": name}
+    topics = [topic | {"partition_data": rows}]
+    return {"transactional_id": transactional_id, "acks": acks, "timeout": 1000, "topic_data": topics}
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_produce_answers_each_partition(version):
+    answer = call(ApiKey.PRODUCE, version, produce_fields(version, partitions=((0, BATCH), (1, BATCH), (9, BATCH))))
+    rows = [(one.index, one.error_code, one.base_offset) for one in answer.responses[0].partition_responses]
+    assert rows == [(0, 0, 0), (1, 0, 1), (9, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), -1)]
+
+
+TRANSACTIONAL = bytes(encode_batch([(None, b"v", [], 1)], is_transactional=True, producer_id=1, producer_epoch=0))
+ZSTD = bytearray(BATCH)
+ZSTD[22] |= 4
+
+
+@pytest.mark.parametrize(
+    ("version", "fields", "code"),
+    [
+        (9, {"acks": 2}, ErrorCode.INVALID_REQUIRED_ACKS),
+        (9, {"partitions": ((0, None),)}, ErrorCode.INVALID_RECORD),
+        (9, {"partitions": ((0, b""),)}, ErrorCode.INVALID_RECORD),
+        (9, {"partitions": ((0, BATCH + BATCH),)}, ErrorCode.INVALID_RECORD),
+        (9, {"partitions": ((0, BATCH[:40]),)}, ErrorCode.CORRUPT_MESSAGE),
+        (9, {"partitions": ((0, TRANSACTIONAL),)}, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (
+            9,
+            {"partitions": ((0, TRANSACTIONAL),), "transactional_id": "t"},
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ),
+        (6, {"partitions": ((0, bytes(ZSTD)),)}, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+        (7, {"partitions": ((0, bytes(ZSTD)),)}, ErrorCode.NONE),
+        (13, {"topic_id": UNKNOWN_ID}, ErrorCode.UNKNOWN_TOPIC_ID),
+        (12, {"name": "nowhere"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_produce_refusals(version, fields, code):
+    answer = call(ApiKey.PRODUCE, version, produce_fields(version, **fields))
+    assert [one.error_code for one in answer.responses[0].partition_responses] == [code]
+
+
+def test_a_stale_leader_says_who_leads_now():
+    def prepare(harness):
+        harness.replicas.error = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    answer = call(ApiKey.PRODUCE, 12, produce_fields(12, partitions=((1, BATCH),)), prepare)
+    (row,) = answer.responses[0].partition_responses
+    assert (row.current_leader.leader_id, row.current_leader.leader_epoch) == (2, 0)
+    assert [(one.node_id, one.host, one.port) for one in answer.node_endpoints] == [(2, "host2", 9092)]
+
+
+def test_frames_given_to_the_log_are_writable_and_uncopied():
+    frame = bytearray(b"\0" * 3)
+    harness = Harness()
+    frame += harness.frame(ApiKey.PRODUCE, 9, produce_fields(9))[4 + 10 + 4 + 1 :]
+    request = decode_produce_request(9, memoryview(frame)[3:], 0)
+    records = request.topics[0].partitions[0][1]
+    assert not records.readonly
+    assert records.obj is frame
+
+
+def fetch_fields(version, session=(0, -1), partitions=((0, 0),), topics=None):
+    rows = [
+        {"partition": index, "current_leader_epoch": -1, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
+        for index, offset in partitions
+    ]
+    topic = {"topic_id": TOPIC_ID} if version >= 13 else {"topic": TOPIC}
+    base = {"replica_id": -1, "max_wait": 5, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 0}
+    named = [topic | {"partitions": rows}] if rows else []
+    return base | {"session_id": session[0], "session_epoch": session[1], "topics": named if topics is None else topics}
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_fetch_returns_records(version):
+    def prepare(harness):
+        harness.replicas.records[f"{TOPIC}-0"] = BATCH
+
+    answer = call(ApiKey.FETCH, version, fetch_fields(version, partitions=((0, 0), (7, 0))), prepare)
+    rows = [(one.partition_index, one.error_code, one.high_watermark) for one in answer.responses[0].partitions]
+    assert rows == [(0, 0, 10), (7, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), -1)]
+    assert bytes(answer.responses[0].partitions[0].records) == BATCH
+
+
+def test_fetch_of_an_unknown_id_is_answered_at_once():
+    topics = [{"topic_id": UNKNOWN_ID, "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}]}]
+    answer = call(ApiKey.FETCH, 13, fetch_fields(13, topics=topics))
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_parked_fetch_is_forgotten_with_its_connection():
+    async def main():
+        harness = Harness()
+        cancelled = []
+
+        class Parked:
+            def cancel(self):
+                cancelled.append(True)
+
+        harness.replicas.fetch = lambda params, wanted, done: Parked()
+        transport = harness.connect()
+        transport.deliver(harness.frame(ApiKey.FETCH, 12, fetch_fields(12)))
+        transport.close()
+        await settle()
+        assert cancelled == [True]
+
+    run(main())
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_list_offsets(version):
+    rows = [{"partition_index": index, "current_leader_epoch": -1, "timestamp": -1} for index in (0, 1, 1, 8)]
+    fields = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": TOPIC, "partitions": rows}]}
+    answer = call(ApiKey.LIST_OFFSETS, version, fields)
+    assert [(one.partition_index, one.error_code, one.offset) for one in answer.topics[0].partitions] == [
+        (0, 0, 42),
+        (1, int(ErrorCode.INVALID_REQUEST), -1),
+        (1, int(ErrorCode.INVALID_REQUEST), -1),
+        (8, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), -1),
+    ]
+
+
+@pytest.mark.parametrize(("version", "timestamp", "code"), [(6, -3, 35), (7, -3, 0), (7, -4, 35), (11, -99, 35)])
+def test_list_offsets_special_times_came_one_by_one(version, timestamp, code):
+    rows = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": timestamp}]
+    fields = {"replica_id": -1, "topics": [{"name": TOPIC, "partitions": rows}]}
+    assert call(ApiKey.LIST_OFFSETS, version, fields).topics[0].partitions[0].error_code == code
+
+
+@pytest.mark.parametrize("version", range(2, 5))
+def test_offset_for_leader_epoch(version):
+    rows = [{"partition": index, "current_leader_epoch": -1, "leader_epoch": 3} for index in (0, 8)]
+    answer = call(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, {"topics": [{"topic": TOPIC, "partitions": rows}]})
+    found = [(one.partition, one.error_code, one.leader_epoch, one.end_offset) for one in answer.topics[0].partitions]
+    assert found == [(0, 0, 3, 17), (8, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), -1, -1)]
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_init_producer_id(version):
+    answer = call(ApiKey.INIT_PRODUCER_ID, version, {"transactional_id": None, "transaction_timeout": 1000})
+    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, 101, 0)
+    refused = call(ApiKey.INIT_PRODUCER_ID, version, {"transactional_id": "t", "transaction_timeout": 1000})
+    assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_find_coordinator_says_come_back(version):
+    answer = call(ApiKey.FIND_COORDINATOR, version, {"key": "g", "key_type": 0, "coordinator_keys": ["g"]})
+    row = answer.coordinators[0] if version >= 4 else answer
+    assert (row.error_code, row.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_describe_configs_tells_values_and_sources(version):
+    def prepare(harness):
+        harness.image.replay(
+            ConfigRecord(2, TOPIC, "min.insync.replicas", "2"), harness.image.offset + 1, MetadataDelta()
+        )
+
+    resources = [
+        {"resource_type": 2, "resource_name": TOPIC, "configuration_keys": None},
+        {"resource_type": 2, "resource_name": "nowhere", "configuration_keys": None},
+        {"resource_type": 4, "resource_name": "1", "configuration_keys": None},
+        {"resource_type": 4, "resource_name": "2", "configuration_keys": None},
+    ]
+    answer = call(ApiKey.DESCRIBE_CONFIGS, version, {"resources": resources, "include_synonyms": True}, prepare)
+    topic, missing, broker, other = answer.results
+    values = {one.name: (one.value, one.config_source) for one in topic.configs}
+    assert values["min.insync.replicas"] == ("2", 1)
+    assert values["retention.ms"] == ("1000", 4)
+    assert values["cleanup.policy"] == ("delete", 5)
+    assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert {one.name: one.value for one in broker.configs} == {"node.id": "1", "ssl.keystore.password": None}
+    assert other.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_list_partition_reassignments_is_empty():
+    answer = call(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, {"topics": None, "timeout": 1000})
+    assert (answer.error_code, list(answer.topics)) == (0, [])
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_forwarded_requests_without_a_controller_time_out_with_an_answer(version):
+    topic = {"name": "t", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    answer = call(ApiKey.CREATE_TOPICS, version, {"topics": [topic], "timeout": 100, "validate_only": False})
+    assert [(one.name, one.error_code) for one in answer.topics] == [("t", ErrorCode.REQUEST_TIMED_OUT)]
+
+
+def test_answers_speak_of_the_listener_that_was_asked():
+    async def main():
+        harness = Harness()
+        harness.server.listener_name = "INTERNAL"
+        answer = await harness.call(ApiKey.METADATA, 9, {"topics": None})
+        assert [one.host for one in answer.brokers] == ["int1", "int2", "int3"]
+        assert LISTENER != "INTERNAL"
+
+    run(main())

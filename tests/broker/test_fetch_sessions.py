@@ -1,0 +1,132 @@
+"""Incremental fetch sessions: transcripts of conversations, and the rules of eviction."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from raftwerk.broker.fetch_sessions import FetchSessionCache
+from raftwerk.wire.fetch import FetchPartition, FetchPartitionResponse, FetchRequest, FetchTopic, ForgottenTopic
+
+TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").glob("fetch_session_*.txt"))
+
+
+class FixedIds(random.Random):
+    """Session ids 1, 2, 3 ..."""
+
+    def __init__(self):
+        super().__init__(0)
+        self.last = 0
+
+    def randint(self, low, high):
+        self.last += 1
+        return self.last
+
+
+def request(words):
+    """`fetch [follower] id=1 epoch=0 a-0@5 b-1@0 forget=a-0 ids` as a request, and whether it uses topic ids."""
+    result, uses_ids = FetchRequest(), False
+    for word in words:
+        if word == "follower":
+            result.replica_id = 1
+        elif word == "ids":
+            uses_ids = True
+        elif word.startswith("id="):
+            result.session_id = int(word[3:])
+        elif word.startswith("epoch="):
+            result.session_epoch = int(word[6:])
+        elif word.startswith("forget="):
+            topic, partition = word[7:].rsplit("-", 1)
+            result.forgotten.append(ForgottenTopic(topic, None, [int(partition)]))
+        else:
+            name, offset = word.split("@")
+            topic, partition = name.rsplit("-", 1)
+            result.topics.append(FetchTopic(topic, None, [FetchPartition(int(partition), fetch_offset=int(offset))]))
+    return result, uses_ids
+
+
+def play(lines):
+    """Carries out the requests of a transcript; returns it with the answers as they are."""
+    cache, now_ms, state, played = FetchSessionCache(2, FixedIds()), 0, {}, []
+    for line in lines:
+        if line.startswith(("<", "  ")):
+            continue
+        played.append(line)
+        words = line.split()
+        if not words or words[0] == "#":
+            continue
+        if words[0] == "wait":
+            now_ms += int(words[1])
+        elif words[0] == "log":
+            name, high_watermark, records, error = words[1], int(words[2]), words[3] == "records", int(words[4])
+            state[name] = (high_watermark, records, error)
+        elif words[0] == "fetch":
+            played += conversation(cache, words[1:], state, now_ms)
+    return played
+
+
+def conversation(cache, words, state, now_ms):
+    wanted, uses_ids = request(words)
+    context = cache.context(wanted, uses_ids, now_ms)
+    if context.error_code:
+        return [f"< error {context.error_code}"]
+    answers = []
+    for key, row in context.rows:
+        high_watermark, records, error = state.get(f"{key.topic}-{key.partition}", (0, False, 0))
+        found = b"x" if records and row.fetch_offset < high_watermark else b""
+        answer = FetchPartitionResponse(row.partition, error, high_watermark, high_watermark, 0, records=found)
+        answers.append((key, answer))
+    code, session_id, sent = context.finish(answers)
+    lines = [
+        f"< read {' '.join(f'{key.topic}-{key.partition}@{row.fetch_offset}' for key, row in context.rows)}".rstrip()
+    ]
+    shown = [
+        f"{key.topic}-{key.partition}:{answer.high_watermark}"
+        + ("+records" if answer.records else "")
+        + (f"!{answer.error_code}" if answer.error_code else "")
+        for key, answer in sent
+    ]
+    lines.append(f"< error {code} session {session_id}: {' '.join(shown)}".rstrip())
+    return lines
+
+
+@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
+def test_transcript(path):
+    lines = path.read_text().splitlines()
+    assert play(lines) == lines
+
+
+def open_session(cache, now_ms, partitions=1, follower=False):
+    wanted = FetchRequest(replica_id=1 if follower else -1, session_epoch=0)
+    wanted.topics.append(FetchTopic("t", None, [FetchPartition(index) for index in range(partitions)]))
+    context = cache.context(wanted, False, now_ms)
+    answers = [(key, FetchPartitionResponse(row.partition)) for key, row in context.rows]
+    return context.finish(answers)[1]
+
+
+def test_a_full_cache_gives_no_session_to_an_equal():
+    cache = FetchSessionCache(1, FixedIds())
+    assert open_session(cache, 0) == 1
+    assert open_session(cache, 1) == 0
+    assert len(cache) == 1
+
+
+def test_a_session_unused_for_two_minutes_gives_way():
+    cache = FetchSessionCache(1, FixedIds())
+    open_session(cache, 0, partitions=9)
+    assert open_session(cache, 120_000) == 0
+    assert open_session(cache, 120_001) == 2
+    assert cache.evictions_total == 1
+
+
+def test_followers_take_slots_from_consumers_at_once():
+    cache = FetchSessionCache(1, FixedIds())
+    open_session(cache, 0, partitions=9)
+    assert open_session(cache, 1, follower=True) == 2
+    assert open_session(cache, 500_000 - 400_000, partitions=99) == 0
+
+
+def test_no_slots_no_sessions():
+    assert open_session(FetchSessionCache(0, FixedIds()), 0) == 0
