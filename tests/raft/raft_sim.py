@@ -49,6 +49,7 @@ class Sim:
         self.cut: dict[tuple[int, int], None] = {}
         self.drop_rate = self.rng.choice([0.0, 0.02, 0.2])
         self.flush_ms_max = self.rng.choice([1, 5, 40])
+        self.fetch_records_max = self.rng.choice([1, 8, 100])
         self.crash_in_event_rate = self.rng.choice([0.0, 0.002])
         self.events = 0
         self.elections = 0
@@ -91,7 +92,7 @@ class Sim:
             cluster_id="sim",
             voters={i: VoterEndpoint(f"n{i}", 9093) for i in self.voters},
             timing=self.timing,
-            fetch_max_bytes=8,
+            fetch_max_bytes=self.fetch_records_max,
         )
         node.life += 1
         node.timer_ms = None
