@@ -8,6 +8,7 @@ from ..broker.config import AdvertisedListener, BrokerConfig, TopicDefaults
 from ..broker.connection import ConnectionLimits
 from ..broker.server import ServerConfig
 from ..controller.configs import TOPIC_CONFIG_BY_BROKER_SETTING
+from ..controller.features import SUPPORTED_FEATURES
 from ..controller.settings import ControllerSettings
 from ..isr.ports import ReplicaManagerConfig
 from ..log.config import LogConfig
@@ -64,6 +65,7 @@ def controller_settings(config: NodeConfig) -> ControllerSettings:
         num_partitions=config["num.partitions"],
         default_replication_factor=config["default.replication.factor"],
         topic_defaults=topic_defaults(config),
+        inter_broker_listener_name=config.inter_broker_listener_name or "PLAINTEXT",
         auto_leader_rebalance_enable=config["auto.leader.rebalance.enable"],
     )
 
@@ -101,6 +103,7 @@ def broker_config(config: NodeConfig, cluster_id: str, log_dir_ids: tuple[UUID, 
             configs=topic_defaults(config),
         ),
         values=dict(config.properties),
+        supported_features=SUPPORTED_FEATURES,
         log_dir_ids=log_dir_ids,
         heartbeat_interval_ms=config["broker.heartbeat.interval.ms"],
         controlled_shutdown_timeout_ms=_CONTROLLED_SHUTDOWN_TIMEOUT_MS,

@@ -1,0 +1,58 @@
+"""The controller role of a node: the decisions, and the listener that the quorum and the brokers talk to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..broker.controller_apis import ControllerServices, controller_dispatcher
+from ..broker.server import Server
+from ..controller.controller import ControllerPorts, QuorumController
+from ..controller.features import SUPPORTED_FEATURES
+from ..controller.probe import tcp_probe
+from ..controller.publisher import MetadataLoader
+from ..raft.driver import RaftDriver
+from ..runtime.ports import Runtime
+from .config import NodeConfig
+from .errors import listen
+from .room_configs import controller_settings, server_config
+
+
+class ControllerPart:
+    """Listens before the quorum starts, since other voters answer at once; stops after it."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        runtime: Runtime,
+        loader: MetadataLoader,
+        raft: RaftDriver,
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        ports = ControllerPorts(raft.append, lambda: raft.log_end_offset, tcp_probe)
+        self.controller = QuorumController(controller_settings(config), runtime, loader, ports)
+        services = ControllerServices(
+            cluster_id=raft.config.cluster_id,
+            quorum=raft,
+            controller=self.controller,
+            loader=loader,
+            endpoints={node_id: (one.host, one.port) for node_id, one in raft.config.voters.items()},
+            supported_features=SUPPORTED_FEATURES,
+        )
+        dispatcher = controller_dispatcher(services, on_fatal)
+        self.servers = []
+        for listener in config.controller_listeners:
+            settings = server_config(config, listener)
+            limits = replace(settings.limits, ordered_start=False)
+            self.servers.append(Server(replace(settings, limits=limits), dispatcher))
+
+    async def start(self) -> None:
+        """Listen. `NodeFailedError` when a port cannot be had."""
+        for server in self.servers:
+            await listen(server)
+
+    async def stop(self) -> None:
+        """Refuse what is pending, close the connections."""
+        self.controller.close()
+        for server in self.servers:
+            await server.stop()
