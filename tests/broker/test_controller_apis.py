@@ -1,0 +1,268 @@
+"""The controller's listener and the broker's channel to it, over real sockets on the loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from types import SimpleNamespace
+
+import pytest
+from broker_harness import Harness, settle
+
+from raftwerk.broker.connection import ConnectionLimits
+from raftwerk.broker.controller_apis import ControllerServices, controller_dispatcher
+from raftwerk.broker.controller_channel import ControllerAddress, ControllerChannel, address_bytes
+from raftwerk.broker.producer_ids import ProducerIdBlock, ProducerIdManager
+from raftwerk.broker.request import Request
+from raftwerk.broker.server import Server, ServerConfig
+from raftwerk.controller.publisher import MetadataLoader
+from raftwerk.wire.apis import ApiKey
+from raftwerk.wire.client import connect
+from raftwerk.wire.codec import Struct, decode_request, encode_request
+from raftwerk.wire.errors import ErrorCode, ProtocolError
+from raftwerk.wire.fetch import FetchResponse
+from raftwerk.wire.frames import RequestHeader
+
+NOT_CONTROLLER = int(ErrorCode.NOT_CONTROLLER)
+
+
+def run(coroutine):
+    return asyncio.run(asyncio.wait_for(coroutine, 20))
+
+
+class FakeController:
+    """Answers everything with `code`; remembers what it heard."""
+
+    def __init__(self, code=0, active=True):
+        self.code = code
+        self.active = active
+        self.heard = []
+        self.links = []
+        self.hang = False
+
+    def on_broker_connected(self, broker_id):
+        self.links.append(f"+{broker_id}")
+
+    def on_broker_disconnected(self, broker_id):
+        self.links.append(f"-{broker_id}")
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def method(request):
+            self.heard.append(name)
+            future = asyncio.get_running_loop().create_future()
+            if not self.hang:
+                row = {"name": "t", "error_code": self.code}
+                future.set_result({"error_code": self.code, "topics": [row], "broker_epoch": 7, "is_fenced": False})
+            return future
+
+        return method
+
+
+class FakeQuorum:
+    async def handle_request(self, api_key, version, request):
+        return {"error_code": 0, "topics": []}
+
+    async def handle_fetch(self, version, request):
+        return FetchResponse(error_code=0, session_id=0)
+
+
+class Node:
+    """A controller listener on a port of the system's choice."""
+
+    def __init__(self, controller):
+        self.controller = controller
+        loader = MetadataLoader("c")
+        services = ControllerServices("c", FakeQuorum(), controller, loader, {1: ("h", 1)}, {"kraft.version": (0, 1)})
+        config = ServerConfig("CONTROLLER", "127.0.0.1", 0, ConnectionLimits(ordered_start=False))
+        self.server = Server(config, controller_dispatcher(services, lambda error: None))
+
+    async def __aenter__(self):
+        await self.server.start()
+        return self
+
+    async def __aexit__(self, *exc):
+        await self.server.stop()
+
+    @property
+    def address(self):
+        return ControllerAddress(id(self) % 1000, "127.0.0.1", self.server.port)
+
+
+def channel_to(find):
+    return ControllerChannel(find, SimpleNamespace(rng=random.Random(1)), "broker-1", 3000)
+
+
+HEARTBEAT = {"broker_id": 4, "broker_epoch": 7, "current_metadata_offset": 1, "want_fence": False}
+
+
+def forwarded(version=5):
+    fields = {"topics": [{"name": "t", "num_partitions": 1, "replication_factor": 1}], "timeout": 2000}
+    body = encode_request(ApiKey.CREATE_TOPICS, version, fields)
+    request = Request(
+        SimpleNamespace(peer="192.0.2.7"), RequestHeader(ApiKey.CREATE_TOPICS, version, 5, "c"), memoryview(body), 0
+    )
+    return request, decode_request(ApiKey.CREATE_TOPICS, version, body)
+
+
+def test_a_brokers_connection_is_known_by_its_first_heartbeat_and_missed_when_it_closes():
+    async def main():
+        controller = FakeController()
+        async with Node(controller) as node:
+            connection = await connect("127.0.0.1", node.server.port)
+            await connection.request(ApiKey.API_VERSIONS, 0, {})
+            assert controller.links == []
+            for _ in range(2):
+                await connection.request(ApiKey.BROKER_HEARTBEAT, 0, HEARTBEAT)
+            assert controller.links == ["+4"]
+            connection.close()
+            while controller.links == ["+4"]:
+                await asyncio.sleep(0)
+            assert controller.links == ["+4", "-4"]
+
+    run(main())
+
+
+@pytest.mark.parametrize("version", [2, 5, 7])
+def test_a_forwarded_request_comes_back_with_the_controllers_answer(version):
+    async def main():
+        async with Node(FakeController()) as node:
+            channel = channel_to(lambda: node.address)
+            answer = await channel.forward(*forwarded(version))
+            assert [(one.name, one.error_code) for one in answer.topics] == [("t", 0)]
+            assert node.controller.heard == ["create_topics"]
+            channel.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("active", [True, False])
+def test_not_controller_is_tried_again_until_there_is_one(active):
+    async def main():
+        async with Node(FakeController(NOT_CONTROLLER, active)) as old, Node(FakeController()) as new:
+            current = [old]
+            channel = channel_to(lambda: current[0].address)
+            call = asyncio.ensure_future(channel.forward(*forwarded()))
+            while old.server.accepted_total == 0:
+                await asyncio.sleep(0.001)
+            current[0] = new
+            assert (await call).topics[0].error_code == 0
+            channel.close()
+
+    run(main())
+
+
+def test_a_request_that_hangs_at_a_former_controller_goes_to_the_new_one_at_once():
+    async def main():
+        old, new = FakeController(), FakeController()
+        old.hang = True
+        async with Node(old) as first, Node(new) as second:
+            current = [first]
+            channel = channel_to(lambda: current[0].address)
+            call = asyncio.ensure_future(channel.request(ApiKey.BROKER_HEARTBEAT, 0, HEARTBEAT, timeout_ms=60_000))
+            while not old.heard:
+                await asyncio.sleep(0.001)
+            current[0] = second
+            channel.on_leader_change()
+            assert (await call).error_code == 0
+            assert new.heard == ["broker_heartbeat"]
+            channel.close()
+
+    run(main())
+
+
+def test_without_a_controller_the_time_out_is_told():
+    async def main():
+        channel = channel_to(lambda: None)
+        with pytest.raises(ProtocolError) as caught:
+            await channel.request(ApiKey.BROKER_HEARTBEAT, 0, HEARTBEAT, timeout_ms=60)
+        assert caught.value.code == ErrorCode.REQUEST_TIMED_OUT
+
+    run(main())
+
+
+def test_quorum_requests_and_fetch_are_answered():
+    async def main():
+        async with Node(FakeController()) as node:
+            connection = await connect("127.0.0.1", node.server.port)
+            fetch = await connection.request(ApiKey.FETCH, 17, {"max_wait": 1, "topics": []})
+            assert fetch.error_code == 0
+            vote = await connection.request(ApiKey.VOTE, 1, {"cluster_id": "c", "topics": []})
+            assert vote.error_code == 0
+            cluster = await connection.request(ApiKey.DESCRIBE_CLUSTER, 1, {"endpoint_type": 2})
+            assert [(one.broker_id, one.host) for one in cluster.brokers] == [(1, "h")]
+            connection.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("inner", [b"", b"\0\0", b"\x00\x03\x00\x01\x00\x00\x00\x01\xff\xff\x00\x00\x00\x00"])
+def test_an_envelope_holds_only_what_may_be_forwarded(inner):
+    async def main():
+        async with Node(FakeController()) as node:
+            connection = await connect("127.0.0.1", node.server.port)
+            fields = {"request_data": inner, "request_principal": None, "client_host_address": b"\x7f\0\0\1"}
+            answer = await connection.request(ApiKey.ENVELOPE, 0, fields)
+            assert answer.error_code == ErrorCode.INVALID_REQUEST
+            connection.close()
+
+    run(main())
+
+
+def test_addresses():
+    assert address_bytes("192.0.2.7") == bytes([192, 0, 2, 7])
+    assert address_bytes("::1") == address_bytes("300.1.1.1") == bytes([127, 0, 0, 1])
+
+
+def test_producer_ids_are_unique_and_fetched_ahead():
+    async def main():
+        blocks, asked = iter(range(0, 1000, 10)), []
+
+        async def allocate():
+            asked.append(True)
+            return ProducerIdBlock(next(blocks), 10)
+
+        manager = ProducerIdManager(allocate)
+        assert manager.next_id() is None
+        ids = [await manager.wait_for_id()]
+        for _ in range(8):
+            ids.append(manager.next_id())
+        await settle()
+        assert len(asked) == 2
+        ids += [manager.next_id() for _ in range(11)]
+        assert ids == list(range(20))
+        manager.close()
+
+    run(main())
+
+
+def test_no_producer_ids_is_an_error_that_clients_retry(monkeypatch):
+    monkeypatch.setattr("raftwerk.broker.producer_ids.WAIT_S", 0.1)
+
+    async def main():
+        async def allocate():
+            raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT)
+
+        with pytest.raises(ProtocolError) as caught:
+            await ProducerIdManager(allocate).wait_for_id()
+        assert caught.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    run(main())
+
+
+def test_forwarding_is_what_a_client_sees():
+    async def main():
+        async with Node(FakeController()) as node:
+            harness = Harness()
+            object.__setattr__(harness.services, "forwarder", channel_to(lambda: node.address))
+            transport = harness.connect()
+            fields = {"topics": [{"name": "t", "num_partitions": 1, "replication_factor": 1}], "timeout": 2000}
+            transport.deliver(harness.frame(ApiKey.CREATE_TOPICS, 7, fields))
+            while not transport.written:
+                await asyncio.sleep(0.001)
+            assert len(transport.frames()) == 1
+            assert isinstance(Struct({}), Struct)
+
+    run(main())

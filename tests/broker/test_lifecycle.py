@@ -1,0 +1,114 @@
+"""The broker's conversation with the controller, as a state machine and over the real channel."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+from broker_harness import LISTENER
+
+from raftwerk.broker.config import AdvertisedListener, BrokerConfig
+from raftwerk.broker.lifecycle import BrokerLifecycle, BrokerState, RegistrationRefused
+from raftwerk.wire.apis import ApiKey
+from raftwerk.wire.codec import encode_request
+from raftwerk.wire.errors import ErrorCode
+
+CONFIG = BrokerConfig(
+    node_id=1,
+    cluster_id="c",
+    listeners=(AdvertisedListener(LISTENER, "h", 9092),),
+    inter_broker_listener=LISTENER,
+    supported_features={"metadata.version": (7, 27)},
+)
+
+
+def registered(epoch):
+    return SimpleNamespace(error_code=0, broker_epoch=epoch)
+
+
+def beat(fenced=True, caught_up=True, shut_down=False, code=0):
+    return SimpleNamespace(error_code=code, is_fenced=fenced, is_caught_up=caught_up, should_shut_down=shut_down)
+
+
+def exchange(lifecycle, offset, response):
+    request = lifecycle.next_request(offset)
+    lifecycle.on_response(request, response)
+    return request
+
+
+def running():
+    lifecycle = BrokerLifecycle(CONFIG, UUID(int=5))
+    exchange(lifecycle, 0, registered(10))
+    exchange(lifecycle, 10, beat(fenced=False))
+    return lifecycle
+
+
+def test_from_start_to_running():
+    lifecycle = BrokerLifecycle(CONFIG, UUID(int=5))
+    first = lifecycle.next_request(3)
+    assert (first.api_key, first.fields["incarnation_id"]) == (ApiKey.BROKER_REGISTRATION, UUID(int=5))
+    assert encode_request(first.api_key, first.version, first.fields)
+    lifecycle.on_response(first, registered(10))
+    assert lifecycle.state is BrokerState.RECOVERY
+    behind = exchange(lifecycle, 9, beat())
+    assert behind.fields["want_fence"] is True
+    assert lifecycle.delay_ms == 50
+    caught_up = exchange(lifecycle, 10, beat(fenced=False))
+    assert caught_up.fields["want_fence"] is False
+    assert (lifecycle.state, lifecycle.fenced, lifecycle.delay_ms) == (BrokerState.RUNNING, False, 2000)
+
+
+def test_a_duplicate_registration_is_tried_again():
+    lifecycle = BrokerLifecycle(CONFIG, UUID(int=5))
+    refused = SimpleNamespace(error_code=int(ErrorCode.DUPLICATE_BROKER_REGISTRATION), broker_epoch=-1)
+    exchange(lifecycle, 0, refused)
+    assert lifecycle.state is BrokerState.STARTING
+    assert lifecycle.delay_ms == 100
+
+
+def test_another_cluster_is_final():
+    lifecycle = BrokerLifecycle(CONFIG, UUID(int=5))
+    refused = SimpleNamespace(error_code=int(ErrorCode.INCONSISTENT_CLUSTER_ID), broker_epoch=-1)
+    with pytest.raises(RegistrationRefused, match="INCONSISTENT_CLUSTER_ID"):
+        exchange(lifecycle, 0, refused)
+
+
+def test_fenced_again_it_hurries():
+    lifecycle = running()
+    exchange(lifecycle, 20, beat(fenced=True))
+    assert (lifecycle.state, lifecycle.delay_ms) == (BrokerState.RUNNING, 50)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED])
+def test_a_lost_registration_is_made_anew(code):
+    lifecycle = running()
+    exchange(lifecycle, 20, beat(code=int(code)))
+    assert (lifecycle.state, lifecycle.fenced) == (BrokerState.STARTING, True)
+    again = exchange(lifecycle, 20, registered(30))
+    assert again.fields["previous_broker_epoch"] == 10
+    assert lifecycle.broker_epoch == 30
+
+
+def test_an_answer_to_a_heartbeat_of_a_former_registration_is_ignored():
+    lifecycle = running()
+    old = lifecycle.next_request(20)
+    exchange(lifecycle, 20, beat(code=int(ErrorCode.STALE_BROKER_EPOCH)))
+    exchange(lifecycle, 20, registered(30))
+    lifecycle.on_response(old, beat(code=int(ErrorCode.STALE_BROKER_EPOCH)))
+    assert lifecycle.state is BrokerState.RECOVERY
+
+
+def test_controlled_shutdown():
+    lifecycle = running()
+    lifecycle.begin_shutdown()
+    assert exchange(lifecycle, 20, beat(fenced=False)).fields["want_shut_down"] is True
+    assert (lifecycle.over, lifecycle.delay_ms) == (False, 50)
+    exchange(lifecycle, 21, beat(shut_down=True))
+    assert lifecycle.over
+
+
+def test_an_unregistered_broker_just_goes():
+    lifecycle = BrokerLifecycle(CONFIG, UUID(int=5))
+    lifecycle.begin_shutdown()
+    assert lifecycle.over
