@@ -65,6 +65,7 @@ def fetch_snapshot_fields(quorum: Quorum, request: Any) -> dict[str, Any]:
                     "index": partition.partition,
                     "error_code": int(error),
                     "snapshot_id": partition.snapshot_id,
+                    "unaligned_records": b"",
                     "current_leader": {"leader_id": leader_id, "leader_epoch": current.epoch},
                 }
             )

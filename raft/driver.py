@@ -117,6 +117,7 @@ class RaftDriver:
                 [self._left_resigned, self.failure], timeout=grace_s, return_when=asyncio.FIRST_COMPLETED
             )
         self._leave()
+        self._peers.close()
         await self._tasks.cancel_all()
         self._log.close(clean=not self.failure.done())
 
@@ -125,7 +126,6 @@ class RaftDriver:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._peers.close()
         fetches, self._fetches = self._fetches, {}
         for future in fetches.values():
             if not future.done():
@@ -135,9 +135,23 @@ class RaftDriver:
         if self.failure.done():
             return
         _logger.critical("node %d leaves the metadata quorum: %r", self.config.node_id, reason)
-        self._leave()
+        self._is_running = False
         self.failure.set_result(reason)
+        self._tell_of_resignation()
+        self._leave()
         self._loop.call_soon(self._publisher.tell_none_leads)
+
+    def _tell_of_resignation(self) -> None:
+        """A leader whose disk failed says so, as far as it can without writing anything."""
+        try:
+            self._quorum.resign(self._time_ms())
+        except InvariantViolation:
+            return
+        effects = self._quorum.take_effects()
+        self._answer_fetches(effects)
+        if effects.election_state is None:
+            for outgoing in effects.requests:
+                self._tasks.spawn(self._exchange(outgoing), name=f"raft to {outgoing.to}")
 
     # ---- what others may know -------------------------------------------------------------------------------------
 
@@ -272,16 +286,19 @@ class RaftDriver:
             self._store.write(effects.election_state)
         for outgoing in effects.requests:
             self._tasks.spawn(self._exchange(outgoing), name=f"raft to {outgoing.to}")
-        for token, reply in effects.fetch_replies:
-            future = self._fetches.pop(token)
-            if not future.done():
-                future.set_result(reply)
+        self._answer_fetches(effects)
         self._log.flush_if_behind(self._on_flushed)
         self._arm_timer()
         if self._publisher.is_behind and not self._publish_is_due:
             self._publish_is_due = True
             self._loop.call_soon(self._publish)
         self._check_left_resigned()
+
+    def _answer_fetches(self, effects: Effects) -> None:
+        for token, reply in effects.fetch_replies:
+            future = self._fetches.pop(token)
+            if not future.done():
+                future.set_result(reply)
 
     async def _exchange(self, outgoing: Outgoing) -> None:
         outcome = await self._peers.exchange(outgoing)

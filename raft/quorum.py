@@ -493,7 +493,8 @@ class Quorum:
             self._take_records(role, reply, now_ms)
             return
         role.next_fetch_ms = now_ms + self._timing.retry_backoff_ms
-        if reply.error is ErrorCode.NOT_LEADER_OR_FOLLOWER and reply.epoch == role.epoch:
+        has_resigned = reply.error is ErrorCode.NOT_LEADER_OR_FOLLOWER and reply.epoch == role.epoch
+        if has_resigned or reply.error is ErrorCode.KAFKA_STORAGE_ERROR:
             self._suspect_leader(role, now_ms)
 
     def _take_records(self, role: Follower, reply: FetchReply, now_ms: int) -> None:
@@ -532,7 +533,7 @@ class Quorum:
                 self._fetch_next(role, now_ms)
 
     def _suspect_leader(self, role: Follower, now_ms: int) -> None:
-        """The leader's host says that nothing listens, or the leader that it resigned: do not wait out the time-out."""
+        """Nothing listens at the leader's, or it says that it leads no more: do not wait out the time-out."""
         if not self.config.is_voter:
             self._become_unattached(role.epoch, now_ms)
         elif not role.suspected:
