@@ -32,7 +32,7 @@ class OffsetCheckpoint:
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Durably replace the contents. `OSError`."""
-        if offsets != self._on_disk:
+        if offsets != self._on_disk or not self._disk.exists(self._path):
             write_offsets(self._disk, self._path, offsets)
             self._on_disk = dict(offsets)
 

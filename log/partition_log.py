@@ -82,7 +82,7 @@ class PartitionLog:
         self._snapshots = loaded.snapshots
         self.epoch_cache = EpochCache(lambda: self._log_end_offset, loaded.epochs)
         self._unsynced_segments: list[Segment] = []
-        self._directory_changed = self._is_name_new = True
+        self._directory_changed = self._is_name_new = not loaded.is_settled
         self._history = 0
         self._failure: StorageError | None = None
         self._is_closed = False
@@ -114,7 +114,7 @@ class PartitionLog:
             )
             log = cls(runtime, directory, config, hooks, loaded)
             log._log_start_offset = min(max(log_start_offset, log._bases[0]), log._log_end_offset)
-            if not clean_shutdown:
+            if not loaded.is_settled:
                 at = max(bisect_right(log._bases, loaded.durable_offset) - 1, 0)
                 log._unsynced_segments = log._segments[at:-1]
                 log.epoch_cache.is_dirty = True

@@ -30,12 +30,17 @@ _LEFTOVERS = (".tmp", ".cleaned", ".swap", ".deleted")
 
 @dataclass(slots=True)
 class LoadedLog:
-    """What `load` found. `durable_offset`: everything below it was fsynced by this or an earlier run."""
+    """What `load` found.
+
+    `durable_offset`: everything below it is fsynced. `is_settled`: nothing had to be made or made again, so that
+    nothing is to be fsynced either.
+    """
 
     segments: list[Segment]
     epochs: list[EpochEntry]
     snapshots: SnapshotFiles
     durable_offset: int
+    is_settled: bool
 
 
 def load(
@@ -52,10 +57,10 @@ def load(
     else:
         segments = [Segment.create(disk, directory, start_offset)]
     epochs = _read_epochs(disk, directory, segments)
-    trusted = len(segments) - 1
-    if not clean_shutdown or not segments[-1].become_active():
-        trusted = max(bisect_right(files.log_bases, recovery_point) - 1, 0) if not clean_shutdown else trusted
-        epochs = _recover(segments, trusted, epochs, config)
+    is_settled = clean_shutdown and segments[-1].become_active()
+    if not is_settled:
+        first = len(segments) - 1 if clean_shutdown else max(bisect_right(files.log_bases, recovery_point) - 1, 0)
+        epochs = _recover(segments, first, epochs, config)
         snapshot_max = durable_offset = min(recovery_point, segments[-1].next_offset)
     else:
         snapshot_max = durable_offset = segments[-1].next_offset
@@ -63,9 +68,9 @@ def load(
     snapshots = SnapshotFiles(disk, directory, files.snapshots)
     snapshots.remove_after(snapshot_max)
     snapshots.remove_stray(segment.base_offset for segment in segments)
-    if not clean_shutdown:
+    if not is_settled:
         disk.fsync_dir(directory)  # a removed file that came back would look like a later part of the log
-    return LoadedLog(segments, epochs, snapshots, durable_offset)
+    return LoadedLog(segments, epochs, snapshots, durable_offset, is_settled and bool(files.log_bases))
 
 
 def load_producers(producers: ProducerStates, snapshots: SnapshotFiles, segments: list[Segment], end: int) -> None:

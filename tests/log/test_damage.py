@@ -1,0 +1,346 @@
+"""Files cut, flipped, refused and failed: what is left is always a valid prefix, and nobody is told otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+
+import pytest
+from log_helpers import DIRECTORY, SMALL, append, batch, headers_of, make_runtime, open_log, read_all
+
+from raftwerk.chaos.sim_disk import SimDisk
+from raftwerk.log.config import LogConfig
+from raftwerk.log.errors import StorageError
+from raftwerk.log.partition_log import LogHooks, PartitionLog
+from raftwerk.runtime.ports import File, Runtime
+from raftwerk.wire.errors import ErrorCode, ProtocolError
+
+FIRST = f"{DIRECTORY}/{0:020d}.log"
+LARGE = LogConfig(index_interval_bytes=100)
+
+
+def small_log(config: LogConfig = LARGE) -> tuple[Runtime, SimDisk, bytes]:
+    """A closed log of five batches in three epochs; its bytes."""
+    runtime, disk = make_runtime()
+    log = open_log(runtime, config)
+    for number, epoch in enumerate((0, 0, 2, 2, 5)):
+        append(log, 2, epoch=epoch, producer_id=7, producer_epoch=0, base_sequence=2 * number)
+    log.close()
+    return runtime, disk, read_file(disk, FIRST)
+
+
+def read_file(disk: SimDisk, path: str) -> bytes:
+    return disk.read_bytes(path)
+
+
+def ends_of(content: bytes) -> list[int]:
+    ends = [0]
+    for header in headers_of(content):
+        ends.append(ends[-1] + header.size_bytes)
+    return ends
+
+
+def check_prefix(log: PartitionLog, content: bytes, valid_bytes: int) -> None:
+    kept = max(end for end in ends_of(content) if end <= valid_bytes)
+    assert read_all(log) == content[:kept]
+    offsets = [header.next_offset for header in headers_of(content[:kept])]
+    assert log.log_end_offset == (offsets[-1] if offsets else 0)
+    assert all(entry.start_offset < log.log_end_offset for entry in log.epoch_cache.entries)
+    producer = log.producers.get(7)
+    assert (producer.batches[-1].last_offset + 1 if producer else 0) == log.log_end_offset
+    log.truncate_to(0)
+    assert append(log, epoch=9) == 0
+
+
+def test_cut_at_every_byte() -> None:
+    _, _, content = small_log()
+    for length in range(len(content)):
+        runtime, disk, _ = small_log()
+        disk.open(FIRST).truncate(length)
+        check_prefix(open_log(runtime, LARGE), content, length)
+
+
+def test_every_byte_flipped() -> None:
+    """Below the CRC stand the offset and the epoch of the batch: a flip there is caught where it breaks the order."""
+    _, _, content = small_log()
+    for position in range(len(content)):
+        runtime, disk, _ = small_log()
+        disk.open(FIRST).pwrite(position, bytes([content[position] ^ 0xFF]))
+        log = open_log(runtime, LARGE)
+        batch_start = max(end for end in ends_of(content) if end <= position)
+        within = position - batch_start
+        assert read_all(log)[:batch_start] == content[:batch_start]
+        if within >= 16:
+            check_prefix(log, content, batch_start)
+
+
+def test_clean_mark_over_a_cut_tail_is_not_believed() -> None:
+    runtime, disk, content = small_log()
+    disk.open(FIRST).truncate(len(content) - 5)
+    check_prefix(open_log(runtime, LARGE, clean_shutdown=True), content, len(content) - 5)
+
+
+def test_a_damaged_segment_ends_the_log() -> None:
+    runtime, disk = make_runtime()
+    log = open_log(runtime)
+    for _ in range(60):
+        append(log, 2)
+    bases = [segment.base_offset for segment in log.segments]
+    log.close()
+    disk.open(f"{DIRECTORY}/{bases[1]:020d}.log").pwrite(300, b"damage")
+    log = open_log(runtime)
+    assert bases[1] < log.log_end_offset < bases[2]
+    assert [name for name in disk.listdir(DIRECTORY) if name.endswith(".log")] == [f"{b:020d}.log" for b in bases[:2]]
+    assert append(log) == headers_of(read_all(log))[-1].base_offset
+
+
+def test_below_the_recovery_point_nothing_is_read_again() -> None:
+    runtime, disk = make_runtime()
+    log = open_log(runtime)
+    for _ in range(60):
+        append(log, 2)
+    bases = [segment.base_offset for segment in log.segments]
+    log.close()
+    disk.open(f"{DIRECTORY}/{bases[1]:020d}.log").pwrite(300, b"damage")
+    assert open_log(runtime, recovery_point=bases[2]).log_end_offset == 120
+
+
+@pytest.mark.parametrize("name", ["leader-epoch-checkpoint", f"{10:020d}.snapshot"])
+@pytest.mark.parametrize("content", [b"", b"0\n7\n1 1\n", b"\xff\xfe\x00", None])
+@pytest.mark.parametrize("clean", [True, False])
+def test_lost_or_garbled_side_files_are_made_again(name: str, content: bytes | None, clean: bool) -> None:
+    runtime, disk, log_bytes = small_log()
+    if content is None:
+        disk.remove(f"{DIRECTORY}/{name}")
+    else:
+        disk.write_atomic(f"{DIRECTORY}/{name}", content)
+    log = open_log(runtime, LARGE, clean_shutdown=clean, recovery_point=10)
+    assert log.epoch_cache.entries == [(0, 0), (2, 4), (5, 8)]
+    producer = log.producers.get(7)
+    assert producer is not None
+    assert [metadata.last_offset for metadata in producer.batches] == [1, 3, 5, 7, 9]
+    assert read_all(log) == log_bytes
+
+
+def test_leftovers_of_a_crash_are_removed() -> None:
+    runtime, disk, content = small_log()
+    for name in ("leader-epoch-checkpoint.tmp", f"{3:020d}.index", f"{0:020d}.log.cleaned", "notes.txt"):
+        disk.open(f"{DIRECTORY}/{name}", create=True)
+    log = open_log(runtime, LARGE)
+    assert read_all(log) == content
+    left = [name for name in disk.listdir(DIRECTORY) if not name.startswith(f"{0:020d}") and "snapshot" not in name]
+    assert left == ["leader-epoch-checkpoint", "notes.txt"]
+
+
+def test_a_full_disk_refuses_and_leaves_no_half_batch() -> None:
+    runtime, disk = make_runtime()
+    log = open_log(runtime)
+    append(log)
+    before = read_all(log)
+    for room in (0, 1, 60, 61, 80):
+        disk.set_capacity(sum(len(read_file(disk, f"{DIRECTORY}/{n}")) for n in disk.listdir(DIRECTORY)) + room)
+        with pytest.raises(StorageError) as refused:
+            append(log)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert read_file(disk, FIRST) == before
+        assert log.log_end_offset == 1
+    disk.set_capacity()
+    assert append(log) == 1
+    assert not log.is_failed
+
+
+def test_a_full_disk_while_rolling() -> None:
+    runtime, disk = make_runtime()
+    log = open_log(runtime)
+    append(log)
+    disk.set_capacity(0)
+    with pytest.raises(StorageError):
+        log.roll()
+    disk.set_capacity()
+    append(log, 3)
+    log.close()
+    log = open_log(runtime, clean_shutdown=True)
+    assert log.log_end_offset == 4
+    assert len(log.segments) == 1
+
+
+def test_a_repeated_batch_is_answered_on_a_full_disk() -> None:
+    runtime, disk = make_runtime()
+    log = open_log(runtime)
+    append(log, producer_id=7, producer_epoch=0, base_sequence=0)
+    disk.set_capacity(0)
+    assert log.append_as_leader(batch(producer_id=7, producer_epoch=0, base_sequence=0), 0, 0).duplicate
+
+
+EVERYTHING: list[tuple[str, Callable[[PartitionLog], object]]] = [
+    ("append", append),
+    ("read", lambda log: log.read(0, 100, end_offset=1)),
+    ("flush", lambda log: log.flush()),
+    ("roll", lambda log: log.roll()),
+    ("truncate", lambda log: log.truncate_to(0)),
+    ("truncate fully", lambda log: log.truncate_fully_and_start_at(5)),
+    ("lookup", lambda log: log.offset_for_timestamp(5)),
+]
+
+
+@pytest.mark.parametrize(("name", "operation"), EVERYTHING, ids=[row[0] for row in EVERYTHING])
+def test_after_a_failed_fsync_nothing_works(name: str, operation: Callable[[PartitionLog], object]) -> None:
+    runtime, disk = make_runtime()
+    failures: list[OSError] = []
+    hooks = LogHooks(on_failed=lambda log, error: failures.append(error))
+    log = open_log(runtime, hooks=hooks)
+    append(log)
+    disk.fail_fsync()
+    with pytest.raises(StorageError):
+        log.flush()
+    disk.fail_fsync(None)
+    with pytest.raises(StorageError):
+        operation(log)
+    assert log.is_failed
+    assert log.recovery_point == 0
+    assert [error.errno for error in failures] == [errno.EIO]
+    log.close()
+
+
+def test_a_truncation_that_the_disk_refuses_fails_the_log() -> None:
+    runtime, disk = make_runtime()
+    log = open_log(runtime)
+    append(log, 2)
+    append(log, 2)
+    disk.fail_fsync()
+    with pytest.raises(StorageError):
+        log.truncate_to(2)
+    assert log.is_failed
+
+
+def test_flush_soon_moves_the_recovery_point() -> None:
+    async def main() -> None:
+        runtime, disk = make_runtime()
+        disk.set_sync_latency(0.001, 0.002)
+        log = open_log(runtime)
+        append(log, 3)
+        first = log.flush_soon()
+        append(log, 3)
+        second = log.flush_soon()
+        assert log.recovery_point == 0
+        assert await first == 3
+        assert await second == 6
+        assert log.flush_soon().done()
+        disk.crash()
+        assert open_log(runtime, recovery_point=6).log_end_offset == 6
+
+    asyncio.run(main())
+
+
+def test_truncation_outruns_a_flush_under_way() -> None:
+    """What was truncated and written again was not covered by the fsync that began before."""
+
+    async def main() -> None:
+        runtime, disk = make_runtime()
+        disk.set_sync_latency(0.001, 0.002)
+        log = open_log(runtime)
+        append(log, 3)
+        flushed = log.flush_soon()
+        log.truncate_to(0)
+        append(log, 5)
+        assert await flushed == log.recovery_point == 0
+
+    asyncio.run(main())
+
+
+def test_rolled_segments_are_flushed_without_the_active_one() -> None:
+    async def main() -> None:
+        runtime, disk = make_runtime()
+        log = open_log(runtime)
+        while len(log.segments) < 4:
+            append(log, 2)
+        assert log.has_unsynced_segments
+        assert await log.flush_rolled_soon() == log.segments[-1].base_offset == log.recovery_point
+        assert not log.has_unsynced_segments
+        disk.crash()
+        assert open_log(runtime, recovery_point=log.recovery_point).log_end_offset >= log.recovery_point
+
+    asyncio.run(main())
+
+
+def test_flush_soon_fails_the_log_once() -> None:
+    async def main() -> None:
+        runtime, disk = make_runtime()
+        failures: list[OSError] = []
+        log = open_log(runtime, hooks=LogHooks(on_failed=lambda log, error: failures.append(error)))
+        append(log)
+        log.flush()
+        append(log)
+        disk.fail_fsync()
+        waiting = [log.flush_soon(), log.flush_soon()]
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(result) for result in results] == [StorageError, StorageError]
+        assert len(failures) == 1
+        assert isinstance(log.flush_soon().exception(), StorageError)
+
+    asyncio.run(main())
+
+
+def test_flush_messages_is_honoured() -> None:
+    log = open_log(make_runtime()[0], LogConfig(flush_messages=3))
+    append(log, 2)
+    assert log.recovery_point == 0
+    append(log)
+    assert log.recovery_point == 3
+
+
+def test_a_closed_log_says_so() -> None:
+    log = open_log(make_runtime()[0])
+    log.close()
+    log.close()
+    with pytest.raises(ProtocolError, match="is closed"):
+        append(log)
+
+
+def test_delete_leaves_nothing() -> None:
+    runtime, disk = make_runtime()
+    log = open_log(runtime, SMALL)
+    append(log)
+    log.delete()
+    assert not disk.exists(DIRECTORY)
+
+
+def test_an_idle_log_closes_without_touching_the_disk() -> None:
+    runtime, disk, _ = small_log()
+    log = open_log(runtime, LARGE, clean_shutdown=True)
+    disk.set_capacity(0)
+    disk.fail_fsync()
+    log.close()
+
+
+def test_handles_are_released() -> None:
+    runtime, disk = make_runtime()
+    opened: list[File] = []
+    closed: list[File] = []
+
+    class Watching:
+        def __getattr__(self, name: str) -> object:
+            return getattr(disk, name)
+
+        def open(self, path: str, *, create: bool = False) -> File:
+            file = disk.open(path, create=create)
+            opened.append(file)
+            close = file.close
+
+            class Handle:
+                def __getattr__(self, name: str) -> object:
+                    return getattr(file, name)
+
+                def close(self) -> None:
+                    closed.append(file)
+                    close()
+
+            return Handle()  # type: ignore[return-value]
+
+    log = open_log(Runtime(Watching(), runtime.clock, runtime.rng))  # type: ignore[arg-type]
+    for _ in range(60):
+        append(log, 2)
+    log.flush()
+    log.close()
+    assert [file.path for file in opened if file not in closed] == []

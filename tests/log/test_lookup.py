@@ -1,0 +1,158 @@
+"""Finding records by time, and the sparse indexes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from log_helpers import DIRECTORY, NOW_MS, SMALL, append, batch, make_runtime, open_log, read_all
+
+from raftwerk.log.config import LogConfig
+from raftwerk.log.partition_log import PartitionLog
+from raftwerk.wire.records import TimestampType, encode_batch, iter_all_records
+
+TIMES = st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=4), max_size=40)
+
+
+def fill(log: PartitionLog, times: list[list[int]]) -> list[int]:
+    for group in times:
+        data = encode_batch([(None, b"x" * 15, (), time) for time in group])
+        log.append_as_leader(memoryview(data), 3, NOW_MS)
+    return [time for group in times for time in group]
+
+
+@given(TIMES, st.integers(0, 61), st.booleans())
+def test_offset_for_timestamp_is_the_first_record_of_that_time_or_later(
+    times: list[list[int]], asked: int, reopened: bool
+) -> None:
+    runtime, _ = make_runtime()
+    log = open_log(runtime)
+    flat = fill(log, times)
+    if reopened:
+        log.close()
+        log = open_log(runtime, clean_shutdown=True)
+    expected = next(((time, offset, 3) for offset, time in enumerate(flat) if time >= asked), None)
+    assert log.offset_for_timestamp(asked) == expected
+    greatest = max(flat, default=None)
+    assert log.max_timestamp() == (None if greatest is None else (greatest, flat.index(greatest), 3))
+
+
+@given(TIMES, st.data())
+def test_lookup_by_time_after_truncation(times: list[list[int]], data: st.DataObject) -> None:
+    log = open_log(make_runtime()[0])
+    flat = fill(log, times)
+    log.truncate_to(data.draw(st.integers(0, len(flat))))
+    del flat[log.log_end_offset :]
+    asked = data.draw(st.integers(0, 61))
+    expected = next(((time, offset, 3) for offset, time in enumerate(flat) if time >= asked), None)
+    assert log.offset_for_timestamp(asked) == expected
+
+
+def test_a_batch_stamped_by_the_broker_is_found_at_its_first_record() -> None:
+    log = open_log(make_runtime()[0], LogConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME))
+    log.append_as_leader(batch(3), 0, 500)
+    log.append_as_leader(batch(3), 0, 600)
+    assert log.offset_for_timestamp(501) == (600, 3, 0)
+    assert log.max_timestamp() == (600, 3, 0)
+
+
+def index_files(disk: object, log: PartitionLog) -> dict[str, bytes]:
+    for segment in log.segments:
+        segment.save_indexes()
+    names = [name for name in disk.listdir(DIRECTORY) if "index" in name]  # type: ignore[attr-defined]
+    return {name: disk.read_bytes(f"{DIRECTORY}/{name}") for name in names}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rebuilt_indexes_are_equal_to_the_originals(seed: int) -> None:
+    runtime, disk = make_runtime()
+    log = open_log(runtime)
+    rng = random.Random(seed)
+    for _ in range(100):
+        append(log, rng.randint(1, 3), timestamp=rng.randint(0, 1000), value=bytes(rng.randint(0, 100)))
+    before = index_files(disk, log)
+    assert len(before) > 10
+    for name in before:
+        disk.remove(f"{DIRECTORY}/{name}")
+    disk.crash(power_loss=False)
+    assert index_files(disk, open_log(runtime)) == before
+
+
+@pytest.mark.parametrize("damage", ["missing", "torn", "garbage"])
+def test_a_trusted_segment_with_a_bad_index_is_read_all_the_same(damage: str) -> None:
+    runtime, disk = make_runtime()
+    log = open_log(runtime)
+    for _ in range(60):
+        append(log, 2)
+    expected = read_all(log)
+    log.close()
+    for name in disk.listdir(DIRECTORY):
+        if "index" in name:
+            path = f"{DIRECTORY}/{name}"
+            content = disk.read_bytes(path)
+            disk.remove(path)
+            if damage != "missing":
+                disk.write_atomic(path, content[:-3] if damage == "torn" else b"\xff" * 24)
+    log = open_log(runtime, clean_shutdown=True)
+    assert log.log_end_offset == 120
+    assert read_all(log) == expected
+    for offset in range(120):
+        assert next(iter_all_records(log.read(offset, 1, end_offset=120)))[0].base_offset == offset // 2 * 2
+
+
+def test_index_files_that_apache_kafka_preallocated() -> None:
+    runtime, disk = make_runtime()
+    log = open_log(runtime, LogConfig(index_interval_bytes=100))
+    for number in range(30):
+        append(log, 2, timestamp=number * 10)
+    expected = index_files(disk, log)
+    log.close()
+    for name in disk.listdir(DIRECTORY):
+        if "index" in name:
+            file = disk.open(f"{DIRECTORY}/{name}")
+            file.append((bytes(480),))
+    log = open_log(runtime, LogConfig(index_interval_bytes=100), clean_shutdown=True)
+    assert log.offset_for_timestamp(151) == (160, 32, 0) or log.offset_for_timestamp(151) == (151, 31, 0)
+    assert index_files(disk, log) == expected
+
+
+def test_tail_reads_need_no_scan() -> None:
+    """A reader at the tail costs one read of the file, however long the log is."""
+    log = open_log(make_runtime()[0], LogConfig())
+    for _ in range(1000):
+        append(log)
+    reads: list[tuple[int, int]] = []
+    file = log.segments[-1].file
+
+    class Counting:
+        def pread(self, offset: int, length: int) -> bytes:
+            reads.append((offset, length))
+            return file.pread(offset, length)
+
+    log.segments[-1].file = Counting()  # type: ignore[assignment]
+    assert log.read(998, 1 << 20, end_offset=1000)
+    assert len(reads) == 1
+    reads.clear()
+    assert log.read(100, 1 << 20, end_offset=999)
+    assert len(reads) == 2
+
+
+def test_segments_roll_by_size_time_index_and_offset_range() -> None:
+    for config in (
+        LogConfig(segment_bytes=300),
+        LogConfig(segment_ms=100),
+        LogConfig(segment_index_bytes=24, index_interval_bytes=0),
+    ):
+        log = open_log(make_runtime()[0], config)
+        for number in range(20):
+            append(log, timestamp=1000 + 60 * number)
+        assert len(log.segments) > 4
+        assert all(segment.size_bytes <= config.segment_bytes for segment in log.segments)
+        assert log.log_end_offset == 20
+    log = open_log(make_runtime()[0], SMALL)
+    append(log)
+    log.segments[-1].base_offset = -(2**31)
+    append(log)
+    assert [segment.base_offset for segment in log.segments][1:] == [1]

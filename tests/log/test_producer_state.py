@@ -1,0 +1,154 @@
+"""Sequences of idempotent producers: over the wrap, over epochs, over restarts, on followers."""
+
+from __future__ import annotations
+
+import pytest
+from log_helpers import NOW_MS, append, batch, make_runtime, open_log
+
+from raftwerk.log.config import LogConfig
+from raftwerk.log.partition_log import AppendInfo, PartitionLog
+from raftwerk.log.producer_state import CorruptSnapshotError, ProducerStates
+from raftwerk.wire.errors import ErrorCode, ProtocolError
+from raftwerk.wire.records import set_base_offset
+
+LAST = 2**31 - 1
+
+
+def produce(log: PartitionLog, sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 7) -> AppendInfo:
+    data = batch(count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+    return log.append_as_leader(data, 0, NOW_MS)
+
+
+def refusal(log: PartitionLog, sequence: int, count: int = 1, *, epoch: int = 0) -> ErrorCode:
+    with pytest.raises(ProtocolError) as refused:
+        produce(log, sequence, count, epoch=epoch)
+    return refused.value.code
+
+
+def test_the_last_five_batches_are_known_again() -> None:
+    log = open_log(make_runtime()[0])
+    for number in range(7):
+        produce(log, 2 * number, 2)
+    for number in range(2, 7):
+        info = produce(log, 2 * number, 2)
+        assert (info.first_offset, info.last_offset, info.duplicate) == (2 * number, 2 * number + 1, True)
+    assert refusal(log, 2, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refusal(log, 12, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.log_end_offset == 14
+
+
+def test_sequences_wrap_to_zero() -> None:
+    log = open_log(make_runtime()[0])
+    produce(log, LAST - 1, 1)
+    assert refusal(log, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    produce(log, LAST, 3)
+    assert produce(log, LAST, 3).duplicate
+    assert not produce(log, 2).duplicate
+    assert refusal(log, LAST) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_new_epoch_starts_at_zero_and_fences_the_old_one() -> None:
+    log = open_log(make_runtime()[0])
+    produce(log, 0, 5)
+    assert refusal(log, 5, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    produce(log, 0, epoch=1)
+    assert refusal(log, 5, epoch=0) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refusal(log, 0, 5, epoch=0) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert produce(log, 0, epoch=1).duplicate
+
+
+def test_an_unknown_producer_may_start_anywhere() -> None:
+    log = open_log(make_runtime()[0])
+    assert not produce(log, 500).duplicate
+    assert not produce(log, 501).duplicate
+
+
+def test_several_batches_of_one_call_are_checked_in_order() -> None:
+    log = open_log(make_runtime()[0])
+
+    def two(first: int, second: int) -> memoryview:
+        both = [batch(2, producer_id=7, producer_epoch=0, base_sequence=sequence) for sequence in (first, second)]
+        return memoryview(bytearray(b"".join(both)))
+
+    assert log.append_as_leader(two(0, 2), 0, NOW_MS).last_offset == 3
+    with pytest.raises(ProtocolError):
+        log.append_as_leader(two(4, 5), 0, NOW_MS)
+    assert log.log_end_offset == 4
+
+
+@pytest.mark.parametrize("stop", ["clean", "kill", "roll and kill"])
+def test_duplicates_are_known_after_a_restart(stop: str) -> None:
+    runtime, disk = make_runtime()
+    log = open_log(runtime, LogConfig())
+    for number in range(6):
+        produce(log, 3 * number, 3)
+    if stop == "clean":
+        log.close()
+    else:
+        if stop == "roll and kill":
+            log.roll()
+            log.flush()
+        disk.crash(power_loss=False)
+    log = open_log(runtime, LogConfig(), clean_shutdown=stop == "clean", recovery_point=log.recovery_point)
+    for number in range(1, 6):
+        info = produce(log, 3 * number, 3)
+        assert (info.first_offset, info.duplicate) == (3 * number, True)
+    assert not produce(log, 18).duplicate
+
+
+def test_a_follower_that_becomes_leader_knows_the_duplicates() -> None:
+    log = open_log(make_runtime()[0])
+    for number in range(6):
+        data = batch(producer_id=7, producer_epoch=0, base_sequence=number)
+        set_base_offset(data, 0, number)
+        data[12:16] = b"\0\0\0\1"
+        log.append_as_follower(data)
+    info = log.append_as_leader(batch(producer_id=7, producer_epoch=0, base_sequence=3), 2, NOW_MS)
+    assert (info.first_offset, info.duplicate) == (3, True)
+    assert log.append_as_leader(batch(producer_id=7, producer_epoch=0, base_sequence=6), 2, NOW_MS).first_offset == 6
+
+
+def test_truncation_forgets_what_it_cuts() -> None:
+    runtime, _ = make_runtime()
+    log = open_log(runtime)
+    for number in range(40):
+        produce(log, number)
+    log.truncate_to(20)
+    assert produce(log, 19).duplicate
+    assert refusal(log, 25) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert produce(log, 20).first_offset == 20
+    log.truncate_fully_and_start_at(100)
+    assert produce(log, 77).first_offset == 100
+
+
+def test_a_snapshot_holds_all_that_is_known() -> None:
+    log = open_log(make_runtime()[0])
+    for number in range(6):
+        produce(log, number, producer_id=1)
+        produce(log, number, producer_id=2, epoch=3)
+    copy = ProducerStates()
+    copy.load_snapshot(log.producers.encode_snapshot())
+    assert copy.encode_snapshot() == log.producers.encode_snapshot()
+    assert [(pid, entry.epoch, entry.batches) for pid, entry in copy.items()] == [
+        (pid, entry.epoch, entry.batches) for pid, entry in log.producers.items()
+    ]
+
+
+def test_a_snapshot_with_one_flipped_byte_is_refused() -> None:
+    log = open_log(make_runtime()[0])
+    produce(log, 0)
+    data = log.producers.encode_snapshot()
+    for position in range(len(data)):
+        broken = bytearray(data)
+        broken[position] ^= 1
+        with pytest.raises(CorruptSnapshotError):
+            ProducerStates().load_snapshot(bytes(broken))
+    for length in range(len(data)):
+        with pytest.raises(CorruptSnapshotError):
+            ProducerStates().load_snapshot(data[:length])
+
+
+def test_batches_without_producer_leave_no_trace() -> None:
+    log = open_log(make_runtime()[0])
+    append(log, 3)
+    assert len(log.producers) == 0

@@ -1,0 +1,180 @@
+"""What a leader and a follower refuse, with Apache Kafka's error codes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import pytest
+from log_helpers import NOW_MS, append, batch, make_runtime, open_log, read_all
+
+from raftwerk.log.config import LogConfig
+from raftwerk.wire.errors import ErrorCode, ProtocolError
+from raftwerk.wire.records import (
+    TimestampType,
+    compute_crc,
+    encode_batch,
+    iter_records,
+    read_header,
+    verify_crc,
+)
+
+
+def patched(at: int, form: str, value: int, *, fix_crc: bool = True, **options: object) -> memoryview:
+    data = batch(3, **options)  # type: ignore[arg-type]
+    struct.pack_into(form, data, at, value)
+    if fix_crc:
+        struct.pack_into(">I", data, 17, compute_crc(data, 0, read_header(data)))
+    return data
+
+
+REFUSED: list[tuple[str, Callable[[], memoryview], ErrorCode]] = [
+    ("nothing", lambda: memoryview(bytearray()), ErrorCode.INVALID_RECORD),
+    ("half a header", lambda: batch()[:40], ErrorCode.INVALID_RECORD),
+    ("half a batch", lambda: batch()[:-1], ErrorCode.INVALID_RECORD),
+    ("a tail after the batch", lambda: memoryview(bytearray(batch()) + b"xx"), ErrorCode.INVALID_RECORD),
+    ("a length below the header's", lambda: patched(8, ">i", 48, fix_crc=False), ErrorCode.CORRUPT_MESSAGE),
+    ("a negative length", lambda: patched(8, ">i", -1, fix_crc=False), ErrorCode.CORRUPT_MESSAGE),
+    ("a length beyond all bytes", lambda: patched(8, ">i", 2**31 - 1, fix_crc=False), ErrorCode.INVALID_RECORD),
+    ("magic 1", lambda: patched(16, ">b", 1), ErrorCode.INVALID_RECORD),
+    ("magic 3", lambda: patched(16, ">b", 3), ErrorCode.CORRUPT_MESSAGE),
+    ("a wrong CRC", lambda: patched(17, ">I", 1, fix_crc=False), ErrorCode.CORRUPT_MESSAGE),
+    ("a flipped bit", lambda: patched(70, ">b", 77, fix_crc=False), ErrorCode.CORRUPT_MESSAGE),
+    ("too many records", lambda: patched(57, ">i", 4), ErrorCode.INVALID_RECORD),
+    ("too few records", lambda: patched(57, ">i", 2), ErrorCode.INVALID_RECORD),
+    ("no records", lambda: patched(57, ">i", 0), ErrorCode.INVALID_RECORD),
+    ("a negative offset delta", lambda: patched(23, ">i", -1), ErrorCode.INVALID_RECORD),
+    ("codec 5", lambda: patched(21, ">h", 5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+    ("codec 7", lambda: patched(21, ">h", 7), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+    ("a control batch", lambda: batch(is_control=True), ErrorCode.INVALID_RECORD),
+    ("a producer id without sequence", lambda: batch(producer_id=4, producer_epoch=0), ErrorCode.INVALID_RECORD),
+    ("over max.message.bytes", lambda: batch(value=bytes(3000)), ErrorCode.MESSAGE_TOO_LARGE),
+    ("a time far ahead", lambda: batch(timestamp=NOW_MS + 3_600_001), ErrorCode.INVALID_TIMESTAMP),
+    ("the broker's timestamp type", lambda: patched(21, ">h", 8), ErrorCode.INVALID_TIMESTAMP),
+]
+
+
+@pytest.mark.parametrize(("make", "code"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_a_leader_refuses(make: Callable[[], memoryview], code: ErrorCode) -> None:
+    runtime, _ = make_runtime()
+    log = open_log(runtime, LogConfig(max_message_bytes=2000))
+    append(log)
+    before = read_all(log)
+    with pytest.raises(ProtocolError) as refused:
+        log.append_as_leader(make(), 0, NOW_MS)
+    assert refused.value.code is code
+    assert log.log_end_offset == 1
+    assert read_all(log) == before
+    append(log)
+
+
+def test_more_records_announced_than_the_bytes_can_hold() -> None:
+    log = open_log(make_runtime()[0])
+    data = batch(3)
+    struct.pack_into(">i", data, 57, 1000)
+    struct.pack_into(">i", data, 23, 999)
+    struct.pack_into(">I", data, 17, compute_crc(data, 0, read_header(data)))
+    with pytest.raises(ProtocolError) as refused:
+        log.append_as_leader(data, 0, NOW_MS)
+    assert refused.value.code is ErrorCode.INVALID_RECORD
+
+
+def test_a_leader_numbers_batches_in_place_and_keeps_all_else() -> None:
+    log = open_log(make_runtime()[0])
+    append(log, 3)
+    data = memoryview(bytearray(batch(2)) + bytearray(batch(4)))
+    info = log.append_as_leader(data, 5, NOW_MS)
+    assert (info.first_offset, info.last_offset, info.size_bytes) == (3, 8, len(data))
+    assert info.log_append_time_ms == -1
+    stored = log.read(3, 1000, end_offset=9)
+    assert stored == bytes(data)
+    first = read_header(stored)
+    assert (first.base_offset, first.partition_leader_epoch) == (3, 5)
+    assert read_header(stored, first.size_bytes).base_offset == 5
+    assert verify_crc(stored, 0, first)
+
+
+def test_internal_batches_may_be_control_batches_of_any_time() -> None:
+    log = open_log(make_runtime()[0])
+    data = batch(is_control=True, timestamp=NOW_MS * 2)
+    assert log.append_as_leader(data, 1, NOW_MS, internal=True).last_offset == 0
+
+
+def test_log_append_time_is_stamped_with_a_good_crc() -> None:
+    log = open_log(make_runtime()[0], LogConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME))
+    info = log.append_as_leader(batch(2), 3, NOW_MS)
+    assert info.log_append_time_ms == info.max_timestamp == NOW_MS
+    stored = log.read(0, 1000, end_offset=2)
+    header = read_header(stored)
+    assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert (header.base_offset, header.partition_leader_epoch, header.max_timestamp) == (0, 3, NOW_MS)
+    assert verify_crc(stored, 0, header)
+    assert [record.timestamp for record in iter_records(stored)] == [NOW_MS, NOW_MS]
+
+
+def follower_batch(base: int, epoch: int = 0, count: int = 1) -> bytearray:
+    return encode_batch([(None, b"v", (), 5)] * count, base_offset=base, leader_epoch=epoch)
+
+
+def test_a_follower_takes_batches_as_they_are() -> None:
+    log = open_log(make_runtime()[0])
+    data = follower_batch(0, 2, 3) + follower_batch(3, 2) + follower_batch(4, 7)
+    info = log.append_as_follower(memoryview(data))
+    assert (info.first_offset, info.last_offset, info.size_bytes) == (0, 4, len(data))
+    assert read_all(log) == bytes(data)
+    assert log.epoch_cache.entries == [(2, 0), (7, 4)]
+
+
+def test_a_follower_passes_over_a_cut_off_tail() -> None:
+    log = open_log(make_runtime()[0])
+    whole = follower_batch(0)
+    assert log.append_as_follower(memoryview(whole + follower_batch(1)[:-3])).last_offset == 0
+    assert log.append_as_follower(memoryview(follower_batch(1)[:-3])).size_bytes == 0
+    assert read_all(log) == bytes(whole)
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (follower_batch(3), ErrorCode.OFFSET_OUT_OF_RANGE),
+        (follower_batch(1), ErrorCode.OFFSET_OUT_OF_RANGE),
+        (follower_batch(2, 1) + follower_batch(2, 1), ErrorCode.OFFSET_OUT_OF_RANGE),
+        (follower_batch(2, epoch=0), ErrorCode.CORRUPT_MESSAGE),
+        (follower_batch(2, 1)[:-1] + b"x", ErrorCode.CORRUPT_MESSAGE),
+        (bytearray(100), ErrorCode.CORRUPT_MESSAGE),
+    ],
+    ids=["gap", "overlap", "repeated", "older epoch", "wrong CRC", "zeros"],
+)
+def test_a_follower_refuses(data: bytearray, code: ErrorCode) -> None:
+    log = open_log(make_runtime()[0])
+    append(log, 2, epoch=1)
+    with pytest.raises(ProtocolError) as refused:
+        log.append_as_follower(memoryview(data))
+    assert refused.value.code is code
+    assert log.log_end_offset == 2
+
+
+def test_reads_outside_the_log() -> None:
+    log = open_log(make_runtime()[0])
+    append(log, 2)
+    log.truncate_fully_and_start_at(10)
+    append(log, 2)
+    for offset in (9, 13, -1):
+        with pytest.raises(ProtocolError) as refused:
+            log.read(offset, 100, end_offset=12)
+        assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert log.read(12, 100, end_offset=12) == b""
+    assert log.read(10, 100, end_offset=10) == b""
+    assert log.read(10, 0, end_offset=12, min_one_batch=False) == b""
+    assert log.read(10, 0, end_offset=12) == log.read(11, 1000, end_offset=12)
+
+
+def test_topic_settings_are_checked() -> None:
+    config = LogConfig().with_overrides(
+        {"segment.ms": "5", "message.timestamp.type": "LogAppendTime", "cleanup.policy": "compact"}
+    )
+    assert (config.segment_ms, config.message_timestamp_type) == (5, TimestampType.LOG_APPEND_TIME)
+    for key, value in (("segment.ms", "x"), ("segment.bytes", "10"), ("message.timestamp.type", "Never")):
+        with pytest.raises(ProtocolError, match=key) as refused:
+            LogConfig().with_overrides({key: value})
+        assert refused.value.code is ErrorCode.INVALID_CONFIG
