@@ -453,12 +453,12 @@ def _data_writer(name: str, version: int) -> Writer:
     return _struct_writer(load_data_schema(name, version))
 
 
-def _decode(reader: Reader, data: Buffer, offset: int) -> Struct:
+def _decode(reader: Reader, data: Buffer, offset: int, *, whole: bool = True) -> Struct:
     try:
         message, end = reader(data, offset)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise WireFormatError(str(error)) from error
-    if end != len(data):
+    if whole and end != len(data):
         raise WireFormatError(f"{len(data) - end} bytes after the end of the message")
     return message  # type: ignore[no-any-return]
 
@@ -475,13 +475,15 @@ def _encode(writer: Writer, fields: Fields) -> bytes:
 def decode_request(api_key: int, version: int, data: Buffer, offset: int = 0) -> Struct:
     """The request whose body is `data[offset:]`.
 
-    Raises `WireFormatError` when it is malformed or goes on past its end; `ValueError` for an unknown API or version.
+    Bytes after its end are passed over, as Apache Kafka does it: librdkafka 2.16 sends three too many when it asks for
+    the metadata of all topics. Raises `WireFormatError` when it is malformed; `ValueError` for an unknown API or
+    version.
     """
-    return _decode(_api_reader(api_key, version, "request"), data, offset)
+    return _decode(_api_reader(api_key, version, "request"), data, offset, whole=False)
 
 
 def decode_response(api_key: int, version: int, data: Buffer, offset: int = 0) -> Struct:
-    """The response whose body is `data[offset:]`; raises as `decode_request`."""
+    """The response whose body is `data[offset:]`; raises as `decode_request`, and when bytes are left over."""
     return _decode(_api_reader(api_key, version, "response"), data, offset)
 
 
