@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from ..broker.broker import Broker
 from ..broker.controller_channel import ControllerAddress
@@ -42,7 +43,9 @@ class BrokerPart:
         log_manager.load()
         directory_ids = tuple(log_manager.directory_ids.values())
         cluster_id = raft.config.cluster_id
-        settings = broker_config(config, cluster_id, directory_ids)
+        settings = replace(
+            broker_config(config, cluster_id, directory_ids), previous_broker_epoch=log_manager.previous_broker_epoch
+        )
         self.broker = Broker(settings, runtime, loader, self._find_controller, on_fatal)
         self.replica_manager = ReplicaManager(
             replica_manager_config(config, cluster_id), runtime, log_manager, self.broker.replica_ports()
@@ -52,12 +55,14 @@ class BrokerPart:
         self.servers = [Server(server_config(config, one), dispatcher) for one in config.broker_listeners]
 
     async def start(self) -> None:
-        """Take up the partitions, listen, then ask to be unfenced. OSError when a port is taken."""
+        """Register, take up the partitions, listen, then ask to be unfenced. OSError when a port is taken."""
+        await self.broker.start()
+        await self.broker.registered()
         await self.replica_manager.start()
         self.log_manager.start()
         for server in self.servers:
             await listen(server)
-        await self.broker.start()
+        self.broker.begin_serving()
 
     async def stop(self, *, graceful: bool) -> None:
         """Hand leaderships over, then stop serving and write down what is known. The logs stay open."""

@@ -165,6 +165,7 @@ class _Builder:
         self.values: dict[str, Any] = {}
         self.problems: list[Problem] = []
         self.warnings: list[str] = []
+        self.without_effect: list[str] = []
 
     def build(self) -> NodeConfig:
         self._read_values()
@@ -178,6 +179,9 @@ class _Builder:
         self.problems += check_relations(config, self.properties)
         self._stop_if_wrong()
         self.warnings += relation_warnings(config)
+        if self.without_effect:
+            names = ", ".join(self.without_effect)
+            self.warnings.append(f"accepted for Kafka's sake, without effect in this version: {names}")
         return NodeConfig(self.values, self.properties, listeners, _advertised(config), voters, tuple(self.warnings))
 
     def refuse(self, key: str, reason: str, way_out: str) -> None:
@@ -204,7 +208,7 @@ class _Builder:
 
     def _read_unknown(self, name: str, text: str) -> None:
         if is_accepted(name):
-            self.warnings.append(f"{name}={text}: accepted for Kafka's sake, and has no effect in this version")
+            self.without_effect.append(name)
             return
         import difflib
 

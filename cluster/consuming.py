@@ -157,8 +157,9 @@ class Consumer:
                 message = f"offset {self.positions[partition]} is not in the log"
             raise RefusedError(code, f"{self.topic}-{partition}", message)
         if records:
+            wanted = self.positions[partition]
             for header, record in iter_all_records(records):
-                if record.offset >= self.positions[partition] and not header.is_control:
+                if record.offset >= wanted and not header.is_control:
                     result.append(Consumed(partition, record))
                 self.positions[partition] = max(self.positions[partition], header.next_offset)
         return bool(code)

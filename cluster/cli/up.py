@@ -112,9 +112,10 @@ def _run(plan: ClusterPlan, options: _UpOptions) -> int:
     supervisor = Supervisor(plan, detach=options.detach, log_level=options.log_level)
     try:
         took_s = supervisor.start()
-        _announce(plan, took_s, options)
         if options.detach:
             supervisor.leave_running()
+        _announce(plan, took_s, options)
+        if options.detach:
             return 0
         _watch(supervisor, options, stopping)
     except NodeFailed as error:

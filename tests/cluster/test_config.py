@@ -134,8 +134,8 @@ def test_warnings() -> None:
             "min.insync.replicas": "2",
         }
     )
-    retention, near, unknown, insync = config.warnings
-    assert "accepted for Kafka's sake" in retention
+    near, unknown, insync, retention = config.warnings
+    assert retention == "accepted for Kafka's sake, without effect in this version: log.retention.hours"
     assert near == "num.partition=3: unknown, and has no effect; did you mean num.partitions?"
     assert unknown == "colour=blue: unknown, and has no effect; no setting has this name"
     assert insync.startswith("min.insync.replicas=2: larger than default.replication.factor=1")
