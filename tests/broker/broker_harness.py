@@ -292,3 +292,9 @@ async def settle(rounds: int = 10) -> None:
     """Let everything that is ready run."""
     for _ in range(rounds):
         await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Return when `condition` holds; real sockets need real time."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.001)

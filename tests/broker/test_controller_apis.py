@@ -7,7 +7,7 @@ import random
 from types import SimpleNamespace
 
 import pytest
-from broker_harness import Harness, settle
+from broker_harness import Harness, settle, until
 
 from raftwerk.broker.connection import ConnectionLimits
 from raftwerk.broker.controller_apis import ControllerServices, controller_dispatcher
@@ -18,7 +18,7 @@ from raftwerk.broker.server import Server, ServerConfig
 from raftwerk.controller.publisher import MetadataLoader
 from raftwerk.wire.apis import ApiKey
 from raftwerk.wire.client import connect
-from raftwerk.wire.codec import Struct, decode_request, encode_request
+from raftwerk.wire.codec import decode_request, encode_request
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.fetch import FetchResponse
 from raftwerk.wire.frames import RequestHeader
@@ -118,8 +118,7 @@ def test_a_brokers_connection_is_known_by_its_first_heartbeat_and_missed_when_it
                 await connection.request(ApiKey.BROKER_HEARTBEAT, 0, HEARTBEAT)
             assert controller.links == ["+4"]
             connection.close()
-            while controller.links == ["+4"]:
-                await asyncio.sleep(0)
+            await until(lambda: controller.links != ["+4"])
             assert controller.links == ["+4", "-4"]
 
     run(main())
@@ -145,8 +144,7 @@ def test_not_controller_is_tried_again_until_there_is_one(active):
             current = [old]
             channel = channel_to(lambda: current[0].address)
             call = asyncio.ensure_future(channel.forward(*forwarded()))
-            while old.server.accepted_total == 0:
-                await asyncio.sleep(0.001)
+            await until(lambda: old.server.accepted_total)
             current[0] = new
             assert (await call).topics[0].error_code == 0
             channel.close()
@@ -162,8 +160,7 @@ def test_a_request_that_hangs_at_a_former_controller_goes_to_the_new_one_at_once
             current = [first]
             channel = channel_to(lambda: current[0].address)
             call = asyncio.ensure_future(channel.request(ApiKey.BROKER_HEARTBEAT, 0, HEARTBEAT, timeout_ms=60_000))
-            while not old.heard:
-                await asyncio.sleep(0.001)
+            await until(lambda: old.heard)
             current[0] = second
             channel.on_leader_change()
             assert (await call).error_code == 0
@@ -227,8 +224,7 @@ def test_producer_ids_are_unique_and_fetched_ahead():
         manager = ProducerIdManager(allocate)
         assert manager.next_id() is None
         ids = [await manager.wait_for_id()]
-        for _ in range(8):
-            ids.append(manager.next_id())
+        ids += [manager.next_id() for _ in range(8)]
         await settle()
         assert len(asked) == 2
         ids += [manager.next_id() for _ in range(11)]
@@ -260,9 +256,7 @@ def test_forwarding_is_what_a_client_sees():
             transport = harness.connect()
             fields = {"topics": [{"name": "t", "num_partitions": 1, "replication_factor": 1}], "timeout": 2000}
             transport.deliver(harness.frame(ApiKey.CREATE_TOPICS, 7, fields))
-            while not transport.written:
-                await asyncio.sleep(0.001)
+            await until(lambda: transport.written)
             assert len(transport.frames()) == 1
-            assert isinstance(Struct({}), Struct)
 
     run(main())
