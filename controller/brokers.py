@@ -72,10 +72,9 @@ def register_broker(
             "Another broker is registered with that broker id. If the broker was recently restarted this should "
             "self-resolve once the heartbeat manager expires the broker's session.",
         )
-    records: list[Record] = []
-    if known is not None:
-        clean = request.get("previous_broker_epoch", -1) == known.epoch
-        records += broker_leaves(image, settings, known.broker_id, unclean=not clean)
+    # One that was unregistered meanwhile may still be eligible somewhere, and can prove nothing.
+    clean = known is not None and request.get("previous_broker_epoch", -1) == known.epoch
+    records = broker_leaves(image, settings, request.broker_id, unclean=not clean)
     records.append(_registration(request, listeners))
     return ControllerResult(records, {"error_code": 0})
 
@@ -189,7 +188,9 @@ def _next_state(image: MetadataImage, broker: BrokerRegistration, request: Any, 
     if request.want_fence:
         return BrokerState.FENCED
     if state is BrokerState.FENCED:
-        return BrokerState.UNFENCED if request.current_metadata_offset >= broker.epoch else BrokerState.FENCED
+        # An incarnation that began to shut down does not come back, whatever a late heartbeat says.
+        may_return = request.current_metadata_offset >= broker.epoch and not broker.in_controlled_shutdown
+        return BrokerState.UNFENCED if may_return else BrokerState.FENCED
     return state
 
 

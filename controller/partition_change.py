@@ -75,7 +75,7 @@ def _enough(partition: PartitionRegistration, isr: tuple[int, ...], goal: Goal) 
 
 
 def _eligible(partition: PartitionRegistration, isr: tuple[int, ...], goal: Goal) -> tuple[int, ...]:
-    if not goal.elr_enabled or _enough(partition, isr, goal):
+    if not goal.elr_enabled:
         return ()
     candidates = dict.fromkeys((*partition.elr, *partition.isr))
     return tuple(replica for replica in candidates if replica not in isr and replica != goal.unclean_shutdown)
