@@ -1,0 +1,107 @@
+"""Apache Kafka's own dump tool reads what we write, and finds nothing amiss."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from log_helpers import NOW_MS, make_runtime
+
+from raftwerk.log.config import LogConfig
+from raftwerk.log.log_dir import format_dirs, random_id
+from raftwerk.log.log_manager import LogManager, LogManagerConfig
+from raftwerk.runtime.disk import RealDisk
+from raftwerk.runtime.ports import Runtime
+from raftwerk.wire.compression import Compression
+from raftwerk.wire.records import encode_batch
+from raftwerk.wire.types import TopicPartition
+
+CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=500)
+
+
+def kafka_libs() -> str:
+    path = Path(os.environ.get("KAFKA_LIBS", Path.home() / ".cache" / "kafka-4.2.0"))
+    if shutil.which("java") is None:
+        pytest.skip("NOT TESTED against Apache Kafka: no java on the PATH")
+    if not list(path.glob("kafka-tools-*.jar")):
+        pytest.skip(f"NOT TESTED against Apache Kafka: no jars in {path} (set KAFKA_LIBS)")
+    return f"{path}/*"
+
+
+def dump(files: list[Path], *options: str) -> list[str]:
+    command = ["java", "-cp", kafka_libs(), "kafka.tools.DumpLogSegments", *options, "--files"]
+    done = subprocess.run(
+        [*command, ",".join(map(str, files))], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def partition(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, int]:
+    """A partition's directory of several segments with every codec; how many batches and records are in it."""
+    simulated, _ = make_runtime()
+    runtime = Runtime(RealDisk(), simulated.clock, simulated.rng)
+    path = tmp_path_factory.mktemp("node")
+    format_dirs(runtime, (str(path),), "MkU3OEVBNTcwNTJENDM2Qg", 1)
+    manager = LogManager(runtime, LogManagerConfig((str(path),), "MkU3OEVBNTcwNTJENDM2Qg", 1, CONFIG))
+    manager.load()
+    log = manager.create(TopicPartition("t", 0), random_id(runtime))
+    rng = random.Random(1)
+    sequences = {5: 0, 6: 0}
+    batches = 0
+    while len(log.segments) < 4 or log.segments[-1].size_bytes < 5000:
+        producer_id = rng.choice([5, 6])
+        records = [
+            (b"k%d" % number, rng.randbytes(rng.randint(0, 100)), (("h", b"x"),), NOW_MS + batches + rng.randint(-9, 9))
+            for number in range(rng.randint(1, 5))
+        ]
+        data = encode_batch(
+            records,
+            compression=list(Compression)[batches % len(Compression)],
+            producer_id=producer_id,
+            producer_epoch=1,
+            base_sequence=sequences[producer_id],
+        )
+        sequences[producer_id] += len(records)
+        log.append_as_leader(memoryview(data), batches // 50, NOW_MS)
+        batches += 1
+    records_written = log.log_end_offset
+    manager.shutdown()
+    return path / "t-0", batches, records_written
+
+
+@pytest.mark.java
+def test_every_record_is_read(partition: tuple[Path, int, int]) -> None:
+    directory, batches, records = partition
+    lines = dump(sorted(directory.glob("*.log")), "--deep-iteration")
+    assert sum(line.startswith("baseOffset:") for line in lines) == batches
+    offsets = [int(match[1]) for line in lines if (match := re.match(r"\| offset: (\d+) ", line))]
+    assert offsets == list(range(records))
+    assert all("isvalid: true" in line for line in lines if line.startswith("baseOffset:"))
+
+
+@pytest.mark.java
+def test_every_index_agrees_with_its_log(partition: tuple[Path, int, int]) -> None:
+    files = sorted(partition[0].glob("*index"))
+    lines = dump(files, "--verify-index-only")
+    assert len(files) == 8
+    assert [line for line in lines if not re.match(r"Dumping |offset: |timestamp: ", line)] == []
+    sane = dump(files, "--index-sanity-check")
+    assert sum("passed sanity check" in line for line in sane) == len(files)
+
+
+@pytest.mark.java
+def test_every_producer_snapshot_is_read(partition: tuple[Path, int, int]) -> None:
+    files = sorted(partition[0].glob("*.snapshot"))
+    assert len(files) == 4
+    for file in files:
+        entries = [line for line in dump([file]) if line.startswith("producerId:")]
+        last = {line.split()[1]: line for line in entries}
+        assert sorted(last) == ["5", "6"]
+        assert all("producerEpoch: 1 " in line for line in entries)

@@ -1,0 +1,321 @@
+"""A node's log directories: whose they are, what is found in them, and how they are left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from log_helpers import SMALL, append, make_runtime, read_all
+
+from raftwerk.chaos.sim_disk import SimDisk
+from raftwerk.log.checkpoints import decode_uuid, encode_uuid
+from raftwerk.log.errors import (
+    CorruptFileError,
+    DirLockedError,
+    ForeignClusterError,
+    ForeignNodeError,
+    LogDirError,
+    StorageError,
+    UnformattedDirError,
+)
+from raftwerk.log.log_dir import format_dirs, read_meta_properties
+from raftwerk.log.log_manager import LogManager, LogManagerConfig, parse_dir_name
+from raftwerk.runtime.disk import RealDisk
+from raftwerk.runtime.ports import Runtime
+from raftwerk.wire.errors import ErrorCode, ProtocolError
+from raftwerk.wire.types import TopicPartition
+
+A, B = TopicPartition("a", 0), TopicPartition("b.c-d", 12)
+TOPIC_ID, OTHER_ID = UUID(int=77), UUID(int=78)
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
+
+
+def formatted(*dirs: str, node_id: int = 1) -> tuple[Runtime, SimDisk]:
+    runtime, disk = make_runtime()
+    format_dirs(runtime, dirs or ("/data",), CLUSTER, node_id)
+    return runtime, disk
+
+
+def manager_of(runtime: Runtime, *dirs: str, cluster_id: str = CLUSTER, node_id: int = 1) -> LogManager:
+    return LogManager(runtime, LogManagerConfig(dirs or ("/data",), cluster_id, node_id, SMALL))
+
+
+def loaded(runtime: Runtime, *dirs: str) -> LogManager:
+    manager = manager_of(runtime, *dirs)
+    manager.load()
+    return manager
+
+
+def test_formatting_is_kept() -> None:
+    runtime, disk = formatted()
+    content = disk.read_bytes("/data/meta.properties")
+    found = read_meta_properties(disk, "/data")
+    assert found is not None
+    assert content.decode().splitlines()[1:] == [
+        f"cluster.id={CLUSTER}",
+        f"directory.id={encode_uuid(found.directory_id)}",
+        "node.id=1",
+        "version=1",
+    ]
+    assert format_dirs(runtime, ("/data",), CLUSTER, 1) == [found.directory_id]
+    assert disk.read_bytes("/data/meta.properties") == content
+    assert manager_of(runtime).directory_ids == {}
+    assert loaded(runtime).directory_ids == {"/data": found.directory_id}
+
+
+def test_a_directory_of_another_cluster() -> None:
+    runtime, _ = formatted()
+    expected = (
+        f"Log directory /data belongs to cluster {CLUSTER}, this node to cluster other: "
+        "set log.dirs to this node's own directory, or empty that one and format it again."
+    )
+    with pytest.raises(ForeignClusterError) as refused:
+        manager_of(runtime, cluster_id="other").acquire()
+    assert str(refused.value) == expected
+    with pytest.raises(ForeignClusterError):
+        format_dirs(runtime, ("/data",), "other", 1)
+    loaded(runtime)
+
+
+def test_a_directory_of_another_node() -> None:
+    runtime, _ = formatted()
+    with pytest.raises(ForeignNodeError, match=r"/data belongs to node 1, this is node 2: correct node.id, or set"):
+        manager_of(runtime, node_id=2).acquire()
+
+
+def test_a_directory_in_use() -> None:
+    runtime, _ = formatted()
+    manager = loaded(runtime)
+    with pytest.raises(DirLockedError, match="Log directory /data is in use by another process: stop that one, or"):
+        manager_of(runtime).acquire()
+    manager.shutdown()
+    loaded(runtime)
+
+
+def test_a_directory_that_is_not_there_or_not_formatted() -> None:
+    runtime, disk = make_runtime()
+    with pytest.raises(UnformattedDirError, match="/nowhere does not exist: run `raftwerk format` first"):
+        manager_of(runtime, "/nowhere").acquire()
+    with pytest.raises(UnformattedDirError, match="/data is not formatted: run `raftwerk format` first"):
+        manager_of(runtime).acquire()
+    disk.write_atomic("/data/meta.properties", b"version=1\ncluster.id=x\n")
+    with pytest.raises(CorruptFileError, match=r"/data/meta.properties does not parse"):
+        manager_of(runtime).acquire()
+
+
+def test_one_bad_directory_releases_the_others() -> None:
+    runtime, disk = formatted("/data/one")
+    disk.makedirs("/data/two")
+    with pytest.raises(UnformattedDirError):
+        manager_of(runtime, "/data/one", "/data/two").acquire()
+    loaded(runtime, "/data/one")
+
+
+def test_logs_are_found_again_after_a_clean_stop() -> None:
+    runtime, disk = formatted()
+    manager = loaded(runtime)
+    log = manager.create(A, TOPIC_ID)
+    manager.create(B, OTHER_ID)
+    append(log, 5)
+    content = read_all(log)
+    manager.write_high_watermarks({A: 4})
+    manager.shutdown(broker_epoch=42)
+    assert json.loads(disk.read_bytes("/data/.kafka_cleanshutdown")) == {"version": 0, "brokerEpoch": 42}
+    assert disk.read_bytes("/data/recovery-point-offset-checkpoint") == b"0\n2\na 0 5\nb.c-d 12 0\n"
+    assert disk.read_bytes("/data/replication-offset-checkpoint") == b"0\n1\na 0 4\n"
+    assert disk.read_bytes("/data/a-0/partition.metadata") == f"version: 0\ntopic_id: {encode_uuid(TOPIC_ID)}".encode()
+    disk.crash()
+
+    manager = loaded(runtime)
+    assert not disk.exists("/data/.kafka_cleanshutdown")
+    assert manager.previous_broker_epoch == 42
+    assert list(manager.logs) == [A, B]
+    assert manager.high_watermark_checkpoint == {A: 4}
+    found = manager.get(A)
+    assert found is not None
+    assert (found.topic_id, found.recovery_point, read_all(found)) == (TOPIC_ID, 5, content)
+    assert manager.directory_id_of(A) == manager.directory_ids["/data"]
+
+
+def test_after_a_crash_logs_are_recovered_and_the_broker_epoch_unknown() -> None:
+    runtime, disk = formatted()
+    manager = loaded(runtime)
+    log = manager.create(A, TOPIC_ID)
+    append(log, 5)
+    log.flush()
+    append(log, 5)
+    disk.crash()
+    manager = loaded(runtime)
+    found = manager.get(A)
+    assert found is not None
+    assert found.log_end_offset in (5, 10)
+    assert manager.previous_broker_epoch == -1
+
+
+def test_another_topic_of_the_same_name_is_not_touched() -> None:
+    manager = loaded(formatted()[0])
+    log = manager.create(A, TOPIC_ID)
+    assert manager.create(A, TOPIC_ID) is log
+    with pytest.raises(ProtocolError) as refused:
+        manager.create(A, OTHER_ID)
+    assert refused.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+def test_a_deleted_partition_leaves_no_trace_in_its_successor() -> None:
+    runtime, disk = formatted()
+    manager = loaded(runtime)
+    append(manager.create(A, TOPIC_ID), 5)
+    manager.write_high_watermarks({A: 5})
+    manager.checkpoint_recovery_points()
+    manager.delete(A)
+    assert manager.get(A) is None
+    names = [name for name in disk.listdir("/data") if name.startswith("a-0")]
+    assert len(names) == 1
+    assert names[0].startswith("a-0.")
+    assert names[0].endswith("-delete")
+    assert len(names[0]) == len("a-0.") + 32 + len("-delete")
+    log = manager.create(A, OTHER_ID)
+    assert log.log_end_offset == 0
+    assert manager.high_watermark_checkpoint == {}
+    assert b"a 0" not in disk.read_bytes("/data/replication-offset-checkpoint")
+    manager.remove_deleted(all_now=True)
+    assert [name for name in disk.listdir("/data") if name.startswith("a-0")] == ["a-0"]
+
+
+def test_half_deleted_partitions_are_removed_after_a_restart() -> None:
+    runtime, disk = formatted()
+    manager = loaded(runtime)
+    manager.create(TopicPartition("x" * 249, 0), TOPIC_ID)
+    manager.delete(TopicPartition("x" * 249, 0))
+    assert all(len(name) <= 255 for name in disk.listdir("/data"))
+    manager.shutdown()
+
+    async def upkeep() -> None:
+        manager = loaded(runtime)
+        manager.start()
+        manager.remove_deleted()
+        manager.shutdown()
+
+    asyncio.run(upkeep())
+    assert [name for name in disk.listdir("/data") if name.startswith("x")] == []
+
+
+def test_the_metadata_log_and_other_files_are_left_alone() -> None:
+    runtime, disk = formatted()
+    for name in ("__cluster_metadata-0", "lost+found", "notes", "x-01", "-1"):
+        disk.makedirs(f"/data/{name}")
+    assert list(loaded(runtime).logs) == []
+    assert disk.is_dir("/data/__cluster_metadata-0")
+    assert parse_dir_name("b.c-d-12") == B
+    assert parse_dir_name("x-01") is None
+
+
+def test_partitions_go_to_the_directory_with_the_fewest() -> None:
+    runtime, disk = formatted("/data/one", "/data/two")
+    manager = loaded(runtime, "/data/one", "/data/two")
+    for number in range(5):
+        manager.create(TopicPartition("t", number), TOPIC_ID)
+    counts = [sum(name.startswith("t-") for name in disk.listdir(path)) for path in ("/data/one", "/data/two")]
+    assert counts == [3, 2]
+    assert len(set(manager.directory_ids.values())) == 2
+    manager.shutdown()
+    disk.makedirs("/data/two/t-0")
+    with pytest.raises(LogDirError, match="Partition t-0 is in /data/one and in /data/two"):
+        loaded(runtime, "/data/one", "/data/two")
+
+
+def test_a_failed_disk_takes_its_own_logs_only() -> None:
+    runtime, disk = formatted("/data/one", "/data/two")
+    failed: list[str] = []
+    config = LogManagerConfig(
+        ("/data/one", "/data/two"), CLUSTER, 1, SMALL, on_dir_failed=lambda path, error: failed.append(path)
+    )
+    manager = LogManager(runtime, config)
+    manager.load()
+    logs = [manager.create(TopicPartition("t", number), TOPIC_ID) for number in range(4)]
+    disk.fail_fsync("/data/one")
+    append(logs[0])
+    with pytest.raises(StorageError):
+        logs[0].flush()
+    with pytest.raises(StorageError):
+        append(logs[2])
+    append(logs[1])
+    append(logs[3])
+    assert failed == ["/data/one"]
+    assert list(manager.directory_ids) == ["/data/two"]
+    manager.create(TopicPartition("t", 9), TOPIC_ID)
+    assert disk.exists("/data/two/t-9")
+    manager.shutdown()
+    assert not disk.exists("/data/one/.kafka_cleanshutdown")
+    assert disk.exists("/data/two/.kafka_cleanshutdown")
+
+
+def test_upkeep_flushes_rolled_segments_and_checkpoints_them() -> None:
+    async def main() -> None:
+        runtime, disk = formatted()
+        manager = loaded(runtime)
+        log = manager.create(A, TOPIC_ID)
+        while len(log.segments) < 3:
+            append(log, 2)
+        manager.flush_dirty()
+        await log.flush_rolled_soon()
+        assert not log.has_unsynced_segments
+        manager.checkpoint_recovery_points()
+        point = log.segments[-1].base_offset
+        assert disk.read_bytes("/data/recovery-point-offset-checkpoint") == b"0\n1\na 0 %d\n" % point
+        log.truncate_to(1)
+        assert disk.read_bytes("/data/recovery-point-offset-checkpoint") == b"0\n1\na 0 0\n"
+
+    asyncio.run(main())
+
+
+def test_garbled_offset_checkpoints_count_as_empty() -> None:
+    runtime, disk = formatted()
+    manager = loaded(runtime)
+    append(manager.create(A, TOPIC_ID), 5)
+    manager.shutdown()
+    for name in ("recovery-point", "replication", "log-start"):
+        disk.write_atomic(f"/data/{name}-offset-checkpoint", b"0\n1\ngarbage\n")
+    found = loaded(runtime).get(A)
+    assert found is not None
+    assert found.log_end_offset == 5
+
+
+def test_ids_as_text() -> None:
+    assert encode_uuid(TOPIC_ID) == "AAAAAAAAAAAAAAAAAAAATQ"
+    assert decode_uuid("AAAAAAAAAAAAAAAAAAAATQ") == TOPIC_ID
+    for text in ("", "x", "AAAA"):
+        with pytest.raises(ValueError):
+            decode_uuid(text)
+
+
+def test_on_the_real_disk(tmp_path: Path) -> None:
+    simulated, _ = make_runtime()
+    runtime = Runtime(RealDisk(), simulated.clock, simulated.rng)
+    path = str(tmp_path / "node")
+    format_dirs(runtime, (path,), CLUSTER, 1)
+
+    async def main() -> None:
+        manager = loaded(runtime, path)
+        log = manager.create(A, TOPIC_ID)
+        while len(log.segments) < 3:
+            append(log, 2)
+        assert await log.flush_soon() == log.log_end_offset
+        with pytest.raises(DirLockedError):
+            manager_of(runtime, path).acquire()
+        append(log, 3)
+        content = read_all(log)
+        manager.shutdown()
+        manager = loaded(runtime, path)
+        found = manager.get(A)
+        assert found is not None
+        assert read_all(found) == content
+        manager.delete(A)
+        manager.remove_deleted(all_now=True)
+        manager.shutdown()
+
+    asyncio.run(main())
+    assert sorted(entry.name for entry in Path(path).iterdir() if entry.is_dir()) == []
