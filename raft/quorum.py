@@ -435,7 +435,7 @@ class Quorum:
 
     def _answer_older_fetch(self, role: Leader, replica: ReplicaKey) -> None:
         """A replica has one fetch at a time: an older one was given up by its sender."""
-        for parked in [parked for parked in role.parked if parked.request.replica == replica]:
+        for parked in [parked for parked in role.parked if parked.request.replica == replica and replica.id >= 0]:
             role.parked.remove(parked)
             self._effects.fetch_replies.append((parked.token, self._fetch_reply(ErrorCode.REQUEST_TIMED_OUT)))
 

@@ -10,6 +10,7 @@ from ..messages import Fetch, Vote
 from ..types import ReplicaKey, RoleKind
 
 OBSERVER_SESSION_MS = 300_000
+MAX_INT64 = 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -66,11 +67,13 @@ class Leader:
         return False
 
     def progress_of(self, replica: ReplicaKey) -> ReplicaProgress:
-        """The state kept for a voter or observer, made at its first fetch."""
+        """The state kept for a voter or observer, made at its first fetch; none is kept of a tool without an id."""
         if replica.id in self.peers:
             progress = self.peers[replica.id]
             progress.key = replica
             return progress
+        if replica.id < 0:
+            return ReplicaProgress(replica, sent_high_watermark=MAX_INT64)
         return self.observers.setdefault(replica, ReplicaProgress(replica))
 
     def quorum_deadline_ms(self) -> int | None:
