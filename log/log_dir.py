@@ -74,7 +74,7 @@ def format_dirs(runtime: Runtime, paths: Sequence[str], cluster_id: str, node_id
     ids = []
     for path in paths:
         try:
-            runtime.disk.makedirs(path)
+            _make_durably(runtime.disk, path)
             found = read_meta_properties(runtime.disk, path)
             if found is None:
                 found = MetaProperties(cluster_id, node_id, random_id(runtime))
@@ -84,6 +84,17 @@ def format_dirs(runtime: Runtime, paths: Sequence[str], cluster_id: str, node_id
         _check_owner(path, found, cluster_id, node_id)
         ids.append(found.directory_id)
     return ids
+
+
+def _make_durably(disk: Disk, path: str) -> None:
+    """Make the directory and its parents; one that a loss of power takes away takes along what was synced in it."""
+    missing = []
+    while path not in ("", ".", "/") and not disk.exists(path):
+        missing.append(path)
+        path = path.rpartition("/")[0] or ("/" if path.startswith("/") else ".")
+    for directory in reversed(missing):
+        disk.makedirs(directory)
+        disk.fsync_dir(directory.rpartition("/")[0] or ("/" if directory.startswith("/") else "."))
 
 
 def _check_owner(path: str, found: MetaProperties, cluster_id: str, node_id: int) -> None:
