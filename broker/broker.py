@@ -66,6 +66,8 @@ class Broker:
         self._task: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] | None = None
         self._gone: asyncio.Future[None] | None = None
+        self._registered: asyncio.Future[None] | None = None
+        self._is_serving = False
         loader.subscribe(self._on_metadata)
         loader.subscribe_leader(self._on_leader_change)
 
@@ -100,8 +102,14 @@ class Broker:
         return Dispatcher(registry, services, self._on_fatal)
 
     async def start(self) -> None:
-        """Begin to register and to send heartbeats; `ready` tells when that has led somewhere."""
+        """Begin to register and to send heartbeats; `ready` tells when that has led somewhere.
+
+        The broker asks to stay fenced until `begin_serving`. Its replicas may take up their roles when `registered`
+        returns, not before: the metadata of a former incarnation may name this broker leader, with a log whose end it
+        has lost.
+        """
         loop = asyncio.get_running_loop()
+        self._registered = loop.create_future()
         self._ready = loop.create_future()
         self._gone = loop.create_future()
         self._task = loop.create_task(self._run())
@@ -110,6 +118,16 @@ class Broker:
         """Return when the broker is unfenced and knows it from its own metadata."""
         if self._ready is not None:
             await asyncio.shield(self._ready)
+
+    async def registered(self) -> None:
+        """Return when this broker's own metadata shows its present registration."""
+        if self._registered is not None:
+            await asyncio.shield(self._registered)
+
+    def begin_serving(self) -> None:
+        """Replicas and listeners are up: ask to be unfenced."""
+        self._is_serving = True
+        self._wake.set()
 
     async def controlled_shutdown(self) -> bool:
         """Have the controller move leaders away; whether it let the broker go within the time-out."""
@@ -129,8 +147,9 @@ class Broker:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        if self._ready is not None:
-            self._ready.cancel()
+        for future in (self._ready, self._registered):
+            if future is not None:
+                future.cancel()
 
     async def alter_partition(self, items: Sequence[AlterPartitionItem]) -> Sequence[AlterPartitionResult]:
         """Ask the controller for new ISRs. Raises ProtocolError when it refuses all of them or does not answer."""
@@ -160,7 +179,7 @@ class Broker:
     async def _run(self) -> None:
         while not self.lifecycle.over:
             self._wake.clear()
-            request = self.lifecycle.next_request(self._loader.image.offset)
+            request = self.lifecycle.next_request(self._loader.image.offset if self._is_serving else -1)
             response = await self._send(request)
             if response is not None and not self._take(request, response):
                 return
@@ -207,6 +226,7 @@ class Broker:
             )
         elif response.error_code and before is not BrokerState.STARTING:
             logger.warning("heartbeat refused: %s", ErrorCode(response.error_code).name)
+        self._check_registered()
         self._check_ready()
         return True
 
@@ -215,10 +235,19 @@ class Broker:
             self._check_ready()
         if self.lifecycle.state is BrokerState.RECOVERY and image.offset >= self.lifecycle.broker_epoch:
             self._wake.set()
+        self._check_registered()
 
     def _on_leader_change(self, leader: LeaderAndEpoch) -> None:
         self.channel.on_leader_change()
         self._wake.set()  # a new controller should hear from us before it believes us dead
+
+    def _check_registered(self) -> None:
+        registered = self._registered
+        if registered is None or registered.done():
+            return
+        own = self._loader.image.brokers.get(self.config.node_id)
+        if own is not None and own.epoch == self.lifecycle.broker_epoch:
+            registered.set_result(None)
 
     def _check_ready(self) -> None:
         ready = self._ready

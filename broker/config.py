@@ -41,6 +41,8 @@ class BrokerConfig:
     """server.properties as DescribeConfigs shows it."""
     supported_features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     log_dir_ids: tuple[UUID, ...] = ()
+    previous_broker_epoch: int = -1
+    """The epoch under which this broker last stopped cleanly; -1 when it did not (KIP-966)."""
     heartbeat_interval_ms: int = 2_000
     registration_heartbeat_interval_ms: int = 50
     request_timeout_ms: int = 30_000

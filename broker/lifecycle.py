@@ -148,5 +148,5 @@ class BrokerLifecycle:
             "rack": config.rack,
             "is_migrating_zk_broker": False,
             "log_dirs": list(config.log_dir_ids),
-            "previous_broker_epoch": self.broker_epoch,
+            "previous_broker_epoch": config.previous_broker_epoch if self.broker_epoch < 0 else self.broker_epoch,
         }
