@@ -160,7 +160,7 @@ class PartitionChecker:
         for topic_id, topic in image.topics_by_id.items():
             for index, registration in topic.partitions.items():
                 before = self._registrations.get((topic_id, index))
-                if registration is not before:
+                if registration != before:
                     self._registrations[topic_id, index] = registration
                     self._on_registration(f"{topic.name}-{index}", registration, before)
                 self._check_fenced(image, f"{topic.name}-{index}", registration)

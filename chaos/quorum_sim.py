@@ -126,6 +126,18 @@ class QuorumSim:
         node_id = int(name[1:])
         self.world.hosts[name].start(self._program(node_id))
 
+    def stop(self, name: str) -> None:
+        """The driver hands leadership over and leaves."""
+        driver, process = self.drivers.get(int(name[1:])), self.world.hosts[name].process
+        if driver is None or process is None:
+            return
+
+        async def stop() -> None:
+            await driver.stop()
+            process.call_soon(lambda: self.crash(name, power_loss=False))
+
+        process.call_soon(lambda: process.create_task(stop()))
+
     # -- the processes
 
     def _program(self, node_id: int) -> Callable[[Runtime], Coroutine[Any, Any, None]]:

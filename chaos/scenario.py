@@ -23,6 +23,7 @@ class FaultKind(Enum):
     POWER_LOSS = "power loss"
     KILL_ALL = "kill all"
     POWER_LOSS_ALL = "power loss everywhere"
+    STOP = "stop"
     PAUSE = "pause"
     ISOLATE = "isolate"
     CUT = "cut"
@@ -64,6 +65,10 @@ class Target(Protocol):
     def crash(self, name: str, *, power_loss: bool) -> None: ...
 
     def restart(self, name: str) -> None: ...
+
+    def stop(self, name: str) -> None:
+        """Ask the process to end by itself."""
+        ...
 
 
 def draw_faults(
@@ -137,6 +142,9 @@ class Nemesis:
                 return self._crash([target], power_loss=fault.kind is FaultKind.POWER_LOSS)
             case FaultKind.KILL_ALL | FaultKind.POWER_LOSS_ALL:
                 return self._crash(self._cluster.names, power_loss=fault.kind is FaultKind.POWER_LOSS_ALL)
+            case FaultKind.STOP:
+                self._cluster.stop(target)
+                return lambda: self._restart_when_ended(target)
             case FaultKind.PAUSE:
                 host.pause()
                 return host.resume
@@ -168,6 +176,12 @@ class Nemesis:
                     self._cluster.restart(name)
 
         return restart
+
+    def _restart_when_ended(self, name: str) -> None:
+        if self._world.hosts[name].running:
+            self._at(self._world.now_s + 0.1, lambda: self._restart_when_ended(name))
+        else:
+            self._cluster.restart(name)
 
     def _cut(self, links: Sequence[tuple[str, str]]) -> Callable[[], None]:
         cut = [(source, target) for source, target in links if source != target]

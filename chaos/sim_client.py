@@ -16,6 +16,7 @@ from uuid import UUID
 from ..cluster.admin import LOST, ClusterClient, PartitionView
 from ..cluster.client_errors import ClientError, is_retriable
 from ..wire.apis import ApiKey
+from ..wire.client import Connection
 from ..wire.errors import ErrorCode
 from ..wire.fetch import (
     FetchPartition,
@@ -110,6 +111,7 @@ class SimProducer:
         self._client = TopicClient(given, name)
         self._producer = (-1, -1)
         self._stopping = False
+        self.finished = False
 
     def stop(self) -> None:
         """Send nothing new."""
@@ -121,6 +123,7 @@ class SimProducer:
         await self._init_producer_id()
         senders = [self._send_partition(each.partition) for each in self._client.partitions]
         await asyncio.gather(*senders)
+        self.finished = True
 
     async def _init_producer_id(self) -> None:
         fields = {"transactional_id": None, "transaction_timeout": 60000, "producer_id": -1, "producer_epoch": -1}
@@ -161,7 +164,11 @@ class SimProducer:
 
     async def _send_window(self, partition: int, window: deque[_Batch]) -> bool:
         """Send all unacked batches in order, without waiting between them; true when all were acked."""
-        answers = await asyncio.gather(*(self._send(partition, batch) for batch in window))
+        try:
+            connection = await self._client.cluster.connection(self._client.partitions[partition].leader)
+        except LOST:
+            return False
+        answers = await asyncio.gather(*(self._send(connection, partition, batch) for batch in window))
         unacked: list[_Batch] = []
         for batch, (code, base_offset) in zip(window, answers, strict=True):
             if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
@@ -175,8 +182,7 @@ class SimProducer:
         window.extend(unacked)
         return not unacked
 
-    async def _send(self, partition: int, batch: _Batch) -> tuple[int, int]:
-        leader = self._client.partitions[partition].leader
+    async def _send(self, connection: Connection, partition: int, batch: _Batch) -> tuple[int, int]:
         data = {"index": partition, "records": batch.data}
         fields = {
             "transactional_id": None,
@@ -184,10 +190,8 @@ class SimProducer:
             "timeout": 1500,
             "topic_data": [{"name": self._given.topic, "partition_data": [data]}],
         }
-        if leader < 0:
-            return ErrorCode.LEADER_NOT_AVAILABLE, -1
         try:
-            answer = await self._client.cluster.request_node(leader, ApiKey.PRODUCE, _PRODUCE_VERSION, fields)
+            answer = await connection.request(ApiKey.PRODUCE, _PRODUCE_VERSION, fields, timeout_s=_REQUEST_TIMEOUT_S)
         except LOST:
             return ErrorCode.NETWORK_EXCEPTION, -1
         row = answer.responses[0].partition_responses[0]
@@ -207,6 +211,7 @@ class SimConsumer:
     """Reads all partitions from the beginning, for ever."""
 
     def __init__(self, given: Surroundings, name: str = "consumer") -> None:
+        self.name = name
         self.positions: dict[int, int] = {}
         self.client = TopicClient(given, name)
         self._given = given
@@ -225,6 +230,10 @@ class SimConsumer:
             if topic_id == self.client.topic_id
         }
         return bool(ends) and all(self.positions.get(index, 0) >= end for index, end in ends.items())
+
+    def describe(self) -> str:
+        """Where it stands."""
+        return f"positions {self.positions}"
 
     async def _read_partition(self, partition: int) -> None:
         self.positions[partition] = 0

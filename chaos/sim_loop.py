@@ -108,6 +108,7 @@ class Scheduler:
         self.now_s = 0.0
         self.events_run = 0
         self.errors: list[UnhandledError] = []
+        self.stop_at_first_error = False
         self.after_event: Callable[[ProcessLoop], None] | None = None
         self._sequence = 0
         self._ready: deque[SimHandle] = deque()
@@ -193,6 +194,8 @@ class Scheduler:
         asyncio._set_running_loop(handle.process.as_asyncio)
         self.events_run += 1
         handle.run()
+        if self.errors and self.stop_at_first_error:
+            raise SimulationError(str(self.errors[0]))
         if self.after_event is not None:
             self.after_event(handle.process)
 

@@ -1,0 +1,236 @@
+"""Scenarios by name, and one run of a scenario with one seed: start, load, faults, heal, judge.
+
+A partition's records are durable by replication, not by fsync. So a scenario may kill processes as it likes, since
+their hosts keep the page cache; but the power goes out on one host at a time, while all others are in sync, or else the
+topic asks for a flush at every append.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..cluster.admin import ClusterClient, NewTopic
+from ..runtime.loop import TaskSet
+from .cluster import ClusterConfig, SimCluster
+from .quorum_checks import InvariantBroken
+from .scenario import Fault, FaultKind, Nemesis, draw_faults
+from .sim_client import History, SimConsumer, SimProducer, Surroundings, check_history
+from .sim_clock import SimClock
+from .sim_loop import ProcessLoop, SimulationError
+from .world import World
+
+TOPIC = "t"
+CLIENT_HOST = "client"
+_START_LIMIT_S = 10.0
+_HEAL_LIMIT_S = 30.0
+_DRAIN_LIMIT_S = 15.0
+_PRODUCERS = 2
+_PRODUCE_EVERY_S = 0.03
+
+_PROCESS_FAULTS = (FaultKind.KILL, FaultKind.STOP, FaultKind.PAUSE)
+_NETWORK_FAULTS = (FaultKind.ISOLATE, FaultKind.CUT, FaultKind.CUT_ONE_WAY, FaultKind.RESET, FaultKind.SLOW_LINK)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What a run is made of. Times in virtual seconds."""
+
+    name: str
+    kinds: Sequence[FaultKind]
+    targets: Sequence[str] = ("leader", "controller", "n1", "n2", "n3")
+    nodes: int = 3
+    partitions: int = 2
+    faults_s: float = 6.0
+    mean_gap_s: float = 1.0
+    mean_duration_s: float = 1.0
+    one_at_a_time: bool = False
+    topic_configs: Mapping[str, str] = field(default_factory=dict)
+
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario(
+            "leader-crash",
+            kinds=(FaultKind.POWER_LOSS,),
+            targets=("leader",),
+            faults_s=2.0,
+            mean_gap_s=0.5,
+            mean_duration_s=0.6,
+            one_at_a_time=True,
+        ),
+        Scenario("kill", kinds=(FaultKind.KILL, FaultKind.KILL, FaultKind.KILL_ALL)),
+        Scenario("stop", kinds=(FaultKind.STOP,), mean_gap_s=1.5),
+        Scenario("pause", kinds=(FaultKind.PAUSE,), mean_duration_s=2.0),
+        Scenario("network", kinds=_NETWORK_FAULTS, mean_duration_s=1.5),
+        Scenario("mixed", kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.SLOW_DISK, FaultKind.KILL_ALL)),
+        Scenario(
+            "power",
+            kinds=(FaultKind.POWER_LOSS, FaultKind.POWER_LOSS, FaultKind.POWER_LOSS_ALL, FaultKind.KILL),
+            topic_configs={"flush.messages": "1"},
+        ),
+        Scenario(
+            "single",
+            kinds=(FaultKind.KILL, FaultKind.STOP, FaultKind.PAUSE, FaultKind.RESET),
+            targets=("n1",),
+            nodes=1,
+        ),
+        Scenario(
+            "five",
+            kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS),
+            targets=("leader", "controller", "n1", "n2", "n3", "n4", "n5"),
+            nodes=5,
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a run. `failure` is None when all held."""
+
+    scenario: str
+    seed: int
+    digest: str
+    failure: str | None
+    timeline: tuple[str, ...]
+    faults: tuple[str, ...]
+    virtual_s: float
+    events: int
+    acked: int
+    longest_ack_gap_s: float
+
+
+class Run:
+    """One scenario with one seed. `faults` may be given to leave some out."""
+
+    def __init__(self, scenario: Scenario, seed: int, faults: Sequence[Fault] | None = None) -> None:
+        self.scenario = scenario
+        self.seed = seed
+        self.world = World(seed)
+        self.history = History()
+        self._tasks = TaskSet()
+        self.cluster = SimCluster(self.world, ClusterConfig(scenario.nodes))
+        self.faults = list(faults) if faults is not None else self._draw()
+
+    def _draw(self) -> list[Fault]:
+        scenario = self.scenario
+        return draw_faults(
+            self.world.rng_for("faults"),
+            scenario.kinds,
+            scenario.targets,
+            start_s=0.3,
+            end_s=scenario.faults_s,
+            mean_gap_s=scenario.mean_gap_s,
+            mean_duration_s=scenario.mean_duration_s,
+        )
+
+    def execute(self) -> Outcome:
+        """Run it to the end. Never raises for what the run found."""
+        failure = None
+        gc_was_on = gc.isenabled()
+        gc.disable()  # so that nothing dies at a time that memory decides
+        try:
+            with self.world:
+                try:
+                    self._phases()
+                except (InvariantBroken, SimulationError) as error:
+                    failure = str(error)
+                if self.world.errors:
+                    first = self.world.errors[0]
+                    broken = first.error if isinstance(first.error, InvariantBroken) else first
+                    failure = failure or str(broken)
+                outcome = self._outcome(failure)
+        finally:
+            if gc_was_on:
+                gc.enable()
+        return outcome
+
+    def _outcome(self, failure: str | None) -> Outcome:
+        return Outcome(
+            scenario=self.scenario.name,
+            seed=self.seed,
+            digest=self.world.trace.digest(),
+            failure=failure,
+            timeline=tuple(self.world.trace.timeline(400)),
+            faults=tuple(str(fault) for fault in self.faults),
+            virtual_s=self.world.now_s,
+            events=self.world.scheduler.events_run,
+            acked=len(self.history.acked),
+            longest_ack_gap_s=self.history.longest_ack_gap_s,
+        )
+
+    # -- the phases of a run
+
+    def _phases(self) -> None:
+        cluster, world = self.cluster, self.world
+        world.scheduler.stop_at_first_error = True
+        client = self._start_client()
+        cluster.start_all()
+        self._until(cluster.whole, _START_LIMIT_S, "the cluster starts", cluster.why_not_whole)
+        client.run_until_complete(self._create_topic(), _START_LIMIT_S)
+        producers, consumer = self._start_load(client)
+        self._inflict()
+        self._until(cluster.whole, _HEAL_LIMIT_S, "the cluster is whole after healing", cluster.why_not_whole)
+        acked = len(self.history.acked)
+        self._until(lambda: len(self.history.acked) > acked, _DRAIN_LIMIT_S, "writes go on after healing")
+        for producer in producers:
+            producer.stop()
+        self._until(lambda: all(each.finished for each in producers), _DRAIN_LIMIT_S, "all that was sent is acked")
+        self._until(cluster.whole, _HEAL_LIMIT_S, "the replicas agree in the end", cluster.why_not_whole)
+        self._until(consumer.caught_up, _DRAIN_LIMIT_S, "the consumer reads to the end", consumer.describe)
+        check_history(self.history)
+
+    def _until(
+        self, condition: Callable[[], bool], limit_s: float, what: str, why_not: Callable[[], str | None] | None = None
+    ) -> None:
+        if not self.world.scheduler.run_until(condition, limit_s):
+            reason = why_not() if why_not is not None else None
+            raise InvariantBroken(what, f"not within {limit_s:g} s: {reason or 'it does not'}")
+
+    def _start_client(self) -> ProcessLoop:
+        self.world.network.add_host(CLIENT_HOST)
+        process = ProcessLoop(self.world.scheduler, CLIENT_HOST, self.world.network)
+        self.world.processes.append(process)
+        return process
+
+    async def _create_topic(self) -> None:
+        scenario = self.scenario
+        topic = NewTopic(TOPIC, scenario.partitions, scenario.nodes, dict(scenario.topic_configs))
+        async with ClusterClient(self.cluster.bootstrap, timeout_s=3.0) as client:
+            await client.create_topic(topic)
+
+    def _start_load(self, client: ProcessLoop) -> tuple[list[SimProducer], SimConsumer]:
+        def given(purpose: str) -> Surroundings:
+            return Surroundings(
+                self.cluster.bootstrap,
+                TOPIC,
+                self.world.rng_for(purpose),
+                self.cluster.partitions,
+                self.history,
+                SimClock(lambda: self.world.now_s).wall_ms,
+            )
+
+        producers = [SimProducer(given(f"producer {n}"), f"p{n}", _PRODUCE_EVERY_S) for n in range(_PRODUCERS)]
+        consumer = SimConsumer(given("consumer"))
+        for producer in producers:
+            client.call_soon(self._tasks.spawn, producer.run(), producer.name)
+        client.call_soon(self._tasks.spawn, consumer.run(), consumer.name)
+        return producers, consumer
+
+    def _inflict(self) -> None:
+        world, cluster = self.world, self.cluster
+        start_s = world.now_s
+        if self.scenario.one_at_a_time:
+            world.scheduler.run_for(self.faults[0].at_s if self.faults else 0.0)
+            for fault in self.faults:
+                nemesis = Nemesis(cluster, [replace(fault, at_s=world.now_s)])
+                nemesis.run(world.now_s + fault.duration_s)
+                nemesis.end_all()
+                self._until(cluster.whole, _HEAL_LIMIT_S, "the cluster is whole after healing", cluster.why_not_whole)
+            return
+        nemesis = Nemesis(cluster, [replace(fault, at_s=fault.at_s + start_s) for fault in self.faults])
+        nemesis.run(start_s + self.scenario.faults_s)
+        nemesis.end_all()
