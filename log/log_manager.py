@@ -51,6 +51,11 @@ class _Dir:
     checkpoints: DirCheckpoints
     logs: dict[TopicPartition, PartitionLog] = field(default_factory=dict)
     failure: OSError | None = None
+    is_loaded: bool = False
+
+    @property
+    def is_usable(self) -> bool:
+        return self.failure is None and self.is_loaded
 
 
 class LogManager:
@@ -184,7 +189,7 @@ class LogManager:
     def checkpoint_recovery_points(self) -> None:
         """Write the recovery points and log start offsets that changed. A refusing disk fails its directory."""
         for log_dir in self._dirs:
-            if log_dir.failure is not None:
+            if not log_dir.is_usable:
                 continue
             starts = {tp: log.log_start_offset for tp, log in log_dir.logs.items() if log.starts_within_segment}
             try:
@@ -198,7 +203,7 @@ class LogManager:
         self.high_watermark_checkpoint.update(high_watermarks)
         known = self.high_watermark_checkpoint
         for log_dir in self._dirs:
-            if log_dir.failure is not None:
+            if not log_dir.is_usable:
                 continue
             try:
                 log_dir.checkpoints.high_watermarks.write({tp: known[tp] for tp in log_dir.logs if tp in known})
@@ -217,7 +222,10 @@ class LogManager:
                 _logger.warning("%s of a deleted partition cannot be removed: %s", path, error)
 
     def shutdown(self, broker_epoch: int = -1) -> None:
-        """Close every log, mark the directories where that went cleanly, and release them."""
+        """Close every log, mark the directories where that went cleanly, and release them.
+
+        A directory that was not loaded is left as it is.
+        """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -251,9 +259,10 @@ class LogManager:
             self._adopt(log_dir, tp, self._open(log_dir, tp, self._config.defaults, clean_shutdown=clean_shutdown))
             if tp in log_dir.checkpoints.high_watermarks.offsets:
                 self.high_watermark_checkpoint[tp] = log_dir.checkpoints.high_watermarks.offsets[tp]
+        log_dir.is_loaded = True
 
     def _create(self, tp: TopicPartition, config: LogConfig) -> PartitionLog:
-        usable = [log_dir for log_dir in self._dirs if log_dir.failure is None]
+        usable = [log_dir for log_dir in self._dirs if log_dir.is_usable]
         if not usable:
             raise StorageError("no log directory is left")
         log_dir = min(usable, key=lambda candidate: len(candidate.logs))
@@ -297,7 +306,7 @@ class LogManager:
         self._config.on_dir_failed(log_dir.held.path, error)
 
     def _close_logs(self, log_dir: _Dir) -> bool:
-        is_clean = log_dir.failure is None
+        is_clean = log_dir.is_usable
         for log in log_dir.logs.values():
             try:
                 log.close()

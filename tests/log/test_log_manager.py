@@ -155,6 +155,28 @@ def test_after_a_crash_logs_are_recovered_and_the_broker_epoch_unknown() -> None
     assert manager.previous_broker_epoch == -1
 
 
+def plain_files(disk: SimDisk) -> dict[str, bytes]:
+    names = [name for name in disk.listdir("/data") if not disk.is_dir(f"/data/{name}")]
+    return {name: disk.read_bytes(f"/data/{name}") for name in names}
+
+
+def test_a_node_that_never_loaded_its_logs_leaves_the_directory_as_it_was() -> None:
+    runtime, disk = formatted()
+    manager = loaded(runtime)
+    append(manager.create(A, TOPIC_ID), 5)
+    manager.checkpoint_recovery_points()
+    disk.crash(power_loss=False)
+    before = {
+        name: disk.read_bytes(f"/data/{name}") for name in disk.listdir("/data") if not disk.is_dir(f"/data/{name}")
+    }
+    manager = manager_of(runtime)
+    manager.acquire()
+    manager.write_high_watermarks({})
+    manager.shutdown(7)
+    assert plain_files(disk) == before
+    assert len(loaded(runtime).logs) == 1
+
+
 def test_another_topic_of_the_same_name_is_not_touched() -> None:
     manager = loaded(formatted()[0])
     log = manager.create(A, TOPIC_ID)
