@@ -25,6 +25,7 @@ from .controller_channel import ControllerAddress, ControllerChannel
 from .dispatch import Dispatcher
 from .fetch_sessions import FetchSessionCache
 from .lifecycle import BrokerLifecycle, BrokerState, LifecycleRequest, RegistrationRefused
+from .lingering import LingeringBrokers
 from .producer_ids import ProducerIdBlock, ProducerIdManager
 from .services import BrokerServices, Replicas
 from .topic_view import endpoint_of
@@ -62,6 +63,7 @@ class Broker:
         self.producer_ids = ProducerIdManager(self._allocate_producer_ids)
         self.sessions = FetchSessionCache(config.fetch_session_slots, runtime.rng)
         self._topic_creator = AutoTopicCreator(self.channel, config.topics)
+        self._lingering = LingeringBrokers()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] | None = None
@@ -97,6 +99,7 @@ class Broker:
             producer_ids=self.producer_ids,
             topic_creator=self._topic_creator,
             active_controller=lambda: self._loader.leader.leader_id,
+            lingering_brokers=lambda: self._lingering.ids(asyncio.get_running_loop().time()),
             version_rows=registry.version_rows,
         )
         return Dispatcher(registry, services, self._on_fatal)
@@ -231,6 +234,9 @@ class Broker:
         return True
 
     def _on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        if delta.changed_brokers:
+            settled = self.lifecycle.state is BrokerState.RUNNING
+            self._lingering.on_metadata(image, delta, asyncio.get_running_loop().time(), settled=settled)
         if self.config.node_id in delta.changed_brokers:
             self._check_ready()
         if self.lifecycle.state is BrokerState.RECOVERY and image.offset >= self.lifecycle.broker_epoch:

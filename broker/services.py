@@ -96,7 +96,10 @@ class TopicCreator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BrokerServices:
-    """The context of every handler on a broker listener. `active_controller()` is its node id, None if unknown."""
+    """The context of every handler on a broker listener.
+
+    `active_controller()` is its node id, None if unknown; for `lingering_brokers()` see `lingering.py`.
+    """
 
     config: BrokerConfig
     runtime: Runtime
@@ -107,4 +110,5 @@ class BrokerServices:
     producer_ids: ProducerIds
     topic_creator: TopicCreator
     active_controller: Callable[[], int | None]
+    lingering_brokers: Callable[[], list[int]]
     version_rows: Callable[[], list[dict[str, int]]]

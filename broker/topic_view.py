@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from ..controller.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
@@ -37,12 +38,12 @@ def alive_brokers(image: MetadataImage) -> list[BrokerRegistration]:
     return [broker for _, broker in sorted(image.brokers.items()) if not broker.fenced]
 
 
-def broker_rows(image: MetadataImage, listener_name: str) -> list[dict[str, Any]]:
-    """The brokers of a Metadata response: alive, and reachable through the listener."""
+def broker_rows(image: MetadataImage, listener_name: str, lingering: Sequence[int] = ()) -> list[dict[str, Any]]:
+    """The brokers of a Metadata response: alive (or `lingering`), and reachable through the listener."""
     rows = []
-    for broker in alive_brokers(image):
+    for _, broker in sorted(image.brokers.items()):
         endpoint = endpoint_of(broker, listener_name)
-        if endpoint is not None:
+        if endpoint is not None and (not broker.fenced or broker.broker_id in lingering):
             rows.append(
                 {"node_id": broker.broker_id, "host": endpoint.host, "port": endpoint.port, "rack": broker.rack}
             )

@@ -100,7 +100,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
         rows = _wanted_rows(services, request, message, operations)
     cluster_asked = message.get("include_cluster_authorized_operations")
     return {
-        "brokers": broker_rows(image, request.sink.listener_name),
+        "brokers": broker_rows(image, request.sink.listener_name, services.lingering_brokers()),
         "cluster_id": services.config.cluster_id,
         "controller_id": controller_id_for_clients(image, services.active_controller()),
         "topics": rows,

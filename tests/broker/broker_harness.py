@@ -223,6 +223,7 @@ class Harness:
         self.controller = FakeController()
         self.image = image or make_image()
         self.fatal: list[BaseException] = []
+        self.lingering: list[int] = []
         rng = random.Random(1)
         self.config = BrokerConfig(
             node_id=1,
@@ -244,6 +245,7 @@ class Harness:
             producer_ids=self.controller,
             topic_creator=self.controller,
             active_controller=lambda: 2,
+            lingering_brokers=lambda: self.lingering,
             version_rows=registry.version_rows,
         )
         self.services = services
