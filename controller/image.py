@@ -200,7 +200,10 @@ class MetadataImage:
         return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
 
     def topic_config(self, topic: str, name: str) -> str | None:
-        """The dynamic value that holds for the topic: its own, or the cluster-wide default."""
+        """The dynamic value that holds for the topic: its own, or the cluster-wide default.
+
+        For keys that topics and brokers name alike, such as `min.insync.replicas`; `configs.resolve` knows them all.
+        """
         own = self.configs.get((TOPIC_RESOURCE, topic))
         if own is not None and name in own:
             return own[name]

@@ -54,6 +54,27 @@ def _without(isr: tuple[int, ...], broker_id: int) -> tuple[int, ...]:
     return tuple(replica for replica in isr if replica != broker_id)
 
 
+class _Decisions:
+    """Remembers what was decided for partitions that are alike: of thousands, few differ in more than their names."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], PartitionChangeRecord | None] = {}
+
+    def decide(
+        self, topic: TopicImage, index: int, partition: PartitionRegistration, goal: Goal
+    ) -> PartitionChangeRecord | None:
+        state = (partition.replicas, partition.isr, partition.elr, partition.last_known_elr, partition.leader)
+        key = (*state, partition.leader_recovery_state, goal.isr, goal.min_insync_replicas, goal.election)
+        if key not in self._known:
+            self._known[key] = decide_partition_change(topic.topic_id, index, partition, goal)
+        twin = self._known[key]
+        if twin is None:
+            return None
+        return PartitionChangeRecord(
+            topic.topic_id, index, twin.isr, twin.leader, twin.elr, twin.last_known_elr, twin.leader_recovery_state
+        )
+
+
 def broker_leaves(
     image: MetadataImage, settings: ControllerSettings, broker_id: int, *, unclean: bool = False
 ) -> list[Record]:
@@ -61,11 +82,12 @@ def broker_leaves(
     rules = PartitionRules(image, settings)
     active = {other: None for other in image.brokers if other != broker_id and image.is_active(other)}
     lost = broker_id if unclean else None
+    decisions = _Decisions()
     records: list[Record] = []
     for topic, index, partition in _partitions(image):
         if broker_id in partition.isr or (unclean and broker_id in partition.elr):
             goal = rules.goal(topic.name, _without(partition.isr, broker_id), active.__contains__, lost)
-            _append(records, decide_partition_change(topic.topic_id, index, partition, goal))
+            _append(records, decisions.decide(topic, index, partition, goal))
     return records
 
 
