@@ -15,15 +15,16 @@ from raftwerk.raft.driver import RaftDriver, metadata_log_dir, open_metadata_log
 from raftwerk.raft.types import CommittedBatch, LeaderAndEpoch
 from raftwerk.runtime.clock import SystemClock
 from raftwerk.runtime.disk import RealDisk
-from raftwerk.runtime.ports import File, Runtime
+from raftwerk.runtime.ports import Buffer, File, Runtime
 
 HOST = "127.0.0.1"
 
 
 class FragileDisk(RealDisk):
-    """A real disk whose fsyncs fail once `is_broken`."""
+    """A real disk whose fsyncs fail once `is_broken`; `refuses_state` fails the writing of small files."""
 
     is_broken = False
+    refuses_state = False
     fsyncs_after_failure = 0
 
     def fsync_soon(self, file: File) -> asyncio.Future[None]:
@@ -33,6 +34,11 @@ class FragileDisk(RealDisk):
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         future.set_exception(OSError(errno.EIO, "the disk is broken"))
         return future
+
+    def write_atomic(self, path: str, data: Buffer) -> None:
+        if self.refuses_state:
+            raise OSError(errno.ENOSPC, "no space left")
+        super().write_atomic(path, data)
 
 
 class Listener:

@@ -12,7 +12,7 @@ import uvloop
 from raft_nodes import RaftNode, RaftNodes, until
 
 from raftwerk.raft.driver import QuorumFailedError
-from raftwerk.raft.election_state import parse_quorum_state
+from raftwerk.raft.election_state import QuorumStateError, parse_quorum_state
 from raftwerk.raft.peers import is_refused
 from raftwerk.raft.roles import Leader
 from raftwerk.raft.types import METADATA_TOPIC, LeaderAndEpoch, NotLeaderError, ReplicaKey
@@ -150,6 +150,48 @@ def test_a_failed_fsync_ends_it_and_is_never_tried_again(tmp_path: Path) -> None
             refused = await ask(leader, ApiKey.VOTE, 2, vote_fields(successor.id, leader.id, 99))
             assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert leader.disk.fsyncs_after_failure == 1
+
+    run(test())
+
+
+def test_a_vote_that_cannot_be_written_is_not_given(tmp_path: Path) -> None:
+    async def test() -> None:
+        node = RaftNodes(tmp_path, 3).nodes[1]
+        await node.start()
+        node.disk.refuses_state = True
+        response = await ask(node, ApiKey.VOTE, 2, vote_fields(2, 1, 7))
+        assert response.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert not response.topics
+        assert "no space" in str(await node.driver.failure)
+        await node.stop()
+
+    run(test())
+
+
+def test_a_listener_that_fails_ends_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        node = RaftNodes(tmp_path, 1).nodes[1]
+        await node.start()
+
+        def refuse(batches: object) -> None:
+            raise ValueError("this record makes no sense")
+
+        node.listener.on_commit = refuse  # type: ignore[method-assign]
+        assert isinstance(await node.driver.failure, ValueError)
+        await node.stop()
+
+    run(test())
+
+
+def test_a_damaged_quorum_state_is_no_fresh_start(tmp_path: Path) -> None:
+    async def test() -> None:
+        node = RaftNodes(tmp_path, 1).nodes[1]
+        await node.start()
+        await node.stop()
+        path = f"{node.log_dir}/{METADATA_TOPIC}-0/quorum-state"
+        node.disk.write_atomic(path, b"{}")
+        with pytest.raises(QuorumStateError, match="quorum-state: not a quorum-state file"):
+            await node.start()
 
     run(test())
 
