@@ -1,0 +1,394 @@
+"""Replica managers with their fetchers, on virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import UUID
+
+import pytest
+from manager_cluster import Cluster, registration
+
+from raftwerk.controller.records import BrokerChangeRecord, ConfigRecord
+from raftwerk.isr.partition import Partition
+from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.types import LeaderIdAndEpoch, TopicPartition
+
+TP = TopicPartition("t", 0)
+
+
+_made: list[Cluster] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_over() -> Iterator[None]:
+    """Errors that nobody caught fail the test; tasks end with it."""
+    yield
+    clusters, _made[:] = _made[:], []
+    for cluster in clusters:
+        cluster.process.dispose()
+        assert not cluster.scheduler.errors
+
+
+def make_cluster(replicas: tuple[int, ...] = (1, 2, 3), partitions: int = 1, **config: int) -> tuple[Cluster, UUID]:
+    cluster = Cluster(**config)
+    _made.append(cluster)
+    for node in (1, 2, 3):
+        cluster.boot(node)
+    topic_id = cluster.create_topic("t", 7, replicas, partitions)
+    cluster.tell()
+    cluster.sleep(1.0)
+    return cluster, topic_id
+
+
+def test_acks_all_waits_for_all_and_comes_within_two_round_trips() -> None:
+    cluster, _ = make_cluster()
+    answer = cluster.produce(1, TP)
+    assert answer.rows is None
+    assert cluster.managers[1].partitions[TP].high_watermark == 0
+    cluster.sleep(0.0035)
+    assert answer.error == 0 and answer.row.base_offset == 0
+    assert cluster.managers[1].partitions[TP].high_watermark == 1
+    cluster.sleep(1.0)
+    assert [manager.partitions[TP].high_watermark for manager in cluster.managers.values()] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_other_acks_are_answered_at_once(acks: int) -> None:
+    cluster, _ = make_cluster()
+    assert cluster.produce(1, TP, acks=acks).error == 0
+
+
+def test_one_replica_commits_at_once() -> None:
+    cluster, _ = make_cluster(replicas=(2,))
+    assert cluster.produce(2, TP).error == 0
+
+
+@pytest.mark.parametrize("acks", [2, -2])
+def test_other_acks_do_not_exist(acks: int) -> None:
+    cluster, _ = make_cluster()
+    assert cluster.produce(1, TP, acks=acks).error == ErrorCode.INVALID_REQUIRED_ACKS
+
+
+def test_requests_that_go_astray() -> None:
+    cluster, _ = make_cluster(replicas=(1, 2))
+    at_follower = cluster.produce(2, TP)
+    assert at_follower.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert at_follower.row.current_leader == LeaderIdAndEpoch(1, 0)
+    assert cluster.produce(3, TP).error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert cluster.produce(3, TopicPartition("x", 0)).error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert cluster.consume(2, TP, 0).error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert cluster.consume(2, TP, 0, from_follower_allowed=True).error == 0
+
+
+def test_consumer_sees_committed_records_only_and_is_woken_by_them() -> None:
+    cluster, _ = make_cluster()
+    waiting = cluster.consume(1, TP, 0, max_wait_ms=500)
+    cluster.produce(1, TP)
+    cluster.sleep(0.001)
+    assert waiting.rows is None and not cluster.consume(1, TP, 0).row.records
+    cluster.sleep(0.0025)
+    assert waiting.row.records and waiting.row.high_watermark == 1
+    assert cluster.consume(1, TP, 2).error == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_min_bytes_adds_up_over_appends() -> None:
+    cluster, _ = make_cluster(replicas=(1,))
+    waiting = cluster.consume(1, TP, 0, max_wait_ms=500, min_bytes=200)
+    cluster.produce(1, TP)
+    cluster.produce(1, TP)
+    assert waiting.rows is None
+    cluster.produce(1, TP)
+    assert len(waiting.row.records) >= 200
+
+
+def test_long_poll_ends_empty_after_its_time() -> None:
+    cluster, _ = make_cluster()
+    waiting = cluster.consume(1, TP, 0, max_wait_ms=300)
+    cluster.sleep(0.299)
+    assert waiting.rows is None
+    cluster.sleep(0.003)
+    assert waiting.error == 0 and not waiting.row.records
+
+
+def test_cancelled_fetch_is_never_answered() -> None:
+    cluster, _ = make_cluster()
+    waiting = cluster.consume(1, TP, 0, max_wait_ms=300)
+    assert waiting.parked.cancel()
+    assert not waiting.parked.cancel()
+    cluster.produce(1, TP)
+    cluster.sleep(1.0)
+    assert waiting.rows is None
+
+
+def test_idle_followers_fetch_twice_a_second() -> None:
+    cluster, _ = make_cluster(partitions=20)
+    cluster.fetches.clear()
+    cluster.sleep(10.0)
+    assert len(cluster.fetches) <= 2 * 21
+
+
+def test_follower_of_a_dead_leader_backs_off_and_then_costs_nothing() -> None:
+    cluster, topic_id = make_cluster()
+    cluster.stop(1)
+    cluster.connects = 0
+    cluster.sleep(10.0)
+    assert 15 <= cluster.connects <= 40, "50 ms doubling to 1 s"
+    cluster.change(topic_id, 0, isr=(2, 3), leader=-1)
+    cluster.tell()
+    cluster.sleep(1.5)
+    cluster.connects = 0
+    cluster.sleep(10.0)
+    assert cluster.connects == 0
+
+
+def test_leader_change_reaches_parked_fetchers_at_once() -> None:
+    """Brokers 2 and 3 hold fetches parked at each other; the partition that moves to 2 must not wait for them."""
+    cluster, topic_id = make_cluster()
+    others = [cluster.create_topic("a", 8, (2, 3, 1)), cluster.create_topic("b", 9, (3, 2, 1))]
+    cluster.tell()
+    cluster.sleep(2.3)
+    assert others
+    cluster.stop(1)
+    cluster.change(topic_id, 0, isr=(2, 3), leader=2)
+    cluster.tell()
+    answer = cluster.produce(2, TP)
+    cluster.sleep(0.03)
+    assert answer.error == 0
+
+
+def test_loss_of_leadership_answers_whoever_waits() -> None:
+    cluster, topic_id = make_cluster()
+    cluster.mute[(2, 1)] = None
+    cluster.sleep(1.0)
+    produced = cluster.produce(1, TP)
+    waiting = cluster.consume(1, TP, 0, max_wait_ms=5000)
+    cluster.change(topic_id, 0, leader=3)
+    cluster.tell(1)
+    for answer in (produced, waiting):
+        assert answer.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert answer.row.current_leader == LeaderIdAndEpoch(3, 1)
+
+
+def test_produce_times_out() -> None:
+    cluster, _ = make_cluster()
+    cluster.mute[(2, 1)] = None
+    cluster.sleep(1.0)
+    answer = cluster.produce(1, TP, timeout_ms=700)
+    cluster.sleep(0.69)
+    assert answer.rows is None
+    cluster.sleep(0.02)
+    assert answer.error == ErrorCode.REQUEST_TIMED_OUT
+    assert cluster.managers[1].purgatory.sizes()[0] == 0
+
+
+def test_silent_follower_is_shed_and_comes_back() -> None:
+    cluster, _ = make_cluster(replica_lag_time_max_ms=2000, replica_socket_timeout_ms=1000)
+    cluster.mute[(2, 1)] = None
+    cluster.sleep(1.0)
+    answer = cluster.produce(1, TP, timeout_ms=60_000)
+    cluster.sleep(1.0)
+    assert answer.rows is None
+    cluster.sleep(3.0)
+    assert answer.error == 0
+    assert cluster.managers[1].partitions[TP].partition.leader.isr_state.isr == (1, 3)
+    cluster.mute.clear()
+    cluster.sleep(2.0)
+    assert sorted(cluster.managers[1].partitions[TP].partition.leader.isr_state.isr) == [1, 2, 3]
+
+
+def test_too_few_in_sync_refuse_acks_all_only() -> None:
+    cluster, topic_id = make_cluster(replica_lag_time_max_ms=900)
+    cluster.records.append(ConfigRecord(2, "t", "min.insync.replicas", "3"))
+    cluster.mute.update({(2, 1): None})
+    cluster.change(topic_id, 0, isr=(1, 3))
+    cluster.tell()
+    assert cluster.produce(1, TP).error == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert cluster.produce(1, TP, acks=1).error == 0
+    cluster.sleep(1.0)
+    assert cluster.managers[1].partitions[TP].high_watermark == 0
+    cluster.records.append(ConfigRecord(2, "t", "min.insync.replicas", "2"))
+    cluster.tell()
+    assert cluster.managers[1].partitions[TP].high_watermark == 1
+
+
+def test_alter_partition_is_tried_again_until_it_is_answered() -> None:
+    cluster, topic_id = make_cluster()
+    cluster.alter_error = int(ErrorCode.NOT_CONTROLLER)
+    cluster.change(topic_id, 0, isr=(1, 2))
+    cluster.tell()
+    cluster.sleep(2.0)
+    assert 10 <= len(cluster.alterations) <= 60
+    cluster.alter_error = None
+    cluster.sleep(0.2)
+    assert cluster.managers[1].partitions[TP].partition.leader.isr_state.isr == (1, 2, 3)
+
+
+def test_unfenced_broker_joins_at_once() -> None:
+    cluster, topic_id = make_cluster()
+    cluster.records.append(BrokerChangeRecord(3, 2, fenced=True))
+    cluster.change(topic_id, 0, isr=(1, 2))
+    cluster.tell()
+    cluster.sleep(2.0)
+    assert not cluster.alterations
+    cluster.records.append(BrokerChangeRecord(3, 2, fenced=False))
+    cluster.tell()
+    cluster.sleep(0.01)
+    assert cluster.managers[1].partitions[TP].partition.leader.isr_state.isr == (1, 2, 3)
+
+
+def test_deleted_topic_answers_and_goes() -> None:
+    cluster, topic_id = make_cluster()
+    waiting = cluster.consume(1, TP, 0, max_wait_ms=5000)
+    cluster.delete_topic(topic_id)
+    cluster.tell()
+    assert waiting.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for node in (1, 2, 3):
+        assert TP not in cluster.managers[node].partitions
+        assert cluster.logs[node].get(TP) is None
+    cluster.fetches.clear()
+    cluster.sleep(2.0)
+    assert not cluster.fetches
+
+
+def test_topic_made_again_under_its_name_starts_empty() -> None:
+    cluster, topic_id = make_cluster()
+    cluster.produce(1, TP)
+    cluster.sleep(0.1)
+    cluster.stop(3)
+    cluster.delete_topic(topic_id)
+    new_id = cluster.create_topic("t", 99)
+    cluster.tell()
+    cluster.boot(3)
+    cluster.sleep(1.0)
+    for manager in cluster.managers.values():
+        assert manager.partitions[TP].topic_id == new_id
+        assert manager.partitions[TP].log_end_offset == 0
+    answer = cluster.produce(1, TP)
+    cluster.sleep(0.01)
+    assert answer.error == 0
+
+
+def test_high_watermark_survives_a_restart_of_all() -> None:
+    cluster, _ = make_cluster()
+    for _ in range(5):
+        cluster.produce(1, TP)
+    cluster.sleep(6.0)
+    for node in (1, 2, 3):
+        assert cluster.logs[node].high_watermark_checkpoint[TP] == 5
+    cluster.produce(1, TP)
+    cluster.sleep(1.0)
+    cluster.stop(2)
+    assert cluster.logs[2].high_watermark_checkpoint[TP] == 6
+    replica = cluster.boot(2).partitions[TP]
+    assert replica.high_watermark == 6
+
+
+def test_metadata_before_the_start_is_not_acted_on() -> None:
+    cluster, topic_id = make_cluster()
+    cluster.produce(1, TP)
+    cluster.sleep(0.1)
+    cluster.stop(1)
+    first = cluster.records
+    cluster.records = [*first]
+    manager = cluster.boot(1)
+    assert manager.partitions[TP].log_end_offset == 1, topic_id
+
+
+def test_follower_below_the_leaders_start_begins_anew() -> None:
+    cluster, _ = make_cluster(replicas=(1, 2))
+    replica = cluster.managers[1].partitions[TP]
+    cluster.stop(2)
+    replica.log.truncate_fully_and_start_at(50)
+    replica.partition.leader.high_watermark = 50
+    cluster.produce(1, TP, acks=1)
+    cluster.boot(2)
+    cluster.sleep(2.0)
+    follower = cluster.managers[2].partitions[TP]
+    assert (follower.log.log_start_offset, follower.log_end_offset, follower.high_watermark) == (50, 51, 51)
+
+
+def test_storage_error_takes_one_partition_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, _ = make_cluster(partitions=2)
+    other = TopicPartition("t", 1)
+    log = cluster.managers[1].partitions[TP].log
+    waiting = cluster.produce(1, TP, timeout_ms=9000)
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(log, "append_as_leader", fail)
+    assert cluster.produce(1, TP).error == ErrorCode.KAFKA_STORAGE_ERROR
+    assert waiting.error == ErrorCode.KAFKA_STORAGE_ERROR
+    assert cluster.storage_errors == [TP]
+    assert cluster.consume(1, TP, 0).error == ErrorCode.KAFKA_STORAGE_ERROR
+    answer = cluster.produce(1, other)
+    cluster.sleep(0.01)
+    assert answer.error == 0
+
+
+def test_stop_answers_everybody() -> None:
+    cluster, _ = make_cluster()
+    cluster.mute[(2, 1)] = None
+    cluster.sleep(1.0)
+    produced, waiting = cluster.produce(1, TP), cluster.consume(1, TP, 1, max_wait_ms=90_000)
+    cluster.stop(1)
+    assert produced.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert waiting.rows is not None
+
+
+def test_list_offsets_is_bounded_for_consumers() -> None:
+    cluster, _ = make_cluster()
+    manager = cluster.managers[1]
+    cluster.produce(1, TP, acks=1)
+    assert manager.list_offset(TP, -1).offset == 0
+    assert manager.list_offset(TP, -1, replica_id=2).offset == 1
+    assert manager.list_offset(TP, 0).offset == -1
+    cluster.sleep(0.01)
+    assert manager.list_offset(TP, -1) == (0, -1, 1, 0)
+    assert manager.list_offset(TP, -2).offset == 0
+    assert manager.list_offset(TP, 0).offset == 0
+    assert manager.list_offset(TP, -3).offset == 0
+    assert manager.list_offset(TP, -5).offset == -1
+    assert manager.list_offset(TP, -99).error_code == ErrorCode.INVALID_REQUEST
+    assert manager.list_offset(TP, -1, 5).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert cluster.managers[2].list_offset(TP, -1).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert cluster.managers[2].list_offset(TP, -1, replica_id=-2).error_code == 0
+
+
+def test_new_leader_does_not_show_an_end_below_its_predecessors() -> None:
+    """KIP-207."""
+    cluster, topic_id = make_cluster()
+    cluster.produce(1, TP)
+    cluster.sleep(0.0035)
+    cluster.change(topic_id, 0, leader=2)
+    cluster.mute.update({(1, 2): None, (3, 2): None})
+    follower = cluster.managers[2].partitions[TP]
+    assert (follower.high_watermark, follower.log_end_offset) == (0, 1)
+    cluster.tell()
+    assert cluster.managers[2].list_offset(TP, -1).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+
+
+def test_offset_for_leader_epoch() -> None:
+    cluster, topic_id = make_cluster()
+    cluster.produce(1, TP)
+    cluster.sleep(0.1)
+    for leader in (2, 1):
+        cluster.change(topic_id, 0, leader=leader)
+    cluster.tell()
+    manager = cluster.managers[1]
+    assert manager.offset_for_leader_epoch(TP, 2, 0) == (0, 0, 1)
+    assert manager.offset_for_leader_epoch(TP, 2, 1) == (0, 0, 1)
+    assert manager.offset_for_leader_epoch(TP, 2, 2) == (0, 2, 1)
+    assert manager.offset_for_leader_epoch(TP, 2, 3) == (0, -1, -1)
+    assert manager.offset_for_leader_epoch(TP, 1, 0)[0] == ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_describe_names_the_roles() -> None:
+    cluster, _ = make_cluster()
+    assert [manager.describe()[0]["role"] for manager in cluster.managers.values()] == [
+        "leader",
+        "follower",
+        "follower",
+    ]
+    assert isinstance(cluster.managers[1].partitions[TP].partition, Partition)
+    assert registration(1).broker_id == 1
