@@ -324,6 +324,12 @@ class PartitionLog:
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record whose timestamp is `timestamp_ms` or later, None when there is none."""
         self._ensure_usable()
+        try:
+            return self._find_timestamp(timestamp_ms)
+        except OSError as error:
+            raise StorageError(f"{self.directory} cannot be read: {error}") from error
+
+    def _find_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         start = self._log_start_offset
         for segment in self._segments:
             if segment.largest_timestamp() < timestamp_ms or segment.next_offset <= start:
@@ -341,7 +347,10 @@ class PartitionLog:
     def max_timestamp(self) -> TimestampOffset | None:
         """The first record with the greatest timestamp, None in a log without timestamps."""
         self._ensure_usable()
-        greatest = max(segment.largest_timestamp() for segment in self._segments)
+        try:
+            greatest = max(segment.largest_timestamp() for segment in self._segments)
+        except OSError as error:
+            raise StorageError(f"{self.directory} cannot be read: {error}") from error
         return self.offset_for_timestamp(greatest) if greatest >= 0 else None
 
     def _record_in(

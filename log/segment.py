@@ -8,7 +8,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..runtime.ports import Buffer, Disk, File
-from ..wire.records import BATCH_HEADER_SIZE, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, read_header
+from ..wire.errors import ErrorCode
+from ..wire.records import (
+    BATCH_HEADER_SIZE,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    BatchHeader,
+    CorruptBatchError,
+    check_header,
+    read_header,
+)
 from .config import MAX_INT32
 from .indexes import OffsetIndex, TimeIndex
 from .scan import LOOKUP_WINDOW_BYTES, ValidatingScan, scan_headers
@@ -79,6 +88,7 @@ class Segment:
             segment.file.truncate(0)
             segment.size_bytes = 0
             segment._reset_indexes()
+            segment.close_indexes()
         except OSError:
             segment.remove()
             raise
@@ -142,18 +152,24 @@ class Segment:
         self.next_offset = last_offset + 1
 
     def locate(self, offset: int) -> int:
-        """Position of the first batch whose last offset is >= `offset`; the segment's size when there is none."""
+        """Position of the first batch whose last offset is >= `offset`; the segment's size when there is none.
+
+        `CorruptBatchError` when something on the way is no batch.
+        """
         if offset >= self.next_offset:
             return self.size_bytes
         recent = self._recent_last_offsets
         at = bisect_left(recent, offset)
         if at or (recent and self._recent_positions[0] == 0):
             return self._recent_positions[at]
-        start = self.offset_index.scan_start(offset)
-        for position, header in scan_headers(self.file, start, self.size_bytes, LOOKUP_WINDOW_BYTES):
+        end = self.offset_index.scan_start(offset)
+        for position, header in scan_headers(self.file, end, self.size_bytes, LOOKUP_WINDOW_BYTES):
             if header.last_offset >= offset:
                 return position
-        return self.size_bytes
+            end = position + header.size_bytes
+        if end != self.size_bytes:
+            raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, f"{self.file.path} is damaged at position {end}")
+        return end
 
     def read(self, offset: int, end_offset: int, max_bytes: int, min_one_batch: bool) -> bytes:
         """Whole batches from the one that holds `offset`, all of whose offsets are below `end_offset`."""
@@ -168,7 +184,9 @@ class Segment:
         if not min_one_batch:
             return b""
         head = data if len(data) >= BATCH_HEADER_SIZE else self.file.pread(start, BATCH_HEADER_SIZE)
-        return self.file.pread(start, read_header(head).size_bytes)
+        header = read_header(head)
+        check_header(header, self.size_bytes - start)
+        return self.file.pread(start, header.size_bytes)
 
     def _whole_batches(self, data: bytes, start: int) -> int:
         """Bytes of whole batches in `data`, which was read from the batch at `start`."""
@@ -183,7 +201,7 @@ class Segment:
         length = max(known - start, 0)
         while length + BATCH_HEADER_SIZE <= len(data):
             size = read_header(data, length).size_bytes
-            if length + size > len(data):
+            if size < BATCH_HEADER_SIZE or length + size > len(data):
                 break
             length += size
         return length

@@ -75,6 +75,19 @@ def test_every_byte_flipped() -> None:
             check_prefix(log, content, batch_start)
 
 
+def test_no_length_in_a_rotten_header_makes_a_read_go_astray() -> None:
+    for length in (-(2**31), -12, 0, 48, 2**31 - 1):
+        runtime, disk, content = small_log()
+        log = open_log(runtime, LARGE, clean_shutdown=True)
+        starts = ends_of(content)
+        disk.open(FIRST).pwrite(starts[1] + 8, length.to_bytes(4, "big", signed=True))
+        assert log.read(0, starts[1], end_offset=10) == content[: starts[1]]
+        for max_bytes in (0, 100, 10_000):
+            with pytest.raises(ProtocolError) as refused:
+                log.read(2, max_bytes, end_offset=4)
+            assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
 def test_clean_mark_over_a_cut_tail_is_not_believed() -> None:
     runtime, disk, content = small_log()
     disk.open(FIRST).truncate(len(content) - 5)
