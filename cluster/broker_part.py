@@ -19,8 +19,8 @@ from .config import NodeConfig
 from .errors import listen
 from .room_configs import broker_config, replica_manager_config, server_config
 
-_LEADERLESS_LIMIT_S = 1.0
-_LEADERLESS_CHECK_S = 0.05
+_STUCK_LIMIT_S = 0.6
+_STUCK_CHECK_S = 0.05
 
 logger = logging.getLogger("raftwerk.node")
 
@@ -74,16 +74,18 @@ class BrokerPart:
         await self.replica_manager.stop()
 
     async def _hand_over(self) -> None:
-        """Controlled shutdown; given up when there is no controller, as when the whole cluster stops."""
+        """Controlled shutdown; given up when the quorum does not move, as when the whole cluster stops."""
+        raft = self._raft
         asked = asyncio.get_running_loop().create_task(self.broker.controlled_shutdown())
-        leaderless_s = 0.0
-        while not asked.done() and leaderless_s < _LEADERLESS_LIMIT_S:
-            await asyncio.wait([asked], timeout=_LEADERLESS_CHECK_S)
-            leaderless = self._raft.leader_and_epoch.leader_id is None
-            leaderless_s = leaderless_s + _LEADERLESS_CHECK_S if leaderless else 0.0
+        stuck_s = 0.0
+        while not asked.done() and stuck_s < _STUCK_LIMIT_S:
+            committed = raft.high_watermark
+            await asyncio.wait([asked], timeout=_STUCK_CHECK_S)
+            waits = raft.is_leader and committed == raft.high_watermark < raft.log_end_offset
+            stuck_s = stuck_s + _STUCK_CHECK_S if waits or raft.leader_and_epoch.leader_id is None else 0.0
         if not asked.done():
             asked.cancel()
-            logger.warning("stopping without a hand-over: the quorum has no leader")
+            logger.warning("stopping without a hand-over: the quorum has no leader, or its leader no majority")
         elif not asked.result():
             logger.warning("stopping without a hand-over: the controller did not let this broker go in time")
 

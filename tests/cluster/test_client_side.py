@@ -54,7 +54,7 @@ FLIGHTS = [flight(0, b"a"), flight(1, b"b"), flight(2, b"a"), flight(3, b"b")]
 def acks(*numbers: int) -> AckLog:
     log = AckLog()
     for position, number in enumerate(numbers):
-        log.on_ack(number, now=float(position))
+        log.on_ack(number, 0, now=float(position))
     return log
 
 
@@ -76,8 +76,8 @@ def test_what_is_not_acked_or_not_in_sync_is_not_clean() -> None:
     assert not judge(FLIGHTS, acks(0, 1, 2, 3), read, (5, 6)).clean
 
 
-def test_the_longest_gap() -> None:
+def test_the_longest_gap_is_that_of_one_partition() -> None:
     log = AckLog()
-    for now in (1.0, 1.1, 2.0, 2.1):
-        log.on_ack(int(now * 10), now)
-    assert (round(log.longest_gap_s, 3), log.gap_began_at) == (0.9, 1.1)
+    for partition, now in ((0, 1.0), (1, 1.1), (1, 1.2), (0, 1.9), (1, 2.0), (0, 2.1)):
+        log.on_ack(int(now * 10), partition, now)
+    assert round(log.longest_gap_s, 3) == 0.9

@@ -87,7 +87,7 @@ def test_closed_and_others_served(cluster: Supervisor, raw: socket.socket, data:
 
 
 def test_api_versions_of_an_unknown_version(raw: socket.socket) -> None:
-    raw.sendall(frame(API_VERSIONS, 99, b""))
+    raw.sendall(frame(API_VERSIONS, 99, b"\0" + b"some later body"))
     reply = answer(raw)
     correlation_id, error, count = struct.unpack_from(">ihi", reply)
     assert (correlation_id, error) == (7, 35)

@@ -107,7 +107,8 @@ def test_a_clean_stop_hands_over(load: tuple[Supervisor, helpers.Load]) -> None:
     stream.run(1)
     for node in (1, 2, 3):
         supervisor.kill(node, signal.SIGTERM)
-        supervisor.children[node].process.wait(20)
+        while supervisor.children[node].alive:
+            stream.run(0.1)
         assert supervisor.children[node].process.returncode == 0
         stream.run(0.5)
         supervisor.restart_node(node)
