@@ -28,6 +28,7 @@ from .lifecycle import BrokerLifecycle, BrokerState, LifecycleRequest, Registrat
 from .lingering import LingeringBrokers
 from .producer_ids import ProducerIdBlock, ProducerIdManager
 from .services import BrokerServices, Replicas
+from .suspects import Suspects
 from .topic_view import endpoint_of
 
 logger = logging.getLogger("raftwerk.broker")
@@ -64,6 +65,7 @@ class Broker:
         self.sessions = FetchSessionCache(config.fetch_session_slots, runtime.rng)
         self._topic_creator = AutoTopicCreator(self.channel, config.topics)
         self._lingering = LingeringBrokers()
+        self._suspects = Suspects()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] | None = None
@@ -100,6 +102,7 @@ class Broker:
             topic_creator=self._topic_creator,
             active_controller=lambda: self._loader.leader.leader_id,
             lingering_brokers=lambda: self._lingering.ids(asyncio.get_running_loop().time()),
+            suspects=self._suspects,
             version_rows=registry.version_rows,
         )
         return Dispatcher(registry, services, self._on_fatal)
@@ -168,7 +171,17 @@ class Broker:
         if endpoint is None:
             raise ConnectionError(f"broker {broker_id} is not registered on {self.config.inter_broker_listener}")
         client_id = f"broker-{self.config.node_id}-fetcher"
-        return await connect(endpoint.host, endpoint.port, client_id=client_id, timeout_s=REPLICA_CONNECT_TIMEOUT_S)
+        connection = await connect(
+            endpoint.host, endpoint.port, client_id=client_id, timeout_s=REPLICA_CONNECT_TIMEOUT_S
+        )
+        self._suspects.on_connected(broker_id)
+        connection.closed.add_done_callback(lambda closed: self._on_connection_closed(broker_id, closed.result()))
+        return connection
+
+    def _on_connection_closed(self, broker_id: int, reason: Exception | None) -> None:
+        if reason is not None:
+            now = asyncio.get_running_loop().time()
+            self._suspects.on_connection_lost(broker_id, self._loader.image, now)
 
     async def _allocate_producer_ids(self) -> ProducerIdBlock:
         fields = {"broker_id": self.config.node_id, "broker_epoch": self.broker_epoch}
@@ -236,6 +249,7 @@ class Broker:
     def _on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
         if delta.changed_brokers:
             settled = self.lifecycle.state is BrokerState.RUNNING
+            self._suspects.on_metadata(image, delta)
             self._lingering.on_metadata(image, delta, asyncio.get_running_loop().time(), settled=settled)
         if self.config.node_id in delta.changed_brokers:
             self._check_ready()

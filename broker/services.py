@@ -16,6 +16,7 @@ from ..wire.types import TopicPartition
 from .config import BrokerConfig
 from .fetch_sessions import FetchSessionCache
 from .request import Request
+from .suspects import Suspects
 
 
 class ImageSource(Protocol):
@@ -111,4 +112,5 @@ class BrokerServices:
     topic_creator: TopicCreator
     active_controller: Callable[[], int | None]
     lingering_brokers: Callable[[], list[int]]
+    suspects: Suspects
     version_rows: Callable[[], list[dict[str, int]]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -87,9 +89,38 @@ def _is_invalid(request: Request, message: Struct) -> bool:
     return any(wanted.name is None or wanted.get("topic_id") is not None for wanted in message.topics)
 
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+def _leaders(image: MetadataImage, message: Struct, wants_all: bool) -> Iterator[int]:
+    """Who leads the partitions asked for."""
+    topics: Iterable[TopicImage | None] = image.topics_by_name.values()
+    if not wants_all:
+        topics = (
+            image.topics_by_id.get(wanted.get("topic_id")) or image.topics_by_name.get(wanted.name)
+            for wanted in message.topics
+        )
+    for topic in topics:
+        if topic is not None:
+            for registration in topic.partitions.values():
+                yield registration.leader
+
+
+async def _answer_when_certain(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    loop = asyncio.get_running_loop()
+    wants_all = _wants_all(request, message)
+    while services.suspects.concern(_leaders(services.metadata.image, message, wants_all), loop.time()):
+        await services.suspects.wait(loop.time())
+    return _answer(services, request, message)
+
+
+def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
     if _is_invalid(request, message):
         return error(message, int(ErrorCode.INVALID_REQUEST), "")
+    leaders = _leaders(services.metadata.image, message, _wants_all(request, message))
+    if services.suspects.concern(leaders, asyncio.get_running_loop().time()):
+        return _answer_when_certain(services, request, message)
+    return _answer(services, request, message)
+
+
+def _answer(services: BrokerServices, request: Request, message: Struct) -> Fields:
     image = services.metadata.image
     operations = TOPIC_OPERATIONS if message.get("include_topic_authorized_operations") else OPERATIONS_NOT_ASKED
     if _wants_all(request, message):

@@ -18,6 +18,7 @@ from raftwerk.broker.dispatch import Dispatcher
 from raftwerk.broker.fetch_sessions import FetchSessionCache
 from raftwerk.broker.server import Server, ServerConfig
 from raftwerk.broker.services import BrokerServices
+from raftwerk.broker.suspects import Suspects
 from raftwerk.controller.image import MetadataDelta, MetadataImage
 from raftwerk.controller.records import (
     BrokerChangeRecord,
@@ -224,6 +225,7 @@ class Harness:
         self.image = image or make_image()
         self.fatal: list[BaseException] = []
         self.lingering: list[int] = []
+        self.suspects = Suspects()
         rng = random.Random(1)
         self.config = BrokerConfig(
             node_id=1,
@@ -246,6 +248,7 @@ class Harness:
             topic_creator=self.controller,
             active_controller=lambda: 2,
             lingering_brokers=lambda: self.lingering,
+            suspects=self.suspects,
             version_rows=registry.version_rows,
         )
         self.services = services

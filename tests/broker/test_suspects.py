@@ -1,0 +1,91 @@
+"""Metadata waits while a leader's fate is open, and not a moment longer."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker_harness import TOPIC, TOPIC_ID, Harness, decode_answer, settle
+
+from raftwerk.controller.image import MetadataDelta
+from raftwerk.controller.records import BrokerChangeRecord, PartitionChangeRecord
+from raftwerk.wire.apis import ApiKey
+
+
+def run(coroutine):
+    return asyncio.run(asyncio.wait_for(coroutine, 20))
+
+
+def ask(harness, transport, topics):
+    transport.deliver(harness.frame(ApiKey.METADATA, 9, {"topics": topics}))
+
+
+def leaders(transport, index=0):
+    answer = decode_answer(ApiKey.METADATA, 9, transport.frames()[index])
+    return [one.leader_id for topic in answer.topics for one in topic.partitions]
+
+
+def suspect(harness, broker_id):
+    harness.suspects.on_connection_lost(broker_id, harness.image, asyncio.get_running_loop().time())
+
+
+def test_metadata_waits_for_the_election():
+    async def main():
+        harness = Harness()
+        suspect(harness, 1)
+        transport, other = harness.connect(), harness.connect()
+        ask(harness, transport, [{"name": TOPIC}])
+        ask(harness, other, [])
+        await settle()
+        assert transport.frames() == []
+        assert len(other.frames()) == 1
+        delta, image = MetadataDelta(), harness.image
+        image.replay(BrokerChangeRecord(1, image.brokers[1].epoch, fenced=True), image.offset + 1, delta)
+        image.replay(PartitionChangeRecord(TOPIC_ID, 0, isr=(2, 3), leader=2), image.offset + 1, delta)
+        harness.suspects.on_metadata(image, delta)
+        await settle()
+        assert leaders(transport) == [2, 2]
+
+    run(main())
+
+
+def test_a_broker_that_answers_is_no_suspect():
+    async def main():
+        harness = Harness()
+        suspect(harness, 1)
+        transport = harness.connect()
+        ask(harness, transport, None)
+        await settle()
+        assert transport.frames() == []
+        harness.suspects.on_connected(1)
+        await settle()
+        assert leaders(transport) == [1, 2]
+
+    run(main())
+
+
+def test_the_wait_has_an_end(monkeypatch):
+    monkeypatch.setattr("raftwerk.broker.suspects.SUSPICION_S", 0.05)
+
+    async def main():
+        harness = Harness()
+        suspect(harness, 1)
+        transport = harness.connect()
+        ask(harness, transport, None)
+        await asyncio.sleep(0.1)
+        assert leaders(transport) == [1, 2]
+
+    run(main())
+
+
+def test_nobody_waits_for_one_who_leads_nothing_asked_for_or_is_fenced():
+    async def main():
+        harness = Harness()
+        suspect(harness, 3)
+        image = harness.image
+        image.replay(BrokerChangeRecord(2, image.brokers[2].epoch, fenced=True), image.offset + 1, MetadataDelta())
+        suspect(harness, 2)
+        transport = harness.connect()
+        ask(harness, transport, None)
+        assert len(transport.frames()) == 1
+
+    run(main())
