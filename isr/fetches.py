@@ -54,7 +54,7 @@ class Fetches:
         self, params: FetchParams, wanted: Wanted, *, count: bool
     ) -> tuple[list[FetchPartitionResponse], int, bool]:
         """Rows in the order of `wanted`, bytes of records, and whether the answer must not wait."""
-        now_ms = self._now_ms()
+        now_ms = self._now_ms() if count else 0
         rows: list[FetchPartitionResponse] = []
         moved: list[Replica] = []
         size_bytes = 0
@@ -62,37 +62,31 @@ class Fetches:
         for key, request in wanted:
             limit = min(request.max_bytes, params.max_bytes - size_bytes)
             try:
-                row = self._read_one(params, key, request, (limit, size_bytes == 0, count, now_ms), moved)
-                answer_now = answer_now or row.diverging_epoch is not None
+                replica = self._find(key)
+                old_high_watermark = replica.partition.high_watermark
+                if count:
+                    proposal = replica.check_fetch(params, request, now_ms)
+                    if replica.partition.high_watermark != old_high_watermark:
+                        moved.append(replica)
+                    if proposal is not None:
+                        self._consequences.on_proposal(replica, proposal)
+                row = replica.read(params, request, limit, min_one_batch=not size_bytes)
+                if row.diverging_epoch is not None:
+                    answer_now = True
             except (ProtocolError, OSError) as error:
                 row = self._refusal(key, request, self._consequences.refused(key.topic_partition, error))
                 answer_now = True
             rows.append(row)
-            if row.records is not None:
-                size_bytes += len(row.records)
+            size_bytes += len(row.records or b"")
         for replica in moved:
             self._consequences.on_high_watermark(replica)
         return rows, size_bytes, answer_now
 
-    def _read_one(
-        self,
-        params: FetchParams,
-        key: TopicIdPartition,
-        request: FetchPartition,
-        mode: tuple[int, bool, bool, int],
-        moved: list[Replica],
-    ) -> FetchPartitionResponse:
+    def _find(self, key: TopicIdPartition) -> Replica:
         replica = self._directory.find(key.topic_partition)
         if key.topic_id is not None and key.topic_id != replica.topic_id:
             raise ProtocolError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{key.topic_partition} has another topic id")
-        old_high_watermark = replica.high_watermark
-        limit, min_one_batch, count, now_ms = mode
-        row, proposal = replica.fetch(params, request, limit, now_ms, min_one_batch=min_one_batch, count=count)
-        if replica.high_watermark != old_high_watermark:
-            moved.append(replica)
-        if proposal is not None:
-            self._consequences.on_proposal(replica, proposal)
-        return row
+        return replica
 
     def _refusal(self, key: TopicIdPartition, request: FetchPartition, error: ProtocolError) -> FetchPartitionResponse:
         code = int(error.code)

@@ -55,7 +55,7 @@ class AlterPartitionResult:
 
 @dataclass(frozen=True, slots=True)
 class LeaderConfig:
-    """Settings of a partition's leader. `min_isr` is min.insync.replicas, capped by the number of replicas."""
+    """Settings of a partition's leader. `min_isr` is min.insync.replicas."""
 
     local_id: int
     min_isr: int = 1
@@ -95,6 +95,7 @@ class LeaderState:
     __slots__ = (
         "_brokers",
         "config",
+        "effective_min_isr",
         "followers",
         "high_watermark",
         "isr_state",
@@ -109,6 +110,8 @@ class LeaderState:
         self._brokers = brokers
         self.high_watermark = high_watermark
         self.replicas: tuple[int, ...] = ()
+        self.effective_min_isr = 0
+        """`min.insync.replicas`, or the number of replicas where that is smaller."""
         self.followers: dict[int, FollowerProgress] = {}
         self.isr_state: IsrState = CommittedIsr(())
         self.leader_epoch = -1
@@ -116,15 +119,16 @@ class LeaderState:
         self.partition_epoch = -1
 
     @property
-    def effective_min_isr(self) -> int:
-        return min(self.config.min_isr, len(self.replicas))
-
-    @property
     def is_under_min_isr(self) -> bool:
         """Fewer in the committed ISR than `min.insync.replicas` (or than there are replicas) asks for."""
         return len(self.isr_state.isr) < self.effective_min_isr
 
     # ---------------------------------------------------------------- metadata
+
+    def update_config(self, config: LeaderConfig) -> None:
+        """New settings; the high watermark may move at the next chance."""
+        self.config = config
+        self.effective_min_isr = min(config.min_isr, len(self.replicas))
 
     def on_registration(
         self,
@@ -145,6 +149,7 @@ class LeaderState:
         invariant(leader_epoch >= self.leader_epoch, "a leader epoch does not go back")
         invariant(set(isr) <= set(replicas), "the ISR is a subset of the replicas")
         self.replicas = replicas
+        self.update_config(self.config)
         old_followers = self.followers
         self.followers = {
             replica: old_followers.get(replica) or FollowerProgress(replica)

@@ -122,7 +122,7 @@ class Partition:
         """New settings; a lower `min_isr` lets the high watermark move at the next chance."""
         self.config = config
         if self.leader is not None:
-            self.leader.config = config
+            self.leader.update_config(config)
 
     def check_leader_epoch(self, requested_epoch: int) -> None:
         """Refuse who knows less or more than this node; -1 does not ask. Source: KIP-320."""

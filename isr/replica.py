@@ -116,72 +116,75 @@ class Replica:
             self.partition.high_watermark <= self.log.log_end_offset, "a high watermark is within its replica's log"
         )
 
-    def fetch(
-        self,
-        params: FetchParams,
-        request: FetchPartition,
-        max_bytes: int,
-        now_ms: int,
-        *,
-        min_one_batch: bool,
-        count: bool = True,
-    ) -> tuple[FetchPartitionResponse, IsrProposal | None]:
-        """Check, count a follower's position (where `count`), and read; the high watermark may move before the read.
+    def check_fetch(self, params: FetchParams, request: FetchPartition, now_ms: int) -> IsrProposal | None:
+        """Refuse a fetch from the wrong epoch, life or node; count where the right follower is.
 
-        A fetch whose epoch, offset or last epoch does not fit is not counted (KAFKA-13141).
+        The high watermark may move, and a change of the ISR be wished for. What diverges is not counted
+        (KAFKA-13141), nor what is out of range.
         """
         self.check_online()
         partition = self.partition
         partition.check_leader_epoch(request.current_leader_epoch)
-        from_follower = params.replica_id >= 0
-        if from_follower or not params.from_follower_allowed:
-            leader = partition.require_leader()
-            follower = leader.check_follower(params.replica_id, params.replica_epoch) if from_follower else None
-        offset = request.fetch_offset
-        diverging = self._check_position(offset, request.last_fetched_epoch)
-        if diverging is not None:
-            return self._row(request.partition, b"", diverging), None
-        proposal = None
-        log = self.log
-        end_offset = log.log_end_offset
-        if from_follower:
-            if follower is not None and count:
-                proposal = leader.on_follower_fetch(
-                    follower, params.replica_epoch, (offset, request.log_start_offset), end_offset, now_ms
-                )
-        else:
-            end_offset = partition.high_watermark
-        if offset >= end_offset or (max_bytes <= 0 and not min_one_batch):
-            return self._row(request.partition, b"", None), proposal
-        records = log.read(offset, max_bytes, end_offset=end_offset, min_one_batch=min_one_batch)
-        return self._row(request.partition, records, None), proposal
+        if params.replica_id < 0:
+            if not params.from_follower_allowed:
+                partition.require_leader()
+            return None
+        leader = partition.require_leader()
+        follower = leader.check_follower(params.replica_id, params.replica_epoch)
+        if self._divergence(request) is not None:
+            return None
+        offsets = (request.fetch_offset, request.log_start_offset)
+        return leader.on_follower_fetch(follower, params.replica_epoch, offsets, self.log.log_end_offset, now_ms)
 
-    def _check_position(self, offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
-        """Where the fetcher's log and this one part, or None when the offset is one to read from."""
-        log = self.log
-        if last_fetched_epoch >= 0:
-            end = self.end_offset_for_epoch(last_fetched_epoch)
-            if end.end_offset < 0 or offset < log.log_start_offset:
-                raise ProtocolError(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {last_fetched_epoch} or offset not known")
-            if end.epoch < last_fetched_epoch or end.end_offset < offset:
-                return end
-        if not log.log_start_offset <= offset <= log.log_end_offset:
-            raise ProtocolError(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} not in {log.log_start_offset}..{log.log_end_offset}"
-            )
-        return None
+    def read(
+        self, params: FetchParams, request: FetchPartition, max_bytes: int, *, min_one_batch: bool
+    ) -> FetchPartitionResponse:
+        """What a fetch gets now: records, the point of divergence, or nothing new. Check it first, with `check_fetch`.
 
-    def _row(self, index: int, records: bytes, diverging: EpochEndOffset | None) -> FetchPartitionResponse:
-        high_watermark = self.partition.high_watermark
+        Checked again is what may have changed while it waited.
+        """
+        self.check_online()
+        partition = self.partition
+        partition.check_leader_epoch(request.current_leader_epoch)
+        if partition.leader is None and not params.from_follower_allowed:
+            partition.require_leader()
+        diverging = self._divergence(request)
+        high_watermark = partition.high_watermark
+        log = self.log
+        records = b""
+        if diverging is None:
+            end_offset = log.log_end_offset if params.replica_id >= 0 else high_watermark
+            if request.fetch_offset < end_offset and (min_one_batch or max_bytes > 0):
+                records = log.read(request.fetch_offset, max_bytes, end_offset=end_offset, min_one_batch=min_one_batch)
         return FetchPartitionResponse(
-            partition=index,
-            error_code=0,
-            high_watermark=high_watermark,
-            last_stable_offset=high_watermark,
-            log_start_offset=self.log.log_start_offset,
-            diverging_epoch=diverging,
+            request.partition,
+            0,
+            high_watermark,
+            high_watermark,
+            log.log_start_offset,
+            diverging,
             records=records,
         )
+
+    def _divergence(self, request: FetchPartition) -> EpochEndOffset | None:
+        """Where the fetcher's log and this one part, or None when its offset is one to read from.
+
+        Raises OFFSET_OUT_OF_RANGE when the offset, or the epoch before it, is not in this log.
+        """
+        log = self.log
+        offset, epoch = request.fetch_offset, request.last_fetched_epoch
+        in_range = log.log_start_offset <= offset <= log.log_end_offset
+        if epoch >= 0 and (epoch != log.epoch_cache.latest or not in_range):
+            end = self.end_offset_for_epoch(epoch)
+            if end.end_offset < 0 or offset < log.log_start_offset:
+                raise ProtocolError(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {epoch} or offset {offset} is not known")
+            if end.epoch < epoch or end.end_offset < offset:
+                return end
+        if not in_range:
+            raise ProtocolError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is not in {log.log_start_offset} to {log.log_end_offset}"
+            )
+        return None
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEndOffset:
         """The largest epoch of this log not above `epoch`, and its end; (-1, -1) when the epoch is not known here.

@@ -40,6 +40,7 @@ class FetchParams:
     from_follower_allowed: bool = False
     """A consumer may read from a replica that is not the leader (KIP-392)."""
 
+
 class ListOffsetResult(NamedTuple):
     """Answer of ListOffsets: offset, timestamp and epoch are -1 when there is none."""
 

@@ -2,8 +2,8 @@
 
 Each node is the product's own code from the append to the fetcher's state, on a log on a simulated disk. A little
 controller stands in for the real one: it elects from the ISR, fences crashed brokers, and checks the epochs of
-AlterPartition. Metadata, fetches, their answers, and the controller's answers all travel as slowly as the seed wants, or
-are lost. After every step the invariants of a partition are checked against what was ever committed.
+AlterPartition. Metadata, fetches, their answers, and the answers of the controller travel as slowly as the seed wants,
+or are lost. After every step the invariants of a partition are checked against what was ever committed.
 """
 
 from __future__ import annotations
