@@ -12,7 +12,7 @@ setup: $(STAMP)  ## make .venv with everything in it
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade pip setuptools
-	$(BIN)/python -m pip install -q -e '.[dev]'
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q -e '.[dev]'
 	@touch $(STAMP)
 
 demo: $(STAMP)   ## stream a year of flights through three nodes, kill the leader and the controller, count what was lost
