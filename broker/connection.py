@@ -62,6 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self.on_close: list[Callable[[], None]] = []
         self.idle_ticks = 0  # of the server's idle timer, since the last read
         self._loop = asyncio.get_running_loop()
+        self.opened_at = self._loop.time()
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(owner.scratch, owner.limits.max_frame_bytes, self._on_frame)
         self._pending: deque[Request] = deque()  # begun, in order, not answered yet

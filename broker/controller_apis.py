@@ -163,6 +163,7 @@ class EnvelopeSink:
         self.listener_name = outer.listener_name
         self.peer = outer.peer
         self.software = outer.software
+        self.opened_at = outer.opened_at
         self.on_close = outer.on_close
         self.answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
 

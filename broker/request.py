@@ -20,6 +20,7 @@ class RequestSink(Protocol):
     listener_name: str
     peer: str
     software: tuple[str, str]
+    opened_at: float
     on_close: list[Callable[[], None]]
 
     def complete(self, request: Request, response: Sequence[Buffer]) -> None:

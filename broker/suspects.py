@@ -4,6 +4,9 @@ A client whose leader dies asks another broker for metadata within a millisecond
 elect. Told of the old leader once more, librdkafka believes it and looks again only at its next scan, a second later.
 So a Metadata request that concerns a suspect waits: until the metadata says that it is dead, until it is reached again,
 or until a second has passed, whichever comes first.
+
+A process that is killed takes some milliseconds to fall apart, and its clients' connections may break before ours. So a
+client that has been here for a while, and asks again about a partition that another broker leads, waits a little first.
 """
 
 from __future__ import annotations
@@ -14,6 +17,9 @@ from collections.abc import Iterable
 from ..controller.image import MetadataDelta, MetadataImage
 
 SUSPICION_S = 1.0
+REFRESH_DELAY_S = 0.02
+NEWCOMER_S = 1.0
+"""How long a connection's Metadata requests are answered at once."""
 
 
 class Suspects:

@@ -14,6 +14,7 @@ from ...wire.errors import ErrorCode
 from ..api import Api, Fields
 from ..request import Request
 from ..services import BrokerServices
+from ..suspects import NEWCOMER_S, REFRESH_DELAY_S
 from ..topic_view import (
     CLUSTER_OPERATIONS,
     INTERNAL_TOPICS,
@@ -103,20 +104,27 @@ def _leaders(image: MetadataImage, message: Struct, wants_all: bool) -> Iterator
                 yield registration.leader
 
 
-async def _answer_when_certain(services: BrokerServices, request: Request, message: Struct) -> Fields:
+async def _answer_when_certain(services: BrokerServices, request: Request, message: Struct, delay_s: float) -> Fields:
     loop = asyncio.get_running_loop()
     wants_all = _wants_all(request, message)
+    if delay_s:
+        await asyncio.sleep(delay_s)
     while services.suspects.concern(_leaders(services.metadata.image, message, wants_all), loop.time()):
         await services.suspects.wait(loop.time())
     return _answer(services, request, message)
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+    """For the reason to wait see `suspects.py`."""
     if _is_invalid(request, message):
         return error(message, int(ErrorCode.INVALID_REQUEST), "")
-    leaders = _leaders(services.metadata.image, message, _wants_all(request, message))
-    if services.suspects.concern(leaders, asyncio.get_running_loop().time()):
-        return _answer_when_certain(services, request, message)
+    now, wants_all = asyncio.get_running_loop().time(), _wants_all(request, message)
+    leaders = dict.fromkeys(_leaders(services.metadata.image, message, wants_all))
+    refreshes = not wants_all and now - request.sink.opened_at > NEWCOMER_S
+    if refreshes and any(leader not in (-1, services.config.node_id) for leader in leaders):
+        return _answer_when_certain(services, request, message, REFRESH_DELAY_S)
+    if services.suspects.concern(leaders, now):
+        return _answer_when_certain(services, request, message, 0)
     return _answer(services, request, message)
 
 

@@ -89,3 +89,21 @@ def test_nobody_waits_for_one_who_leads_nothing_asked_for_or_is_fenced():
         assert len(transport.frames()) == 1
 
     run(main())
+
+
+def test_an_old_client_that_asks_again_waits_until_a_death_could_be_noticed():
+    async def main():
+        harness = Harness()
+        transport = harness.connect()
+        transport.protocol.opened_at -= 2
+        ask(harness, transport, [{"name": TOPIC}])
+        await settle()
+        assert transport.frames() == []
+        suspect(harness, 1)
+        await asyncio.sleep(0.05)
+        assert transport.frames() == []
+        harness.suspects.on_connected(1)
+        await settle()
+        assert leaders(transport) == [1, 2]
+
+    run(main())
