@@ -72,7 +72,10 @@ class ReplicaManager:
         self._every(self.config.high_watermark_checkpoint_interval_ms, self.checkpoint_high_watermarks)
 
     async def stop(self) -> None:
-        """Stop fetching, answer every waiting request, write the high watermarks. The logs stay open."""
+        """Stop fetching, answer every waiting request, write the high watermarks; no replica is here from then on.
+
+        The logs stay open: they are the log manager's to close.
+        """
         if not self._started:
             return
         self._started = False
@@ -83,6 +86,7 @@ class ReplicaManager:
         self.purgatory.close()
         self._deadlines.close()
         self.checkpoint_high_watermarks()
+        self._directory.replicas.clear()
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """The metadata has moved on: `delta` says what changed, `image` how it is now."""

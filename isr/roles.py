@@ -60,6 +60,8 @@ class Roles:
     def apply_all(self, image: MetadataImage) -> None:
         """Everything the image says."""
         self._directory.image = image
+        for broker_id in image.brokers:
+            self._on_broker_changed(broker_id)
         self._apply_partitions(
             (topic, index, registration)
             for topic in image.topics_by_id.values()

@@ -32,6 +32,7 @@ from raftwerk.wire.codec import decode_response, encode_response
 from raftwerk.wire.fetch import (
     FetchPartition,
     FetchPartitionResponse,
+    FetchRequest,
     FetchResponse,
     FetchTopicResponse,
     decode_fetch_request,
@@ -50,6 +51,9 @@ class Link:
         self.is_closed = False
         self.pending: dict[int, asyncio.Future[memoryview]] = {}
         self.sent = 0
+        self.session: dict[tuple[UUID | None, int], FetchPartition] = {}
+        self.session_epoch = 0
+        self.told: dict[tuple[UUID | None, int], int] = {}
 
     def send_raw(self, api_key: int, version: int, body: Sequence[Any]) -> asyncio.Future[memoryview]:
         future: asyncio.Future[memoryview] = self.cluster.loop.create_future()
@@ -68,22 +72,48 @@ class Link:
         manager = self.cluster.managers.get(self.target)
         if self.is_closed or manager is None or (self.source, self.target) in self.cluster.mute:
             return
+        response = self._update_session(request)
         names = self.cluster.names
         wanted = [
-            (TopicIdPartition(TopicPartition(names[topic.topic_id], p.partition), topic.topic_id), p)
-            for topic in request.topics
-            for p in topic.partitions
+            (TopicIdPartition(TopicPartition(names[topic_id], index), topic_id), partition)
+            for (topic_id, index), partition in self.session.items()
         ]
 
         def done(rows: list[FetchPartitionResponse]) -> None:
-            topics = [FetchTopicResponse(None, key.topic_id, [row]) for (key, _), row in zip(wanted, rows, strict=True)]
-            answer = b"".join(bytes(b) for b in encode_fetch_response(version, FetchResponse(topics=topics)))
+            for (key, _), row in zip(wanted, rows, strict=True):
+                if self._is_news(key, row):
+                    response.topics.append(FetchTopicResponse(None, key.topic_id, [row]))
+            answer = b"".join(bytes(b) for b in encode_fetch_response(version, response))
             self.cluster.loop.call_later(LATENCY_S, self._answer, number, bytearray(answer))
 
         params = FetchParams(
             request.replica_id, request.replica_epoch, request.max_wait_ms, request.min_bytes, request.max_bytes
         )
         manager.fetch(params, wanted, done)
+
+    def _update_session(self, request: FetchRequest) -> FetchResponse:
+        """The leader's side of KIP-227, as plain as it gets."""
+        if request.session_epoch == 0:
+            self.session.clear()
+            self.told.clear()
+            self.session_epoch = 0
+            self.cluster.sessions += 1
+        else:
+            self.session_epoch += 1
+            assert (request.session_id, request.session_epoch) == (77, self.session_epoch)
+        for topic in request.topics:
+            for partition in topic.partitions:
+                self.session[(topic.topic_id, partition.partition)] = partition
+        for topic in request.forgotten:
+            for index in topic.partitions:
+                self.session.pop((topic.topic_id, index), None)
+        return FetchResponse(session_id=77)
+
+    def _is_news(self, key: TopicIdPartition, row: FetchPartitionResponse) -> bool:
+        told = (key.topic_id, row.partition)
+        news = bool(row.records or row.error_code or row.diverging_epoch) or self.told.get(told) != row.high_watermark
+        self.told[told] = row.high_watermark
+        return news
 
     def _answer(self, number: int, data: bytearray) -> None:
         future = self.pending.pop(number, None)
@@ -129,6 +159,7 @@ class Cluster:
         self.alterations: list[AlterPartitionItem] = []
         self.alter_error: int | None = None
         self.connects = 0
+        self.sessions = 0
         self.storage_errors: list[TopicPartition] = []
         for node in nodes:
             self.records.append(registration(node))

@@ -127,6 +127,34 @@ def test_idle_followers_fetch_twice_a_second() -> None:
     assert len(cluster.fetches) <= 2 * 21
 
 
+def test_only_what_changed_is_asked_for() -> None:
+    cluster, _ = make_cluster(partitions=20)
+    cluster.fetches.clear()
+    for index in (3, 5):
+        cluster.produce(1, TopicPartition("t", index))
+        cluster.sleep(0.1)
+    named = [
+        [p.partition for topic in request.topics for p in topic.partitions]
+        for source, target, request in cluster.fetches
+        if (source, target) == (2, 1)
+    ]
+    assert [3] in named and [5] in named
+    assert all(len(partitions) <= 1 for partitions in named)
+
+
+def test_partition_in_error_leaves_the_session_until_its_pause_is_over() -> None:
+    cluster, topic_id = make_cluster(partitions=2)
+    cluster.change(topic_id, 0, isr=(1, 2, 3), leader=1)
+    cluster.tell(2)
+    cluster.fetches.clear()
+    cluster.sleep(1.0)
+    assert any(request.forgotten for source, target, request in cluster.fetches if (source, target) == (2, 1))
+    cluster.tell()
+    answer = cluster.produce(1, TP)
+    cluster.sleep(1.5)
+    assert answer.error == 0
+
+
 def test_follower_of_a_dead_leader_backs_off_and_then_costs_nothing() -> None:
     cluster, topic_id = make_cluster()
     cluster.stop(1)

@@ -1,0 +1,110 @@
+"""The follower's side of fetch sessions, against a leader's side that just does what it is told."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raftwerk.isr.fetch_session import FetchSession
+from raftwerk.wire.fetch import FetchPartition
+
+KEYS = st.tuples(st.sampled_from([UUID(int=1), UUID(int=2)]), st.integers(0, 2))
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("want"), KEYS, st.integers(0, 5)),
+        st.tuples(st.just("forget"), KEYS),
+        st.tuples(st.just("exchange"), st.sampled_from(["answered", "lost before", "lost after", "evicted", "none"])),
+    ),
+    max_size=40,
+)
+
+
+class Leader:
+    """Keeps one session; knows only what requests say."""
+
+    def __init__(self) -> None:
+        self.session_id = 0
+        self.epoch = 0
+        self.known: dict[tuple[UUID, int], FetchPartition] = {}
+
+    def on_request(self, session: FetchSession, topics: list, forgotten: list) -> bool:
+        if session.epoch == 0:
+            self.known.clear()
+            self.session_id += 1
+            self.epoch = 0
+        elif session.session_id != self.session_id or session.epoch != self.epoch + 1:
+            return False
+        else:
+            self.epoch = session.epoch
+        for topic in topics:
+            for partition in topic.partitions:
+                self.known[(topic.topic_id, partition.partition)] = partition
+        for topic in forgotten:
+            for index in topic.partitions:
+                self.known.pop((topic.topic_id, index), None)
+        return True
+
+
+@given(STEPS)
+def test_leader_knows_what_is_wanted_after_every_answer(steps: list[tuple]) -> None:
+    session, leader = FetchSession(), Leader()
+    wanted: dict[tuple[UUID, int], FetchPartition] = {}
+    for step in steps:
+        if step[0] == "want":
+            wanted[step[1]] = FetchPartition(step[1][1], fetch_offset=step[2])
+            session.want(step[1], wanted[step[1]])
+        elif step[0] == "forget":
+            wanted.pop(step[1], None)
+            session.forget(step[1])
+        else:
+            exchange(session, leader, wanted, step[1])
+
+
+def exchange(session: FetchSession, leader: Leader, wanted: dict, fate: str) -> None:
+    if fate == "evicted":
+        leader.session_id += 1000
+    topics, forgotten = session.next_request()
+    if fate == "lost before":
+        session.on_failure()
+        return
+    accepted = leader.on_request(session, topics, forgotten)
+    if fate == "lost after":
+        session.on_failure()
+    elif not accepted:
+        assert fate == "evicted"
+        session.reset()
+    else:
+        assert leader.known == wanted
+        session.on_answer(0 if fate == "none" else leader.session_id)
+
+
+def test_unchanged_partitions_are_not_named_again() -> None:
+    session = FetchSession()
+    key = (UUID(int=1), 0)
+    session.want(key, FetchPartition(0, fetch_offset=5))
+    assert session.next_request()[0][0].partitions == [FetchPartition(0, fetch_offset=5)]
+    session.on_answer(9)
+    session.want(key, FetchPartition(0, fetch_offset=5))
+    assert session.next_request() == ([], [])
+    assert (session.session_id, session.epoch) == (9, 1)
+
+
+def test_forgotten_and_wanted_again_before_a_request() -> None:
+    session = FetchSession()
+    key = (UUID(int=1), 0)
+    session.want(key, FetchPartition(0))
+    session.next_request()
+    session.on_answer(9)
+    session.forget(key)
+    session.want(key, FetchPartition(0))
+    topics, forgotten = session.next_request()
+    assert len(topics) == 1 and not forgotten
+
+
+def test_epoch_wraps_to_one() -> None:
+    session = FetchSession()
+    session.session_id, session.epoch = 9, 0x7FFFFFFF
+    session.on_answer(9)
+    assert session.epoch == 1

@@ -1,0 +1,197 @@
+"""Delayed operations on a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raftwerk.isr.purgatory import DelayedFetch, DelayedProduce, Purgatory
+from raftwerk.isr.results import AppendResult
+from raftwerk.runtime.timer_wheel import TimerHandle, TimerWheel
+from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.types import LeaderIdAndEpoch, TopicPartition
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+TIMED_OUT = int(ErrorCode.REQUEST_TIMED_OUT)
+
+
+class FakeClock:
+    """`Timers` over the product's wheel."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.wheel = TimerWheel()
+
+    def add(self, delay_ms: int, callback: Callable[[], None]) -> TimerHandle:
+        return self.wheel.add(self.now_ms + delay_ms, callback)
+
+    def advance(self, by_ms: int) -> None:
+        self.now_ms += by_ms
+        for callback in self.wheel.advance(self.now_ms):
+            callback()
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.purgatory = Purgatory(self.clock)
+        self.answers: list[list[int]] = []
+        self.woken: list[str] = []
+
+    def produce(self, *waits: tuple[TopicPartition, int], timeout_ms: int = 100) -> DelayedProduce:
+        results = [AppendResult(key, 0, base_offset=offset - 1) for key, offset in waits]
+        operation = DelayedProduce(results, lambda rows: self.answers.append([int(row.error_code) for row in rows]))
+        pairs = [(result, offset) for result, (_, offset) in zip(results, waits, strict=True)]
+        self.purgatory.park_produce(operation, pairs, timeout_ms)
+        return operation
+
+    def fetch(self, name: str, *keys: TopicPartition, missing: int = 1, replica: int = -1, wait_ms: int = 50):
+        operation = DelayedFetch(lambda: self.woken.append(name), list(keys), missing, replica)
+        self.purgatory.park_fetch(operation, wait_ms)
+        return operation
+
+    def committed(self, key: TopicPartition, high_watermark: int, size: int = 10, error: int = 0) -> None:
+        self.purgatory.on_high_watermark(key, high_watermark, size, error)
+
+
+def test_produce_is_answered_when_its_last_partition_is_committed() -> None:
+    rig = Rig()
+    rig.produce((A, 5), (B, 7))
+    rig.committed(A, 5)
+    rig.committed(B, 6)
+    assert not rig.answers
+    rig.committed(B, 7)
+    assert rig.answers == [[0, 0]]
+    assert len(rig.clock.wheel) == 0, "the time-out is cancelled"
+
+
+def test_time_out_answers_with_what_is_known() -> None:
+    rig = Rig()
+    rig.produce((A, 5), (B, 7))
+    rig.committed(A, 5)
+    rig.clock.advance(99)
+    assert not rig.answers
+    rig.clock.advance(1)
+    assert rig.answers == [[0, TIMED_OUT]]
+    rig.committed(B, 7)
+    assert len(rig.answers) == 1
+    assert rig.purgatory.sizes() == (0, 0)
+
+
+def test_error_of_a_late_commit_is_passed_on() -> None:
+    rig = Rig()
+    rig.produce((A, 5))
+    rig.committed(A, 5, error=int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+    assert rig.answers == [[20]]
+
+
+def test_duplicate_of_an_older_batch_does_not_wait_for_newer_ones() -> None:
+    rig = Rig()
+    rig.produce((A, 9))
+    rig.produce((A, 4))
+    rig.committed(A, 4)
+    assert rig.answers == [[0]]
+
+
+def test_lost_leadership_answers_with_the_leader() -> None:
+    rig = Rig()
+    hints = []
+    result = AppendResult(A, 0)
+    operation = DelayedProduce([result], lambda rows: hints.append(rows[0].current_leader))
+    rig.purgatory.park_produce(operation, [(result, 5)], 100)
+    rig.fetch("f", A)
+    rig.purgatory.on_role_lost(A, 6, LeaderIdAndEpoch(2, 9))
+    assert hints == [LeaderIdAndEpoch(2, 9)] and result.error_code == 6
+    assert rig.woken == ["f"]
+
+
+def test_followers_wait_for_the_log_and_consumers_for_the_high_watermark() -> None:
+    rig = Rig()
+    rig.fetch("consumer", A)
+    rig.fetch("follower", A, replica=2)
+    rig.purgatory.on_appended(A, 10)
+    assert rig.woken == ["follower"]
+    rig.committed(A, 1)
+    assert rig.woken == ["follower", "consumer"]
+
+
+def test_bytes_of_all_partitions_add_up() -> None:
+    rig = Rig()
+    rig.fetch("f", A, B, missing=25)
+    rig.committed(A, 1)
+    rig.committed(B, 1)
+    assert not rig.woken
+    rig.committed(A, 2, size=5)
+    assert rig.woken == ["f"]
+    rig.committed(B, 2, size=500)
+    assert rig.woken == ["f"] and rig.purgatory.sizes() == (0, 0)
+
+
+def test_fetch_ends_with_its_time_or_is_forgotten() -> None:
+    rig = Rig()
+    rig.fetch("timed", A)
+    gone = rig.fetch("gone", A)
+    assert gone.cancel() and not gone.is_parked
+    rig.clock.advance(50)
+    assert rig.woken == ["timed"] and not gone.cancel()
+
+
+def test_completion_may_park_again() -> None:
+    rig = Rig()
+    operation = DelayedFetch(lambda: rig.fetch("again", A) and None, [A], 1, -1)
+    rig.purgatory.park_fetch(operation, 50)
+    rig.committed(A, 1)
+    assert rig.purgatory.sizes() == (0, 1) and not rig.woken
+
+
+def test_close_answers_everybody() -> None:
+    rig = Rig()
+    rig.produce((A, 5))
+    rig.fetch("f", B)
+    rig.purgatory.close()
+    assert rig.answers == [[6]] and rig.woken == ["f"]
+    assert len(rig.clock.wheel) == 0
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("produce"), st.integers(1, 3), st.integers(1, 60)),
+            st.tuples(st.just("commit"), st.integers(0, 4)),
+            st.tuples(st.just("wait"), st.integers(1, 40)),
+            st.tuples(st.just("lose")),
+        ),
+        max_size=60,
+    )
+)
+def test_every_produce_is_answered_once_and_rightly(steps: list[tuple]) -> None:
+    rig = Rig()
+    end = high_watermark = 0
+    expected: dict[int, tuple[int, int]] = {}
+    got: dict[int, int] = {}
+    for number, step in enumerate(steps):
+        if step[0] == "produce":
+            end += step[1]
+            expected[number] = (end, rig.clock.now_ms + step[2])
+            result = AppendResult(A, 0)
+
+            def done(rows: list[AppendResult], number: int = number) -> None:
+                assert number not in got
+                got[number] = int(rows[0].error_code)
+
+            rig.purgatory.park_produce(DelayedProduce([result], done), [(result, end)], step[2])
+        elif step[0] == "commit":
+            high_watermark = min(end, high_watermark + step[1])
+            rig.committed(A, high_watermark)
+        elif step[0] == "wait":
+            rig.clock.advance(step[1])
+        else:
+            rig.purgatory.on_role_lost(A, 6, None)
+        for parked, (offset, deadline) in expected.items():
+            if parked not in got:
+                assert offset > high_watermark and deadline > rig.clock.now_ms and step[0] != "lose"
+            elif got[parked] == 0:
+                assert offset <= high_watermark
+    assert rig.purgatory.sizes()[0] == len(expected) - len(got)
