@@ -35,7 +35,7 @@ logger = logging.getLogger("raftwerk.broker")
 
 ALTER_PARTITION_VERSION = 3
 ALLOCATE_PRODUCER_IDS_VERSION = 0
-LIFECYCLE_TRY_TIMEOUT_MS = 1_500
+LIFECYCLE_TRY_TIMEOUT_MS = 3_000
 REPLICA_CONNECT_TIMEOUT_S = 2.0
 
 
@@ -61,6 +61,8 @@ class Broker:
         self.lifecycle = BrokerLifecycle(config, UUID(int=runtime.rng.getrandbits(128), version=4))
         client_id = f"broker-{config.node_id}"
         self.channel = ControllerChannel(find_controller, runtime, client_id, config.request_timeout_ms)
+        # Of its own, so that a heartbeat that is given up takes nothing else with it.
+        self._lifecycle_channel = ControllerChannel(find_controller, runtime, client_id, config.request_timeout_ms)
         self.producer_ids = ProducerIdManager(self._allocate_producer_ids)
         self.sessions = FetchSessionCache(config.fetch_session_slots, runtime.rng)
         self._topic_creator = AutoTopicCreator(self.channel, config.topics)
@@ -150,6 +152,7 @@ class Broker:
         self._topic_creator.close()
         self.producer_ids.close()
         self.channel.close()
+        self._lifecycle_channel.close()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -208,7 +211,7 @@ class Broker:
     async def _send(self, request: LifecycleRequest) -> Struct | None:
         timeout = LIFECYCLE_TRY_TIMEOUT_MS
         try:
-            return await self.channel.request(
+            return await self._lifecycle_channel.request(
                 request.api_key, request.version, request.fields, timeout_ms=timeout, try_timeout_ms=timeout
             )
         except ProtocolError:
@@ -259,6 +262,7 @@ class Broker:
 
     def _on_leader_change(self, leader: LeaderAndEpoch) -> None:
         self.channel.on_leader_change()
+        self._lifecycle_channel.on_leader_change()
         self._wake.set()  # a new controller should hear from us before it believes us dead
 
     def _check_registered(self) -> None:

@@ -20,6 +20,9 @@ from .frame_reader import BadFrameError, FrameReader
 from .request import JOIN_BYTES, Request
 
 WRITE_BUFFER_BYTES = 1024 * 1024
+TURN_FRAMES = 64
+TURN_BYTES = 1024 * 1024
+"""After so much from one connection the others get their turn; the loop would go on reading as long as there is more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,9 @@ class Connection(asyncio.BufferedProtocol):
         self._blocked = False  # a frame is held until earlier requests are done
         self._write_paused = False
         self._read_paused = False
+        self._turn_frames = 0
+        self._turn_bytes = 0
+        self._yielding = False  # until the next iteration of the loop
         self._close_when_drained = False
 
     @property
@@ -108,6 +114,11 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.idle_ticks = 0
         self._run_reader(nbytes)
+        if self._turn_frames >= TURN_FRAMES or self._turn_bytes >= TURN_BYTES:
+            self._turn_frames = self._turn_bytes = 0
+            self._yielding = True
+            self._update_reading()
+            self._loop.call_soon(self._end_yield)
 
     def eof_received(self) -> bool:
         """The client has sent all; requests already received are still carried out."""
@@ -126,6 +137,10 @@ class Connection(asyncio.BufferedProtocol):
         self._update_reading()
 
     # -- requests in --
+
+    def _end_yield(self) -> None:
+        self._yielding = False
+        self._update_reading()
 
     def _run_reader(self, nbytes: int | None) -> None:
         self._reading = True
@@ -152,6 +167,8 @@ class Connection(asyncio.BufferedProtocol):
             self._blocked = True
             self._update_reading()
             return False
+        self._turn_frames += 1
+        self._turn_bytes += len(frame)
         self._dispatcher.start(self, frame, self._begin)
         return True
 
@@ -180,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or transport.is_closing() or self._close_when_drained:
             return
-        pause = self._blocked or self._write_paused
+        pause = self._blocked or self._write_paused or self._yielding
         if pause == self._read_paused:
             return
         self._read_paused = pause

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-SCRATCH_BYTES = 256 * 1024
+SCRATCH_BYTES = 128 * 1024
 SMALL_FRAME_BYTES = 32 * 1024
 FIRST_ALLOCATION_BYTES = 2 * 1024 * 1024
 SIZE_BYTES = 4

@@ -11,7 +11,7 @@ from broker_harness import TOPIC, Harness, connection_of, correlation_ids, decod
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raftwerk.broker.connection import ConnectionLimits
+from raftwerk.broker.connection import TURN_FRAMES, ConnectionLimits
 from raftwerk.runtime.invariants import InvariantViolation
 from raftwerk.wire.apis import ApiKey
 from raftwerk.wire.records import encode_batch
@@ -125,6 +125,21 @@ def test_reading_stops_at_the_limit_and_goes_on_when_answers_are_out():
             harness.replicas.held.pop(0)()
             await settle(4)
         assert correlation_ids(transport) == list(range(1, 11))
+        assert transport.reading
+
+    run(main())
+
+
+def test_a_flood_leaves_room_for_others():
+    async def main():
+        harness = Harness()
+        transport = harness.connect()
+        transport.deliver(b"".join(produce(harness) for _ in range(3 * TURN_FRAMES)), chunk=2000)
+        served = len(transport.frames())
+        assert TURN_FRAMES <= served < 2 * TURN_FRAMES
+        assert not transport.reading
+        await settle()
+        assert len(transport.frames()) == 3 * TURN_FRAMES
         assert transport.reading
 
     run(main())

@@ -1,0 +1,74 @@
+"""What a group asks its coordinator to do, in this order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from ...wire.errors import ErrorCode
+from .records import GroupRecord
+
+
+class TimerName(NamedTuple):
+    """A group has one timer of each name; `kind` is session, pending, join, sync or rebalance."""
+
+    kind: str
+    member_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer the request that waits under `token` (never None)."""
+
+    token: Any
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Write the records as one batch; when they are committed or refused, tell `on_persisted(tag, error)`."""
+
+    records: tuple[GroupRecord, ...]
+    tag: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Call `on_timer(name)` at `deadline_ms`; a timer of that name is replaced."""
+
+    name: TimerName
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTimer:
+    """Forget the timer, if there is one."""
+
+    name: TimerName
+
+
+Effect: TypeAlias = "Reply | Persist | SetTimer | CancelTimer"
+
+
+@dataclass(frozen=True, slots=True)
+class JoinResult:
+    """The answer of JoinGroup. `members` are (id, instance id, metadata), for the leader alone."""
+
+    error: ErrorCode = ErrorCode.NONE
+    member_id: str = ""
+    generation: int = -1
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    skip_assignment: bool = False
+    members: tuple[tuple[str, str | None, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """The answer of SyncGroup."""
+
+    error: ErrorCode = ErrorCode.NONE
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
