@@ -22,7 +22,7 @@ from .request import JOIN_BYTES, Request
 WRITE_BUFFER_BYTES = 1024 * 1024
 TURN_FRAMES = 64
 TURN_BYTES = 1024 * 1024
-"""After so much from one connection the others get their turn; the loop would go on reading as long as there is more."""
+"""After so much from one connection the others get their turn; the loop would go on reading while there is more."""
 
 
 @dataclass(frozen=True, slots=True)
