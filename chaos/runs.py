@@ -102,6 +102,11 @@ class Outcome:
     acked: int
     longest_ack_gap_s: float
 
+    @property
+    def broken(self) -> str:
+        """The name of the broken invariant, without the details."""
+        return (self.failure or "").partition(":")[0]
+
 
 class Run:
     """One scenario with one seed. `faults` may be given to leave some out."""
@@ -140,8 +145,7 @@ class Run:
                     failure = str(error)
                 if self.world.errors:
                     first = self.world.errors[0]
-                    broken = first.error if isinstance(first.error, InvariantBroken) else first
-                    failure = failure or str(broken)
+                    failure = str(first.error if isinstance(first.error, InvariantBroken) else first)
                 outcome = self._outcome(failure)
         finally:
             if gc_was_on:

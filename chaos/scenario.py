@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from .world import World
+from .sim_loop import ProcessLoop, SimulationError
+from .world import Host, World
+
+_STOP_LIMIT_S = 30.0
 
 
 class FaultKind(Enum):
@@ -81,9 +84,9 @@ def draw_faults(
     mean_gap_s: float,
     mean_duration_s: float,
 ) -> list[Fault]:
-    """Faults between two times, at random gaps; each lasts at most four times the mean and ends by `end_s`."""
-    faults = []
-    at_s = start_s + rng.expovariate(1 / mean_gap_s)
+    """At least one fault between two times; each lasts at most four times the mean and ends by `end_s`."""
+    faults: list[Fault] = []
+    at_s = min(start_s + rng.expovariate(1 / mean_gap_s), (start_s + end_s) / 2)
     while at_s < end_s:
         duration_s = min(rng.expovariate(1 / mean_duration_s), 4 * mean_duration_s, end_s - at_s)
         faults.append(Fault(at_s, rng.choice(kinds), rng.choice(targets), rng.choice(targets), duration_s))
@@ -99,6 +102,7 @@ class Nemesis:
         self._world = cluster.world
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = 0
+        self._stopping: list[tuple[Host, ProcessLoop | None]] = []
         for fault in faults:
             self._at(fault.at_s, lambda fault=fault: self._begin(fault))  # type: ignore[misc]
 
@@ -119,8 +123,19 @@ class Nemesis:
             host = self._world.hosts[name]
             host.disk.set_sync_latency(0.0002, 0.002)
             host.resume()
-            if not host.running:
+        self._await_stops()
+        for name in self._cluster.names:
+            if not self._world.hosts[name].running:
                 self._cluster.restart(name)
+
+    def _await_stops(self) -> None:
+        def stopped() -> bool:
+            return all(host.process is not process for host, process in self._stopping)
+
+        if not self._world.scheduler.run_until(stopped, _STOP_LIMIT_S):
+            late = [host.name for host, process in self._stopping if host.process is process]
+            raise SimulationError(f"asked to stop, still running after {_STOP_LIMIT_S:g} s: {', '.join(late)}")
+        self._stopping.clear()
 
     def _at(self, at_s: float, action: Callable[[], None]) -> None:
         self._numbers += 1
@@ -143,6 +158,9 @@ class Nemesis:
             case FaultKind.KILL_ALL | FaultKind.POWER_LOSS_ALL:
                 return self._crash(self._cluster.names, power_loss=fault.kind is FaultKind.POWER_LOSS_ALL)
             case FaultKind.STOP:
+                if not host.running:
+                    return None
+                self._stopping.append((host, host.process))
                 self._cluster.stop(target)
                 return lambda: self._restart_when_ended(target)
             case FaultKind.PAUSE:

@@ -30,9 +30,7 @@ class World:
     def serve(self, factory: Callable[[], asyncio.BaseProtocol], port: int = 9092) -> asyncio.AbstractServer:
         return self.server.run_until_complete(self.server.create_server(factory, "server", port))
 
-    def connect(
-        self, factory: Callable[[], asyncio.BaseProtocol], port: int = 9092, timeout_s: float = 60
-    ) -> Recorder:
+    def connect(self, factory: Callable[[], asyncio.BaseProtocol], port: int = 9092, timeout_s: float = 60) -> Recorder:
         connecting = self.client.create_connection(factory, "server", port)
         return self.client.run_until_complete(connecting, timeout_s)[1]  # type: ignore[return-value]
 

@@ -1,0 +1,155 @@
+"""Judges a history: every line once, in bounded memory, whatever its length.
+
+Files may come in any order, since what clients did and saw goes into tables that do not care (see `ledger`). Only the
+polls of one process must stand in their order, and a producer's acks for the gaps between them.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..history import VERSION, HistoryError, Line, history_files, read_lines
+from .findings import Findings, Verdict
+from .ledger import ACKED, SKIPS_MAX, STATES, Ledger
+from .series import Series
+
+
+@dataclass
+class Check:
+    """A check under way, and after `finish` its results."""
+
+    ledger: Ledger
+    findings: Findings
+    series: Series = field(default_factory=Series)
+    totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_TOTALS, 0))
+    positions: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def add(self, line: Line) -> None:
+        """One line. `HistoryError` when it is not in the format."""
+        try:
+            handle = _HANDLERS.get(line["f"])
+            if handle is not None:
+                handle(self, line)
+        except (KeyError, TypeError, ValueError) as error:
+            raise HistoryError(f"a line is not in the format ({type(error).__name__}: {error}): {line}") from None
+
+    def finish(self) -> Verdict:
+        """Walk the tables and judge."""
+        self.ledger.judge(self.totals)
+        self.totals["sends"] = sum(self.totals[name] for name in ("acked", "failed", "unknown", "unanswered"))
+        notes = []
+        if not self.totals["acked"]:
+            notes.append("nothing was acked: there is nothing to lose")
+        if not self.totals["reads"]:
+            notes.append("nothing was read: what was acked cannot be looked for")
+        elif not self.ledger.has_final:
+            notes.append("no final read: a record counts as seen when anybody read it at any time")
+        valid = None if not self.totals["acked"] or not self.totals["reads"] else self.findings.total == 0
+        return Verdict(False if self.findings.total else valid, self.findings, self.totals, tuple(notes))
+
+    # -- one handler for each f
+
+    def on_header(self, line: Mapping[str, Any]) -> None:
+        if line["version"] != VERSION:
+            raise ValueError(f"version {line['version']}; this checker knows version {VERSION}")
+        if "producer" in line:
+            self.ledger.idempotent[line["producer"]] = bool(line["idempotent"])
+
+    def on_send(self, line: Mapping[str, Any]) -> None:
+        state = STATES[line["type"]]
+        place = self.ledger.place(line["topic"], line["partition"])
+        producer, number, start_ns = line["producer"], line["number"], line["start"]
+        end_ns = line.get("end", 0)
+        self.ledger.sent(producer, number, state, line["key"], place, (start_ns, end_ns))
+        if state == ACKED:
+            offset = line.get("offset")
+            if offset is not None:
+                self.ledger.acked_at(producer, number, place, offset)
+            self.series.acked(producer, str(self.ledger.places[place]), start_ns, end_ns)
+        elif end_ns:
+            self.series.second(end_ns).failed += 1
+
+    def on_assign(self, line: Mapping[str, Any]) -> None:
+        place = self.ledger.place(line["topic"], line["partition"])
+        self.positions[line["process"], place] = line["offset"] - 1
+
+    def on_poll(self, line: Mapping[str, Any]) -> None:
+        if line["type"] != "ok":
+            return
+        ledger, process, records = self.ledger, line["process"], line["records"]
+        place, end_ns = ledger.place(line["topic"], line["partition"]), line["end"]
+        final = line.get("final", False)
+        position = self.positions.get((process, place))
+        for offset, producer, number, key in records:
+            if position is not None and offset != position + 1:
+                self._on_jump(process, place, position, offset)
+            position = offset
+            if producer >= 0:
+                ledger.read(place, offset, (producer, number, key), end_ns, final)
+            else:
+                said = f"{process} read bytes at {ledger.places[place]} offset {offset} that nobody of the run wrote"
+                self.findings.add("corrupt", said, place=str(ledger.places[place]), offset=offset)
+            ledger.reached(place, offset, final)
+        if position is not None:
+            self.positions[process, place] = position
+        self.totals["reads"] += len(records)
+        self.series.second(end_ns).read += len(records)
+
+    def _on_jump(self, process: str, place: int, position: int, offset: int) -> None:
+        where = str(self.ledger.places[place])
+        if offset <= position:
+            said = f"{process} read {where} offset {offset} after offset {position}"
+            self.findings.add("nonmonotonic-poll", said, process=process, place=where, offset=offset)
+        elif len(self.ledger.skips) < SKIPS_MAX:
+            self.ledger.skips.append((process, place, position, offset))
+
+    def on_final(self, line: Mapping[str, Any]) -> None:
+        """A final read that came to the end of a partition, even of one that holds nothing."""
+        self.ledger.reached(self.ledger.place(line["topic"], line["partition"]), line["offset"] - 1, True)
+
+    def on_fault(self, line: Mapping[str, Any]) -> None:
+        self.series.fault(line)
+
+    def on_cluster(self, line: Mapping[str, Any]) -> None:
+        self.series.cluster(line)
+
+
+_TOTALS = ("sends", "acked", "failed", "unknown", "unanswered", "reads")
+_HANDLERS = {
+    "history": Check.on_header,
+    "send": Check.on_send,
+    "assign": Check.on_assign,
+    "poll": Check.on_poll,
+    "final": Check.on_final,
+    "fault": Check.on_fault,
+    "cluster": Check.on_cluster,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A verdict and what a report draws."""
+
+    verdict: Verdict
+    series: Series
+
+
+def check_lines(lines: Iterable[Line], *, evidence_max: int = 20) -> Result:
+    """Judge lines that are at hand."""
+    with tempfile.TemporaryDirectory(prefix="raftwerk-check-") as directory:
+        findings = Findings(evidence_max)
+        check = Check(Ledger(directory, findings), findings)
+        try:
+            for line in lines:
+                check.add(line)
+            return Result(check.finish(), check.series)
+        finally:
+            check.ledger.close()
+
+
+def check_paths(paths: Iterable[str], *, evidence_max: int = 20) -> Result:
+    """Judge the histories in these files or directories. `HistoryError` when they cannot be read."""
+    return check_lines((line for path in history_files(paths) for line in read_lines(path)), evidence_max=evidence_max)

@@ -1,0 +1,260 @@
+"""Two tables of everything that was sent and everything that was read, filled in any order.
+
+A record's row says what its producer was told and where it was read; an offset's row says what was found there. An
+anomaly that two rows contradict each other in is found at once; what only the end can tell, `judge` finds by walking the
+tables.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from ..history import HistoryError
+from .findings import Findings
+from .paged import INDEX_LIMIT, PagedTable
+
+# Columns of a record's row.
+STATE, KEY, PLACE, ACK, START, END, SEEN_PLACE, SEEN, FIRST_NS, FINAL, READ_KEY = range(11)
+# Columns of an offset's row.
+VALUE, READ, CONFLICT = range(3)
+
+INVOKED, ACKED, FAILED, INFO = 1, 2, 3, 4
+STATES = {"invoke": INVOKED, "ok": ACKED, "fail": FAILED, "info": INFO}
+_NUMBER_BITS = 40
+_NUMBER_MASK = (1 << _NUMBER_BITS) - 1
+PRODUCER_LIMIT = 1 << 20
+SKIPS_MAX = 10_000
+
+
+@dataclass
+class PlaceState:
+    """What is known of one partition."""
+
+    topic: str
+    partition: int
+    last_read: int = -1
+    last_final: int = -1
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Ledger:
+    """The tables. `sent` and `read` fill them; nothing here depends on the order of the calls."""
+
+    def __init__(self, directory: str, findings: Findings) -> None:
+        self.findings = findings
+        self.records = PagedTable(os.path.join(directory, "records"), 11)
+        self.offsets = PagedTable(os.path.join(directory, "offsets"), 3)
+        self.places: list[PlaceState] = []
+        self.idempotent: dict[int, bool] = {}
+        self.has_final = False
+        self.skips: list[tuple[str, int, int, int]] = []
+        self._place_numbers: dict[tuple[str, int], int] = {}
+        self._directory = directory
+
+    def close(self) -> None:
+        self.records.close()
+        self.offsets.close()
+
+    def place(self, topic: str, partition: int) -> int:
+        """The number of a partition, given at first sight."""
+        key = (topic, partition)
+        number = self._place_numbers.get(key)
+        if number is None:
+            number = self._place_numbers[key] = len(self.places)
+            self.places.append(PlaceState(topic, partition))
+        return number
+
+    def is_idempotent(self, producer: int) -> bool:
+        return self.idempotent.get(producer, True)
+
+    # -- filling
+
+    def sent(self, producer: int, number: int, state: int, key: int, place: int, times_ns: tuple[int, int]) -> None:
+        """An invocation or an outcome; an outcome wins over the invocation."""
+        _check_limits(producer, number)
+        page, at = self.records.row(producer, number)
+        if page[at + STATE] > state:
+            return
+        page[at + STATE] = state
+        page[at + KEY] = key + 1
+        page[at + PLACE] = place + 1
+        page[at + START] = times_ns[0]
+        page[at + END] = times_ns[1]
+
+    def acked_at(self, producer: int, number: int, place: int, offset: int) -> None:
+        """Where the broker says that it put the record."""
+        _check_limits(0, offset)
+        page, at = self.records.row(producer, number)
+        page[at + ACK] = offset + 1
+        self._found(place, offset, producer, number, "acked")
+
+    def read(self, place: int, offset: int, record: tuple[int, int, int], end_ns: int, final: bool) -> None:
+        """A record (producer, number, key) that a poll returned."""
+        producer, number, key = record
+        _check_limits(producer, number)
+        _check_limits(0, offset)
+        self._found(place, offset, producer, number, "read")
+        page, at = self.records.row(producer, number)
+        seen = (page[at + SEEN_PLACE], page[at + SEEN])
+        if not page[at + SEEN]:
+            page[at + FIRST_NS] = end_ns
+            page[at + READ_KEY] = key + 1
+        page[at + FIRST_NS] = min(page[at + FIRST_NS], end_ns)
+        if not page[at + SEEN] or (place + 1, offset + 1) < seen:
+            page[at + SEEN_PLACE] = place + 1
+            page[at + SEEN] = offset + 1
+        if final:
+            page[at + FINAL] = 1
+
+    def reached(self, place: int, offset: int, final: bool) -> None:
+        """A poll came as far as this offset."""
+        state = self.places[place]
+        state.last_read = max(state.last_read, offset)
+        if final:
+            self.has_final = True
+            state.last_final = max(state.last_final, offset)
+
+    def _found(self, place: int, offset: int, producer: int, number: int, how: str) -> None:
+        page, at = self.offsets.row(place, offset)
+        value = (producer << _NUMBER_BITS | number) + 1
+        if not page[at + VALUE]:
+            page[at + VALUE] = value
+        elif page[at + VALUE] != value and not page[at + CONFLICT]:
+            page[at + CONFLICT] = 1
+            self._conflict(place, offset, page[at + VALUE] - 1, value - 1, how)
+        if how == "read":
+            page[at + READ] = 1
+
+    def _conflict(self, place: int, offset: int, there: int, here: int, how: str) -> None:
+        one, other = name_value(there), name_value(here)
+        self.findings.add(
+            "inconsistent-offset",
+            f"{self.places[place]} offset {offset} is {one} and also {other} ({how})",
+            place=str(self.places[place]),
+            offset=offset,
+            records=[one, other],
+        )
+
+    # -- the end
+
+    def judge(self, totals: dict[str, int]) -> None:
+        """Walk both tables: what only the whole tells."""
+        for place in self.offsets.groups:
+            self._judge_place(place)
+        for producer in self.records.groups:
+            for number in range(self.records.size(producer)):
+                self._judge_record(producer, number, totals)
+        for process, place, after, before in self.skips:
+            self._judge_skip(process, place, after, before)
+
+    def _judge_record(self, producer: int, number: int, totals: dict[str, int]) -> None:
+        page, at = self.records.row(producer, number)
+        row = page[at : at + 11]
+        state, seen = row[STATE], row[SEEN]
+        if not state:
+            if seen:
+                self._about("phantom", producer, number, f"was read at {self._seen(row.tolist())}; nobody sent it")
+            return
+        totals[_STATE_TOTALS[state]] += 1
+        if seen:
+            self._judge_seen(producer, number, row.tolist())
+        if state == INVOKED:
+            self._about("unanswered", producer, number, f"sent at {_seconds(row[START])}, never answered")
+        gone = not (row[FINAL] if self.has_final else seen)
+        if state == ACKED and gone:
+            self._judge_gone(producer, number, row.tolist())
+        elif gone and seen and self.places[row[SEEN_PLACE] - 1].last_final >= seen - 1:
+            self._about(
+                "vanished", producer, number, f"was read at {self._seen(row.tolist())}, and not in the final read"
+            )
+
+    def _judge_seen(self, producer: int, number: int, row: list[int]) -> None:
+        if row[STATE] == FAILED:
+            self._about("failed-seen", producer, number, f"failed, and was read at {self._seen(row)}")
+        if row[FIRST_NS] < row[START]:
+            early = (row[START] - row[FIRST_NS]) / 1e9
+            self._about("seen-before-send", producer, number, f"was read {early:.6f} s before its send began")
+        if row[READ_KEY] != row[KEY]:
+            said = f"was sent with key {row[KEY] - 1} and read with key {row[READ_KEY] - 1} at {self._seen(row)}"
+            self._about("corrupt", producer, number, said)
+        if row[ACK] and (row[ACK] != row[SEEN] or row[PLACE] != row[SEEN_PLACE]):
+            place, offset = row[PLACE] - 1, row[ACK] - 1
+            page, at = self.offsets.row(place, offset)
+            if not page[at + READ] and not page[at + CONFLICT]:
+                said = f"was acked at {self.places[place]} offset {offset} and read at {self._seen(row)}"
+                self._about("inconsistent-offset", producer, number, said)
+
+    def _judge_gone(self, producer: int, number: int, row: list[int]) -> None:
+        place = self.places[row[PLACE] - 1]
+        reach = place.last_final if self.has_final else place.last_read
+        where = f"{place} offset {row[ACK] - 1}" if row[ACK] else f"{place}, offset not told"
+        before = ", though it was read before" if row[SEEN] else ""
+        if reach >= (row[ACK] - 1 if row[ACK] else 0):
+            said = f"acked at {_seconds(row[END])} for {where}, is gone{before}; others were read up to offset {reach}"
+            self._about("lost", producer, number, said)
+        else:
+            self._about("unseen", producer, number, f"acked for {where}; reading ended at offset {reach}{before}")
+
+    def _judge_place(self, place: int) -> None:
+        """Duplicates, and the order of each key: an offset at which two records were found says nothing of either."""
+        last = PagedTable(os.path.join(self._directory, "order"), 1)
+        for offset in range(self.offsets.size(place)):
+            page, at = self.offsets.row(place, offset)
+            if not page[at + READ] or page[at + CONFLICT]:
+                continue
+            value = page[at + VALUE] - 1
+            producer, number = value >> _NUMBER_BITS, value & _NUMBER_MASK
+            if not self.is_idempotent(producer):
+                continue
+            page, at = self.records.row(producer, number)
+            if (page[at + SEEN_PLACE], page[at + SEEN]) != (place + 1, offset + 1):
+                where = f"{self._seen(page[at : at + 11].tolist())} and at {self.places[place]} offset {offset}"
+                self._about("duplicate", producer, number, f"is at {where}")
+                continue
+            key = page[at + READ_KEY] - 1
+            page, at = last.row(producer, key)
+            if number + 1 < page[at]:
+                said = f"is at {self.places[place]} offset {offset}, after number {page[at] - 1} of the same key {key}"
+                self._about("reordered", producer, number, said)
+            page[at] = max(page[at], number + 1)
+        last.close()
+
+    def _judge_skip(self, process: str, place: int, after: int, before: int) -> None:
+        for offset in range(after + 1, min(before, self.offsets.size(place))):
+            page, at = self.offsets.row(place, offset)
+            if page[at + READ]:
+                said = f"{process} went from {self.places[place]} offset {after} to {before}; others read {offset}"
+                self.findings.add("skipped-poll", said, process=process, place=str(self.places[place]), offset=offset)
+                return
+
+    def _about(self, kind: str, producer: int, number: int, said: str) -> None:
+        name = name_record(producer, number)
+        self.findings.add(kind, f"{name} {said}", record=name)
+
+    def _seen(self, row: list[int]) -> str:
+        return f"{self.places[row[SEEN_PLACE] - 1]} offset {row[SEEN] - 1}"
+
+
+_STATE_TOTALS = {INVOKED: "unanswered", ACKED: "acked", FAILED: "failed", INFO: "unknown"}
+
+
+def name_record(producer: int, number: int) -> str:
+    """How evidence names a record."""
+    return f"record {producer}:{number}"
+
+
+def name_value(value: int) -> str:
+    """How evidence names what an offset's row holds."""
+    return name_record(value >> _NUMBER_BITS, value & _NUMBER_MASK)
+
+
+def _seconds(ns: int) -> str:
+    return f"{ns / 1e9:.3f} s"
+
+
+def _check_limits(producer: int, number: int) -> None:
+    if not (0 <= producer < PRODUCER_LIMIT and 0 <= number < INDEX_LIMIT):
+        raise HistoryError(f"producer {producer} with number or offset {number}: these must be dense, from 0")

@@ -1,0 +1,59 @@
+"""The quorum alone under every kind of fault at once, power losses of all nodes included."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftwerk.chaos.quorum_sim import QuorumSim
+from raftwerk.chaos.scenario import FaultKind, Nemesis, draw_faults
+from raftwerk.chaos.world import World
+
+FAULTS_S = 8.0
+
+
+def run(seed: int, voters: int) -> tuple[str, int]:
+    with World(seed) as world:
+        world.scheduler.stop_at_first_error = True
+        cluster = QuorumSim(world, voters)
+        cluster.start_all()
+        faults = draw_faults(
+            world.rng_for("faults"),
+            list(FaultKind),
+            ["leader", "leader", *cluster.names],
+            start_s=0.2,
+            end_s=FAULTS_S,
+            mean_gap_s=0.5,
+            mean_duration_s=0.8,
+        )
+        nemesis = Nemesis(cluster, faults)
+        try:
+            nemesis.run(FAULTS_S)
+            nemesis.end_all()
+            acked = len(cluster.acked)
+            agreed = world.scheduler.run_until(cluster.all_agree, 15)
+            world.scheduler.run_for(0.5)
+            cluster.check_end()
+            assert agreed, "no leader that all follow, 15 s after healing"
+            assert len(cluster.acked) > acked, "no commits after healing"
+        except Exception as error:
+            pytest.fail(f"seed {seed}: {error!r}\n" + "\n".join(world.trace.timeline(60)), pytrace=False)
+        return world.trace.digest(), len(cluster.acked)
+
+
+@pytest.mark.parametrize("first", range(0, 40, 5))
+def test_three_voters(first: int) -> None:
+    for seed in range(first, first + 5):
+        run(seed, 3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_five_voters(seed: int) -> None:
+    run(seed, 5)
+
+
+def test_one_voter() -> None:
+    run(1, 1)
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    assert run(3, 3) == run(3, 3)
