@@ -45,11 +45,7 @@ class AppendInfo(NamedTuple):
     duplicate: bool
 
 
-def _ignore_failure(log: PartitionLog, error: OSError) -> None:
-    pass
-
-
-def _ignore_lowered(log: PartitionLog, recovery_point: int) -> None:
+def _ignore(log: PartitionLog, what: object) -> None:
     pass
 
 
@@ -57,8 +53,8 @@ def _ignore_lowered(log: PartitionLog, recovery_point: int) -> None:
 class LogHooks:
     """Whom a log tells: that it failed for good, and that its recovery point is about to be lowered."""
 
-    on_failed: Callable[[PartitionLog, OSError], None] = _ignore_failure
-    on_recovery_point_lowered: Callable[[PartitionLog, int], None] = _ignore_lowered
+    on_failed: Callable[[PartitionLog, OSError], None] = _ignore
+    on_recovery_point_lowered: Callable[[PartitionLog, int], None] = _ignore
 
 
 class PartitionLog:
@@ -411,6 +407,19 @@ class PartitionLog:
             self._recovery_point = offset
         except OSError as error:
             raise self._fail("it could not be truncated", error) from error
+
+    def advance_start(self, offset: int) -> None:
+        """Give up what is below `offset`, which is fsynced: segments that end there or before go, the oldest first,
+        each for good before the next, lest a loss of power leave a gap. `StorageError`."""
+        self._ensure_usable()
+        self._log_start_offset = max(self._log_start_offset, min(offset, self._log_end_offset))
+        try:
+            while len(self._bases) > 1 and self._bases[1] <= min(offset, self._recovery_point):
+                self._segments[0].remove()
+                self._disk.fsync_dir(self.directory)
+                del self._segments[0], self._bases[0]
+        except OSError as error:
+            raise self._fail("a segment could not be removed", error) from error
 
     def _lower_recovery_point(self, offset: int) -> None:
         self._history += 1
