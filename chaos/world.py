@@ -51,12 +51,12 @@ class Host:
         self.process = process
         world.processes.append(process)
         world.trace.note(self.name, "start" if self.starts == 1 else "restart")
-        process.call_soon(lambda: process.create_task(self._run(program(runtime)), name=f"{self.name} main"))
+        process.call_soon(lambda: process.create_task(self._run(program, runtime), name=f"{self.name} main"))
         return process
 
-    async def _run(self, main: Coroutine[Any, Any, None]) -> None:
+    async def _run(self, program: Program, runtime: Runtime) -> None:
         try:
-            await main
+            await program(runtime)
         except asyncio.CancelledError:
             raise
         except BaseException as error:

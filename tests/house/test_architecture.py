@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NODE_ROOMS = ("wire", "log", "raft", "controller", "isr", "broker", "cluster", "chaos")
 ALL_ROOMS = ("runtime", *NODE_ROOMS, "bench")
 
-# The edge of the process: these start processes, ask the terminal, or drive a cluster from outside.
+# The edge of the process: these start processes, ask the terminal, or drive and judge a cluster from outside.
 PROCESS_EDGE = (
     "cluster/cli/*.py",
     "cluster/supervisor.py",
@@ -26,7 +26,11 @@ PROCESS_EDGE = (
     "cluster/layout.py",
     "cluster/demo.py",
     "cluster/demo/*.py",
-    "chaos/sim_main.py",
+    "chaos/*_main.py",
+    "chaos/history.py",
+    "chaos/checker/*.py",
+    "chaos/load/*.py",
+    "chaos/nemesis/*.py",
 )
 
 FUNCTION_LINES_MAX = 70
