@@ -46,7 +46,7 @@ class HistoryWriter:
 
     def __init__(self, path: str, process: str) -> None:
         self.process = process
-        self._file: TextIO = open(path, "a", encoding="utf-8")
+        self._file: TextIO = open(path, "a", encoding="utf-8")  # noqa: SIM115
         self._buffer: list[str] = []
         self._buffered = 0
         self._head = f'{{"process":{json.dumps(process)},"type":"'
@@ -67,7 +67,7 @@ class HistoryWriter:
         self._add(f'{self._head}invoke","f":"send",{_send_fields(send)}}}')
 
     def send_done(self, send: Send, type_: str, end_ns: int, *, offset: int | None = None, error: str = "") -> None:
-        """`ok` with the offset (None where the broker did not tell), `fail` (surely not written) or `info` (unknown)."""
+        """`ok` with the offset (None where it was not told), `fail` (surely not written) or `info` (unknown)."""
         outcome = f',"error":{json.dumps(error)}' if error else ""
         told = "" if offset is None else f',"offset":{offset}'
         self._add(f'{self._head}{type_}","f":"send",{_send_fields(send)}{told},"end":{end_ns}{outcome}}}')
@@ -130,7 +130,7 @@ def history_files(paths: Iterable[str]) -> list[str]:
 
 
 def read_lines(path: str) -> Iterator[Line]:
-    """The lines of one file, in order; `HistoryError` for one that is no object. A last line cut short is passed over."""
+    """The lines of one file, in order; `HistoryError` for one that is no object. A last one cut short is passed over."""
     with _open(path) as file:
         for number, text in enumerate(file, 1):
             try:

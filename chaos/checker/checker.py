@@ -16,6 +16,8 @@ from .findings import Findings, Verdict
 from .ledger import ACKED, SKIPS_MAX, STATES, Ledger
 from .series import Series
 
+_TOTALS = ("sends", "acked", "failed", "unknown", "unanswered", "reads")
+
 
 @dataclass
 class Check:
@@ -26,6 +28,7 @@ class Check:
     series: Series = field(default_factory=Series)
     totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_TOTALS, 0))
     positions: dict[tuple[str, int], int] = field(default_factory=dict)
+    untimed: dict[int, None] = field(default_factory=dict)
 
     def add(self, line: Line) -> None:
         """One line. `HistoryError` when it is not in the format."""
@@ -57,6 +60,8 @@ class Check:
             raise ValueError(f"version {line['version']}; this checker knows version {VERSION}")
         if "producer" in line:
             self.ledger.idempotent[line["producer"]] = bool(line["idempotent"])
+            if not line.get("timed", True):
+                self.untimed[line["producer"]] = None
 
     def on_send(self, line: Mapping[str, Any]) -> None:
         state = STATES[line["type"]]
@@ -68,7 +73,8 @@ class Check:
             offset = line.get("offset")
             if offset is not None:
                 self.ledger.acked_at(producer, number, place, offset)
-            self.series.acked(producer, str(self.ledger.places[place]), start_ns, end_ns)
+            timed = producer not in self.untimed
+            self.series.acked(producer, str(self.ledger.places[place]), start_ns, end_ns, timed=timed)
         elif end_ns:
             self.series.second(end_ns).failed += 1
 
@@ -82,6 +88,7 @@ class Check:
         ledger, process, records = self.ledger, line["process"], line["records"]
         place, end_ns = ledger.place(line["topic"], line["partition"]), line["end"]
         final = line.get("final", False)
+        ledger.has_final = ledger.has_final or final
         position = self.positions.get((process, place))
         for offset, producer, number, key in records:
             if position is not None and offset != position + 1:
@@ -110,6 +117,11 @@ class Check:
         """A final read that came to the end of a partition, even of one that holds nothing."""
         self.ledger.reached(self.ledger.place(line["topic"], line["partition"]), line["offset"] - 1, True)
 
+    def on_heal(self, line: Mapping[str, Any]) -> None:
+        """Whether all replicas got in sync again after the last fault."""
+        if line["type"] != "ok":
+            self.findings.add("not-healed", str(line.get("error", "the replicas did not get in sync")))
+
     def on_fault(self, line: Mapping[str, Any]) -> None:
         self.series.fault(line)
 
@@ -117,13 +129,13 @@ class Check:
         self.series.cluster(line)
 
 
-_TOTALS = ("sends", "acked", "failed", "unknown", "unanswered", "reads")
 _HANDLERS = {
     "history": Check.on_header,
     "send": Check.on_send,
     "assign": Check.on_assign,
     "poll": Check.on_poll,
     "final": Check.on_final,
+    "heal": Check.on_heal,
     "fault": Check.on_fault,
     "cluster": Check.on_cluster,
 }

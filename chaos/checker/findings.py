@@ -1,6 +1,6 @@
 """What a checker can find, what it found, and the evidence.
 
-Every kind breaks a promise that Kafka's documentation makes to clients of acks=all with idempotence. The two last kinds
+Every kind breaks a promise that Kafka's documentation makes to clients of acks=all with idempotence. The last three kinds
 are about liveness: a promise of an answer, not of what it says.
 """
 
@@ -23,8 +23,9 @@ KINDS = {
     "corrupt": "the bytes that were read are not those that were sent",
     "unseen": "acked, and no final read came as far as its offset",
     "unanswered": "the client never told what became of the send, long after everything was healed",
+    "not-healed": "the replicas did not get in sync again after the last fault was taken back",
 }
-LIVENESS = ("unseen", "unanswered")
+LIVENESS = ("unseen", "unanswered", "not-healed")
 EVIDENCE_MAX = 20
 
 

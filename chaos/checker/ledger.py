@@ -1,8 +1,7 @@
 """Two tables of everything that was sent and everything that was read, filled in any order.
 
-A record's row says what its producer was told and where it was read; an offset's row says what was found there. An
-anomaly that two rows contradict each other in is found at once; what only the end can tell, `judge` finds by walking the
-tables.
+A record's row says what its producer was told and where it was read; an offset's row says what was found there. Two
+records at one offset are found at once; what only the end can tell, `judge` finds by walking the tables.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ STATE, KEY, PLACE, ACK, START, END, SEEN_PLACE, SEEN, FIRST_NS, FINAL, READ_KEY 
 # Columns of an offset's row.
 VALUE, READ, CONFLICT = range(3)
 
-INVOKED, ACKED, FAILED, INFO = 1, 2, 3, 4
+INVOKED, INFO, FAILED, ACKED = 1, 2, 3, 4
 STATES = {"invoke": INVOKED, "ok": ACKED, "fail": FAILED, "info": INFO}
 _NUMBER_BITS = 40
 _NUMBER_MASK = (1 << _NUMBER_BITS) - 1
@@ -98,12 +97,11 @@ class Ledger:
         _check_limits(0, offset)
         self._found(place, offset, producer, number, "read")
         page, at = self.records.row(producer, number)
-        seen = (page[at + SEEN_PLACE], page[at + SEEN])
         if not page[at + SEEN]:
             page[at + FIRST_NS] = end_ns
             page[at + READ_KEY] = key + 1
         page[at + FIRST_NS] = min(page[at + FIRST_NS], end_ns)
-        if not page[at + SEEN] or (place + 1, offset + 1) < seen:
+        if not page[at + SEEN] or self._stands_before(place, offset, page[at + SEEN_PLACE] - 1, page[at + SEEN] - 1):
             page[at + SEEN_PLACE] = place + 1
             page[at + SEEN] = offset + 1
         if final:
@@ -116,6 +114,12 @@ class Ledger:
         if final:
             self.has_final = True
             state.last_final = max(state.last_final, offset)
+
+    def _stands_before(self, place: int, offset: int, other_place: int, other: int) -> bool:
+        if place == other_place:
+            return offset < other
+        one, two = self.places[place], self.places[other_place]
+        return (one.topic, one.partition) < (two.topic, two.partition)
 
     def _found(self, place: int, offset: int, producer: int, number: int, how: str) -> None:
         page, at = self.offsets.row(place, offset)

@@ -1,4 +1,4 @@
-"""What a report draws: counts and latencies a second, gaps between acks, faults, leaders. Bounded by the time of a run."""
+"""What a report draws: counts and latencies a second, gaps between acks, faults, leaders. Bounded by a run's time."""
 
 from __future__ import annotations
 
@@ -93,12 +93,16 @@ class Series:
     last_ns: int = 0
     _last_ack: dict[tuple[int, str], int] = field(default_factory=dict)
 
-    def acked(self, producer: int, place: str, start_ns: int, end_ns: int) -> None:
-        """An ack. What waited since before the last ack of the partition waited only from that ack on."""
+    def acked(self, producer: int, place: str, start_ns: int, end_ns: int, *, timed: bool = True) -> None:
+        """An ack. What waited since before the last ack of the partition waited only from that ack on.
+
+        Not `timed`: the client tells no start, so that there is no latency.
+        """
         second = self.second(end_ns)
         second.acked += 1
-        bucket = latency_bucket(end_ns - start_ns)
-        second.latency[bucket] = second.latency.get(bucket, 0) + 1
+        if timed:
+            bucket = latency_bucket(end_ns - start_ns)
+            second.latency[bucket] = second.latency.get(bucket, 0) + 1
         waited_from = max(start_ns, self._last_ack.get((producer, place), 0))
         self._last_ack[producer, place] = max(end_ns, waited_from)
         if end_ns - waited_from > GAP_MIN_NS:

@@ -1,0 +1,213 @@
+"""Every anomaly by hand, clean histories, and the streaming checker against the slow and plain one."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from histories import SECOND, ack, clean, done, final, final_end, header, invoke, oracle, poll
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raftwerk.chaos.checker.checker import check_lines
+from raftwerk.chaos.checker.findings import KINDS
+from raftwerk.chaos.history import HistoryError
+
+Line = dict[str, Any]
+
+
+def found(lines: list[Line]) -> dict[str, int]:
+    counts = check_lines(lines).verdict.findings.counts
+    return {kind: count for kind, count in counts.items() if count}
+
+
+def first(lines: list[Line], kind: str) -> str:
+    return check_lines(lines).verdict.findings.evidence[kind][0].text
+
+
+def test_a_clean_history_is_valid() -> None:
+    verdict = check_lines(clean()).verdict
+    assert verdict.word == "VALID"
+    assert verdict.totals == {"sends": 5, "acked": 5, "failed": 0, "unknown": 0, "unanswered": 0, "reads": 10}
+    assert verdict.notes == ()
+
+
+def test_what_nobody_acked_may_be_missing_or_there() -> None:
+    lines = [*clean(3), done("info", 3), done("info", 4), done("fail", 5), final((3, 4))]
+    assert found(lines) == {}
+
+
+def test_a_late_reader_may_start_again_after_an_assignment() -> None:
+    again = {"process": "c0", "type": "ok", "f": "assign", "topic": "t", "partition": 0, "offset": 0, "start": 1}
+    assert found([*clean(2), again, poll((0, 0), (1, 1))]) == {}
+
+
+def test_lost() -> None:
+    lines = [*clean(3), ack(7, 3), final((4, 4)), ack(4, 4)]
+    assert found(lines) == {"lost": 1}
+    assert first(lines, "lost") == (
+        "record 0:7 acked at 7.100 s for t-0 offset 3, is gone; others were read up to offset 4"
+    )
+
+
+def test_lost_at_an_offset_that_went_to_another_record() -> None:
+    assert found([*clean(3), ack(7, 2)]) == {"lost": 1, "inconsistent-offset": 1}
+
+
+def test_lost_after_it_was_read() -> None:
+    lines = [ack(0, 0), ack(1, 1), poll((0, 0), (1, 1)), final((1, 1))]
+    assert found(lines) == {"lost": 1}
+    assert "though it was read before" in first(lines, "lost")
+
+
+def test_lost_of_a_partition_that_is_empty_in_the_end() -> None:
+    assert found([*clean(1), ack(1, 0, partition=1), final_end(0, partition=1)]) == {"unseen": 1}
+
+
+def test_vanished() -> None:
+    lines = [ack(0, 0), done("info", 1), ack(2, 1), poll((0, 0), (1, 1)), final((0, 0), (1, 2))]
+    assert found(lines) == {"vanished": 1, "inconsistent-offset": 1}
+
+
+def test_duplicate() -> None:
+    lines = [*clean(3), final((3, 1))]
+    assert found(lines) == {"duplicate": 1}
+    assert first(lines, "duplicate") == "record 0:1 is at t-0 offset 1 and at t-0 offset 3"
+
+
+def test_duplicates_of_a_plain_producer_are_as_promised() -> None:
+    assert found([*clean(3), header(0, idempotent=False), final((3, 1))]) == {}
+
+
+def test_reordered() -> None:
+    lines = [ack(0, 1), ack(1, 0), poll((0, 1), (1, 0)), final((0, 1), (1, 0))]
+    assert found(lines) == {"reordered": 1}
+    assert first(lines, "reordered") == "record 0:0 is at t-0 offset 1, after number 1 of the same key 0"
+
+
+def test_other_keys_and_other_producers_have_no_order() -> None:
+    lines = [ack(0, 1), ack(1, 0, key=1), ack(0, 2, producer=1), final((0, 1, 1), (1, 0), (2, 0, 0, 1))]
+    assert found(lines) == {}
+
+
+def test_inconsistent_offset() -> None:
+    lines = [*clean(2), done("info", 9), poll((1, 9), process="c1")]
+    assert found(lines)["inconsistent-offset"] == 1
+    assert first(lines, "inconsistent-offset") == "t-0 offset 1 is record 0:1 and also record 0:9 (read)"
+
+
+def test_an_ack_that_names_another_offset() -> None:
+    assert found([ack(0, 4), ack(1, 1), final((0, 0), (1, 1))]) == {"inconsistent-offset": 1}
+
+
+def test_seen_before_send() -> None:
+    lines = [ack(5, 0), poll((0, 5), end=4 * SECOND), final((0, 5))]
+    assert found(lines) == {"seen-before-send": 1}
+    assert first(lines, "seen-before-send") == "record 0:5 was read 1.000000 s before its send began"
+
+
+def test_nonmonotonic_poll() -> None:
+    assert found([*clean(3), poll((1, 1))]) == {"nonmonotonic-poll": 1}
+    assert found([*clean(3), poll((0, 0), (2, 2), (1, 1), process="c1")])["nonmonotonic-poll"] == 1
+
+
+def test_skipped_poll() -> None:
+    assert found([*clean(3), poll((0, 0), (2, 2), process="c1")]) == {"skipped-poll": 1}
+
+
+def test_a_gap_that_is_one_for_all_is_no_skip() -> None:
+    assert found([ack(0, 0), ack(1, 5), poll((0, 0), (5, 1)), final((0, 0), (5, 1))]) == {}
+
+
+def test_phantom() -> None:
+    assert found([*clean(2), poll((2, 77))]) == {"phantom": 1}
+
+
+def test_failed_seen() -> None:
+    assert found([*clean(2), done("fail", 2), final((2, 2))]) == {"failed-seen": 1}
+
+
+def test_corrupt() -> None:
+    assert found([*clean(2), final((2, 0, 0, -1))]) == {"corrupt": 1}
+    assert found([ack(0, 0, key=3), final((0, 0, 4))]) == {"corrupt": 1}
+
+
+def test_unseen() -> None:
+    lines = [*clean(3), ack(3, 3)]
+    assert found(lines) == {"unseen": 1}
+    assert first(lines, "unseen") == "record 0:3 acked for t-0 offset 3; reading ended at offset 2"
+
+
+def test_unanswered() -> None:
+    assert found([*clean(2), invoke(2)]) == {"unanswered": 1}
+
+
+def test_not_healed() -> None:
+    heal = {"process": "nemesis", "f": "heal", "start": 1, "end": 2}
+    assert found([*clean(2), heal | {"type": "ok"}]) == {}
+    assert found([*clean(2), heal | {"type": "fail", "error": "t-0 has 2 of 3"}]) == {"not-healed": 1}
+
+
+@pytest.mark.parametrize("lines", [[], [ack(0, 0)], [poll()]])
+def test_a_poor_history_says_nothing(lines: list[Line]) -> None:
+    assert check_lines(lines).verdict.valid in (None, False)
+    assert check_lines(lines).verdict.word != "VALID"
+
+
+def test_every_kind_has_a_test_here() -> None:
+    names = {name.removeprefix("test_").replace("_", "-") for name in globals() if name.startswith("test_")}
+    assert set(KINDS) <= names
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"f": "send"},
+        {"f": "send", "type": "maybe"},
+        invoke(1) | {"number": -1},
+        invoke(1) | {"number": 1 << 50},
+        invoke(1) | {"producer": 1 << 30},
+        poll((1 << 50, 1)),
+        poll((1,) * 2) | {"records": [[1]]},
+        header(0) | {"version": 2},
+        {"type": "ok"},
+    ],
+)
+def test_lines_that_are_not_in_the_format_are_refused(line: Line) -> None:
+    with pytest.raises(HistoryError):
+        check_lines([line])
+
+
+numbers, places = st.integers(0, 6), st.integers(0, 1)
+where = st.fixed_dictionaries({"producer": st.integers(0, 1), "partition": places})
+
+
+def key_of(number: int) -> int:
+    return number % 2
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Line]:
+    lines: list[Line] = [header(1, idempotent=draw(st.booleans()))]
+    for producer in (0, 1):
+        for number in range(draw(st.integers(0, 6))):
+            at = {"producer": producer, "partition": draw(places), "key": key_of(number)}
+            kind = draw(st.sampled_from(["invoke", "ok", "ok", "ok", "fail", "info"]))
+            offset = draw(st.none() | numbers) if kind == "ok" else None
+            lines.append(invoke(number, **at) if kind == "invoke" else done(kind, number, offset, **at))
+    for _ in range(draw(st.integers(0, 4))):
+        rows = draw(st.lists(st.tuples(numbers, numbers, st.integers(0, 1)), max_size=5))
+        records = [(offset, number, key_of(number), producer) for offset, number, producer in rows]
+        end = draw(st.integers(0, 8)) * SECOND
+        lines.append(poll(*records, process="x", partition=draw(places), end=end, final=draw(st.booleans())))
+    return lines
+
+
+@settings(max_examples=600, deadline=None)
+@given(histories(), st.randoms(use_true_random=False))
+def test_the_streaming_checker_agrees_with_the_plain_one_in_any_order(lines: list[Line], rng: random.Random) -> None:
+    expected = oracle(lines)
+    rng.shuffle(lines)
+    counts = check_lines(lines).verdict.findings.counts
+    assert {kind: counts[kind] for kind in expected} == expected
