@@ -67,7 +67,7 @@ def cli() -> None:
 def main() -> None:
     """Run the command; errors that are the user's to mend are one sentence, not a traceback."""
     try:
-        code = cli.main(standalone_mode=False)
+        code = cli.main(prog_name="raftwerk", standalone_mode=False)
     except click.exceptions.Exit as exit_asked:
         code = exit_asked.exit_code
     except click.ClickException as error:
