@@ -67,6 +67,27 @@ _ROWS: tuple[Key, ...] = (
     Key("controller.quorum.election.backoff.max.ms", "int", 1000, "Longest wait before a new election.", _NOT_NEGATIVE),
     Key("controller.quorum.request.timeout.ms", "int", 2000, "How long a quorum request may take.", _POSITIVE),
     Key("controller.quorum.retry.backoff.ms", "int", 20, "Wait before a quorum request is sent again.", _NOT_NEGATIVE),
+    Key(
+        "metadata.log.max.record.bytes.between.snapshots",
+        "int",
+        20 * 1024 * 1024,
+        "Bytes of new metadata after which a snapshot is made.",
+        _POSITIVE,
+    ),
+    Key(
+        "metadata.log.max.snapshot.interval.ms",
+        "int",
+        3600000,
+        "Time after which new metadata goes into a snapshot; 0: bytes alone decide.",
+        _NOT_NEGATIVE,
+    ),
+    Key(
+        "metadata.max.retention.bytes",
+        "int",
+        100 * 1024 * 1024,
+        "Size beyond which the metadata log is cut behind its snapshots.",
+        _NOT_NEGATIVE,
+    ),
     # listeners
     Key("listeners", "list", ("PLAINTEXT://:9092",), "What to listen on: NAME://host:port, joined by commas."),
     Key("advertised.listeners", "list", (), "What clients are told to connect to; default: listeners."),

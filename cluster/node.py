@@ -25,7 +25,7 @@ from .config import NodeConfig
 from .controller_part import ControllerPart
 from .errors import NodeFailedError
 from .formatting import cluster_id_of
-from .room_configs import log_config, raft_config
+from .room_configs import log_config, raft_config, snapshot_policy
 
 logger = logging.getLogger("raftwerk.node")
 
@@ -131,10 +131,11 @@ class Node:
         )
         self.log_manager.acquire()
         directory_id = self.log_manager.directory_ids[config.metadata_log_dir]
-        self.loader = MetadataLoader(cluster_id)
+        self.loader = MetadataLoader(cluster_id, snapshot_policy(config))
         log = open_metadata_log(runtime, config.metadata_log_dir)
         settings = raft_config(config, cluster_id, directory_id)
         self.raft = RaftDriver(settings, runtime, log, metadata_log_dir(config.metadata_log_dir), self.loader)
+        self.loader.snapshot_to(self.raft.create_snapshot)
         self.raft.failure.add_done_callback(lambda done: self._fail(done.result()))
         if config.is_controller:
             self._controller_part = ControllerPart(config, runtime, self.loader, self.raft, self._fail)
@@ -164,7 +165,7 @@ class Node:
         """Whether the node has replayed all that is committed, as the quorum's leader told it."""
         if self._caught_up is None or self._caught_up.done() or self.raft is None or self.loader is None:
             return
-        known = self.loader.leader.leader_id is not None and self.raft.high_watermark > 0
+        known = self.loader.leader.leader_id is not None and self.raft.is_high_watermark_current
         if known and self.loader.image.offset >= self.raft.high_watermark - 1:
             self._caught_up.set_result(None)
 

@@ -9,6 +9,7 @@ from ..broker.connection import ConnectionLimits
 from ..broker.server import ServerConfig
 from ..controller.configs import TOPIC_CONFIG_BY_BROKER_SETTING
 from ..controller.features import SUPPORTED_FEATURES
+from ..controller.publisher import SnapshotPolicy
 from ..controller.settings import ControllerSettings
 from ..isr.ports import ReplicaManagerConfig
 from ..log.config import LogConfig
@@ -54,6 +55,15 @@ def raft_config(config: NodeConfig, cluster_id: str, directory_id: UUID) -> Raft
         directory_id=directory_id,
         timing=timing,
         listener_name=config.controller_listener_names[0],
+        snapshot_retention_bytes=config["metadata.max.retention.bytes"],
+    )
+
+
+def snapshot_policy(config: NodeConfig) -> SnapshotPolicy:
+    """When this node makes a snapshot of the metadata."""
+    return SnapshotPolicy(
+        max_bytes=config["metadata.log.max.record.bytes.between.snapshots"],
+        max_interval_ms=config["metadata.log.max.snapshot.interval.ms"],
     )
 
 

@@ -226,6 +226,18 @@ class MetadataImage:
         _REPLAY[record.TYPE](self, record, offset, delta)
         self.offset = offset
 
+    def restore(self, record: Record) -> None:
+        """Apply a record of a snapshot. It tells of a state, not of a change: nothing is checked against one before."""
+        if isinstance(record, PartitionRecord):
+            self._check_partition(self._add_partition(record), record.isr)
+        else:
+            _REPLAY[record.TYPE](self, record, 0, MetadataDelta())
+
+    def become(self, other: MetadataImage) -> None:
+        """Take over the state of `other`, which is not to be used any more; who holds this image sees the new state."""
+        for name, value in vars(other).items():
+            setattr(self, name, value)
+
     # -- one method a record type -----------------------------------------------------------------------------------
 
     def _replay_register_broker(self, record: RegisterBrokerRecord, offset: int, delta: MetadataDelta) -> None:
@@ -234,7 +246,7 @@ class MetadataImage:
         self.brokers[record.broker_id] = BrokerRegistration(
             broker_id=record.broker_id,
             incarnation_id=record.incarnation_id,
-            epoch=offset,
+            epoch=offset if record.epoch is None else record.epoch,
             listeners=record.listeners,
             rack=record.rack,
             fenced=record.fenced,
@@ -276,9 +288,14 @@ class MetadataImage:
         delta.created_topics[record.topic_id] = None
 
     def _replay_partition(self, record: PartitionRecord, offset: int, delta: MetadataDelta) -> None:
+        partition = self._add_partition(record)
+        self._check_partition(partition, ())
+        delta.changed_partitions[(record.topic_id, record.partition)] = None
+
+    def _add_partition(self, record: PartitionRecord) -> PartitionRegistration:
         partitions = self._writable(record.topic_id).partitions
         invariant(record.partition == len(partitions), "partitions are numbered without gaps")
-        partition = PartitionRegistration(
+        partition = partitions[record.partition] = PartitionRegistration(
             replicas=record.replicas,
             isr=record.isr,
             elr=record.elr,
@@ -291,9 +308,7 @@ class MetadataImage:
             leader_recovery_state=record.leader_recovery_state,
             directories=record.directories,
         )
-        self._check_partition(partition, ())
-        partitions[record.partition] = partition
-        delta.changed_partitions[(record.topic_id, record.partition)] = None
+        return partition
 
     def _replay_partition_change(self, record: PartitionChangeRecord, offset: int, delta: MetadataDelta) -> None:
         partitions = self._writable(record.topic_id).partitions

@@ -3,27 +3,53 @@
 Every node, broker or controller, has one `MetadataLoader`. It replays what the quorum has committed and calls its
 subscribers in the order of their subscription. The image it hands out is the live one, changed in place by the next
 commit: look things up in it during the call or later, but `copy` it to keep a state.
+
+From time to time, when enough was committed or enough time has passed, the image becomes a snapshot, behind which the
+quorum may cut its log. Each node makes its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
+from ..raft.snapshot_writer import SnapshotContents
 from ..raft.types import CommittedBatch, LeaderAndEpoch
+from ..wire.types import SnapshotId
 from .image import MetadataDelta, MetadataImage
 from .records import decode_record
+from .snapshot import difference, image_batches, restore_image
 
 MetadataPublisher: TypeAlias = Callable[[MetadataImage, MetadataDelta], None]
 LeaderObserver: TypeAlias = Callable[[LeaderAndEpoch], None]
+SnapshotSink: TypeAlias = Callable[[SnapshotContents], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPolicy:
+    """When a snapshot is due, whichever comes first: `metadata.log.max.record.bytes.between.snapshots` and
+    `metadata.log.max.snapshot.interval.ms` (0: bytes alone decide). Nothing new makes no snapshot."""
+
+    max_bytes: int = 20 * 1024 * 1024
+    max_interval_ms: int = 60 * 60 * 1000
+
+    def is_due(self, new_bytes: int, passed_ms: int) -> bool:
+        """`new_bytes` were committed in `passed_ms` since the last snapshot."""
+        return new_bytes >= self.max_bytes or 0 < self.max_interval_ms <= passed_ms
 
 
 class MetadataLoader:
     """The quorum's listener on a node (`raft.types.RaftListener`)."""
 
-    def __init__(self, cluster_id: str) -> None:
+    def __init__(self, cluster_id: str, snapshots: SnapshotPolicy = SnapshotPolicy()) -> None:
         self.image = MetadataImage(cluster_id)
         self.leader = LeaderAndEpoch(None, 0)
+        self._policy = snapshots
+        self._snapshot_sink: SnapshotSink | None = None
+        self._bytes_since_snapshot = 0
+        self._last_snapshot_ms: int | None = None
         self._publishers: list[MetadataPublisher] = []
         self._leader_observers: list[LeaderObserver] = []
 
@@ -35,6 +61,10 @@ class MetadataLoader:
         """Call `observer` at every change of the quorum's leader or epoch."""
         self._leader_observers.append(observer)
 
+    def snapshot_to(self, sink: SnapshotSink) -> None:
+        """Hand snapshots to `sink` (`RaftDriver.create_snapshot`), which says whether it takes one now."""
+        self._snapshot_sink = sink
+
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
         """Replay the batches, then publish them as one delta."""
         delta = MetadataDelta()
@@ -42,8 +72,35 @@ class MetadataLoader:
             for index, payload in enumerate(batch.records):
                 self.image.replay(decode_record(payload), batch.base_offset + index, delta)
             self.image.advance(batch.last_offset, batch.epoch)
+            self._bytes_since_snapshot += batch.size_bytes if batch.records else 0
+        self._publish(delta)
+        if batches and self._bytes_since_snapshot:
+            self._snapshot_if_due(batches[-1].append_time_ms)
+
+    def on_snapshot(self, snapshot_id: SnapshotId, records: Iterable[bytes]) -> None:
+        """Go on from a snapshot; the delta says what is different from before."""
+        end_offset, epoch = snapshot_id
+        restored = restore_image(self.image.cluster_id, records, end_offset - 1, epoch)
+        delta = difference(self.image, restored)
+        self.image.become(restored)
+        self._bytes_since_snapshot = 0
+        self._publish(delta)
+
+    def _publish(self, delta: MetadataDelta) -> None:
         for publisher in self._publishers:
             publisher(self.image, delta)
+
+    def _snapshot_if_due(self, timestamp_ms: int) -> None:
+        now_ms = int(asyncio.get_running_loop().time() * 1000)
+        if self._last_snapshot_ms is None:
+            self._last_snapshot_ms = now_ms
+        is_due = self._policy.is_due(self._bytes_since_snapshot, now_ms - self._last_snapshot_ms)
+        if not is_due or self._snapshot_sink is None:
+            return
+        snapshot_id = SnapshotId(self.image.offset + 1, self.image.epoch)
+        if self._snapshot_sink(SnapshotContents(snapshot_id, timestamp_ms, image_batches(self.image.copy()))):
+            self._bytes_since_snapshot = 0
+            self._last_snapshot_ms = now_ms
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:
         """Pass the news on."""

@@ -5,7 +5,7 @@ reordered: a reader fills fields that an older writer did not know with the data
 that this node does not know means that a newer node wrote it; replaying on without it would fork the image, so the
 node stops instead.
 
-The broker epoch of a registration and the offset of its record are the same number, so it is not stored twice.
+The broker epoch of a registration and the offset of its record are the same number, so only snapshots store it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerRecord:
-    """A new incarnation of a broker. Starts fenced; its epoch is this record's offset."""
+    """A new incarnation of a broker. Starts fenced; its epoch is this record's offset, in a snapshot `epoch`."""
 
     TYPE: ClassVar[int] = 0
     VERSION: ClassVar[int] = 0
@@ -51,6 +51,7 @@ class RegisterBrokerRecord:
     in_controlled_shutdown: bool = False
     log_dirs: tuple[UUID, ...] = ()
     features: tuple[tuple[str, int, int], ...] = ()
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

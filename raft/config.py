@@ -46,6 +46,8 @@ class RaftConfig:
     timing: RaftTiming = field(default_factory=RaftTiming)
     fetch_max_bytes: int = 8 * 1024 * 1024
     listener_name: str = "CONTROLLER"
+    snapshot_retention_bytes: int = 100 * 1024 * 1024
+    """`metadata.max.retention.bytes`: beyond it the log gives up what older snapshots than the last stand for."""
 
     def __post_init__(self) -> None:
         timing = self.timing

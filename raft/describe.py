@@ -1,4 +1,4 @@
-"""DescribeQuorum and FetchSnapshot: what the quorum tells tools."""
+"""DescribeQuorum: what the quorum tells tools."""
 
 from __future__ import annotations
 
@@ -41,36 +41,6 @@ def describe_quorum_fields(quorum: Quorum, request: Any, now_ms: int, wall_ms: i
         for voter, endpoint in sorted(quorum.config.voters.items())
     ]
     return {"error_code": 0, "topics": topics, "nodes": nodes}
-
-
-def fetch_snapshot_fields(quorum: Quorum, request: Any) -> dict[str, Any]:
-    """There are no snapshots: the leader says so, others name the leader."""
-    current = quorum.leader_and_epoch
-    topics = []
-    for topic in request.topics:
-        partitions = []
-        for partition in topic.partitions:
-            error = ErrorCode.SNAPSHOT_NOT_FOUND
-            if topic.name != METADATA_TOPIC or partition.partition != METADATA_PARTITION:
-                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif partition.current_leader_epoch < current.epoch:
-                error = ErrorCode.FENCED_LEADER_EPOCH
-            elif partition.current_leader_epoch > current.epoch:
-                error = ErrorCode.UNKNOWN_LEADER_EPOCH
-            elif not isinstance(quorum.role, Leader):
-                error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            leader_id = _UNKNOWN if current.leader_id is None else current.leader_id
-            partitions.append(
-                {
-                    "index": partition.partition,
-                    "error_code": int(error),
-                    "snapshot_id": partition.snapshot_id,
-                    "unaligned_records": b"",
-                    "current_leader": {"leader_id": leader_id, "leader_epoch": current.epoch},
-                }
-            )
-        topics.append({"name": topic.name, "partitions": partitions})
-    return {"error_code": 0, "topics": topics}
 
 
 def _described(quorum: Quorum, role: Leader, now_ms: int, wall_ms: int) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from ..wire.apis import ApiKey
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.fetch import FetchRequest, FetchResponse
 from .config import RaftConfig, VoterEndpoint
-from .describe import describe_quorum_fields, fetch_snapshot_fields
+from .describe import describe_quorum_fields
 from .effects import Effects, FailureKind
 from .election_state import QuorumStateStore
 from .messages import BeginQuorumEpoch, EndQuorumEpoch, EpochReply, FetchReply, Outgoing, Vote, VoteReply
@@ -31,11 +31,14 @@ from .peers import Connect, Peers, connector
 from .publisher import Publisher
 from .quorum import Quorum
 from .roles import Leader, Resigned
+from .snapshot_writer import SnapshotContents, write_snapshot
 from .types import METADATA_PARTITION, METADATA_TOPIC, METADATA_TOPIC_ID, LeaderAndEpoch, RaftListener
 from .wire_messages import (
     election_reply_fields,
     fetch_response,
+    fetch_snapshot_fields,
     parse_fetch,
+    parse_fetch_snapshot,
     parse_request,
     refused_fetch_response,
 )
@@ -84,7 +87,7 @@ class RaftDriver:
         self._loop = asyncio.get_running_loop()
         self._clock = runtime.clock
         self._store = QuorumStateStore(runtime.disk, state_dir)
-        self._log = PartitionRaftLog(log, runtime.clock)
+        self._log = PartitionRaftLog(log, runtime)
         self._quorum = Quorum(config, self._log, self._store.read(), runtime.rng)
         self._publisher = Publisher(self._quorum, self._log, listener)
         self._peers = Peers(config, connect or connector(config))
@@ -97,6 +100,7 @@ class RaftDriver:
         self._publish_is_due = False
         self._serve_is_due = False
         self._is_running = False
+        self._is_snapshotting = False
         self._left_resigned: asyncio.Future[Any] | None = None
         self.failure: asyncio.Future[Any] = self._loop.create_future()
 
@@ -176,6 +180,11 @@ class RaftDriver:
         return self._quorum.high_watermark or 0
 
     @property
+    def is_high_watermark_current(self) -> bool:
+        """Whether `high_watermark` is of this life: until the leader tells it, it is that of the latest snapshot."""
+        return self._quorum.is_high_watermark_current
+
+    @property
     def log_end_offset(self) -> int:
         return self._log.end_offset
 
@@ -207,6 +216,31 @@ class RaftDriver:
         self._serve_is_due = False
         self._handle_quietly(self._quorum.serve_parked)
 
+    # ---- snapshots ------------------------------------------------------------------------------------------------
+
+    def create_snapshot(self, contents: SnapshotContents) -> bool:
+        """Write a snapshot of committed state in the background, then cut the log; False while another is written.
+
+        A disk that refuses the snapshot is logged, and all stays as it was.
+        """
+        if self._is_snapshotting or not self._is_running:
+            return False
+        self._is_snapshotting = True
+        self._tasks.spawn(self._create_snapshot(contents), name=f"snapshot {contents.id.end_offset}")
+        return True
+
+    async def _create_snapshot(self, contents: SnapshotContents) -> None:
+        try:
+            await write_snapshot(self._log.snapshots, contents)
+            if self._is_running:
+                self._log.add_snapshot(contents.id, self.config.snapshot_retention_bytes)
+        except StorageError as error:
+            self._fail(error)
+        except OSError as error:
+            _logger.error("the metadata snapshot at offset %d was not written: %s", contents.id.end_offset, error)
+        finally:
+            self._is_snapshotting = False
+
     # ---- requests of others ---------------------------------------------------------------------------------------
 
     async def handle_request(self, api_key: int, version: int, request: Any) -> dict[str, Any]:
@@ -215,9 +249,12 @@ class RaftDriver:
             return {"error_code": int(self._error_when_gone()), "topics": []}
         if api_key == ApiKey.DESCRIBE_QUORUM:
             return describe_quorum_fields(self._quorum, request, self._time_ms(), self._clock.wall_ms())
-        if api_key == ApiKey.FETCH_SNAPSHOT:
-            return fetch_snapshot_fields(self._quorum, request)
         try:
+            if api_key == ApiKey.FETCH_SNAPSHOT:
+                part = parse_fetch_snapshot(request)
+                return fetch_snapshot_fields(
+                    part, self._handle(lambda now_ms: self._quorum.on_fetch_snapshot(part, now_ms))
+                )
             message = parse_request(api_key, request)
             reply = self._handle(lambda now_ms: self._answer(message, now_ms))
         except ProtocolError as error:

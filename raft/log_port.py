@@ -6,11 +6,25 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ..runtime.ports import Buffer
+from ..wire.types import SnapshotId
 from .types import EpochEndOffset
 
 
 class RaftLog(Protocol):
-    """Batches of records by offset, each with the epoch of its leader. Writing methods may raise `StorageError`."""
+    """Batches of records by offset, each with the epoch of its leader. Writing methods may raise `StorageError`.
+
+    Where the log starts, a snapshot stands for what was before it, and that is committed.
+    """
+
+    @property
+    def start(self) -> SnapshotId:
+        """The offset of the first record, and the epoch of the record before it; `LOG_BEGIN` while nothing is cut."""
+        ...
+
+    @property
+    def latest_snapshot(self) -> SnapshotId | None:
+        """The newest durable snapshot."""
+        ...
 
     @property
     def end_offset(self) -> int:
@@ -24,7 +38,7 @@ class RaftLog(Protocol):
 
     @property
     def last_epoch(self) -> int:
-        """The epoch of the last record; 0 when the log is empty."""
+        """The epoch of the last record, in the snapshot if the log has none; 0 when there never was one."""
         ...
 
     def end_offset_for(self, epoch: int) -> EpochEndOffset:
@@ -50,4 +64,17 @@ class RaftLog(Protocol):
 
     def read(self, offset: int, max_bytes: int) -> Buffer:
         """Whole batches from `offset`, at least one while there are any."""
+        ...
+
+    def read_snapshot(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> tuple[int, Buffer] | None:
+        """The size of a snapshot in bytes and a part of it; None when there is no such snapshot."""
+        ...
+
+    def receive_snapshot(self, snapshot_id: SnapshotId, position: int, data: Buffer) -> None:
+        """A part of a leader's snapshot; position 0 begins it anew."""
+        ...
+
+    def install_snapshot(self, snapshot_id: SnapshotId) -> bool:
+        """The snapshot is there whole: make it durable, and the log empty and starting at its end. False, and all is
+        as before, when it turns out damaged."""
         ...

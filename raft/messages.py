@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from ..runtime.ports import Buffer
 from ..wire.errors import ErrorCode
+from ..wire.types import SnapshotId
 from .types import EpochEndOffset, ReplicaKey
 
 
@@ -59,6 +60,18 @@ class Fetch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSnapshot:
+    """Asks for the bytes of a snapshot from `position` on (KIP-630)."""
+
+    cluster_id: str | None
+    replica: ReplicaKey
+    epoch: int
+    snapshot_id: SnapshotId
+    position: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VoteReply:
     error: ErrorCode
     leader_id: int | None
@@ -77,7 +90,8 @@ class EpochReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchReply:
-    """`diverging`: truncate to the end of that epoch and ask again (KIP-595). `high_watermark` is -1 when unknown."""
+    """`diverging`: truncate to the end of that epoch and ask again (KIP-595). `snapshot_id`: the log no longer holds
+    what was asked for, fetch that snapshot (KIP-630). `high_watermark` is -1 when unknown."""
 
     error: ErrorCode
     leader_id: int | None
@@ -85,11 +99,24 @@ class FetchReply:
     high_watermark: int = -1
     log_start_offset: int = 0
     diverging: EpochEndOffset | None = None
+    snapshot_id: SnapshotId | None = None
     records: Buffer = b""
 
 
-Request: TypeAlias = Vote | BeginQuorumEpoch | EndQuorumEpoch | Fetch
-Reply: TypeAlias = VoteReply | EpochReply | FetchReply
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotReply:
+    """`size_bytes` is the whole snapshot's; `data` are its bytes from `position` on."""
+
+    error: ErrorCode
+    leader_id: int | None
+    epoch: int
+    size_bytes: int = 0
+    position: int = 0
+    data: Buffer = b""
+
+
+Request: TypeAlias = Vote | BeginQuorumEpoch | EndQuorumEpoch | Fetch | FetchSnapshot
+Reply: TypeAlias = VoteReply | EpochReply | FetchReply | SnapshotReply
 
 
 @dataclass(frozen=True, slots=True)

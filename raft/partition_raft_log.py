@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
+from ..log.errors import StorageError
 from ..log.partition_log import PartitionLog
-from ..runtime.ports import Buffer, Clock
+from ..runtime.ports import Buffer, File, Runtime
 from ..wire.codec import encode_data
 from ..wire.records import (
     ControlRecordType,
@@ -16,21 +18,26 @@ from ..wire.records import (
     iter_headers,
     iter_records,
 )
-from .types import CommittedBatch, EpochEndOffset
+from ..wire.types import SnapshotId
+from .snapshots import SnapshotStore, snapshot_records
+from .types import LOG_BEGIN, CommittedBatch, EpochEndOffset
 
 _LEADER_CHANGE_VERSION = 0
 
 
 class PartitionRaftLog:
-    """A `RaftLog` that also knows how to become durable, one fsync at a time.
+    """A `RaftLog` that also knows how to become durable, one fsync at a time, and how to give up its beginning.
 
     `durable_offset` is kept here and not taken from the partition log, because a flush that began before a truncation
     says nothing about what was written after it at the same offsets.
     """
 
-    def __init__(self, log: PartitionLog, clock: Clock) -> None:
+    def __init__(self, log: PartitionLog, runtime: Runtime) -> None:
         self._log = log
-        self._clock = clock
+        self._clock = runtime.clock
+        self.snapshots = SnapshotStore(runtime.disk, log.directory)
+        self._part: File | None = None
+        self._start = self._reconcile()
         self._flush_is_running = False
         self._truncations = 0
         # What is there when the log is opened may still be in the page cache only.
@@ -47,14 +54,25 @@ class PartitionRaftLog:
 
     @property
     def last_epoch(self) -> int:
-        return self._log.epoch_cache.latest_epoch() or 0
+        latest = self._log.epoch_cache.latest_epoch()
+        return self._start.epoch if latest is None else latest
 
     def end_offset_for(self, epoch: int) -> EpochEndOffset:
-        latest = self._log.epoch_cache.latest_epoch()
-        if latest is not None and epoch > latest:
-            return EpochEndOffset(latest, self.end_offset)
-        found = self._log.epoch_cache.end_offset_for(epoch)
-        return EpochEndOffset(found.epoch, found.end_offset)
+        # What is below the log's start counts as one epoch, that of its last record.
+        starts: list[tuple[int, int]] = [] if self._start == LOG_BEGIN else [(self._start.epoch, 0)]
+        starts.extend(entry for entry in self._log.epoch_cache.entries if entry.epoch > self._start.epoch)
+        at = bisect_right(starts, epoch, key=lambda entry: entry[0])
+        if not at:
+            return EpochEndOffset(-1, -1)
+        return EpochEndOffset(starts[at - 1][0], starts[at][1] if at < len(starts) else self.end_offset)
+
+    @property
+    def start(self) -> SnapshotId:
+        return self._start
+
+    @property
+    def latest_snapshot(self) -> SnapshotId | None:
+        return self.snapshots.latest
 
     def append_records(self, records: Sequence[bytes], epoch: int) -> int:
         now_ms = self._clock.wall_ms()
@@ -102,9 +120,94 @@ class PartitionRaftLog:
                 []
                 if header.is_control
                 else [r.value or b"" for r in iter_records(data[position : position + header.size_bytes])],
+                header.size_bytes,
             )
             for position, header in iter_headers(data)
         ]
+
+    # ---- snapshots ------------------------------------------------------------------------------------------------
+
+    def _reconcile(self) -> SnapshotId:
+        """Where the log starts. A crash may have come between a snapshot and what was to be done to the log."""
+        log, store = self._log, self.snapshots
+        latest, base = store.latest, log.log_start_offset
+        if latest is None or latest.end_offset < base:
+            if base > 0:
+                raise StorageError(
+                    f"{log.directory} starts at offset {base}, and the snapshot of what was before is not there: "
+                    "restore it, or empty the directory and let the node fetch all from the others"
+                )
+            return LOG_BEGIN
+        if not self._reaches(latest):
+            log.truncate_fully_and_start_at(latest.end_offset)
+            base = latest.end_offset
+        store.forget_before(base)
+        if base:
+            log.advance_start(store.ids[0].end_offset)
+        return store.ids[0] if base else LOG_BEGIN
+
+    def _reaches(self, snapshot_id: SnapshotId) -> bool:
+        """Whether the log has the snapshot's last record, or starts right after it."""
+        end_offset, epoch = snapshot_id
+        if end_offset == self._log.log_start_offset:
+            return True
+        return end_offset <= self.end_offset and self._log.epoch_cache.epoch_for_offset(end_offset - 1) == epoch
+
+    def read_snapshot(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> tuple[int, Buffer] | None:
+        return self.snapshots.read(snapshot_id, position, max_bytes)
+
+    def receive_snapshot(self, snapshot_id: SnapshotId, position: int, data: Buffer) -> None:
+        if position == 0 or self._part is None:
+            self._drop_part()
+            self._part = self.snapshots.begin(snapshot_id)
+        self._part.append([data])
+
+    def install_snapshot(self, snapshot_id: SnapshotId) -> bool:
+        part, self._part = self._part, None
+        if part is None:
+            return False
+        try:
+            if snapshot_records(part.pread(0, part.size())) is None:
+                self.snapshots.discard(snapshot_id)
+                return False
+            part.fsync()
+        finally:
+            part.close()
+        self.snapshots.publish(snapshot_id)
+        self._truncations += 1
+        self._log.truncate_fully_and_start_at(snapshot_id.end_offset)
+        self._start = snapshot_id
+        self._durable_offset = snapshot_id.end_offset
+        self.snapshots.forget_before(snapshot_id.end_offset)
+        return True
+
+    def add_snapshot(self, snapshot_id: SnapshotId, retention_bytes: int) -> None:
+        """A snapshot of this node's own is written and synced: name it, and give up what it makes superfluous.
+
+        The log and its snapshots keep within `retention_bytes`, but the newest snapshot and all after it stay; the log
+        starts where its oldest snapshot ends. May raise `StorageError` and `OSError`.
+        """
+        latest = self.snapshots.latest
+        if latest is not None and latest.end_offset >= snapshot_id.end_offset:
+            self.snapshots.discard(snapshot_id)
+            return
+        self.snapshots.publish(snapshot_id)
+        ids = list(self.snapshots.ids)
+        kept_bytes = self._log.size_bytes + sum(self.snapshots.size_bytes(each) for each in ids)
+        while len(ids) >= 2 and kept_bytes > retention_bytes:
+            oldest = ids.pop(0)
+            self._log.advance_start(ids[0].end_offset)
+            self._start = ids[0]
+            kept_bytes = self._log.size_bytes + sum(self.snapshots.size_bytes(each) for each in ids)
+            self.snapshots.forget_before(oldest.end_offset + 1)
+        self._log.roll()
+
+    def _drop_part(self) -> None:
+        if self._part is not None:
+            self._part.close()
+            self._part = None
+
+    # ---- durability -----------------------------------------------------------------------------------------------
 
     def flush_if_behind(self, on_flushed: Callable[[BaseException | None], None]) -> None:
         """Start an fsync unless one runs or all is durable; `on_flushed` is told of its end, or of its error.
@@ -130,4 +233,5 @@ class PartitionRaftLog:
 
     def close(self, *, clean: bool) -> None:
         """Close the files; not `clean` leaves what was not flushed to recovery."""
+        self._drop_part()
         self._log.close(clean=clean)

@@ -15,8 +15,16 @@ from ..wire.errors import ProtocolError, WireFormatError
 from ..wire.fetch import decode_fetch_response, encode_fetch_request
 from .config import RaftConfig
 from .effects import FailureKind
-from .messages import Fetch, Outgoing, Reply
-from .wire_messages import api_of, election_request_fields, fetch_request, parse_election_reply, parse_fetch_reply
+from .messages import Fetch, FetchSnapshot, Outgoing, Reply
+from .wire_messages import (
+    api_of,
+    election_request_fields,
+    fetch_request,
+    fetch_snapshot_request_fields,
+    parse_election_reply,
+    parse_fetch_reply,
+    parse_snapshot_reply,
+)
 
 Connect: TypeAlias = Callable[[str, int], Awaitable[Connection]]
 
@@ -46,9 +54,11 @@ class Peers:
         request = outgoing.request
         api_key, version = api_of(request)
         try:
-            connection = await self._connection(outgoing.to, isinstance(request, Fetch))
+            connection = await self._connection(outgoing.to, isinstance(request, Fetch | FetchSnapshot))
             if isinstance(request, Fetch):
                 body = encode_fetch_request(version, fetch_request(request))
+            elif isinstance(request, FetchSnapshot):
+                body = encode_request(api_key, version, fetch_snapshot_request_fields(request))
             else:
                 own_id = self._config.node_id
                 listener = self._config.listener_name, self._config.voters[own_id]
@@ -56,7 +66,10 @@ class Peers:
             answer = await connection.send_raw(api_key, version, [body], timeout_s=self._timeout_s)
             if api_key == ApiKey.FETCH:
                 return parse_fetch_reply(decode_fetch_response(version, answer))
-            return parse_election_reply(request, decode_response(api_key, version, answer))
+            response = decode_response(api_key, version, answer)
+            if isinstance(request, FetchSnapshot):
+                return parse_snapshot_reply(response)
+            return parse_election_reply(request, response)
         except (TimeoutError, RequestTimedOutError):
             return FailureKind.TIMEOUT
         except OSError as error:

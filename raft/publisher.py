@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..wire.types import SnapshotId
 from .partition_raft_log import PartitionRaftLog
 from .quorum import Quorum
 from .roles import Leader
@@ -32,7 +33,11 @@ class Publisher:
     def publish(self) -> None:
         """Tell the listener the next part; call again while `is_behind`."""
         high_watermark = self._quorum.high_watermark or 0
-        if self.delivered_offset < high_watermark:
+        snapshot_id = self._log.latest_snapshot
+        if snapshot_id is not None and self._needs(snapshot_id):
+            self.delivered_offset = snapshot_id.end_offset
+            self._listener.on_snapshot(snapshot_id, self._log.snapshots.records(snapshot_id))
+        elif self.delivered_offset < high_watermark:
             batches = self._log.read_batches(self.delivered_offset, high_watermark, _CHUNK_BYTES)
             self.delivered_offset = batches[-1].last_offset + 1
             self._listener.on_commit(batches)
@@ -40,6 +45,11 @@ class Publisher:
         if leader is not None:
             self._told_leader = leader
             self._listener.on_leader_change(leader)
+
+    def _needs(self, snapshot_id: SnapshotId) -> bool:
+        """Whether the listener shall take a snapshot: it knows nothing yet, or the log does not reach back to it."""
+        is_fresh = self.delivered_offset == 0 < snapshot_id.end_offset
+        return is_fresh or self.delivered_offset < self._log.start.end_offset
 
     def tell_none_leads(self) -> None:
         """This node is out of the quorum for good."""

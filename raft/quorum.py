@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from ..log.errors import StorageError
 from ..runtime.invariants import invariant
 from ..wire.errors import ErrorCode, ProtocolError
+from . import requests
 from .config import RaftConfig
 from .effects import Effects, FailureKind
 from .log_port import RaftLog
@@ -28,17 +29,21 @@ from .messages import (
     EpochReply,
     Fetch,
     FetchReply,
+    FetchSnapshot,
     Outgoing,
     Reply,
     Request,
+    SnapshotReply,
     Vote,
     VoteReply,
 )
 from .pacing import Pacing
-from .replication import divergence, truncation_offset
+from .replication import divergence, needs_snapshot, truncation_offset
 from .roles import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
 from .roles.ballot import Ballot
+from .roles.follower import Download
 from .roles.leader import ParkedFetch, ReplicaProgress
+from .serving import fetch_answer, snapshot_answer
 from .transitions import is_legal
 from .types import ElectionState, LeaderAndEpoch, NotLeaderError, ReplicaKey
 
@@ -49,11 +54,14 @@ class Quorum:
     def __init__(self, config: RaftConfig, log: RaftLog, state: ElectionState, rng: random.Random) -> None:
         self.config = config
         self.log = log
-        self.high_watermark: int | None = None
+        snapshot = log.latest_snapshot
+        self.high_watermark: int | None = None if snapshot is None else snapshot.end_offset
+        self.is_high_watermark_current = False
+        """Whether the leader told it, or this node leads and has committed, since the start: it was out of date."""
         self.role: Role
         self._timing = config.timing
         self._pacing = Pacing(config, rng)
-        self._own_key = ReplicaKey(config.node_id, config.directory_id)
+        self._own_key = requests.own_key(config)
         self._effects = Effects()
         self._persisted = state
         self._last_request_id = 0
@@ -140,15 +148,7 @@ class Quorum:
         deadline_ms = now_ms + self._pacing.election_timeout_ms()
         self._enter(Resigned(role.epoch, role.leader_id, role.voted, deadline_ms, self.config.peers))
         for voter in self.config.peers:
-            self._send(
-                voter,
-                EndQuorumEpoch(
-                    cluster_id=self.config.cluster_id,
-                    leader_id=self.config.node_id,
-                    epoch=role.epoch,
-                    preferred_successors=tuple(successors),
-                ),
-            )
+            self._send(voter, requests.end_quorum_epoch(self.config, role.epoch, successors))
 
     # ---- events: requests of others -------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class Quorum:
             return
         self._answer_older_fetch(role, fetch.replica)
         progress = role.progress_of(fetch.replica)
-        if divergence(self.log, fetch) is None:
+        if not needs_snapshot(self.log, fetch) and divergence(self.log, fetch) is None:
             progress.on_fetch(fetch.fetch_offset, self.log.end_offset, now_ms)
             self._advance_high_watermark(role, now_ms)
         else:
@@ -210,6 +210,15 @@ class Quorum:
         parked = ParkedFetch(token, fetch, now_ms + fetch.max_wait_ms)
         if not self._try_answer(role, parked, now_ms):
             role.parked.append(parked)
+
+    def on_fetch_snapshot(self, request: FetchSnapshot, now_ms: int) -> SnapshotReply:
+        """A replica fetches a part of a snapshot, which shows that it hears this leader."""
+        role = self.role
+        error = self._check_epoch(request.cluster_id, request.epoch)
+        if error is not ErrorCode.NONE or not isinstance(role, Leader):
+            return SnapshotReply(error=error, leader_id=self._leader_to_name(), epoch=self.epoch)
+        role.progress_of(request.replica).last_fetch_ms = now_ms
+        return snapshot_answer(self.log, role, request)
 
     def serve_parked(self, now_ms: int) -> None:
         """Answer the fetches for which there is news; to be called once after a burst of appends."""
@@ -221,9 +230,12 @@ class Quorum:
 
     def on_reply(self, sent: Outgoing, reply: Reply, now_ms: int) -> None:
         """The reply to a request of this node."""
-        if isinstance(sent.request, Fetch):
-            if isinstance(reply, FetchReply):
-                self._on_fetch_reply(sent, reply, now_ms)
+        if isinstance(reply, FetchReply):
+            self._on_fetch_reply(sent, reply, now_ms)
+            return
+        if isinstance(reply, SnapshotReply):
+            if isinstance(sent.request, FetchSnapshot):
+                self._on_snapshot_reply(sent, sent.request, reply, now_ms)
             return
         self._observe(reply.epoch, reply.leader_id, now_ms)
         role = self.role
@@ -237,7 +249,7 @@ class Quorum:
     def on_failure(self, sent: Outgoing, kind: FailureKind, now_ms: int) -> None:
         """A request of this node got no reply."""
         role = self.role
-        if isinstance(sent.request, Fetch):
+        if isinstance(sent.request, Fetch | FetchSnapshot):
             self._on_fetch_failure(sent, kind, now_ms)
         elif isinstance(sent.request, Vote):
             if isinstance(role, Prospective | Candidate) and self._belongs_to_round(sent.request):
@@ -371,24 +383,11 @@ class Quorum:
     def _announce(self, role: Leader, voter: int, now_ms: int) -> None:
         """BeginQuorumEpoch, repeated until the voter fetches."""
         role.announce_at[voter] = now_ms + self._timing.fetch_timeout_ms // 2
-        self._send(
-            voter,
-            BeginQuorumEpoch(
-                cluster_id=self.config.cluster_id, voter_id=voter, leader_id=self.config.node_id, epoch=role.epoch
-            ),
-        )
+        self._send(voter, requests.begin_quorum_epoch(self.config, voter, role.epoch))
 
     def _send_vote(self, voter: int) -> None:
-        vote = Vote(
-            cluster_id=self.config.cluster_id,
-            voter_id=voter,
-            candidate=self._own_key,
-            epoch=self.epoch,
-            last_epoch=self.log.last_epoch,
-            last_offset=self.log.end_offset,
-            pre_vote=isinstance(self.role, Prospective),
-        )
-        self._send(voter, vote)
+        is_pre_vote = isinstance(self.role, Prospective)
+        self._send(voter, requests.vote(self.config, self.log, voter, self.epoch, pre_vote=is_pre_vote))
 
     # ---- leading --------------------------------------------------------------------------------------------------
 
@@ -404,34 +403,18 @@ class Quorum:
 
     def _advance_high_watermark(self, role: Leader, now_ms: int) -> None:
         end_offsets = [progress.end_offset for progress in role.peers.values()]
-        reached = next_high_watermark(
-            self.high_watermark, [self.log.durable_offset, *end_offsets], role.epoch_start_offset
-        )
+        end_offsets.append(self.log.durable_offset)
+        reached = next_high_watermark(self.high_watermark, end_offsets, role.epoch_start_offset)
         if reached != self.high_watermark:
             self.high_watermark = reached
+            self.is_high_watermark_current = True
             self.serve_parked(now_ms)
 
     def _try_answer(self, role: Leader, parked: ParkedFetch, now_ms: int) -> bool:
-        """Answer when there are records, a truncation or a high watermark to tell, or when the wait is over."""
-        fetch = parked.request
-        diverging = divergence(self.log, fetch)
-        has_records = diverging is None and fetch.fetch_offset < self.log.end_offset
-        progress = role.progress_of(fetch.replica)
-        high_watermark = -1 if self.high_watermark is None else self.high_watermark
-        known = progress.sent_high_watermark if fetch.high_watermark is None else fetch.high_watermark
-        if diverging is None and not has_records and high_watermark <= known and now_ms < parked.deadline_ms:
-            return False
-        progress.sent_high_watermark = high_watermark
-        reply = FetchReply(
-            error=ErrorCode.NONE,
-            leader_id=role.leader_id,
-            epoch=role.epoch,
-            high_watermark=high_watermark,
-            diverging=diverging,
-            records=self.log.read(fetch.fetch_offset, fetch.max_bytes) if has_records else b"",
-        )
-        self._effects.fetch_replies.append((parked.token, reply))
-        return True
+        reply = fetch_answer(self.log, role, parked, self.high_watermark, now_ms)
+        if reply is not None:
+            self._effects.fetch_replies.append((parked.token, reply))
+        return reply is not None
 
     def _answer_older_fetch(self, role: Leader, replica: ReplicaKey) -> None:
         """A replica has one fetch at a time: an older one was given up by its sender."""
@@ -456,7 +439,10 @@ class Quorum:
             role.next_fetch_ms = None
             return
         role.fetch_sent_ms = role.next_fetch_ms = now_ms
-        role.fetch_id = self._send_fetch(role.leader_id, self._timing.fetch_max_wait_ms)
+        if role.download is None:
+            role.fetch_id = self._send_fetch(role.leader_id, self._timing.fetch_max_wait_ms)
+        else:
+            role.fetch_id = self._send(role.leader_id, requests.fetch_snapshot(self.config, role.epoch, role.download))
 
     def _fetch_from_any_voter(self, now_ms: int) -> None:
         """An observer that knows no leader asks the voters in turn."""
@@ -469,16 +455,7 @@ class Quorum:
             role.fetch_id = self._send_fetch(self.config.voter_ids[self._next_contact], 0)
 
     def _send_fetch(self, voter: int, max_wait_ms: int) -> int:
-        fetch = Fetch(
-            cluster_id=self.config.cluster_id,
-            replica=self._own_key,
-            epoch=self.epoch,
-            fetch_offset=self.log.end_offset,
-            last_epoch=self.log.last_epoch,
-            max_wait_ms=max_wait_ms,
-            max_bytes=self.config.fetch_max_bytes,
-            high_watermark=-1 if self.high_watermark is None else self.high_watermark,
-        )
+        fetch = requests.fetch(self.config, self.log, self.epoch, max_wait_ms, self.high_watermark)
         return self._send(voter, fetch)
 
     def _on_fetch_reply(self, sent: Outgoing, reply: FetchReply, now_ms: int) -> None:
@@ -490,18 +467,50 @@ class Quorum:
         if self.role is not role or isinstance(role, Unattached):
             return
         if reply.error is ErrorCode.NONE and reply.epoch == role.epoch:
+            self._hear_leader(role, now_ms)
             self._take_records(role, reply, now_ms)
+        else:
+            self._on_fetch_refused(role, reply, now_ms)
+
+    def _on_snapshot_reply(self, sent: Outgoing, request: FetchSnapshot, reply: SnapshotReply, now_ms: int) -> None:
+        role = self.role
+        if not isinstance(role, Follower) or role.fetch_id != sent.id:
             return
+        role.fetch_id = None
+        self._observe(reply.epoch, reply.leader_id, now_ms)
+        if self.role is not role:
+            return
+        if reply.error is ErrorCode.NONE and reply.epoch == role.epoch and reply.position == request.position:
+            self._hear_leader(role, now_ms)
+            self._take_snapshot(role, request, reply, now_ms)
+        else:
+            role.download = None
+            self._on_fetch_refused(role, reply, now_ms)
+
+    def _take_snapshot(self, role: Follower, request: FetchSnapshot, reply: SnapshotReply, now_ms: int) -> None:
+        snapshot_id, position = request.snapshot_id, request.position + len(reply.data)
+        self.log.receive_snapshot(snapshot_id, request.position, reply.data)
+        if len(reply.data) and position < reply.size_bytes:
+            role.download = Download(snapshot_id, position)
+        else:
+            role.download = None
+            invariant(snapshot_id.end_offset >= (self.high_watermark or 0), "a snapshot takes nothing committed away")
+            if position != reply.size_bytes or not self.log.install_snapshot(snapshot_id):
+                role.next_fetch_ms = now_ms + self._timing.retry_backoff_ms
+                return
+            self.high_watermark = max(self.high_watermark or 0, snapshot_id.end_offset)
+        self._fetch_next(role, now_ms)
+
+    def _on_fetch_refused(self, role: Follower, reply: FetchReply | SnapshotReply, now_ms: int) -> None:
         role.next_fetch_ms = now_ms + self._timing.retry_backoff_ms
         has_resigned = reply.error is ErrorCode.NOT_LEADER_OR_FOLLOWER and reply.epoch == role.epoch
         if has_resigned or reply.error is ErrorCode.KAFKA_STORAGE_ERROR:
             self._suspect_leader(role, now_ms)
 
     def _take_records(self, role: Follower, reply: FetchReply, now_ms: int) -> None:
-        self._trust_leader(role, now_ms)
-        role.doubted_at_ms = now_ms + self._timing.fetch_timeout_ms // 2
-        self._pacing.on_leader_works()
-        if reply.diverging is not None:
+        if reply.snapshot_id is not None:
+            role.download = Download(reply.snapshot_id, 0)
+        elif reply.diverging is not None:
             offset = truncation_offset(self.log, reply.diverging)
             invariant(offset >= (self.high_watermark or 0), "no truncation below the high watermark")
             self.log.truncate_to(offset)
@@ -514,9 +523,10 @@ class Quorum:
             except ProtocolError:
                 role.next_fetch_ms = now_ms + self._timing.retry_backoff_ms
                 return
-        if reply.diverging is None and reply.high_watermark >= 0:
+        if reply.diverging is None and reply.snapshot_id is None and reply.high_watermark >= 0:
             reached = min(reply.high_watermark, self.log.end_offset)
             self.high_watermark = max(reached, self.high_watermark or 0)
+            self.is_high_watermark_current = True
         self._fetch_next(role, now_ms)
 
     def _on_fetch_failure(self, sent: Outgoing, kind: FailureKind, now_ms: int) -> None:
@@ -544,28 +554,29 @@ class Quorum:
         role.suspected = False
         role.deadline_ms = now_ms + self._pacing.fetch_timeout_ms(role.leader_id)
 
+    def _hear_leader(self, role: Follower, now_ms: int) -> None:
+        self._trust_leader(role, now_ms)
+        role.doubted_at_ms = now_ms + self._timing.fetch_timeout_ms // 2
+        self._pacing.on_leader_works()
+
     # ---- checks and replies ---------------------------------------------------------------------------------------
 
     def _check_sender(self, cluster_id: str | None, receiver_id: int, sender_id: int, epoch: int) -> ErrorCode:
         """What is wrong with a request that only voters exchange."""
-        if cluster_id not in (None, self.config.cluster_id):
-            return ErrorCode.INCONSISTENT_CLUSTER_ID
-        if receiver_id >= 0 and receiver_id != self.config.node_id:
-            return ErrorCode.INVALID_VOTER_KEY
-        if not self.config.is_voter or sender_id not in self.config.peers:
-            return ErrorCode.INCONSISTENT_VOTER_SET
-        return ErrorCode.FENCED_LEADER_EPOCH if epoch < self.epoch else ErrorCode.NONE
+        error = requests.sender_error(self.config, cluster_id, receiver_id, sender_id)
+        return ErrorCode.FENCED_LEADER_EPOCH if error is ErrorCode.NONE and epoch < self.epoch else error
 
     def _check_fetch(self, fetch: Fetch) -> ErrorCode:
-        if fetch.cluster_id not in (None, self.config.cluster_id):
-            return ErrorCode.INCONSISTENT_CLUSTER_ID
-        if fetch.epoch < self.epoch:
-            return ErrorCode.FENCED_LEADER_EPOCH
-        if fetch.epoch > self.epoch:
-            return ErrorCode.UNKNOWN_LEADER_EPOCH
-        if not isinstance(self.role, Leader):
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return ErrorCode.INVALID_REQUEST if fetch.fetch_offset < 0 else ErrorCode.NONE
+        error = self._check_epoch(fetch.cluster_id, fetch.epoch)
+        return ErrorCode.INVALID_REQUEST if error is ErrorCode.NONE and fetch.fetch_offset < 0 else error
+
+    def _check_epoch(self, cluster_id: str | None, epoch: int) -> ErrorCode:
+        error = requests.cluster_error(self.config, cluster_id)
+        if error is not ErrorCode.NONE:
+            return error
+        if epoch != self.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH if epoch < self.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+        return ErrorCode.NONE if isinstance(self.role, Leader) else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def _leader_to_name(self) -> int | None:
         """The leader to tell others of: not one that is suspected, or followers would keep each other in its tow."""

@@ -22,6 +22,20 @@ def divergence(leader_log: RaftLog, fetch: Fetch) -> EpochEndOffset | None:
     return EpochEndOffset(max(end.epoch, 0), max(end.end_offset, 0))
 
 
+def needs_snapshot(leader_log: RaftLog, fetch: Fetch) -> bool:
+    """Whether the leader's log no longer reaches back to where the fetching one ends, or might part from it (KIP-630).
+
+    A log that ends in an epoch older than that in which the leader's log starts may differ from it in front of that
+    start, where nothing is left to compare with.
+    """
+    start = leader_log.start
+    if not start.end_offset:
+        return False
+    if fetch.fetch_offset < start.end_offset or fetch.last_epoch < start.epoch:
+        return True
+    return fetch.fetch_offset == start.end_offset and fetch.last_epoch != start.epoch
+
+
 def truncation_offset(follower_log: RaftLog, diverging: EpochEndOffset) -> int:
     """From where on the follower's log differs from that of a leader which sent `diverging`."""
     own = follower_log.end_offset_for(diverging.epoch)

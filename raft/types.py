@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 from uuid import UUID
+
+from ..wire.types import SnapshotId
 
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_TOPIC_ID = UUID(int=1)
@@ -64,6 +66,10 @@ class EpochEndOffset:
     end_offset: int
 
 
+LOG_BEGIN = SnapshotId(0, 0)
+"""Where a log starts that no snapshot stands for."""
+
+
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
     """A batch below the high watermark. Control batches carry no records, but take part in the order of offsets."""
@@ -73,13 +79,18 @@ class CommittedBatch:
     epoch: int
     append_time_ms: int
     records: list[bytes]
+    size_bytes: int = 0
 
 
 class RaftListener(Protocol):
     """Learns what the quorum decided. Called on the event loop, never while the quorum is in the middle of an event."""
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
-        """Committed batches in offset order, each exactly once in the life of the process, from offset 0 on."""
+        """Committed batches in offset order, each exactly once in the life of the process, without gaps."""
+        ...
+
+    def on_snapshot(self, snapshot_id: SnapshotId, records: Iterable[bytes]) -> None:
+        """Forget everything: `records` stand for all below the snapshot's end, where the next batch continues."""
         ...
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:

@@ -20,13 +20,33 @@ from ..wire.fetch import (
     FetchTopicResponse,
 )
 from ..wire.types import EpochEndOffset as WireEpochEndOffset
-from ..wire.types import LeaderIdAndEpoch
+from ..wire.types import LeaderIdAndEpoch, SnapshotId
 from .config import VoterEndpoint
-from .messages import BeginQuorumEpoch, EndQuorumEpoch, EpochReply, Fetch, FetchReply, Reply, Request, Vote, VoteReply
-from .types import METADATA_PARTITION, METADATA_TOPIC, METADATA_TOPIC_ID, NO_DIRECTORY, EpochEndOffset, ReplicaKey
+from .messages import (
+    BeginQuorumEpoch,
+    EndQuorumEpoch,
+    EpochReply,
+    Fetch,
+    FetchReply,
+    FetchSnapshot,
+    Reply,
+    Request,
+    SnapshotReply,
+    Vote,
+    VoteReply,
+)
+from .types import (
+    METADATA_PARTITION,
+    METADATA_TOPIC,
+    METADATA_TOPIC_ID,
+    NO_DIRECTORY,
+    EpochEndOffset,
+    ReplicaKey,
+)
 
 VOTE_VERSION = 2
 EPOCH_VERSION = 1
+FETCH_SNAPSHOT_VERSION = 1
 FETCH_VERSION = 18
 """18 says which high watermark the replica knows, so that the leader answers at once when there is a newer one."""
 
@@ -50,6 +70,8 @@ def api_of(request: Request) -> tuple[ApiKey, int]:
             return ApiKey.END_QUORUM_EPOCH, EPOCH_VERSION
         case Fetch():
             return ApiKey.FETCH, FETCH_VERSION
+        case FetchSnapshot():
+            return ApiKey.FETCH_SNAPSHOT, FETCH_SNAPSHOT_VERSION
 
 
 # ---- requests of this node ------------------------------------------------------------------------------------------
@@ -109,6 +131,27 @@ def fetch_request(fetch: Fetch) -> FetchRequest:
         topics=[FetchTopic(name=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[partition])],
         cluster_id=fetch.cluster_id,
     )
+
+
+def fetch_snapshot_request_fields(request: FetchSnapshot) -> dict[str, Any]:
+    """The schema fields of a FetchSnapshot."""
+    partition = {
+        "partition": METADATA_PARTITION,
+        "current_leader_epoch": request.epoch,
+        "snapshot_id": _snapshot_id_fields(request.snapshot_id),
+        "position": request.position,
+        "replica_directory_id": request.replica.directory_id,
+    }
+    return {
+        "cluster_id": request.cluster_id,
+        "replica_id": request.replica.id,
+        "max_bytes": request.max_bytes,
+        "topics": [{"name": METADATA_TOPIC, "partitions": [partition]}],
+    }
+
+
+def _snapshot_id_fields(snapshot_id: SnapshotId) -> dict[str, Any]:
+    return {"end_offset": snapshot_id.end_offset, "epoch": snapshot_id.epoch}
 
 
 # ---- requests of others ---------------------------------------------------------------------------------------------
@@ -174,6 +217,23 @@ def parse_fetch(request: FetchRequest) -> Fetch:
     )
 
 
+def parse_fetch_snapshot(request: Any) -> FetchSnapshot:
+    """A decoded FetchSnapshot; `ProtocolError` when it is not about the metadata partition."""
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, "the quorum has one partition")
+    topic, partition = request.topics[0], request.topics[0].partitions[0]
+    if topic.name != METADATA_TOPIC or partition.partition != METADATA_PARTITION:
+        raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return FetchSnapshot(
+        cluster_id=request.cluster_id,
+        replica=ReplicaKey(request.replica_id, partition.get("replica_directory_id") or NO_DIRECTORY),
+        epoch=partition.current_leader_epoch,
+        snapshot_id=SnapshotId(partition.snapshot_id.end_offset, partition.snapshot_id.epoch),
+        position=partition.position,
+        max_bytes=max(0, request.max_bytes),
+    )
+
+
 def _only_partition(topics: Any) -> Any:
     if len(topics) != 1 or len(topics[0].partitions) != 1:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "the quorum has one partition")
@@ -225,9 +285,29 @@ def fetch_response(reply: FetchReply) -> FetchResponse:
         log_start_offset=reply.log_start_offset,
         diverging_epoch=None if diverging is None else WireEpochEndOffset(diverging.epoch, diverging.end_offset),
         current_leader=LeaderIdAndEpoch(_NOBODY if reply.leader_id is None else reply.leader_id, reply.epoch),
+        snapshot_id=reply.snapshot_id,
         records=reply.records,
     )
     return _fetch_response(ErrorCode.NONE, [partition])
+
+
+def fetch_snapshot_fields(request: FetchSnapshot, reply: SnapshotReply) -> dict[str, Any]:
+    """The schema fields of the answer to a FetchSnapshot."""
+    if reply.error in TOP_LEVEL_ERRORS:
+        return {"error_code": int(reply.error), "topics": []}
+    partition = {
+        "index": METADATA_PARTITION,
+        "error_code": int(reply.error),
+        "snapshot_id": _snapshot_id_fields(request.snapshot_id),
+        "current_leader": {
+            "leader_id": _NOBODY if reply.leader_id is None else reply.leader_id,
+            "leader_epoch": reply.epoch,
+        },
+        "size": reply.size_bytes,
+        "position": reply.position,
+        "unaligned_records": reply.data,
+    }
+    return {"error_code": 0, "topics": [{"name": METADATA_TOPIC, "partitions": [partition]}]}
 
 
 def refused_fetch_response(request: FetchRequest, error: ErrorCode) -> FetchResponse:
@@ -281,7 +361,24 @@ def parse_fetch_reply(response: FetchResponse) -> FetchReply:
         high_watermark=partition.high_watermark,
         log_start_offset=partition.log_start_offset,
         diverging=None if diverging is None else EpochEndOffset(diverging.epoch, diverging.end_offset),
+        snapshot_id=partition.snapshot_id,
         records=partition.records or b"",
+    )
+
+
+def parse_snapshot_reply(response: Any) -> SnapshotReply:
+    """The reply to FetchSnapshot."""
+    if response.error_code:
+        return SnapshotReply(error=_known(response.error_code), leader_id=None, epoch=0)
+    partition = _only_partition_of_reply(response.topics)
+    leader = partition.current_leader
+    return SnapshotReply(
+        error=_known(partition.error_code),
+        leader_id=None if leader.leader_id == _NOBODY else leader.leader_id,
+        epoch=leader.leader_epoch,
+        size_bytes=partition.size,
+        position=partition.position,
+        data=partition.unaligned_records or b"",
     )
 
 

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
+from ...wire.types import SnapshotId
 from ..messages import Vote
 from ..types import ReplicaKey, RoleKind
+
+
+class Download(NamedTuple):
+    """A snapshot on its way from the leader: bytes below `position` are here."""
+
+    snapshot_id: SnapshotId
+    position: int
 
 
 @dataclass(slots=True)
@@ -29,6 +37,7 @@ class Follower:
     fetch_sent_ms: int | None = None
     doubted_at_ms: int | None = None
     suspected: bool = False
+    download: Download | None = None
 
     def next_deadline_ms(self) -> int | None:
         if self.fetch_id is not None or self.next_fetch_ms is None:

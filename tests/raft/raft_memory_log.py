@@ -7,7 +7,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from raftwerk.raft.types import EpochEndOffset
+from raftwerk.raft.types import LOG_BEGIN, EpochEndOffset
+from raftwerk.wire.types import SnapshotId
 
 
 class Entry(NamedTuple):
@@ -17,7 +18,11 @@ class Entry(NamedTuple):
 
 
 class MemoryLog:
-    """`read` gives a tuple of entries where the real one gives bytes; the quorum only passes it on."""
+    """`read` gives a tuple of entries where the real one gives bytes; the quorum only passes it on.
+
+    `entries` goes on to hold what the log gave up: it is the state that the snapshot at its start stands for. A
+    snapshot's contents are the entries below its end, its bytes are counted in entries.
+    """
 
     def __init__(self, on_append: Callable[[Entry, int], None] = lambda entry, previous_epoch: None) -> None:
         self.entries: list[Entry] = []
@@ -27,6 +32,10 @@ class MemoryLog:
         self._truncations = 0
         self._epochs: list[int] = []
         self._starts: list[int] = []
+        self.start = LOG_BEGIN
+        self.snapshots: dict[SnapshotId, tuple[Entry, ...]] = {}
+        self.installed: SnapshotId | None = None
+        self._received: list[Entry] = []
 
     @property
     def end_offset(self) -> int:
@@ -34,13 +43,48 @@ class MemoryLog:
 
     @property
     def last_epoch(self) -> int:
-        return self._epochs[-1] if self._epochs else 0
+        return self._epochs[-1] if self._epochs else self.start.epoch
 
     def end_offset_for(self, epoch: int) -> EpochEndOffset:
         at = bisect_right(self._epochs, epoch)
-        if at == 0:
+        if at == 0 and (self.start == LOG_BEGIN or epoch < self.start.epoch):
             return EpochEndOffset(-1, -1)
-        return EpochEndOffset(self._epochs[at - 1], self._starts[at] if at < len(self._starts) else self.end_offset)
+        end_offset = self._starts[at] if at < len(self._starts) else self.end_offset
+        return EpochEndOffset(self._epochs[at - 1] if at else self.start.epoch, end_offset)
+
+    # ---- snapshots ----
+
+    @property
+    def latest_snapshot(self) -> SnapshotId | None:
+        return max(self.snapshots, default=None)
+
+    def take_snapshot(self, snapshot_id: SnapshotId, *, kept: int) -> None:
+        """Make one of what is there below its end; the log gives up what is before the oldest of the `kept` newest."""
+        self.snapshots[snapshot_id] = tuple(self.entries[: snapshot_id.end_offset])
+        for old in sorted(self.snapshots)[:-kept]:
+            del self.snapshots[old]
+            self.start = min(self.snapshots)
+            self._index()
+
+    def read_snapshot(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> Any:
+        contents = self.snapshots.get(snapshot_id)
+        return None if contents is None else (len(contents), contents[position : position + max(1, max_bytes)])
+
+    def receive_snapshot(self, snapshot_id: SnapshotId, position: int, data: Any) -> None:
+        if position == 0:
+            self._received = []
+        assert position == len(self._received), "the parts of a snapshot come in order"
+        self._received.extend(data)
+
+    def install_snapshot(self, snapshot_id: SnapshotId) -> bool:
+        self.entries = list(self._received)
+        self.installed = self.start = snapshot_id
+        self.snapshots = {snapshot_id: tuple(self.entries)}
+        self._truncations += 1
+        self._index()
+        self.durable = list(self.entries)
+        self.durable_offset = len(self.entries)
+        return True
 
     def append_records(self, records: Sequence[bytes], epoch: int) -> int:
         for record in records:
@@ -70,11 +114,12 @@ class MemoryLog:
         self._index()
 
     def read(self, offset: int, max_bytes: int) -> Any:
+        assert offset >= self.start.end_offset, "nothing is read that was given up"
         return tuple(self.entries[offset : offset + max(1, max_bytes)])
 
     def _index(self) -> None:
         self._epochs, self._starts = [], []
-        for entry in self.entries:
+        for entry in self.entries[self.start.end_offset :]:
             if entry.epoch > self.last_epoch:
                 self._epochs.append(entry.epoch)
                 self._starts.append(entry.offset)

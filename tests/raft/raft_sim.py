@@ -14,10 +14,11 @@ from raft_memory_log import Entry, MemoryLog
 from raftwerk.raft.config import RaftConfig, RaftTiming, VoterEndpoint
 from raftwerk.raft.effects import Effects, FailureKind
 from raftwerk.raft.majority import majority_size
-from raftwerk.raft.messages import BeginQuorumEpoch, EndQuorumEpoch, Fetch, Outgoing, Vote, VoteReply
+from raftwerk.raft.messages import BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchSnapshot, Outgoing, Vote, VoteReply
 from raftwerk.raft.quorum import Quorum
 from raftwerk.raft.roles import Leader
 from raftwerk.raft.types import ElectionState, RoleKind
+from raftwerk.wire.types import SnapshotId
 
 
 @dataclass
@@ -39,7 +40,15 @@ class Node:
 class Sim:
     """`run` lives through faults, `heal_and_settle` demands that all be well after them."""
 
-    def __init__(self, seed: int, voters: int, observers: int = 0, *, timing: RaftTiming | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        voters: int,
+        observers: int = 0,
+        *,
+        timing: RaftTiming | None = None,
+        snapshots: bool = False,
+    ) -> None:
         self.rng = random.Random(seed)
         self.now_ms = 1_000
         self.timing = timing or RaftTiming(fetch_timeout_ms=700, election_timeout_ms=400, request_timeout_ms=600)
@@ -51,6 +60,11 @@ class Sim:
         self.flush_ms_max = self.rng.choice([1, 5, 40])
         self.fetch_records_max = self.rng.choice([1, 8, 100])
         self.crash_in_event_rate = self.rng.choice([0.0, 0.002])
+        self.snapshot_rng = random.Random(seed)
+        """Of its own, so that histories without snapshots are what they were before there were any."""
+        self.snapshots_kept = self.snapshot_rng.choice([1, 1, 2]) if snapshots else 0
+        """How many a node keeps; 0: it makes none."""
+        self.installs = 0
         self.events = 0
         self.elections = 0
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
@@ -97,7 +111,7 @@ class Sim:
         node.life += 1
         node.timer_ms = None
         node.is_flushing = False
-        node.high_watermark = 0
+        node.high_watermark = 0 if node.log.latest_snapshot is None else node.log.latest_snapshot.end_offset
         node.fetches = {}
         node.quorum = Quorum(config, node.log, node.state, self.rng)
         self.event(node, lambda quorum: quorum.start(self.now_ms))
@@ -178,6 +192,8 @@ class Sim:
         elif target.quorum is None:
             self.fail(node, life, outgoing, FailureKind.REFUSED)
         else:
+            if isinstance(outgoing.request, FetchSnapshot):
+                self.installs += outgoing.request.position == 0
             self.at(self.rng.randint(0, 10), lambda: self.receive(node, life, target, target.life, outgoing))
 
     def receive(self, sender: Node, life: int, target: Node, target_life: int, sent: Outgoing) -> None:
@@ -199,6 +215,8 @@ class Sim:
             token = target.last_token
             target.fetches[token] = sender, life, sent
             self.event(target, lambda quorum: quorum.on_fetch(token, request, self.now_ms))
+        elif isinstance(request, FetchSnapshot):
+            self.event(target, lambda quorum: quorum.on_fetch_snapshot(request, self.now_ms), send_back)
         elif isinstance(request, Vote):
             self.event(target, lambda quorum: quorum.on_vote(request, self.now_ms), send_back)
         elif isinstance(request, BeginQuorumEpoch):
@@ -230,6 +248,8 @@ class Sim:
         if self.now_ms >= until_ms:
             return
         self.write()
+        if self.snapshot_rng.random() < 0.1:
+            self.snapshot(self.snapshot_rng.choice(list(self.nodes.values())))
         self.at(self.rng.randint(5, 60), lambda: self.schedule_load(until_ms))
 
     def write(self) -> None:
@@ -243,6 +263,13 @@ class Sim:
                     quorum.serve_parked(self.now_ms)
 
                 self.event(node, append)
+
+    def snapshot(self, node: Node) -> None:
+        """A node makes a snapshot of what it knows to be committed."""
+        end_offset, latest = node.high_watermark, node.log.latest_snapshot
+        if node.quorum is None or not self.snapshots_kept or end_offset <= (latest.end_offset if latest else 0):
+            return
+        node.log.take_snapshot(snapshot_id(node.log.entries, end_offset), kept=self.snapshots_kept)
 
     def schedule_faults(self, until_ms: int) -> None:
         if self.now_ms >= until_ms:
@@ -318,6 +345,10 @@ class Sim:
                 # A late winner of an older epoch may lack what a later epoch has committed by then.
                 due = bisect_left(self.committed_in, role.epoch)
                 assert node.log.entries[:due] == self.committed[:due], "a leader holds what former epochs committed"
+        if node.log.installed is not None:
+            end_offset = node.log.installed.end_offset
+            node.log.installed = None
+            assert node.log.entries == self.committed[:end_offset], "a snapshot holds what is committed below its end"
         high_watermark = quorum.high_watermark or 0
         assert high_watermark >= node.high_watermark, "the high watermark never goes back"
         assert high_watermark <= node.log.end_offset, "the high watermark is within the log"
@@ -336,9 +367,14 @@ class Sim:
         self.committed_in.append(max(epoch, self.committed_in[-1] if self.committed_in else 0))
 
 
-def live_through(seed: int, voters: int, observers: int, duration_ms: int = 6_000) -> Sim:
+def snapshot_id(entries: list[Entry], end_offset: int) -> SnapshotId:
+    """The name of the snapshot of all entries below `end_offset`."""
+    return SnapshotId(end_offset, entries[end_offset - 1].epoch)
+
+
+def live_through(seed: int, voters: int, observers: int, duration_ms: int = 6_000, *, snapshots: bool = False) -> Sim:
     """A seeded history of faults, then peace."""
-    sim = Sim(seed, voters, observers)
+    sim = Sim(seed, voters, observers, snapshots=snapshots)
     sim.start_all()
     end_ms = sim.now_ms + duration_ms
     sim.at(300, lambda: sim.schedule_load(end_ms))

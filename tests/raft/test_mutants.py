@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import raft_sim
+from raft_memory_log import MemoryLog
 from raft_sim import live_through
 
 from raftwerk.raft import quorum as quorum_module
+from raftwerk.raft import serving
 from raftwerk.raft.quorum import Quorum
 from raftwerk.raft.roles import Candidate, Unattached, ballot
 from raftwerk.raft.types import EpochEndOffset
+from raftwerk.wire.types import SnapshotId
 
 Mutate = Callable[[pytest.MonkeyPatch], None]
 
@@ -51,6 +55,7 @@ def count_what_is_not_flushed(patch: pytest.MonkeyPatch) -> None:
 
 def count_diverging_fetches(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(quorum_module, "divergence", lambda log, fetch: None)
+    patch.setattr(serving, "divergence", lambda log, fetch: None)
 
 
 def never_truncate_by_epoch(patch: pytest.MonkeyPatch) -> None:
@@ -58,10 +63,49 @@ def never_truncate_by_epoch(patch: pytest.MonkeyPatch) -> None:
         return EpochEndOffset(log.last_epoch, log.end_offset) if fetch.fetch_offset > log.end_offset else None
 
     patch.setattr(quorum_module, "divergence", by_offset_only)
+    patch.setattr(serving, "divergence", by_offset_only)
 
 
 def minority_elects(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ballot, "majority_size", lambda voters: max(1, voters // 2))
+
+
+def name_snapshots_one_too_far(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(raft_sim, "snapshot_id", lambda entries, end: SnapshotId(end + 1, entries[end - 1].epoch))
+
+
+def name_snapshots_one_too_near(patch: pytest.MonkeyPatch) -> None:
+    original = MemoryLog.take_snapshot
+
+    def take(self: MemoryLog, snapshot_id: SnapshotId, *, kept: int) -> None:
+        original(self, SnapshotId(snapshot_id.end_offset - 1, snapshot_id.epoch), kept=kept)
+        self.snapshots = {name: tuple(self.entries[: name.end_offset + 1]) for name in self.snapshots}
+
+    patch.setattr(MemoryLog, "take_snapshot", take)
+
+
+def snapshot_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
+    def snapshot(self: raft_sim.Sim, node: raft_sim.Node) -> None:
+        end_offset, latest = node.log.end_offset, node.log.latest_snapshot
+        if node.quorum is not None and self.snapshots_kept and end_offset > (latest.end_offset if latest else 0):
+            node.log.take_snapshot(raft_sim.snapshot_id(node.log.entries, end_offset), kept=1)
+
+    patch.setattr(raft_sim.Sim, "snapshot", snapshot)
+
+
+def look_at_offsets_only_before_the_log(patch: pytest.MonkeyPatch) -> None:
+    for module in (quorum_module, serving):
+        patch.setattr(module, "needs_snapshot", lambda log, fetch: fetch.fetch_offset < log.start.end_offset)
+
+
+def install_parts_of_snapshots(patch: pytest.MonkeyPatch) -> None:
+    original = serving.snapshot_answer
+
+    def truncated(log: Any, role: Any, request: Any) -> Any:
+        reply = original(log, role, request)
+        return dataclasses.replace(reply, size_bytes=request.position + len(reply.data))
+
+    patch.setattr(quorum_module, "snapshot_answer", truncated)
 
 
 MUTANTS: list[Mutate] = [
@@ -74,19 +118,26 @@ MUTANTS: list[Mutate] = [
     never_truncate_by_epoch,
     minority_elects,
 ]
+SNAPSHOT_MUTANTS: list[Mutate] = [
+    name_snapshots_one_too_far,
+    name_snapshots_one_too_near,
+    snapshot_what_is_not_committed,
+    look_at_offsets_only_before_the_log,
+    install_parts_of_snapshots,
+]
 
 
-@pytest.fixture(params=MUTANTS, ids=lambda mutate: mutate.__name__)
-def mutant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@pytest.fixture(params=MUTANTS + SNAPSHOT_MUTANTS, ids=lambda mutate: mutate.__name__)
+def mutant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
+    """Whether the histories need snapshots to catch it."""
     request.param(monkeypatch)
-    yield
+    yield request.param in SNAPSHOT_MUTANTS
 
 
-@pytest.mark.usefixtures("mutant")
-def test_mutant_is_caught() -> None:
+def test_mutant_is_caught(mutant: bool) -> None:
     for seed in range(600):
         try:
-            live_through(seed, voters=5 if seed % 2 else 3, observers=0)
+            live_through(seed, voters=5 if seed % 2 else 3, observers=0, snapshots=mutant)
         except Exception:
             return
     raise AssertionError("not caught in 600 seeds")
