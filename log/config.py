@@ -5,10 +5,11 @@ Source: Apache Kafka's documentation, section "Topic Configs"; defaults are thos
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..wire.compression import Compression
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.records import TimestampType
 
@@ -26,7 +27,23 @@ _INTEGER_KEYS = {
     "message.timestamp.after.max.ms": ("message_timestamp_after_max_ms", 0, MAX_INT64),
     "flush.messages": ("flush_messages", 1, MAX_INT64),
     "flush.ms": ("flush_ms", 0, MAX_INT64),
+    "segment.jitter.ms": ("segment_jitter_ms", 0, MAX_INT64),
+    "retention.ms": ("retention_ms", -1, MAX_INT64),
+    "retention.bytes": ("retention_bytes", -MAX_INT64, MAX_INT64),
+    "file.delete.delay.ms": ("file_delete_delay_ms", 0, MAX_INT64),
+    "delete.retention.ms": ("delete_retention_ms", 0, MAX_INT64),
+    "min.compaction.lag.ms": ("min_compaction_lag_ms", 0, MAX_INT64),
+    "max.compaction.lag.ms": ("max_compaction_lag_ms", 1, MAX_INT64),
+    "compression.gzip.level": ("compression_gzip_level", -1, 9),
+    "compression.zstd.level": ("compression_zstd_level", -131072, 22),
 }
+_POLICIES = ("compact", "delete")
+_CODECS: Mapping[str, Compression | None] = {
+    "producer": None,
+    "uncompressed": Compression.NONE,
+    **{codec.name.lower(): codec for codec in Compression if codec},
+}
+_DAY_MS = 24 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +60,28 @@ class LogConfig:
     message_timestamp_after_max_ms: int = 60 * 60 * 1000
     flush_messages: int = MAX_INT64
     flush_ms: int = MAX_INT64
+    segment_jitter_ms: int = 0
+    cleanup_policy: tuple[str, ...] = ("delete",)
+    retention_ms: int = 7 * _DAY_MS
+    retention_bytes: int = -1
+    file_delete_delay_ms: int = 60_000
+    delete_retention_ms: int = _DAY_MS
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = MAX_INT64
+    min_cleanable_dirty_ratio: float = 0.5
+    compression_type: Compression | None = None
+    """The codec that batches get; None leaves them as their producer made them."""
+    compression_gzip_level: int = -1
+    compression_zstd_level: int = 3
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether retention by time and size applies."""
+        return "delete" in self.cleanup_policy
 
     def with_overrides(self, overrides: Mapping[str, str]) -> LogConfig:
         """This with a topic's own settings on top, by their Kafka keys; keys of other parts are passed over.
@@ -51,10 +90,9 @@ class LogConfig:
         """
         fields: dict[str, Any] = {}
         for key, value in overrides.items():
-            if key == "message.timestamp.type":
-                if value not in _TIMESTAMP_TYPES:
-                    raise _invalid(key, value, "must be CreateTime or LogAppendTime")
-                fields["message_timestamp_type"] = _TIMESTAMP_TYPES[value]
+            if key in _OTHER_KEYS:
+                field, parse = _OTHER_KEYS[key]
+                fields[field] = parse(key, value)
             elif key in _INTEGER_KEYS:
                 field, least, greatest = _INTEGER_KEYS[key]
                 fields[field] = _parse_integer(key, value, least, greatest)
@@ -69,6 +107,43 @@ def _parse_integer(key: str, value: str, least: int, greatest: int) -> int:
     if not least <= number <= greatest:
         raise _invalid(key, value, f"must be from {least} to {greatest}")
     return number
+
+
+def _parse_timestamp_type(key: str, value: str) -> TimestampType:
+    if value not in _TIMESTAMP_TYPES:
+        raise _invalid(key, value, "must be CreateTime or LogAppendTime")
+    return _TIMESTAMP_TYPES[value]
+
+
+def _parse_policy(key: str, value: str) -> tuple[str, ...]:
+    chosen = tuple(sorted(dict.fromkeys(part.strip() for part in value.split(",") if part.strip())))
+    if any(policy not in _POLICIES for policy in chosen):
+        raise _invalid(key, value, "must be delete, compact, or compact,delete")
+    return chosen
+
+
+def _parse_codec(key: str, value: str) -> Compression | None:
+    if value not in _CODECS:
+        raise _invalid(key, value, f"must be one of {', '.join(_CODECS)}")
+    return _CODECS[value]
+
+
+def _parse_ratio(key: str, value: str) -> float:
+    try:
+        ratio = float(value)
+    except ValueError:
+        raise _invalid(key, value, "must be a number") from None
+    if not 0 <= ratio <= 1:
+        raise _invalid(key, value, "must be from 0 to 1")
+    return ratio
+
+
+_OTHER_KEYS: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
+    "message.timestamp.type": ("message_timestamp_type", _parse_timestamp_type),
+    "cleanup.policy": ("cleanup_policy", _parse_policy),
+    "compression.type": ("compression_type", _parse_codec),
+    "min.cleanable.dirty.ratio": ("min_cleanable_dirty_ratio", _parse_ratio),
+}
 
 
 def _invalid(key: str, value: str, reason: str) -> ProtocolError:

@@ -86,6 +86,15 @@ class EpochCache:
             self.latest = self._epochs[-1] if self._epochs else -1
             self.is_dirty = True
 
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forget the epochs that end before `start_offset`; the one that holds it starts there."""
+        at = bisect_right(self._starts, start_offset) - 1
+        if at < 0 or self._starts[at] == start_offset == self._starts[0]:
+            return
+        del self._epochs[:at], self._starts[:at]
+        self._starts[0] = start_offset
+        self.is_dirty = True
+
     def clear(self) -> None:
         """Forget everything."""
         self.truncate_from_end(-1)

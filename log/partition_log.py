@@ -12,49 +12,30 @@ that a recovery after a crash in the middle checks all that was rewritten.
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 from uuid import UUID
 
 from ..runtime.invariants import invariant
 from ..runtime.ports import File, Runtime
 from ..wire.errors import ErrorCode, ProtocolError
-from ..wire.records import LOG_OVERHEAD, BatchHeader, CorruptBatchError, TimestampType, iter_records
+from ..wire.records import LOG_OVERHEAD, BatchHeader, TimestampType
 from . import recovery
-from .checkpoints import read_topic_id, write_epochs, write_topic_id
+from .checkpoints import read_topic_id, write_topic_id
 from .config import MAX_INT32, LogConfig
+from .durability import Durability, LogFiles
 from .epoch_cache import EpochCache
 from .errors import StorageError
 from .producer_state import BatchMetadata, ProducerStates
+from .results import AppendInfo, LogHooks
+from .retention import count_expired
 from .segment import Segment, TimestampOffset
-from .validation import prepare_for_follower, prepare_for_leader
+from .segments import Segments
+from .transaction_index import AbortedTransaction
+from .validation import first_batch_around, prepare_for_follower, prepare_for_leader
 
+__all__ = ["AppendInfo", "LogHooks", "PartitionLog"]
 NO_TIMESTAMP_MS = -1
-
-
-class AppendInfo(NamedTuple):
-    """What an append did; `log_append_time_ms` is -1 for CreateTime. A `duplicate` was in the log before."""
-
-    first_offset: int
-    last_offset: int
-    max_timestamp: int
-    log_append_time_ms: int
-    size_bytes: int
-    duplicate: bool
-
-
-def _ignore(log: PartitionLog, what: object) -> None:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class LogHooks:
-    """Whom a log tells: that it failed for good, and that its recovery point is about to be lowered."""
-
-    on_failed: Callable[[PartitionLog, OSError], None] = _ignore
-    on_recovery_point_lowered: Callable[[PartitionLog, int], None] = _ignore
+_NO_HOOKS = LogHooks()
 
 
 class PartitionLog:
@@ -64,22 +45,21 @@ class PartitionLog:
         self, runtime: Runtime, directory: str, config: LogConfig, hooks: LogHooks, loaded: recovery.LoadedLog
     ) -> None:
         self.directory = directory
-        self.config = config
+        self._config = config
+        self._rng = runtime.rng
+        self._roll_after_ms = self._draw_roll_after_ms()
         self.topic_id = read_topic_id(runtime.disk, directory)
         self.producers = ProducerStates()
         self._disk = runtime.disk
         self._hooks = hooks
-        self._segments = loaded.segments
-        self._bases = [segment.base_offset for segment in loaded.segments]
-        self._active = loaded.segments[-1]
-        self._log_start_offset = self._bases[0]
+        self._segments = Segments(loaded.segments)
+        self._active = self._segments.active
+        self._log_start_offset = self._segments.first_offset
         self._log_end_offset = self._active.next_offset
-        self._recovery_point = loaded.durable_offset
         self._snapshots = loaded.snapshots
         self.epoch_cache = EpochCache(lambda: self._log_end_offset, loaded.epochs)
-        self._unsynced_segments: list[Segment] = []
-        self._directory_changed = self._is_name_new = not loaded.is_settled
-        self._history = 0
+        files = LogFiles(runtime.disk, directory, self._segments, self.epoch_cache, loaded.snapshots)
+        self._durability = Durability(files, loaded.durable_offset, loaded.is_settled, self._fail)
         self._failure: StorageError | None = None
         self._is_closed = False
 
@@ -93,7 +73,7 @@ class PartitionLog:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         clean_shutdown: bool = False,
-        hooks: LogHooks = LogHooks(),
+        hooks: LogHooks = _NO_HOOKS,
     ) -> PartitionLog:
         """Open the log in `directory`, made if it is not there; damaged tails are cut off unless `clean_shutdown`.
 
@@ -109,17 +89,24 @@ class PartitionLog:
                 clean_shutdown=clean_shutdown,
             )
             log = cls(runtime, directory, config, hooks, loaded)
-            log._log_start_offset = min(max(log_start_offset, log._bases[0]), log._log_end_offset)
-            if not loaded.is_settled:
-                at = max(bisect_right(log._bases, loaded.durable_offset) - 1, 0)
-                log._unsynced_segments = log._segments[at:-1]
-                log.epoch_cache.is_dirty = True
+            log._log_start_offset = min(max(log_start_offset, log._segments.first_offset), log._log_end_offset)
             recovery.load_producers(log.producers, loaded.snapshots, loaded.segments, log._log_end_offset)
-            if log._recovery_point < recovery_point:
-                hooks.on_recovery_point_lowered(log, log._recovery_point)
+            if log.recovery_point < recovery_point:
+                hooks.on_recovery_point_lowered(log, log.recovery_point)
         except OSError as error:
             raise StorageError(f"{directory} cannot be opened: {error}") from error
         return log
+
+    @property
+    def config(self) -> LogConfig:
+        """Its settings; new ones count from now on."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        if config != self._config:
+            self._config = config
+            self._roll_after_ms = self._draw_roll_after_ms()
 
     @property
     def log_start_offset(self) -> int:
@@ -134,17 +121,26 @@ class PartitionLog:
     @property
     def recovery_point(self) -> int:
         """Everything below it is fsynced."""
-        return self._recovery_point
+        return self._durability.recovery_point
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all batches."""
-        return sum(segment.size_bytes for segment in self._segments)
+        return self._segments.size_bytes
 
     @property
     def segments(self) -> Sequence[Segment]:
         """The segments in order; the last one is appended to."""
-        return self._segments
+        return self._segments.items
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    @property
+    def history(self) -> int:
+        """Changes whenever offsets or files that were there before are no more: whoever worked on them starts over."""
+        return self._durability.history
 
     @property
     def is_failed(self) -> bool:
@@ -154,12 +150,12 @@ class PartitionLog:
     @property
     def has_unsynced_segments(self) -> bool:
         """Whether rolled segments wait for their fsync."""
-        return bool(self._unsynced_segments)
+        return self._durability.has_unsynced_segments
 
     @property
     def starts_within_segment(self) -> bool:
         """Whether the log's start is not its first segment's, so that a checkpoint has to keep it."""
-        return self._log_start_offset > self._bases[0]
+        return self._log_start_offset > self._segments.first_offset
 
     def fail(self, what: str, error: OSError) -> None:
         """Refuse everything from now on, as the disk has failed elsewhere."""
@@ -198,13 +194,17 @@ class PartitionLog:
         invariant(leader_epoch >= self.epoch_cache.latest, "a leader does not append in an epoch older than its log's")
         return self._append(batches, headers)
 
-    def append_as_follower(self, batches: memoryview) -> AppendInfo:
+    def append_as_follower(self, batches: memoryview, *, may_skip: bool = False) -> AppendInfo:
         """Append batches as a leader sent them; a cut-off last one is passed over.
 
+        With `may_skip` offsets may be missing, as a compacted leader has none of them any more; and an empty log that
+        begins within the first batch, because the leader's log does, begins anew with the whole batch.
         Raises `ProtocolError`: OFFSET_OUT_OF_RANGE unless they continue the log, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
         """
         self._ensure_usable()
-        headers = prepare_for_follower(batches, self._log_end_offset, self.epoch_cache.latest)
+        if may_skip and self._log_start_offset == self._log_end_offset:
+            self._begin_with(batches)
+        headers = prepare_for_follower(batches, self._log_end_offset, self.epoch_cache.latest, may_skip)
         if not headers:
             return AppendInfo(
                 self._log_end_offset, self._log_end_offset - 1, NO_TIMESTAMP_MS, NO_TIMESTAMP_MS, 0, False
@@ -212,13 +212,21 @@ class PartitionLog:
         size = sum(header.batch_length for header in headers) + LOG_OVERHEAD * len(headers)
         return self._append(batches if size == len(batches) else batches[:size], headers)
 
+    def _begin_with(self, batches: memoryview) -> None:
+        """Source: UnexpectedAppendOffsetException of Apache Kafka's Partition (KAFKA-6361)."""
+        start = self._log_start_offset
+        base = first_batch_around(batches, start)
+        if base is not None:
+            self.truncate_fully_and_start_at(base)
+            self._log_start_offset = start
+
     def _append(self, batches: memoryview, headers: list[BatchHeader]) -> AppendInfo:
         size, last = len(batches), headers[-1]
         if self._fits_active(size, headers[0], last):
             self._write(batches, headers)
         else:
             self._write_across_segments(batches, headers)
-        if self._log_end_offset - self._recovery_point >= self.config.flush_messages:
+        if self._log_end_offset - self._durability.recovery_point >= self._config.flush_messages:
             self.flush()
         max_timestamp = last.max_timestamp if len(headers) == 1 else max(header.max_timestamp for header in headers)
         stamped = last.timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -229,11 +237,12 @@ class PartitionLog:
         """Whether these batches belong in the active segment. Source: LogSegment.shouldRoll of Apache Kafka."""
         active, config = self._active, self.config
         if not active.size_bytes:
-            return size_bytes <= config.segment_bytes or first is last
+            fits = last[0] + last[6] - active.base_offset <= MAX_INT32
+            return fits and (size_bytes <= config.segment_bytes or first is last)
         waited_ms = last.max_timestamp - active.first_timestamp if active.first_timestamp >= 0 else 0
         return (
             active.size_bytes + size_bytes <= config.segment_bytes
-            and waited_ms <= config.segment_ms
+            and waited_ms <= self._roll_after_ms
             and last[0] + last[6] - active.base_offset <= MAX_INT32
             and not active.is_index_full(config.segment_index_bytes)
         )
@@ -242,7 +251,8 @@ class PartitionLog:
         position = 0
         for header in headers:
             if not self._fits_active(header.size_bytes, header, header):
-                self.roll()
+                far = header.last_offset - self._log_end_offset > MAX_INT32
+                self._start_segment(header.base_offset if far else self._log_end_offset)
             self._write(batches[position : position + header.size_bytes], [header])
             position += header.size_bytes
 
@@ -257,7 +267,21 @@ class PartitionLog:
             if header.partition_leader_epoch != epochs.latest:
                 epochs.assign(header.partition_leader_epoch, header.base_offset)
             if header.producer_id >= 0:
-                self.producers.update(header)
+                if header.is_control:
+                    self._apply_marker(batches, headers, header)
+                else:
+                    self.producers.update(header)
+
+    def _apply_marker(self, batches: memoryview, headers: list[BatchHeader], marker: BatchHeader) -> None:
+        position = 0
+        for header in headers:
+            if header is marker:
+                break
+            position += header.size_bytes
+        try:
+            recovery.apply_marker(self.producers, self._active, marker, batches[position:])
+        except OSError as error:
+            raise self._fail("its transaction index could not be written", error) from error
 
     def _append_failed(self, error: OSError) -> StorageError:
         if self._active.file.size() != self._active.size_bytes:
@@ -272,21 +296,46 @@ class PartitionLog:
     def roll(self) -> None:
         """Start a new segment at the end of the log, unless the active one is empty. `StorageError`."""
         self._ensure_usable()
-        if not self._active.size_bytes:
-            return
+        if self._active.size_bytes:
+            self._start_segment(self._log_end_offset)
+
+    def _start_segment(self, base_offset: int) -> None:
         try:
             self._active.finish()
-            if self._recovery_point == self._log_end_offset:
-                self._sync_indexes(self._active)  # as recovery would start at the new segment
-            self._snapshots.write(self._log_end_offset, self.producers)
-            segment = Segment.create(self._disk, self.directory, self._log_end_offset)
+            if self.recovery_point == self._log_end_offset:
+                self._durability.sync_indexes(self._active)  # as recovery would start at the new segment
+            self._snapshots.write(base_offset, self.producers)
+            segment = Segment.create(self._disk, self.directory, base_offset)
         except OSError as error:
             raise StorageError(f"{self.directory} cannot start a new segment: {error}") from error
-        self._unsynced_segments.append(self._active)
-        self._segments.append(segment)
-        self._bases.append(segment.base_offset)
+        self._durability.segment_rolled(self._active)
+        self._active.next_offset = base_offset
+        self._segments.add(segment)
         self._active = segment
-        self._directory_changed = True
+        self._log_end_offset = base_offset
+        self._roll_after_ms = self._draw_roll_after_ms()
+
+    def roll_if_due(self, now_ms: int) -> bool:
+        """Roll when the oldest record of the active segment is older than `segment.ms`. `StorageError`.
+
+        Compacted logs do not wait longer than `max.compaction.lag.ms`, as only rolled segments are compacted.
+        """
+        first_ms = self._active.first_timestamp
+        if not self._active.size_bytes or first_ms < 0:
+            return False
+        limit_ms = self._roll_after_ms
+        if self.config.is_compacted:
+            limit_ms = min(limit_ms, self.config.max_compaction_lag_ms)
+        if now_ms - first_ms <= limit_ms:
+            return False
+        self.roll()
+        return True
+
+    def _draw_roll_after_ms(self) -> int:
+        """`segment.ms` less a random part of the jitter, so that segments of many partitions do not roll at once."""
+        segment_ms = self._config.segment_ms
+        jitter_ms = min(self._config.segment_jitter_ms, segment_ms)
+        return segment_ms - self._rng.randrange(jitter_ms) if jitter_ms else segment_ms
 
     # Reading
 
@@ -305,40 +354,18 @@ class PartitionLog:
         end_offset = min(end_offset, self._log_end_offset)
         if offset >= end_offset:
             return b""
-        at = -1 if offset >= self._active.base_offset else bisect_right(self._bases, offset) - 1
         try:
-            data = self._segments[at].read(offset, end_offset, max_bytes, min_one_batch)
-            while not data and min_one_batch and at != -1 and at < len(self._segments) - 1:
-                at += 1
-                if self._bases[at] >= end_offset:
-                    break
-                data = self._segments[at].read(self._bases[at], end_offset, max_bytes, min_one_batch)
+            return self._segments.read(offset, max_bytes, end_offset, min_one_batch)
         except OSError as error:
             raise StorageError(f"{self.directory} cannot be read: {error}") from error
-        return data
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record whose timestamp is `timestamp_ms` or later, None when there is none."""
         self._ensure_usable()
         try:
-            return self._find_timestamp(timestamp_ms)
+            return self._segments.find_timestamp(timestamp_ms, self._log_start_offset)
         except OSError as error:
             raise StorageError(f"{self.directory} cannot be read: {error}") from error
-
-    def _find_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        start = self._log_start_offset
-        for segment in self._segments:
-            if segment.largest_timestamp() < timestamp_ms or segment.next_offset <= start:
-                continue
-            found = segment.find_timestamp(timestamp_ms, start)
-            while found is not None:
-                position, header = found
-                match = self._record_in(segment, position, header, timestamp_ms, start)
-                if match is not None:
-                    return match
-                start = header.next_offset
-                found = segment.find_timestamp(timestamp_ms, start)
-        return None
 
     def max_timestamp(self) -> TimestampOffset | None:
         """The first record with the greatest timestamp, None in a log without timestamps."""
@@ -349,19 +376,72 @@ class PartitionLog:
             raise StorageError(f"{self.directory} cannot be read: {error}") from error
         return self.offset_for_timestamp(greatest) if greatest >= 0 else None
 
-    def _record_in(
-        self, segment: Segment, position: int, header: BatchHeader, timestamp_ms: int, start_offset: int
-    ) -> TimestampOffset | None:
-        epoch = header.partition_leader_epoch
-        if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-            return TimestampOffset(header.max_timestamp, max(header.base_offset, start_offset), epoch)
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions with records from `start_offset` up to `end_offset`, which is not included.
+
+        `StorageError`.
+        """
+        self._ensure_usable()
         try:
-            for record in iter_records(segment.file.pread(position, header.size_bytes)):
-                if record.timestamp >= timestamp_ms and record.offset >= start_offset:
-                    return TimestampOffset(record.timestamp, record.offset, epoch)
-        except CorruptBatchError:
-            return TimestampOffset(header.max_timestamp, max(header.base_offset, start_offset), epoch)
-        return None
+            return self._segments.aborted_transactions(start_offset, end_offset)
+        except OSError as error:
+            raise StorageError(f"{self.directory} cannot be read: {error}") from error
+
+    # The start of the log
+
+    def raise_start(self, offset: int) -> bool:
+        """Make `offset` the first that can be read, unless the log starts later; files are not touched.
+
+        The caller keeps `offset` at or below the high watermark. True when the start moved.
+        """
+        invariant(offset <= self._log_end_offset, "a log starts no later than it ends")
+        if offset <= self._log_start_offset:
+            return False
+        self._log_start_offset = offset
+        self.epoch_cache.truncate_from_start(offset)
+        return True
+
+    def delete_expired(self, now_ms: int, high_watermark: int) -> int:
+        """Delete the segments that retention lets go, and those before the log's start; returns how many.
+
+        `StorageError` when the disk refuses.
+        """
+        self._ensure_usable()
+        try:
+            count = count_expired(self.segments, self.config, self._log_start_offset, high_watermark, now_ms)
+            return self._delete_first(count) if count else 0
+        except OSError as error:
+            raise self._fail("a segment could not be deleted", error) from error
+
+    def _delete_first(self, count: int) -> int:
+        if count == len(self._segments):
+            self._start_segment(self._log_end_offset)
+            self._disk.fsync_dir(self.directory)  # the log's end is in the new segment's name alone
+        self._durability.segments_gone(self.segments[:count])
+        paths = self._segments.delete_first(count)
+        self.raise_start(self._segments.first_offset)
+        self._remove_later(paths)
+        return count
+
+    def replace_segments(self, group: Sequence[Segment], cleaned: Segment) -> None:
+        """Put `cleaned`, whose files are durable, in the place of `group`, which it covers. `StorageError`.
+
+        From the moment that the `.swap` names are durable, an interrupted replacement is completed when the log is
+        opened again (`recovery.complete_swaps`).
+        """
+        self._ensure_usable()
+        try:
+            self._remove_later(self._segments.replace(group, cleaned, self._disk))
+        except OSError as error:
+            raise self._fail("compacted segments could not be put in place", error) from error
+
+    def _remove_later(self, paths: list[str]) -> None:
+        self._snapshots.remove_stray(segment.base_offset for segment in self.segments)
+        if self._hooks.on_files_deleted is not None:
+            self._hooks.on_files_deleted(self, paths)
+        else:
+            for path in paths:
+                self._disk.remove(path)
 
     # Truncation
 
@@ -373,19 +453,19 @@ class PartitionLog:
         self._ensure_usable()
         if offset >= self._log_end_offset:
             return
-        if offset < self._bases[0]:
+        if offset < self._segments.first_offset:
             self.truncate_fully_and_start_at(offset)
             return
         try:
-            keep = bisect_right(self._bases, offset)
-            position, end = self._segments[keep - 1].boundary_at(offset)
+            keep = self._segments.index_of(offset) + 1
+            position, end = self.segments[keep - 1].boundary_at(offset)
             self._lower_recovery_point(end)
             self._remove_segments(keep)
             self._active.truncate_to(position, end)
             self._snapshots.remove_after(end)
             self._disk.fsync_dir(self.directory)
             self._ends_at(end)
-            recovery.load_producers(self.producers, self._snapshots, self._segments, end)
+            recovery.load_producers(self.producers, self._snapshots, self._segments.items, end)
         except OSError as error:
             raise self._fail("it could not be truncated", error) from error
 
@@ -393,18 +473,17 @@ class PartitionLog:
         """Forget everything; the log is empty then, and starts and ends at `offset`. `StorageError`."""
         self._ensure_usable()
         try:
-            self._lower_recovery_point(min(offset, self._bases[0]))
+            self._lower_recovery_point(min(offset, self._segments.first_offset))
             self._remove_segments(0)
             self._snapshots.remove_after(-1)
             self._active = Segment.create(self._disk, self.directory, offset)
-            self._segments.append(self._active)
-            self._bases.append(offset)
+            self._segments.add(self._active)
             self.epoch_cache.clear()
             self._log_start_offset = offset
             self.producers.clear()
             self._ends_at(offset)
             self._disk.fsync_dir(self.directory)
-            self._recovery_point = offset
+            self._durability.recovery_point = offset
         except OSError as error:
             raise self._fail("it could not be truncated", error) from error
 
@@ -414,140 +493,62 @@ class PartitionLog:
         self._ensure_usable()
         self._log_start_offset = max(self._log_start_offset, min(offset, self._log_end_offset))
         try:
-            while len(self._bases) > 1 and self._bases[1] <= min(offset, self._recovery_point):
-                self._segments[0].remove()
+            below = min(offset, self.recovery_point)
+            while len(self._segments) > 1 and self.segments[0].next_offset <= below:
+                for path in self._segments.delete_first(1):
+                    self._disk.remove(path)
                 self._disk.fsync_dir(self.directory)
-                del self._segments[0], self._bases[0]
         except OSError as error:
             raise self._fail("a segment could not be removed", error) from error
 
     def _lower_recovery_point(self, offset: int) -> None:
-        self._history += 1
-        if offset < self._recovery_point:
+        self._durability.history += 1
+        if offset < self.recovery_point:
             self._hooks.on_recovery_point_lowered(self, offset)
-            self._recovery_point = offset
+            self._durability.recovery_point = offset
 
     def _remove_segments(self, keep: int) -> None:
-        for segment in reversed(self._segments[keep:]):
+        for segment in reversed(self._segments.cut(keep)):
             segment.remove()
-        del self._segments[keep:], self._bases[keep:]
-        self._unsynced_segments = [s for s in self._unsynced_segments if s in self._segments[:-1]]
-        if self._segments:
-            self._active = self._segments[-1]
+        self._active = self._segments.active
 
     def _ends_at(self, end: int) -> None:
         self._log_end_offset = end
         self._log_start_offset = min(self._log_start_offset, end)
         self.epoch_cache.truncate_from_end(end)
-        self._recovery_point = min(self._recovery_point, end)
-        self._save_epochs()
+        self._durability.truncated(end)
 
     # Durability
 
     def flush(self) -> int:
         """fsync everything; returns the new `recovery_point`. `StorageError` for good when the fsync fails."""
         self._ensure_usable()
-        target = self._log_end_offset
-        if target == self._recovery_point and not self._unsynced_segments:
-            return target
         try:
-            self._sync_side_files()
-            for file in self._files_to_sync():
-                file.fsync()
+            self._durability.sync(self._log_end_offset)
         except OSError as error:
             raise self._fail("fsync failed", error) from error
-        self._synced_up_to(target)
-        return target
+        return self.recovery_point
 
     def flush_soon(self) -> asyncio.Future[int]:
         """fsync what is in the log now without blocking the loop; the result is the recovery point it led to.
 
         It is less than the end at the call when the log was truncated meanwhile. Fails with `StorageError`.
         """
-        return self._sync_soon(self._log_end_offset, self._files_to_sync)
+        return self._sync_soon(self._log_end_offset, self._durability.all_files)
 
     def flush_rolled_soon(self) -> asyncio.Future[int]:
         """Like `flush_soon`, for all segments but the active one."""
-        return self._sync_soon(self._active.base_offset, self._rolled_files_to_sync)
+        return self._sync_soon(self._active.base_offset, self._durability.rolled_files)
 
     def _sync_soon(self, target: int, files_of: Callable[[], list[File]]) -> asyncio.Future[int]:
         result: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        history = self._history
         try:
             self._ensure_usable()
-            self._sync_side_files()
-            waiting = [self._disk.fsync_soon(file) for file in files_of()] if target > self._recovery_point else []
-        except OSError as error:
-            result.set_exception(self._fail("fsync failed", error))
-            return result
         except StorageError as error:
             result.set_exception(error)
-            return result
-        left = len(waiting)
-
-        def synced(done: asyncio.Future[None]) -> None:
-            nonlocal left
-            left -= 1
-            error = done.exception()
-            if error is not None and history == self._history and not self._is_closed:
-                error = self._fail("fsync failed", error)
-            if result.done():
-                return
-            if error is not None and history == self._history:
-                result.set_exception(error)
-            elif not left:
-                if history == self._history and not self._is_closed:
-                    self._synced_up_to(target)
-                result.set_result(self._recovery_point)
-
-        for future in waiting:
-            future.add_done_callback(synced)
-        if not waiting:
-            result.set_result(self._recovery_point)
+        else:
+            self._durability.sync_soon(target, files_of, result)
         return result
-
-    def _sync_indexes(self, segment: Segment) -> None:
-        try:
-            for file in segment.unsynced_index_files():
-                file.fsync()
-        except OSError as error:
-            raise self._fail("fsync failed", error) from error
-        segment.indexes_synced()
-
-    def _rolled_files_to_sync(self) -> list[File]:
-        files = []
-        for segment in self._unsynced_segments:
-            segment.save_indexes()
-            files += [segment.file, *segment.unsynced_index_files()]
-        return files
-
-    def _files_to_sync(self) -> list[File]:
-        return [*self._rolled_files_to_sync(), self._active.file]
-
-    def _synced_up_to(self, target: int) -> None:
-        for segment in self._unsynced_segments:
-            if segment.next_offset <= target:
-                segment.indexes_synced()
-                segment.close_indexes()
-        self._unsynced_segments = [s for s in self._unsynced_segments if s.next_offset > target]
-        self._recovery_point = max(self._recovery_point, min(target, self._log_end_offset))
-
-    def _sync_side_files(self) -> None:
-        """What must be durable before the recovery point may pass it: epochs, snapshots, names of new files."""
-        if self._snapshots.sync():
-            self._directory_changed = True
-        self._save_epochs()
-        if self._directory_changed:
-            self._disk.fsync_dir(self.directory)
-            self._directory_changed = False
-        if self._is_name_new:
-            self._disk.fsync_dir(self.directory.rpartition("/")[0] or ".")
-            self._is_name_new = False
-
-    def _save_epochs(self) -> None:
-        if self.epoch_cache.is_dirty:
-            write_epochs(self._disk, self.directory, self.epoch_cache.entries)
-            self.epoch_cache.is_dirty = False
 
     # Ending
 
@@ -563,6 +564,7 @@ class PartitionLog:
                 self._finish()
         finally:
             self._is_closed = True
+            self._durability.history += 1
             self._snapshots.close()
             for segment in self._segments:
                 segment.close()
@@ -579,11 +581,11 @@ class PartitionLog:
         try:
             end = self._log_end_offset
             self._active.finish()
-            if self._snapshots.latest_offset < end and end > self._bases[0]:
+            if self._snapshots.latest_offset < end and end > self._segments.first_offset:
                 self._snapshots.write(end, self.producers)
             self.flush()
-            self._sync_side_files()
-            self._sync_indexes(self._active)
+            self._durability.sync_side_files()
+            self._durability.sync_indexes(self._active)
         except OSError as error:
             raise self._fail("it could not be closed cleanly", error) from error
 

@@ -5,6 +5,9 @@ state from the batches they copy, so it is there when one of them leads. It is k
 where a segment rolls and at a clean stop), from which later batches are replayed.
 Source: KIP-98, KIP-360; the answers are those of Apache Kafka's ProducerStateManager.
 
+A transaction is open from a producer's first transactional batch to its marker. The last stable offset is where the
+first one begins that is open, or whose marker is not committed yet.
+
 A snapshot in Apache Kafka holds a producer's last batch only, so that after a restart the four before it are
 forgotten. Ours holds an entry for each of the five, oldest first; Apache Kafka's reader lets the last one win.
 """
@@ -12,12 +15,22 @@ forgotten. Ours holds an entry for each of the five, oldest first; Apache Kafka'
 from __future__ import annotations
 
 import struct
+from collections import deque
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from crc32c import crc32c
 
+from ..runtime.ports import Buffer
 from ..wire.errors import ErrorCode, ProtocolError
-from ..wire.records import NO_SEQUENCE, BatchHeader
+from ..wire.records import (
+    NO_SEQUENCE,
+    BatchHeader,
+    ControlRecordType,
+    CorruptBatchError,
+    control_record_type,
+    iter_records,
+)
 
 REMEMBERED_BATCHES = 5
 _SNAPSHOT_VERSION = 1
@@ -41,6 +54,22 @@ class BatchMetadata(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
+class EndTransactionMarker(NamedTuple):
+    """What a control record says of a transaction."""
+
+    is_abort: bool
+    coordinator_epoch: int
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction whose marker stands at `last_offset`."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
 class ProducerEntry:
     """One producer: its epoch and its last batches, oldest first."""
 
@@ -62,13 +91,34 @@ class CorruptSnapshotError(Exception):
     """A producer snapshot whose bytes do not match its CRC or format."""
 
 
+_MARKER_VALUE = struct.Struct(">hi")
+
+
+def read_marker(batch: Buffer) -> EndTransactionMarker | None:
+    """The marker in a control batch, None when it holds none: another control record, or one that does not parse."""
+    try:
+        record = next(iter_records(batch), None)
+        if record is None or record.value is None or len(record.value) < _MARKER_VALUE.size:
+            return None
+        record_type = control_record_type(record.key)
+    except CorruptBatchError:
+        return None
+    if record_type not in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
+        return None
+    return EndTransactionMarker(record_type == ControlRecordType.ABORT, _MARKER_VALUE.unpack_from(record.value)[1])
+
+
 class ProducerStates:
     """The producers of one partition, by producer id."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_completed", "_entries", "_open_transactions")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
+        self._open_transactions: dict[int, int] = {}
+        """First offset by producer id, in order of the offsets."""
+        self._completed: deque[CompletedTransaction] = deque()
+        """Those whose marker may not be committed yet."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -103,18 +153,10 @@ class ProducerStates:
 
     def update(self, header: BatchHeader) -> None:
         """Take in a batch that stands in the log now (on a leader or a follower, or at recovery)."""
-        entry = self._entries.get(header.producer_id)
-        if entry is None:
-            entry = self._entries[header.producer_id] = ProducerEntry(header.producer_epoch)
-        elif entry.epoch != header.producer_epoch:
-            entry.epoch = header.producer_epoch
-            entry.batches = []
-        entry.last_timestamp = header.max_timestamp
-        if header.is_control:
-            entry.transaction_first_offset = -1
-            return
+        entry = self._touch(header)
         if header.is_transactional and entry.transaction_first_offset < 0:
             entry.transaction_first_offset = header.base_offset
+            self._open_transactions[header.producer_id] = header.base_offset
         delta = header.last_offset_delta
         first = header.base_sequence
         batch = BatchMetadata(
@@ -124,9 +166,65 @@ class ProducerStates:
         if len(entry.batches) > REMEMBERED_BATCHES:
             del entry.batches[0]
 
+    def end_transaction(self, header: BatchHeader, marker: EndTransactionMarker) -> CompletedTransaction | None:
+        """Take in a marker that stands in the log now; returns the transaction it ended, if one was open."""
+        entry = self._touch(header)
+        entry.coordinator_epoch = max(entry.coordinator_epoch, marker.coordinator_epoch)
+        first_offset = entry.transaction_first_offset
+        if first_offset < 0:
+            return None
+        entry.transaction_first_offset = -1
+        self._open_transactions.pop(header.producer_id, None)
+        completed = CompletedTransaction(header.producer_id, first_offset, header.last_offset, marker.is_abort)
+        self._completed.append(completed)
+        return completed
+
+    def _touch(self, header: BatchHeader) -> ProducerEntry:
+        entry = self._entries.get(header.producer_id)
+        if entry is None:
+            entry = self._entries[header.producer_id] = ProducerEntry(header.producer_epoch)
+        elif entry.epoch != header.producer_epoch:
+            entry.epoch = header.producer_epoch
+            entry.batches = []
+        entry.last_timestamp = header.max_timestamp
+        return entry
+
+    @property
+    def open_transactions(self) -> Mapping[int, int]:
+        """First offset of each open transaction by producer id, in order of the offsets."""
+        return self._open_transactions
+
+    def first_open_offset(self) -> int | None:
+        """Where the first transaction begins that is open, None when none is."""
+        return next(iter(self._open_transactions.values()), None)
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """Where the first transaction begins that is open, or whose marker is at or above `high_watermark`."""
+        completed = self._completed
+        while completed and completed[0].last_offset < high_watermark:
+            completed.popleft()
+        candidates = [one.first_offset for one in completed]
+        open_offset = self.first_open_offset()
+        if open_offset is not None:
+            candidates.append(open_offset)
+        return min(candidates, default=None)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget the producers that were silent for so long and have no open transaction; returns how many."""
+        expired = [
+            producer_id
+            for producer_id, entry in self._entries.items()
+            if entry.transaction_first_offset < 0 and now_ms - entry.last_timestamp >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self._entries[producer_id]
+        return len(expired)
+
     def clear(self) -> None:
         """Forget all producers."""
         self._entries.clear()
+        self._open_transactions.clear()
+        self._completed.clear()
 
     def encode_snapshot(self) -> bytes:
         """The contents of a snapshot file, version 1."""
@@ -157,7 +255,10 @@ class ProducerStates:
                 first = (sequence - delta) & 0x7FFFFFFF
                 entry.batches.append(BatchMetadata(first, sequence, offset, delta, timestamp))
                 del entry.batches[:-REMEMBERED_BATCHES]
+        self.clear()
         self._entries = entries
+        open_offsets = [(e.transaction_first_offset, p) for p, e in entries.items() if e.transaction_first_offset >= 0]
+        self._open_transactions.update((producer_id, offset) for offset, producer_id in sorted(open_offsets))
 
 
 def _check_sequence(header: BatchHeader, known_epoch: int, known_last_sequence: int) -> None:

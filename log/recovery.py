@@ -4,6 +4,9 @@ After a clean stop the files are trusted. After any other, everything up to the 
 stands after it may be anything: blocks that never reached the disk, half a batch, a segment whose predecessor lost
 its tail, a producer snapshot of a history that was truncated away. So from the segment that holds the recovery point on
 every batch is checked, the log ends before the first bad one, and indexes, epochs and producers are made anew.
+
+A compaction that was cut off shows in the names: `.cleaned` files were not ready and go; a `.log.swap` was ready and
+durable, so that it takes the place of the segments whose offsets it covers, some of which may be gone already.
 """
 
 from __future__ import annotations
@@ -13,19 +16,30 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ..runtime.ports import Disk
+from ..runtime.ports import Buffer, Disk
+from ..wire.records import BatchHeader
 from .checkpoints import read_epochs
 from .config import LogConfig
 from .epoch_cache import EpochEntry
 from .errors import CorruptFileError
-from .producer_state import ProducerStates
+from .producer_state import ProducerStates, read_marker
 from .scan import scan_headers
-from .segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from .segment import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    Segment,
+    segment_path,
+)
 from .snapshots import SnapshotFiles
+from .transaction_index import AbortedTransaction
 
 _logger = logging.getLogger(__name__)
 _OFFSET_DIGITS = 20
-_LEFTOVERS = (".tmp", ".cleaned", ".swap", ".deleted")
+_LEFTOVERS = (".tmp", CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX)
 
 
 @dataclass(slots=True)
@@ -51,6 +65,7 @@ def load(
     `OSError` when the disk refuses; damaged contents never raise.
     """
     disk.makedirs(directory)
+    complete_swaps(disk, directory)
     files = _sort_out(disk, directory)
     if files.log_bases:
         segments = _open_segments(disk, directory, files.log_bases)
@@ -74,15 +89,64 @@ def load(
 
 
 def load_producers(producers: ProducerStates, snapshots: SnapshotFiles, segments: list[Segment], end: int) -> None:
-    """Make `producers` what the log below `end` says: the newest snapshot, then the batches after it."""
+    """Make `producers` what the log below `end` says: the newest snapshot, then the batches after it.
+
+    So are the transaction indexes from there on.
+    """
     start = max(snapshots.load_latest(end, producers), segments[0].base_offset)
     for segment in segments:
         if segment.next_offset <= start or segment.base_offset >= end:
             continue
+        segment.transaction_index.cut(start)
         position = segment.locate(max(start, segment.base_offset))
-        for _, header in scan_headers(segment.file, position, segment.size_bytes):
+        for at, header in scan_headers(segment.file, position, segment.size_bytes):
             if header.producer_id >= 0 and start <= header.base_offset < end:
-                producers.update(header)
+                if header.is_control:
+                    apply_marker(producers, segment, header, segment.file.pread(at, header.size_bytes))
+                else:
+                    producers.update(header)
+
+
+def apply_marker(producers: ProducerStates, segment: Segment, header: BatchHeader, batch: Buffer) -> None:
+    """Take in a control batch that stands in `segment`: the end of a transaction, noted there if that was aborted.
+
+    `OSError` when the index cannot be written; the producer's state is not changed then.
+    """
+    marker = read_marker(batch)
+    entry = producers.get(header.producer_id)
+    if marker is None:
+        return
+    if marker.is_abort and entry is not None and entry.transaction_first_offset >= 0:
+        others = [o for p, o in producers.open_transactions.items() if p != header.producer_id]
+        stable = min(others, default=header.last_offset + 1)
+        segment.transaction_index.add(
+            AbortedTransaction(header.producer_id, entry.transaction_first_offset, header.last_offset, stable)
+        )
+    producers.end_transaction(header, marker)
+
+
+def complete_swaps(disk: Disk, directory: str) -> None:
+    """Put every segment that compaction had ready in its place. `OSError`."""
+    for name in disk.listdir(directory):
+        stem, _, suffix = name.partition(".")
+        if "." + suffix == LOG_SUFFIX + SWAP_SUFFIX and len(stem) == _OFFSET_DIGITS and stem.isdecimal():
+            _complete_swap(disk, directory, int(stem))
+
+
+def _complete_swap(disk: Disk, directory: str, base: int) -> None:
+    segment = Segment(
+        disk, directory, base, disk.open(segment_path(directory, base, LOG_SUFFIX) + SWAP_SUFFIX), SWAP_SUFFIX
+    )
+    end = base
+    for _, header in scan_headers(segment.file, 0, segment.size_bytes):
+        end = header.next_offset
+    for name in disk.listdir(directory):
+        stem, _, suffix = name.partition(".")
+        if "." + suffix in SEGMENT_SUFFIXES and stem.isdecimal() and (base <= int(stem) < end or int(stem) == base):
+            disk.remove(f"{directory}/{name}")
+    disk.fsync_dir(directory)
+    segment.rename("")
+    disk.fsync_dir(directory)
 
 
 @dataclass(slots=True)
@@ -93,7 +157,7 @@ class _Files:
 
 def _sort_out(disk: Disk, directory: str) -> _Files:
     """The files by kind; temporary ones and indexes without a log are removed."""
-    by_suffix: dict[str, list[int]] = {LOG_SUFFIX: [], INDEX_SUFFIX: [], TIME_INDEX_SUFFIX: [], SNAPSHOT_SUFFIX: []}
+    by_suffix: dict[str, list[int]] = {suffix: [] for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX)}
     for name in disk.listdir(directory):
         stem, dot, suffix = name.partition(".")
         if name.endswith(_LEFTOVERS):
@@ -101,7 +165,7 @@ def _sort_out(disk: Disk, directory: str) -> _Files:
         elif len(stem) == _OFFSET_DIGITS and stem.isdecimal() and dot + suffix in by_suffix:
             by_suffix[dot + suffix].append(int(stem))
     logs = dict.fromkeys(sorted(by_suffix[LOG_SUFFIX]))
-    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+    for suffix in SEGMENT_SUFFIXES[1:]:
         for base in by_suffix[suffix]:
             if base not in logs:
                 disk.remove(f"{directory}/{base:020d}{suffix}")

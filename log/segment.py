@@ -21,10 +21,14 @@ from ..wire.records import (
 from .config import MAX_INT32
 from .indexes import OffsetIndex, TimeIndex
 from .scan import LOOKUP_WINDOW_BYTES, ValidatingScan, scan_headers
+from .transaction_index import TransactionIndex
 
 _RECENT_BATCHES_MAX = 512
 
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX = ".log", ".index", ".timeindex", ".snapshot"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX = ".cleaned", ".swap", ".deleted"
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
@@ -53,6 +57,7 @@ class Segment:
         "_indexes",
         "_recent_last_offsets",
         "_recent_positions",
+        "_suffix",
         "_uncounted_bytes",
         "base_offset",
         "file",
@@ -61,9 +66,10 @@ class Segment:
         "max_timestamp_offset",
         "next_offset",
         "size_bytes",
+        "transaction_index",
     )
 
-    def __init__(self, disk: Disk, directory: str, base_offset: int, file: File) -> None:
+    def __init__(self, disk: Disk, directory: str, base_offset: int, file: File, suffix: str = "") -> None:
         self.base_offset = base_offset
         self.file = file
         self.size_bytes = file.size()
@@ -73,21 +79,26 @@ class Segment:
         self.max_timestamp_offset = base_offset
         self._disk = disk
         self._directory = directory
+        self._suffix = suffix
+        self.transaction_index = TransactionIndex(disk, self._path(TRANSACTION_INDEX_SUFFIX))
         self._indexes: tuple[OffsetIndex, TimeIndex] | None = None
         self._uncounted_bytes = 0
         self._recent_last_offsets = array("q")
         self._recent_positions = array("q")
 
     @classmethod
-    def create(cls, disk: Disk, directory: str, base_offset: int) -> Segment:
-        """An empty segment; what stood under its names is cut to nothing. On `OSError` no file is left."""
-        segment = cls(
-            disk, directory, base_offset, disk.open(segment_path(directory, base_offset, LOG_SUFFIX), create=True)
-        )
+    def create(cls, disk: Disk, directory: str, base_offset: int, suffix: str = "") -> Segment:
+        """An empty segment; what stood under its names is cut to nothing. On `OSError` no file is left.
+
+        `suffix` is put after the names of all its files.
+        """
+        path = segment_path(directory, base_offset, LOG_SUFFIX) + suffix
+        segment = cls(disk, directory, base_offset, disk.open(path, create=True), suffix)
         try:
             segment.file.truncate(0)
             segment.size_bytes = 0
             segment._reset_indexes()
+            segment.transaction_index.cut(0)
             segment.close_indexes()
         except OSError:
             segment.remove()
@@ -304,13 +315,20 @@ class Segment:
 
     def unsynced_index_files(self) -> list[File]:
         """The index files whose contents a loss of power could take."""
-        files = (self.offset_index.file.unsynced(), self.time_index.file.unsynced())
+        files = (self.offset_index.file.unsynced(), self.time_index.file.unsynced(), self.transaction_index.unsynced())
         return [file for file in files if file is not None]
 
     def indexes_synced(self) -> None:
         """The index files were fsynced after they were last written."""
         self.offset_index.file.mark_synced()
         self.time_index.file.mark_synced()
+        self.transaction_index.mark_synced()
+
+    def earliest_timestamp(self) -> int:
+        """The greatest timestamp of the first batch, -1 when there is none."""
+        if self.first_timestamp == NO_TIMESTAMP and self.size_bytes >= BATCH_HEADER_SIZE:
+            self.first_timestamp = read_header(self.file.pread(0, BATCH_HEADER_SIZE)).max_timestamp
+        return self.first_timestamp
 
     def close(self) -> None:
         self.file.close()
@@ -321,22 +339,41 @@ class Segment:
         if self._indexes is not None:
             for index in self._indexes:
                 index.file.close()
+        self.transaction_index.close()
 
     def remove(self) -> None:
         """Close and delete the segment's files."""
         self.close()
-        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            path = segment_path(self._directory, self.base_offset, suffix)
-            if self._disk.exists(path):
-                self._disk.remove(path)
+        for path in self._existing_paths():
+            self._disk.remove(path)
+
+    def rename(self, suffix: str) -> list[str]:
+        """Close the segment and put `suffix` after the names of its files in the place of what is there now.
+
+        The log goes last, so that who finds it under the new name finds the others too. Returns the new paths.
+        """
+        self.close()
+        paths = []
+        for path in reversed(self._existing_paths()):
+            paths.append(path.removesuffix(self._suffix) + suffix)
+            self._disk.rename(path, paths[-1])
+        self._suffix = suffix
+        return paths
+
+    def _existing_paths(self) -> list[str]:
+        paths = [self._path(kind) for kind in SEGMENT_SUFFIXES]
+        return [path for path in paths if self._disk.exists(path)]
+
+    def _path(self, kind: str) -> str:
+        return segment_path(self._directory, self.base_offset, kind) + self._suffix
 
     def _forget_recent(self) -> None:
         del self._recent_last_offsets[:], self._recent_positions[:]
 
     def _new_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         return (
-            OffsetIndex(self._disk, segment_path(self._directory, self.base_offset, INDEX_SUFFIX), self.base_offset),
-            TimeIndex(self._disk, segment_path(self._directory, self.base_offset, TIME_INDEX_SUFFIX), self.base_offset),
+            OffsetIndex(self._disk, self._path(INDEX_SUFFIX), self.base_offset),
+            TimeIndex(self._disk, self._path(TIME_INDEX_SUFFIX), self.base_offset),
         )
 
     def _reset_indexes(self) -> tuple[OffsetIndex, TimeIndex]:

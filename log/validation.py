@@ -76,10 +76,21 @@ def prepare_for_leader(
     return headers
 
 
-def prepare_for_follower(batches: memoryview, next_offset: int, latest_epoch: int) -> list[BatchHeader]:
+def first_batch_around(batches: memoryview, offset: int) -> int | None:
+    """Base offset of the first batch, if `offset` lies within it but is not its first."""
+    if len(batches) < BATCH_HEADER_SIZE:
+        return None
+    header = read_header(batches)
+    return header.base_offset if 0 <= header.base_offset < offset <= header.last_offset else None
+
+
+def prepare_for_follower(
+    batches: memoryview, next_offset: int, latest_epoch: int, may_skip: bool = False
+) -> list[BatchHeader]:
     """Check batches from a leader, which must continue the log at `next_offset`; returns their headers.
 
-    A cut-off batch at the end is passed over. Raises `ProtocolError`: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE.
+    With `may_skip` they may leave offsets out. A cut-off batch at the end is passed over.
+    Raises `ProtocolError`: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE.
     """
     headers: list[BatchHeader] = []
     position, end = 0, len(batches)
@@ -90,7 +101,7 @@ def prepare_for_follower(batches: memoryview, next_offset: int, latest_epoch: in
             raise _corrupt(f"No batch at byte {position} of what the leader sent.")
         if position + size > end:
             break
-        if header.base_offset != next_offset:
+        if header.base_offset < next_offset or (header.base_offset > next_offset and not may_skip):
             raise ProtocolError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"The log ends at {next_offset}, the batch starts at {header.base_offset}.",

@@ -1,0 +1,190 @@
+"""What of a log would survive a loss of power, and how the rest gets there.
+
+Before the recovery point may pass an offset, everything that recovery takes on trust below it is made durable: the
+segments with their indexes, the leader epochs, the producer snapshots, and the names of new files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..runtime.ports import Disk, File
+from .checkpoints import write_epochs
+from .epoch_cache import EpochCache
+from .errors import StorageError
+from .segment import Segment
+from .segments import Segments
+from .snapshots import SnapshotFiles
+
+
+@dataclass(frozen=True, slots=True)
+class LogFiles:
+    """The files of one log, as they are known in memory."""
+
+    disk: Disk
+    directory: str
+    segments: Segments
+    epoch_cache: EpochCache
+    snapshots: SnapshotFiles
+
+
+class Durability:
+    """Keeps the recovery point: everything below it is fsynced.
+
+    `fail` is told of a disk that refuses, and gives the error to raise. `history` changes whenever offsets or files
+    that were there are no more; what was under way then counts for nothing.
+    """
+
+    def __init__(
+        self, files: LogFiles, recovery_point: int, is_settled: bool, fail: Callable[[str, BaseException], StorageError]
+    ) -> None:
+        self.recovery_point = recovery_point
+        self.history = 0
+        self._files = files
+        self._fail = fail
+        self._unsynced: list[Segment] = []
+        self._directory_changed = self._is_name_new = not is_settled
+        if not is_settled:
+            self._unsynced = files.segments.items[max(files.segments.index_of(recovery_point), 0) : -1]
+            files.epoch_cache.is_dirty = True
+
+    @property
+    def has_unsynced_segments(self) -> bool:
+        """Whether rolled segments wait for their fsync."""
+        return bool(self._unsynced)
+
+    # What changes
+
+    def segment_rolled(self, segment: Segment) -> None:
+        """`segment` is appended to no more, and a new file is there."""
+        self._unsynced.append(segment)
+        self._directory_changed = True
+
+    def segments_gone(self, removed: Sequence[Segment]) -> None:
+        """Their files are no more; an fsync that is under way will count for nothing, nor will its failure."""
+        kept = [segment for segment in self._unsynced if segment not in removed]
+        if len(kept) < len(self._unsynced):
+            self._unsynced = kept
+            self.history += 1
+
+    def truncated(self, end_offset: int) -> None:
+        """The log ends at `end_offset` now; its rolled segments are those that are left. `OSError`."""
+        rolled = self._files.segments.items[:-1]
+        self._unsynced = [segment for segment in self._unsynced if segment in rolled]
+        self.recovery_point = min(self.recovery_point, end_offset)
+        self.save_epochs()
+
+    # fsync
+
+    def sync(self, target: int) -> None:
+        """fsync everything; the log ends at `target`. `OSError`."""
+        if target == self.recovery_point and not self._unsynced:
+            return
+        self.sync_side_files()
+        for file in self.all_files():
+            file.fsync()
+        self._synced_up_to(target)
+
+    def sync_soon(self, target: int, files_of: Callable[[], list[File]], result: asyncio.Future[int]) -> None:
+        """fsync without blocking the loop; `result` gets the recovery point it led to, or a `StorageError`."""
+        history = self.history
+        disk = self._files.disk
+        try:
+            self.sync_side_files()
+            waiting = [disk.fsync_soon(file) for file in files_of()] if target > self.recovery_point else []
+        except OSError as error:
+            result.set_exception(self._fail("fsync failed", error))
+            return
+
+        def synced(error: BaseException | None) -> None:
+            failure = None
+            if history == self.history:
+                if error is None:
+                    self._synced_up_to(target)
+                else:
+                    failure = self._fail("fsync failed", error)
+            if result.done():
+                return
+            if failure is not None:
+                result.set_exception(failure)
+            else:
+                result.set_result(self.recovery_point)
+
+        _when_synced(waiting, synced)
+
+    def sync_indexes(self, segment: Segment) -> None:
+        """fsync one segment's indexes. `StorageError`."""
+        try:
+            for file in segment.unsynced_index_files():
+                file.fsync()
+        except OSError as error:
+            raise self._fail("fsync failed", error) from error
+        segment.indexes_synced()
+
+    def rolled_files(self) -> list[File]:
+        """The files of rolled segments that need an fsync. `OSError`."""
+        files = []
+        for segment in self._unsynced:
+            segment.save_indexes()
+            files += [segment.file, *segment.unsynced_index_files()]
+        return files
+
+    def all_files(self) -> list[File]:
+        """The files that need an fsync before everything is durable. `OSError`."""
+        active = self._files.segments.active
+        aborted = active.transaction_index.unsynced()
+        return [*self.rolled_files(), active.file, *([aborted] if aborted is not None else [])]
+
+    def _synced_up_to(self, target: int) -> None:
+        for segment in self._unsynced:
+            if segment.next_offset <= target:
+                segment.indexes_synced()
+                segment.close_indexes()
+        self._unsynced = [segment for segment in self._unsynced if segment.next_offset > target]
+        self.recovery_point = max(self.recovery_point, target)
+
+    def sync_side_files(self) -> None:
+        """What must be durable before the recovery point may pass it: epochs, snapshots, new names. `OSError`."""
+        files = self._files
+        if files.snapshots.sync():
+            self._directory_changed = True
+        self.save_epochs()
+        if self._directory_changed:
+            files.disk.fsync_dir(files.directory)
+            self._directory_changed = False
+        if self._is_name_new:
+            files.disk.fsync_dir(files.directory.rpartition("/")[0] or ".")
+            self._is_name_new = False
+
+    def save_epochs(self) -> None:
+        """Write the leader epochs if they changed. `OSError`."""
+        files = self._files
+        if files.epoch_cache.is_dirty:
+            write_epochs(files.disk, files.directory, files.epoch_cache.entries)
+            files.epoch_cache.is_dirty = False
+
+
+def _when_synced(waiting: Sequence[asyncio.Future[None]], done: Callable[[BaseException | None], None]) -> None:
+    """Call `done` once: with the first error, or with None when all went well. At once when there is none to wait for.
+
+    Futures that end after the first error are looked at all the same, so that nobody complains of them.
+    """
+    left = len(waiting)
+    is_told = False
+
+    def synced(future: asyncio.Future[None]) -> None:
+        nonlocal left, is_told
+        left -= 1
+        error = future.exception()
+        if is_told:
+            return
+        if error is not None or not left:
+            is_told = True
+            done(error)
+
+    for future in waiting:
+        future.add_done_callback(synced)
+    if not waiting:
+        done(None)

@@ -1,0 +1,35 @@
+"""What a log gives back, and whom it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from .partition_log import PartitionLog
+
+
+class AppendInfo(NamedTuple):
+    """What an append did; `log_append_time_ms` is -1 for CreateTime. A `duplicate` was in the log before."""
+
+    first_offset: int
+    last_offset: int
+    max_timestamp: int
+    log_append_time_ms: int
+    size_bytes: int
+    duplicate: bool
+
+
+def _ignore(log: PartitionLog, what: object) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class LogHooks:
+    """Whom a log tells: that it failed for good, that its recovery point is about to be lowered, and which files of
+    deleted segments (renamed by then) to remove after `file.delete.delay.ms`; without that hook they go at once."""
+
+    on_failed: Callable[[PartitionLog, OSError], None] = _ignore
+    on_recovery_point_lowered: Callable[[PartitionLog, int], None] = _ignore
+    on_files_deleted: Callable[[PartitionLog, list[str]], None] | None = None

@@ -1,0 +1,142 @@
+"""The segments of a log in order of their offsets, found by bisection."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+
+from ..runtime.invariants import invariant
+from ..runtime.ports import Disk
+from ..wire.records import BatchHeader, CorruptBatchError, TimestampType, iter_records
+from .segment import DELETED_SUFFIX, SWAP_SUFFIX, Segment, TimestampOffset
+from .transaction_index import AbortedTransaction
+
+
+class Segments:
+    """Never empty but in the middle of a change; `active`, the last one, is appended to."""
+
+    __slots__ = ("_bases", "_items", "active")
+
+    def __init__(self, items: Iterable[Segment]) -> None:
+        self._items = list(items)
+        self._bases = [segment.base_offset for segment in self._items]
+        self.active = self._items[-1]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._items)
+
+    @property
+    def items(self) -> list[Segment]:
+        """Not to be changed."""
+        return self._items
+
+    @property
+    def first_offset(self) -> int:
+        """Base offset of the first segment."""
+        return self._bases[0]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._items)
+
+    def index_of(self, offset: int) -> int:
+        """Index of the segment that holds `offset`; -1 when that is before all of them."""
+        return bisect_right(self._bases, offset) - 1
+
+    def add(self, segment: Segment) -> None:
+        """Append a segment, which is the active one then."""
+        self._items.append(segment)
+        self._bases.append(segment.base_offset)
+        self.active = segment
+
+    def cut(self, keep: int) -> list[Segment]:
+        """Take out all but the first `keep`; the last one that is left is active."""
+        removed = self._items[keep:]
+        del self._items[keep:], self._bases[keep:]
+        if self._items:
+            self.active = self._items[-1]
+        return removed
+
+    def delete_first(self, count: int) -> list[str]:
+        """Take out the first `count`, never the active one; returns the new paths of their files. `OSError`."""
+        removed = self._items[:count]
+        del self._items[:count], self._bases[:count]
+        return [path for segment in removed for path in segment.rename(DELETED_SUFFIX)]
+
+    def replace(self, group: Sequence[Segment], cleaned: Segment, disk: Disk) -> list[str]:
+        """Put `cleaned`, whose files are durable, in the place of `group`; returns the new paths of those files.
+
+        From the moment that the `.swap` names are durable, an interrupted replacement is completed when the log is
+        opened again (`recovery.complete_swaps`). `OSError`.
+        """
+        at = self.index_of(group[0].base_offset)
+        invariant(self._items[at : at + len(group)] == list(group), "segments are replaced where they stand")
+        invariant(group[-1] is not self.active, "the active segment is not replaced")
+        invariant(cleaned.next_offset == group[-1].next_offset, "a cleaned segment ends where the cleaned ones did")
+        directory = cleaned.file.path.rpartition("/")[0]
+        cleaned.rename(SWAP_SUFFIX)
+        disk.fsync_dir(directory)
+        paths = [path for segment in group for path in segment.rename(DELETED_SUFFIX)]
+        disk.fsync_dir(directory)
+        cleaned.rename("")
+        disk.fsync_dir(directory)
+        segment = Segment.open(disk, directory, cleaned.base_offset)
+        segment.next_offset = cleaned.next_offset
+        self._items[at : at + len(group)] = [segment]
+        self._bases[at : at + len(group)] = [segment.base_offset]
+        return paths
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """See `PartitionLog.aborted_transactions`. `OSError`."""
+        found = []
+        for segment in self._items[max(self.index_of(start_offset), 0) :]:
+            for one in segment.transaction_index.entries:
+                if one.last_offset >= start_offset and one.first_offset < end_offset:
+                    found.append(one)
+                if one.last_stable_offset >= end_offset:
+                    return found
+        return found
+
+    def read(self, offset: int, max_bytes: int, end_offset: int, min_one_batch: bool) -> bytes:
+        """Batches from the one that holds `offset`, or the next there is; see `PartitionLog.read`. `OSError`."""
+        at = -1 if offset >= self.active.base_offset else bisect_right(self._bases, offset) - 1
+        data = self._items[at].read(offset, end_offset, max_bytes, min_one_batch)
+        while not data and min_one_batch and at != -1 and at < len(self._items) - 1:
+            at += 1
+            if self._bases[at] >= end_offset:
+                break
+            data = self._items[at].read(self._bases[at], end_offset, max_bytes, min_one_batch)
+        return data
+
+    def find_timestamp(self, timestamp_ms: int, start: int) -> TimestampOffset | None:
+        """The first record from offset `start` on whose timestamp is `timestamp_ms` or later. `OSError`."""
+        for segment in self._items:
+            if segment.largest_timestamp() < timestamp_ms or segment.next_offset <= start:
+                continue
+            found = segment.find_timestamp(timestamp_ms, start)
+            while found is not None:
+                position, header = found
+                match = _record_in(segment, position, header, timestamp_ms, start)
+                if match is not None:
+                    return match
+                start = header.next_offset
+                found = segment.find_timestamp(timestamp_ms, start)
+        return None
+
+
+def _record_in(
+    segment: Segment, position: int, header: BatchHeader, timestamp_ms: int, start_offset: int
+) -> TimestampOffset | None:
+    epoch = header.partition_leader_epoch
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        return TimestampOffset(header.max_timestamp, max(header.base_offset, start_offset), epoch)
+    try:
+        for record in iter_records(segment.file.pread(position, header.size_bytes)):
+            if record.timestamp >= timestamp_ms and record.offset >= start_offset:
+                return TimestampOffset(record.timestamp, record.offset, epoch)
+    except CorruptBatchError:
+        return TimestampOffset(header.max_timestamp, max(header.base_offset, start_offset), epoch)
+    return None
