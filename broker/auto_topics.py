@@ -1,15 +1,17 @@
-"""Creates the topics that clients ask the metadata of (auto.create.topics.enable)."""
+"""Creates the topics that clients ask the metadata of (auto.create.topics.enable), and internal ones."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..wire.apis import ApiKey
 from ..wire.errors import ErrorCode, ProtocolError
 from .config import TopicDefaults
 from .controller_channel import ControllerChannel
+from .groups.config import OffsetsTopicConfig
 
 logger = logging.getLogger("raftwerk.broker")
 
@@ -20,9 +22,12 @@ TIMEOUT_MS = 5_000
 class AutoTopicCreator:
     """Asks the controller, once for a topic that many clients want at the same moment."""
 
-    def __init__(self, channel: ControllerChannel, defaults: TopicDefaults) -> None:
+    def __init__(
+        self, channel: ControllerChannel, defaults: TopicDefaults, internal: Mapping[str, OffsetsTopicConfig]
+    ) -> None:
         self._channel = channel
         self._defaults = defaults
+        self._internal = internal
         self._under_way: dict[str, None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
 
@@ -42,9 +47,7 @@ class AutoTopicCreator:
             task.cancel()
 
     async def _create(self, names: list[str]) -> None:
-        sizes = {"num_partitions": self._defaults.partitions, "replication_factor": self._defaults.replication_factor}
-        rows = [{"name": name, "assignments": [], "configs": [], **sizes} for name in names]
-        fields = {"topics": rows, "timeout": TIMEOUT_MS, "validate_only": False}
+        fields = {"topics": [self._row(name) for name in names], "timeout": TIMEOUT_MS, "validate_only": False}
         try:
             response = await self._channel.request(
                 ApiKey.CREATE_TOPICS, CREATE_TOPICS_VERSION, fields, timeout_ms=TIMEOUT_MS
@@ -56,6 +59,18 @@ class AutoTopicCreator:
             if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 reason = topic.error_message or ErrorCode(topic.error_code).name
                 logger.warning("could not create topic %s: %s", topic.name, reason)
+
+    def _row(self, name: str) -> dict[str, Any]:
+        internal = self._internal.get(name)
+        sizes = self._defaults if internal is None else internal
+        configs = {} if internal is None else internal.topic_configs()
+        return {
+            "name": name,
+            "assignments": [],
+            "configs": [{"name": key, "value": value} for key, value in configs.items()],
+            "num_partitions": sizes.partitions,
+            "replication_factor": sizes.replication_factor,
+        }
 
     def _finished(self, task: asyncio.Task[None], names: list[str]) -> None:
         self._tasks.pop(task, None)

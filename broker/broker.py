@@ -24,6 +24,8 @@ from .config import BrokerConfig
 from .controller_channel import ControllerAddress, ControllerChannel
 from .dispatch import Dispatcher
 from .fetch_sessions import FetchSessionCache
+from .groups.config import OFFSETS_TOPIC
+from .groups.coordinator import GroupCoordinator
 from .lifecycle import BrokerLifecycle, BrokerState, LifecycleRequest, RegistrationRefused
 from .lingering import LingeringBrokers
 from .producer_ids import ProducerIdBlock, ProducerIdManager
@@ -65,7 +67,8 @@ class Broker:
         self._lifecycle_channel = ControllerChannel(find_controller, runtime, client_id, config.request_timeout_ms)
         self.producer_ids = ProducerIdManager(self._allocate_producer_ids)
         self.sessions = FetchSessionCache(config.fetch_session_slots, runtime.rng)
-        self._topic_creator = AutoTopicCreator(self.channel, config.topics)
+        self._topic_creator = AutoTopicCreator(self.channel, config.topics, {OFFSETS_TOPIC: config.groups.topic})
+        self.groups: GroupCoordinator | None = None
         self._lingering = LingeringBrokers()
         self._suspects = Suspects()
         self._wake = asyncio.Event()
@@ -93,6 +96,9 @@ class Broker:
     def dispatcher(self, replicas: Replicas) -> Dispatcher[BrokerServices]:
         """What a listener's server runs its requests with."""
         registry = broker_registry()
+        groups = GroupCoordinator(self.config.node_id, self.config.groups, self._runtime, self._loader, replicas)
+        self._loader.subscribe(groups.on_metadata)  # after the replicas, whose roles it asks
+        self.groups = groups
         services = BrokerServices(
             config=self.config,
             runtime=self._runtime,
@@ -106,6 +112,7 @@ class Broker:
             lingering_brokers=lambda: self._lingering.ids(asyncio.get_running_loop().time()),
             suspects=self._suspects,
             version_rows=registry.version_rows,
+            groups=groups,
         )
         return Dispatcher(registry, services, self._on_fatal)
 
@@ -134,6 +141,8 @@ class Broker:
 
     def begin_serving(self) -> None:
         """Replicas and listeners are up: ask to be unfenced."""
+        if self.groups is not None:
+            self.groups.start()
         self._is_serving = True
         self._wake.set()
 
@@ -149,6 +158,8 @@ class Broker:
 
     async def stop(self) -> None:
         """End heartbeats and everything on its way to the controller."""
+        if self.groups is not None:
+            self.groups.stop()
         self._topic_creator.close()
         self.producer_ids.close()
         self.channel.close()

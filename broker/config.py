@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from .groups.config import GroupConfig
+
 
 @dataclass(frozen=True, slots=True)
 class AdvertisedListener:
@@ -43,6 +45,7 @@ class BrokerConfig:
     log_dir_ids: tuple[UUID, ...] = ()
     previous_broker_epoch: int = -1
     """The epoch under which this broker last stopped cleanly; -1 when it did not (KIP-966)."""
+    groups: GroupConfig = field(default_factory=GroupConfig)
     heartbeat_interval_ms: int = 2_000
     registration_heartbeat_interval_ms: int = 50
     request_timeout_ms: int = 30_000

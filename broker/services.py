@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from ..controller.image import MetadataImage
 from ..isr.ports import TopicIdPartition
+from ..isr.replica import Replica
 from ..isr.results import AppendDone, EpochEndResult, FetchDone, FetchParams, ListOffsetResult
 from ..runtime.ports import Runtime
 from ..wire.codec import Struct
@@ -15,6 +16,7 @@ from ..wire.fetch import FetchPartition
 from ..wire.types import TopicPartition
 from .config import BrokerConfig
 from .fetch_sessions import FetchSessionCache
+from .groups.coordinator import GroupCoordinator
 from .request import Request
 from .suspects import Suspects
 
@@ -36,6 +38,11 @@ class ParkedFetch(Protocol):
 
 class Replicas(Protocol):
     """The partitions of this broker (`isr.replica_manager.ReplicaManager`)."""
+
+    @property
+    def partitions(self) -> Mapping[TopicPartition, Replica]:
+        """All replicas that are here."""
+        ...
 
     def append(
         self,
@@ -114,3 +121,4 @@ class BrokerServices:
     lingering_brokers: Callable[[], list[int]]
     suspects: Suspects
     version_rows: Callable[[], list[dict[str, int]]]
+    groups: GroupCoordinator

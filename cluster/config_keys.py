@@ -140,6 +140,18 @@ _ROWS: tuple[Key, ...] = (
     Key("replica.socket.timeout.ms", "int", 30000, "How long a follower's request may take.", _POSITIVE),
     Key("replica.high.watermark.checkpoint.interval.ms", "int", 5000, "How often HWs are saved.", _POSITIVE),
     Key("fetch.max.bytes", "int", 57671680, "The most bytes a fetch is answered with.", at_least(1024)),
+    # groups
+    Key("offsets.topic.num.partitions", "int", 50, "Partitions of __consumer_offsets when it is made.", _POSITIVE),
+    Key("offsets.topic.replication.factor", "int", 3, "Replicas of __consumer_offsets.", between(1, 32767)),
+    Key("offsets.topic.segment.bytes", "int", 104857600, "Segment size of __consumer_offsets.", _POSITIVE),
+    Key("offset.metadata.max.bytes", "int", 4096, "The longest text that may go with a commit.", _NOT_NEGATIVE),
+    Key("offsets.commit.timeout.ms", "int", 5000, "How long a commit waits for the replicas.", _POSITIVE),
+    Key("offsets.retention.minutes", "int", 10080, "Offsets that nobody uses for so long are forgotten.", _POSITIVE),
+    Key("offsets.retention.check.interval.ms", "int", 600000, "How often unused offsets are looked for.", _POSITIVE),
+    Key("group.min.session.timeout.ms", "int", 6000, "The shortest session of a member.", _POSITIVE),
+    Key("group.max.session.timeout.ms", "int", 1800000, "The longest session of a member.", _POSITIVE),
+    Key("group.initial.rebalance.delay.ms", "int", 3000, "A new group waits so long for members.", _NOT_NEGATIVE),
+    Key("group.max.size", "int", INT_MAX, "The most members of a group.", _POSITIVE),
 )
 
 KEYS: dict[str, Key] = {key.name: key for key in _ROWS}

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from ..broker.config import AdvertisedListener, BrokerConfig, TopicDefaults
 from ..broker.connection import ConnectionLimits
+from ..broker.groups.config import ClassicConfig, GroupConfig, OffsetsConfig, OffsetsTopicConfig
 from ..broker.server import ServerConfig
 from ..controller.configs import TOPIC_CONFIG_BY_BROKER_SETTING
 from ..controller.features import SUPPORTED_FEATURES
@@ -17,6 +18,7 @@ from ..raft.config import RaftConfig, RaftTiming, VoterEndpoint
 from .config import QUORUM_FETCH_WAIT_MS, Listener, NodeConfig
 
 _HOUR_MS = 60 * 60 * 1000
+_MINUTE_MS = 60 * 1000
 _SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 _CONTROLLED_SHUTDOWN_TIMEOUT_MS = 10_000
 
@@ -115,10 +117,34 @@ def broker_config(config: NodeConfig, cluster_id: str, log_dir_ids: tuple[UUID, 
         values=dict(config.properties),
         supported_features=SUPPORTED_FEATURES,
         log_dir_ids=log_dir_ids,
+        groups=group_config(config),
         heartbeat_interval_ms=config["broker.heartbeat.interval.ms"],
         controlled_shutdown_timeout_ms=_CONTROLLED_SHUTDOWN_TIMEOUT_MS,
         fetch_max_bytes=config["fetch.max.bytes"],
         fetch_session_slots=config["max.incremental.fetch.session.cache.slots"],
+    )
+
+
+def group_config(config: NodeConfig) -> GroupConfig:
+    """What the group coordinator goes by."""
+    return GroupConfig(
+        topic=OffsetsTopicConfig(
+            partitions=config["offsets.topic.num.partitions"],
+            replication_factor=config["offsets.topic.replication.factor"],
+            segment_bytes=config["offsets.topic.segment.bytes"],
+        ),
+        classic=ClassicConfig(
+            min_session_timeout_ms=config["group.min.session.timeout.ms"],
+            max_session_timeout_ms=config["group.max.session.timeout.ms"],
+            initial_rebalance_delay_ms=config["group.initial.rebalance.delay.ms"],
+            max_size=config["group.max.size"],
+        ),
+        offsets=OffsetsConfig(
+            metadata_max_bytes=config["offset.metadata.max.bytes"],
+            commit_timeout_ms=config["offsets.commit.timeout.ms"],
+            retention_ms=config["offsets.retention.minutes"] * _MINUTE_MS,
+            retention_check_interval_ms=config["offsets.retention.check.interval.ms"],
+        ),
     )
 
 

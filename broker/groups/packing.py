@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 from uuid import UUID
 
+from ...wire.errors import WireFormatError
 from ...wire.frames import read_uvarint, write_uvarint
 
 T = TypeVar("T")
@@ -57,7 +58,7 @@ class FieldReader:
         except UnicodeDecodeError as error:
             raise BadRecord(str(error)) from error
 
-    def bytes(self) -> bytes:
+    def blob(self) -> bytes:
         """Bytes, empty for null."""
         length = self._uvarint() - 1 if self.compact else self.int32()
         return b"" if length < 0 else self._take(length)
@@ -82,7 +83,7 @@ class FieldReader:
     def _uvarint(self) -> int:
         try:
             value, self._at = read_uvarint(self._data, self._at)
-        except (IndexError, ValueError) as error:
+        except (IndexError, WireFormatError) as error:
             raise BadRecord("the record ends within a length") from error
         return value
 
@@ -129,7 +130,7 @@ class FieldWriter:
         self.data += raw or b""
         return self
 
-    def bytes(self, raw: bytes) -> FieldWriter:
+    def blob(self, raw: bytes) -> FieldWriter:
         self.count(len(raw))
         self.data += raw
         return self

@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets`, as Apache Kafka writes them: its tools, and others that read the topic, must work.
+"""The records of `__consumer_offsets`, as Apache Kafka writes them, for its tools and all others that read the topic.
 
 A key begins with its type (Kafka calls it the key's version): 0 and 1 a committed offset, 2 a classic group. A null
 value is a tombstone. Offsets are written in value version 3 (1 where they carry a time of expiry of their own) and
@@ -130,7 +130,7 @@ def decode_group(data: bytes) -> GroupValue:
         if version == 0:
             rebalance_timeout_ms = session_timeout_ms
         times = rebalance_timeout_ms, session_timeout_ms
-        value = MemberValue(member_id, instance_id, client_id, client_host, *times, reader.bytes(), reader.bytes())
+        value = MemberValue(member_id, instance_id, client_id, client_host, *times, reader.blob(), reader.blob())
         reader.tags()
         return value
 
@@ -158,5 +158,5 @@ def _encode_group(value: GroupValue) -> bytes:
         writer.string(member.member_id).string(member.instance_id)
         writer.string(member.client_id).string(member.client_host)
         writer.int32(member.rebalance_timeout_ms).int32(member.session_timeout_ms)
-        writer.bytes(member.subscription).bytes(member.assignment)
+        writer.blob(member.subscription).blob(member.assignment)
     return bytes(writer.data)

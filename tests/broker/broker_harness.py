@@ -16,6 +16,7 @@ from raftwerk.broker.config import AdvertisedListener, BrokerConfig, TopicDefaul
 from raftwerk.broker.connection import Connection, ConnectionLimits
 from raftwerk.broker.dispatch import Dispatcher
 from raftwerk.broker.fetch_sessions import FetchSessionCache
+from raftwerk.broker.groups.coordinator import GroupCoordinator
 from raftwerk.broker.server import Server, ServerConfig
 from raftwerk.broker.services import BrokerServices
 from raftwerk.broker.suspects import Suspects
@@ -121,6 +122,7 @@ class FakeReplicas:
     held: list[Callable[[], None]] = field(default_factory=list)
     records: dict[str, bytes] = field(default_factory=dict)
     high_watermark: int = 10
+    partitions: dict[Any, Any] = field(default_factory=dict)
 
     def append(self, acks: int, timeout_ms: int, entries: Sequence[Any], done: Callable[[Any], None]) -> None:
         if self.fail_with is not None:
@@ -237,6 +239,9 @@ class Harness:
             supported_features={"metadata.version": (7, 27), "kraft.version": (0, 1)},
         )
         registry = broker_registry()
+        metadata = SimpleNamespace(image=self.image)
+        runtime: Any = SimpleNamespace(rng=rng, clock=SimpleNamespace(wall_ms=lambda: 1_000_000))
+        self.groups = GroupCoordinator(1, self.config.groups, runtime, metadata, self.replicas)
         services = BrokerServices(
             config=self.config,
             runtime=SimpleNamespace(rng=rng),  # type: ignore[arg-type]
@@ -250,6 +255,7 @@ class Harness:
             lingering_brokers=lambda: self.lingering,
             suspects=self.suspects,
             version_rows=registry.version_rows,
+            groups=self.groups,
         )
         self.services = services
         self.registry = registry

@@ -336,9 +336,9 @@ def test_init_producer_id(version):
     assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-@pytest.mark.parametrize("version", range(7))
-def test_find_coordinator_says_come_back(version):
-    answer = call(ApiKey.FIND_COORDINATOR, version, {"key": "g", "key_type": 0, "coordinator_keys": ["g"]})
+@pytest.mark.parametrize("version", range(1, 7))
+def test_whoever_looks_for_a_transaction_coordinator_is_told_to_come_back(version):
+    answer = call(ApiKey.FIND_COORDINATOR, version, {"key": "t", "key_type": 1, "coordinator_keys": ["t"]})
     row = answer.coordinators[0] if version >= 4 else answer
     assert (row.error_code, row.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
 

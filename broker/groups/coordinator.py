@@ -1,0 +1,308 @@
+"""The shell around the groups: which partitions are this broker's, and the carrying out of effects.
+
+A partition of `__consumer_offsets` that this broker leads is a shard: loaded by replay when leadership comes, dropped
+with NOT_COORDINATOR to all who wait when it goes. A shard belongs to one leader epoch; nothing that was begun in one
+epoch acts on another's shard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+from uuid import UUID
+
+from ...controller.image import MetadataDelta, MetadataImage, required
+from ...isr.deadlines import Deadlines
+from ...runtime.ports import Runtime
+from ...runtime.timer_wheel import TimerHandle
+from ...wire.errors import ErrorCode, ProtocolError
+from ...wire.types import TopicPartition
+from .config import OFFSETS_TOPIC, GroupConfig
+from .effects import CancelTimer, Effect, Persist, Reply, SetTimer, TimerName
+from .hashing import partition_for
+from .journal import write
+from .loading import ShardLoader
+from .ports import ImageSource, OffsetsReplicas
+from .records import GroupRecord, offset_record
+from .shard import Group, Shard, expired_offsets
+
+T = TypeVar("T")
+logger = logging.getLogger("raftwerk.groups")
+
+
+class GroupCoordinator:
+    """The groups of one broker. Until `start` it coordinates nothing."""
+
+    def __init__(
+        self, node_id: int, config: GroupConfig, runtime: Runtime, metadata: ImageSource, replicas: OffsetsReplicas
+    ) -> None:
+        self.config = config
+        self.metadata = metadata
+        self._node_id = node_id
+        self._runtime = runtime
+        self._replicas = replicas
+        self._deadlines: Deadlines | None = None
+        self._shards: dict[int, Shard] = {}
+        self._loaders: dict[int, ShardLoader] = {}
+        self._timers: dict[int, dict[tuple[str, TimerName], TimerHandle]] = {}
+        self._expiry: TimerHandle | None = None
+        self._is_started = False
+        self._topic_waiters: list[asyncio.Future[None]] = []
+
+    # ---------------------------------------------------------------- life
+
+    def start(self) -> None:
+        """The replicas have taken up their roles: take up the shards."""
+        self._is_started = True
+        self._deadlines = Deadlines(asyncio.get_running_loop())
+        self._apply_all(self.metadata.image)
+
+    def stop(self) -> None:
+        """Tell everybody who waits that this is no coordinator."""
+        self._is_started = False
+        for waiter in self._topic_waiters:
+            waiter.cancel()
+        for partition in list(self._shards):
+            self._resign(partition)
+        if self._deadlines is not None:
+            self._deadlines.close()
+
+    def on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Leadership may have come or gone; call after the replicas know of it."""
+        if not self._is_started:
+            return
+        self._wake_topic_waiters(image)
+        topic = image.topics_by_name.get(OFFSETS_TOPIC)
+        topic_id = None if topic is None else topic.topic_id
+        if any(topic_of == topic_id for topic_of, _ in delta.changed_partitions) or (self._shards and topic is None):
+            self._apply_all(image)
+        if delta.deleted_topics:
+            self._forget_topics([one.name for one in delta.deleted_topics.values()])
+
+    def _apply_all(self, image: MetadataImage) -> None:
+        topic = image.topics_by_name.get(OFFSETS_TOPIC)
+        partitions = {} if topic is None else topic.partitions
+        for partition in list(self._shards):
+            registration = partitions.get(partition)
+            led = registration is not None and registration.leader == self._node_id
+            if registration is None or not led or registration.leader_epoch != self._shards[partition].leader_epoch:
+                self._resign(partition)
+        for partition, registration in sorted(partitions.items()):
+            if registration.leader == self._node_id and partition not in self._shards:
+                self._take_up(partition, registration.leader_epoch)
+
+    def _take_up(self, partition: int, leader_epoch: int) -> None:
+        replica = self._replicas.partitions.get(TopicPartition(OFFSETS_TOPIC, partition))
+        if replica is None or not replica.is_leader:
+            return
+        shard = self._shards[partition] = Shard(partition, leader_epoch, self.config)
+        self._timers[partition] = {}
+        call_soon = asyncio.get_running_loop().call_soon
+        loader = self._loaders[partition] = ShardLoader(shard, replica, call_soon, self._on_loaded)
+        if replica.log.log_start_offset == replica.log.log_end_offset:
+            loader.step()
+        else:
+            call_soon(loader.step)
+
+    def _on_loaded(self, shard: Shard, is_complete: bool) -> None:
+        self._loaders.pop(shard.partition, None)
+        if not is_complete:
+            self._resign(shard.partition)
+            return
+        shard.finish_loading(self.now_ms())
+        for group in list(shard.groups.values()):
+            self.carry_out(shard, group)
+        if shard.groups:
+            logger.info("loaded %d groups of partition %d", len(shard.groups), shard.partition)
+            self.watch_expiry()
+
+    def _resign(self, partition: int) -> None:
+        shard = self._shards.pop(partition)
+        loader = self._loaders.pop(partition, None)
+        if loader is not None:
+            loader.cancel()
+        for group in list(shard.groups.values()):
+            group.close(ErrorCode.NOT_COORDINATOR)
+            self.carry_out(shard, group)
+        for handle in self._timers.pop(partition).values():
+            handle.cancel()
+
+    # ---------------------------------------------------------------- finding
+
+    async def wait_for_topic(self, timeout_s: float) -> None:
+        """Return when `__consumer_offsets` is known here, or after the time-out."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._topic_waiters.append(waiter)
+        await asyncio.wait([waiter], timeout=timeout_s)
+        if waiter in self._topic_waiters:
+            self._topic_waiters.remove(waiter)
+
+    def _wake_topic_waiters(self, image: MetadataImage) -> None:
+        if self._topic_waiters and OFFSETS_TOPIC in image.topics_by_name:
+            for waiter in self._topic_waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._topic_waiters.clear()
+
+    def partition_of(self, group_id: str) -> int:
+        """The group's partition of `__consumer_offsets`, as many as there are or will be."""
+        topic = self.metadata.image.topics_by_name.get(OFFSETS_TOPIC)
+        return partition_for(group_id, self.config.topic.partitions if topic is None else len(topic.partitions))
+
+    def shard_of(self, group_id: str) -> Shard:
+        """The active shard of the group. `ProtocolError`: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
+        shard = self._shards.get(self.partition_of(group_id))
+        if shard is None:
+            raise ProtocolError(ErrorCode.NOT_COORDINATOR)
+        if shard.is_loading:
+            raise ProtocolError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return shard
+
+    def all_shards(self) -> list[Shard]:
+        """Every shard here. `ProtocolError(COORDINATOR_LOAD_IN_PROGRESS)` when one is not loaded."""
+        shards = list(self._shards.values())
+        if any(shard.is_loading for shard in shards):
+            raise ProtocolError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return shards
+
+    # ---------------------------------------------------------------- doing
+
+    def now_ms(self) -> int:
+        """Monotonic milliseconds."""
+        return self._timer_wheel().now_ms()
+
+    def wall_ms(self) -> int:
+        """Milliseconds of the wall clock."""
+        return self._runtime.clock.wall_ms()
+
+    def fresh_id(self) -> str:
+        """A unique text, of the form of a UUID."""
+        return str(UUID(int=self._runtime.rng.getrandbits(128), version=4))
+
+    def run(self, shard: Shard, group: Group, event: Callable[[int, int], T]) -> T:
+        """Give the group an event, which gets monotonic and wall-clock time, and carry out what follows."""
+        result = event(self.now_ms(), self.wall_ms())
+        self.carry_out(shard, group)
+        return result
+
+    def append(self, shard: Shard, records: Sequence[GroupRecord], done: Callable[[ErrorCode], None]) -> None:
+        """Write to the shard's partition; `done` gets NOT_COORDINATOR when the shard is given up meanwhile."""
+
+        def finished(error: ErrorCode) -> None:
+            done(error if self._is_current(shard) else ErrorCode.NOT_COORDINATOR)
+
+        if not self._is_current(shard):
+            finished(ErrorCode.NOT_COORDINATOR)
+            return
+        times = self.wall_ms(), self.config.offsets.commit_timeout_ms
+        write(self._replicas, shard.partition, records, times, finished)
+
+    def carry_out(self, shard: Shard, group: Group) -> None:
+        """Carry out the group's effects, and those that follow from them, in order."""
+        if group.is_carrying:
+            return
+        group.is_carrying = True
+        try:
+            while effects := group.drain():
+                for effect in effects:
+                    self._carry_out_one(shard, group, effect)
+        finally:
+            group.is_carrying = False
+
+    def _carry_out_one(self, shard: Shard, group: Group, effect: Effect) -> None:
+        if isinstance(effect, Reply):
+            if not effect.token.done():
+                effect.token.set_result(effect.result)
+        elif isinstance(effect, Persist):
+            self._persist(shard, group, effect)
+        elif isinstance(effect, SetTimer):
+            self._set_timer(shard, group, effect)
+        elif isinstance(effect, CancelTimer):
+            handle = self._timers.get(shard.partition, {}).pop((group.group_id, effect.name), None)
+            if handle is not None:
+                handle.cancel()
+
+    def _persist(self, shard: Shard, group: Group, effect: Persist) -> None:
+        def persisted(error: ErrorCode) -> None:
+            if error == ErrorCode.INVALID_COMMIT_OFFSET_SIZE:
+                error = ErrorCode.UNKNOWN_SERVER_ERROR
+            group.on_persisted(effect.tag, error, self.now_ms(), self.wall_ms())
+            self.carry_out(shard, group)
+
+        self.append(shard, effect.records, persisted)
+
+    def _set_timer(self, shard: Shard, group: Group, effect: SetTimer) -> None:
+        if not self._is_current(shard):
+            return
+        timers = self._timers[shard.partition]
+        key = (group.group_id, effect.name)
+        old = timers.pop(key, None)
+        if old is not None:
+            old.cancel()
+
+        def expired() -> None:
+            timers.pop(key, None)
+            group.on_timer(effect.name, self.now_ms(), self.wall_ms())
+            self.carry_out(shard, group)
+
+        timers[key] = self._timer_wheel().add(max(effect.deadline_ms - self.now_ms(), 0), expired)
+
+    def _timer_wheel(self) -> Deadlines:
+        return required(self._deadlines, "a group coordinator with groups was started")
+
+    def _is_current(self, shard: Shard) -> bool:
+        return self._shards.get(shard.partition) is shard
+
+    # ---------------------------------------------------------------- expiry
+
+    def watch_expiry(self) -> None:
+        """There are groups or offsets that may expire: look after the check interval."""
+        if self._expiry is None:
+            self._expiry = self._timer_wheel().add(self.config.offsets.retention_check_interval_ms, self._on_expiry)
+
+    def _on_expiry(self) -> None:
+        self._expiry = None
+        for shard in list(self._shards.values()):
+            if not shard.is_loading:
+                self.expire(shard)
+        if any(shard.groups for shard in self._shards.values()):
+            self.watch_expiry()
+
+    def expire(self, shard: Shard) -> None:
+        """Remove offsets whose time is over, and groups that have neither members nor offsets left."""
+        wall_ms, retention_ms = self.wall_ms(), self.config.offsets.retention_ms
+        for group_id, group in list(shard.groups.items()):
+            offsets = shard.offsets_of(group_id)
+            expired = expired_offsets(group, offsets, wall_ms, retention_ms)
+            if len(expired) == len(offsets) and group.is_empty:
+                self._remove_group(shard, group)
+            elif expired:
+                self._remove_offsets(shard, group_id, expired)
+
+    def _remove_group(self, shard: Shard, group: Group) -> None:
+        def removed(error: ErrorCode) -> None:
+            if not error and group.is_empty:
+                shard.forget_group(group.group_id)
+
+        records = shard.tombstones(group.group_id)
+        if records:
+            self.append(shard, records, removed)
+        else:
+            removed(ErrorCode.NONE)
+
+    def _remove_offsets(self, shard: Shard, group_id: str, partitions: list[TopicPartition]) -> None:
+        def removed(error: ErrorCode) -> None:
+            if not error:
+                shard.forget(group_id, partitions)
+
+        self.append(shard, [offset_record(group_id, one, None) for one in partitions], removed)
+
+    def _forget_topics(self, names: list[str]) -> None:
+        """A topic that is gone takes the offsets of it along."""
+        for shard in list(self._shards.values()):
+            for group_id, offsets in list(shard.offsets.items()) if not shard.is_loading else ():
+                gone = [one for one in offsets if one.topic in names]
+                if gone:
+                    self._remove_offsets(shard, group_id, gone)

@@ -1,0 +1,67 @@
+"""What the APIs of groups share: refusing bad names, naming clients, and finding topics by name or id."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+from uuid import UUID
+
+from ...controller.image import MetadataImage, TopicImage
+from ...wire.codec import Struct
+from ...wire.errors import ErrorCode, ProtocolError
+from ..api import Fields
+from ..request import Request
+from .classic_group import ClassicGroup
+from .coordinator import GroupCoordinator
+from .shard import Shard
+
+R = TypeVar("R")
+
+GROUP_ID_MAX = 32_767
+GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
+
+
+def check_group_id(group_id: str) -> str:
+    """The id, which must be there. `ProtocolError(INVALID_GROUP_ID)`."""
+    if not group_id or len(group_id.encode()) > GROUP_ID_MAX:
+        raise ProtocolError(ErrorCode.INVALID_GROUP_ID)
+    return group_id
+
+
+def client_host(request: Request) -> str:
+    """The client's address as Java prints one."""
+    return f"/{request.sink.peer}"
+
+
+def classic_group(groups: GroupCoordinator, group_id: str) -> tuple[Shard, ClassicGroup]:
+    """A classic group that is there. `ProtocolError`: UNKNOWN_MEMBER_ID, or why it cannot be looked for."""
+    shard = groups.shard_of(check_group_id(group_id))
+    group = shard.groups.get(group_id)
+    if not isinstance(group, ClassicGroup):
+        raise ProtocolError(ErrorCode.UNKNOWN_MEMBER_ID)
+    return shard, group
+
+
+def answer(future: asyncio.Future[R], fields: Callable[[R], Fields]) -> Fields | Awaitable[Fields]:
+    """The response at once if the future is done, else when it is."""
+    return fields(future.result()) if future.done() else _later(future, fields)
+
+
+async def _later(future: asyncio.Future[R], fields: Callable[[R], Fields]) -> Fields:
+    return fields(await future)
+
+
+def find_topic(image: MetadataImage, row: Struct) -> TopicImage | ErrorCode:
+    """The topic that a row names by its name or id, or the code that says there is none."""
+    if "topic_id" in row:
+        topic_id: UUID | None = row.topic_id
+        by_id = None if topic_id is None else image.topics_by_id.get(topic_id)
+        return ErrorCode.UNKNOWN_TOPIC_ID if by_id is None else by_id
+    by_name = image.topics_by_name.get(row.name)
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name is None else by_name
+
+
+def topic_name_fields(row: Struct) -> dict[str, object]:
+    """A row's topic as the response repeats it."""
+    return {"topic_id": row.topic_id} if "topic_id" in row else {"name": row.name}
