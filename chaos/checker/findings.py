@@ -1,7 +1,7 @@
 """What a checker can find, what it found, and the evidence.
 
-Every kind breaks a promise that Kafka's documentation makes to clients of acks=all with idempotence. The last three kinds
-are about liveness: a promise of an answer, not of what it says.
+Every kind breaks a promise that Kafka's documentation makes to clients of acks=all with idempotence. The last three
+kinds are about liveness: a promise of an answer, not of what it says.
 """
 
 from __future__ import annotations

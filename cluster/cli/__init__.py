@@ -23,6 +23,7 @@ _COMMANDS = {
     "produce": ("produce:produce", "Send lines to a topic."),
     "consume": ("consume:consume", "Print the records of a topic."),
     "demo": ("tools:demo", "Stream flights through three nodes, kill two of them, count what was lost."),
+    "chaos": ("chaos:chaos", "Torment real processes with faults, and judge what their clients saw."),
     "sim": ("tools:sim", "Run a cluster in the deterministic simulator."),
 }
 

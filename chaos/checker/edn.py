@@ -1,0 +1,97 @@
+"""The same history in EDN, as `jepsen.tests.kafka` reads it, so that a third party can check the checker.
+
+A Jepsen process has one operation at a time, and none after an `:info`. Our producers have many on the way, so each
+operation takes the lowest process number that is free. Keys of Jepsen's are partitions; values are unique integers,
+producer * 2^40 + number.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterable, Iterator
+from typing import TextIO
+
+from ..history import Line, event_ns, history_files, read_lines
+
+_PRODUCER_SHIFT = 40
+
+
+class EdnWriter:
+    """Gives operations their index and process, and writes them."""
+
+    def __init__(self, file: TextIO) -> None:
+        self.count = 0
+        self._file = file
+        self._free: list[int] = []
+        self._next = 0
+        self._sending: dict[tuple[int, int], int] = {}
+        self._reading: dict[str, int] = {}
+
+    def add(self, line: Line) -> None:
+        """One line of the history; lines must come in the order of their times."""
+        f = line["f"]
+        if f == "send":
+            self._send(line)
+        elif f in ("poll", "assign"):
+            process = self._reading.setdefault(line["process"], self._take_for_good())
+            (self._poll if f == "poll" else self._assign)(line, process)
+        elif f == "fault":
+            start = line["type"] == "invoke"
+            value = f"{json.dumps(line.get('target', ''))}"
+            self._write("info", f"{'start' if start else 'stop'}-{line['fault']}", value, ":nemesis", event_ns(line))
+
+    def _send(self, line: Line) -> None:
+        name = (line["producer"], line["number"])
+        value = line["producer"] << _PRODUCER_SHIFT | line["number"]
+        invoked = f"[[:send {line['partition']} {value}]]"
+        process = self._sending.get(name)
+        if process is None:
+            process = self._sending[name] = heapq.heappop(self._free) if self._free else self._take_for_good()
+            self._write("invoke", "send", invoked, str(process), line["start"])
+        if line["type"] == "invoke":
+            return
+        del self._sending[name]
+        if line["type"] == "ok":
+            offset = line.get("offset")
+            told = f"[{'nil' if offset is None else offset} {value}]"
+            self._write("ok", "send", f"[[:send {line['partition']} {told}]]", str(process), line["end"])
+        else:
+            self._write(line["type"], "send", invoked, str(process), line["end"])
+        if line["type"] != "info":
+            heapq.heappush(self._free, process)
+
+    def _poll(self, line: Line, process: int) -> None:
+        if line["type"] != "ok":
+            return
+        pairs = " ".join(f"[{row[0]} {row[1] << _PRODUCER_SHIFT | row[2]}]" for row in line["records"] if row[1] >= 0)
+        self._write("invoke", "poll", "[[:poll]]", str(process), line["start"])
+        self._write("ok", "poll", f"[[:poll {{{line['partition']} [{pairs}]}}]]", str(process), line["end"])
+
+    def _assign(self, line: Line, process: int) -> None:
+        for type_ in ("invoke", "ok"):
+            self._write(type_, "assign", f"[{line['partition']}]", str(process), line["start"])
+
+    def _take_for_good(self) -> int:
+        self._next += 1
+        return self._next - 1
+
+    def _write(self, type_: str, f: str, value: str, process: str, at_ns: int) -> None:
+        self._file.write(
+            f"{{:index {self.count}, :time {at_ns}, :type :{type_}, :process {process}, :f :{f}, :value {value}}}\n"
+        )
+        self.count += 1
+
+
+def write_edn(paths: Iterable[str], output: str) -> int:
+    """Convert; the number of operations written. `HistoryError` for a history that is not in the format."""
+    with open(output, "w", encoding="utf-8") as file:
+        writer = EdnWriter(file)
+        for line in in_time_order(paths):
+            writer.add(line)
+        return writer.count
+
+
+def in_time_order(paths: Iterable[str]) -> Iterator[Line]:
+    """The lines of all files, merged by time; each file is in order by itself."""
+    return heapq.merge(*(read_lines(path) for path in history_files(paths)), key=event_ns)

@@ -1,0 +1,81 @@
+"""What a load process is told: its task as JSON in the first argument; it ends when its standard input does."""
+
+from __future__ import annotations
+
+import json
+import select
+import sys
+import zlib
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..history import ReadRecord
+
+CLIENT = {
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 200,
+    "socket.timeout.ms": 10_000,
+    "log_level": 0,
+}
+_JAVA_MARK = b"."
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One process of load. `number` tells producers apart, and consumers."""
+
+    role: str
+    number: int
+    bootstrap: str
+    topic: str
+    partitions: int
+    history: str
+    rate: int = 0
+    keys: int = 60
+    value_bytes: int = 100
+    limit_s: float = 120.0
+
+    @property
+    def process(self) -> str:
+        return f"{self.role}-{self.number}"
+
+    def to_argument(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_argument(text: str) -> Task:
+        return Task(**json.loads(text))
+
+
+def asked_to_stop() -> bool:
+    """Whether standard input has ended: then the run wants no more, or is dead."""
+    readable, _, _ = select.select([sys.stdin], [], [], 0)
+    return bool(readable)
+
+
+def encode_value(producer: int, number: int, key: int, size_bytes: int) -> bytes:
+    """A record's value: a checksum, who sent it, and padding."""
+    body = f"{producer}:{number}:{key}:".encode().ljust(max(0, size_bytes - 9), b"x")
+    return b"%08x:%b" % (zlib.crc32(body), body)
+
+
+def decode_record(offset: int, key: bytes | None, value: bytes | None) -> ReadRecord:
+    """What the bytes of a record say; producer -1 when they are not of our making or were changed."""
+    try:
+        if value is None:
+            return (offset, -1, 0, 0)
+        if _JAVA_MARK in value and b":" not in value:
+            producer, _, number = value.partition(_JAVA_MARK)
+            return (offset, int(producer), int(number), int(key or b"0"))
+        checksum, _, body = value.partition(b":")
+        sent_by, number, sent_key, _ = body.split(b":", 3)
+        if int(checksum, 16) != zlib.crc32(body) or key != sent_key:
+            return (offset, -1, 0, 0)
+        return (offset, int(sent_by), int(number), int(sent_key))
+    except ValueError:
+        return (offset, -1, 0, 0)
+
+
+def client_config(task: Task, **more: Any) -> dict[str, Any]:
+    """The settings that producers and consumers share."""
+    return {"bootstrap.servers": task.bootstrap, "client.id": task.process, **CLIENT, **more}

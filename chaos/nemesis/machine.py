@@ -1,0 +1,140 @@
+"""What this machine can do: each fault names its needs, and a need that is not met is told in words."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+
+_TIMEOUT_S = 20.0
+
+
+class CommandFailed(Exception):
+    """A tool of the machine refused; the message is the command and what it said."""
+
+
+def run_tool(command: Sequence[str], *, check: bool = True) -> str:
+    """Run a tool to its end; its output. `CommandFailed` with what it said."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CommandFailed(f"{' '.join(command)}: {error}") from None
+    if check and done.returncode:
+        raise CommandFailed(f"{' '.join(command)}: {done.stderr.strip() or f'exit code {done.returncode}'}")
+    return done.stdout
+
+
+def unmet(needs: Iterable[str]) -> list[str]:
+    """The reasons, in words, why these needs are not met here; empty when all are."""
+    reasons = [_PROBES[need]() for need in needs]
+    return [reason for reason in dict.fromkeys(reasons) if reason is not None]
+
+
+@functools.cache
+def _root() -> str | None:
+    return None if os.geteuid() == 0 else "needs root"
+
+
+@functools.cache
+def _network() -> str | None:
+    """Network namespaces joined by a bridge."""
+    reason = _root() or _tools("ip")
+    name = f"rwprobe{os.getpid()}"
+    return reason or _tries(
+        [["ip", "netns", "add", name], ["ip", "-n", name, "link", "add", "b0", "type", "bridge"]],
+        [["ip", "netns", "del", name]],
+    )
+
+
+def _in_probe(*command: str) -> str | None:
+    name = f"rwprobe{os.getpid()}"
+    inside = ["ip", "netns", "exec", name, *command]
+    return (
+        _network()
+        or _tools(command[0])
+        or _tries([["ip", "netns", "add", name], inside], [["ip", "netns", "del", name]])
+    )
+
+
+@functools.cache
+def _iptables() -> str | None:
+    return _in_probe("iptables", "-A", "INPUT", "-s", "10.0.0.1", "-j", "DROP")
+
+
+@functools.cache
+def _iptables_loss() -> str | None:
+    rule = ["-m", "statistic", "--mode", "random", "--probability", "0.1", "-j", "DROP"]
+    return _in_probe("iptables", "-A", "INPUT", "-s", "10.0.0.1", *rule)
+
+
+@functools.cache
+def _iptables_reset() -> str | None:
+    rule = ["-p", "tcp", "-j", "REJECT", "--reject-with", "tcp-reset"]
+    return _in_probe("iptables", "-A", "INPUT", "-s", "10.0.0.1", *rule)
+
+
+@functools.cache
+def _bandwidth() -> str | None:
+    return _in_probe(
+        "tc", "qdisc", "add", "dev", "lo", "root", "tbf", "rate", "1mbit", "burst", "32kb", "latency", "1s"
+    )
+
+
+@functools.cache
+def _tmpfs() -> str | None:
+    with tempfile.TemporaryDirectory() as at:
+        mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "raftwerk", at]
+        return _root() or _tools("mount", "umount") or _tries([mount], [["umount", at]])
+
+
+@functools.cache
+def _loop_device() -> str | None:
+    reason = _root() or _tools("mkfs.ext4", "losetup", "mount", "umount")
+    if reason is not None:
+        return reason
+    with tempfile.TemporaryDirectory() as at:
+        image, inside = os.path.join(at, "image"), os.path.join(at, "m")
+        os.mkdir(inside)
+        with open(image, "wb") as file:
+            file.truncate(8 << 20)
+        mount = [["mkfs.ext4", "-q", "-F", image], ["mount", "-o", "loop", image, inside]]
+        return _tries(mount, [["umount", inside]])
+
+
+@functools.cache
+def _strace() -> str | None:
+    return _tools("strace") or _tries([["strace", "-o", "/dev/null", "-e", "inject=fsync:error=EIO", "true"]], [])
+
+
+def _tools(*names: str) -> str | None:
+    missing = [name for name in names if shutil.which(name) is None]
+    return f"there is no {' and no '.join(missing)}" if missing else None
+
+
+def _tries(commands: Sequence[Sequence[str]], undo: Sequence[Sequence[str]]) -> str | None:
+    try:
+        for command in commands:
+            run_tool(command)
+    except CommandFailed as error:
+        return str(error)
+    finally:
+        for command in undo:
+            with contextlib.suppress(CommandFailed):
+                run_tool(command, check=False)
+    return None
+
+
+_PROBES: dict[str, Callable[[], str | None]] = {
+    "network": _network,
+    "iptables": _iptables,
+    "iptables-loss": _iptables_loss,
+    "iptables-reset": _iptables_reset,
+    "bandwidth": _bandwidth,
+    "tmpfs": _tmpfs,
+    "loop-device": _loop_device,
+    "strace": _strace,
+}

@@ -1,0 +1,2 @@
+def render_report(result, name, left_out):
+    return name
