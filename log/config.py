@@ -5,6 +5,7 @@ Source: Apache Kafka's documentation, section "Topic Configs"; defaults are thos
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -82,6 +83,11 @@ class LogConfig:
     def is_deleted(self) -> bool:
         """Whether retention by time and size applies."""
         return "delete" in self.cleanup_policy
+
+    def draw_segment_ms(self, rng: random.Random) -> int:
+        """`segment.ms` less a random part of the jitter, so that segments of many partitions do not roll at once."""
+        jitter_ms = min(self.segment_jitter_ms, self.segment_ms)
+        return self.segment_ms - rng.randrange(jitter_ms) if jitter_ms else self.segment_ms
 
     def with_overrides(self, overrides: Mapping[str, str]) -> LogConfig:
         """This with a topic's own settings on top, by their Kafka keys; keys of other parts are passed over.

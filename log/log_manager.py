@@ -19,6 +19,7 @@ from ..wire.types import TopicPartition
 from .config import LogConfig
 from .dir_checkpoints import DirCheckpoints
 from .errors import LogDirError, StorageError
+from .housekeeping import Housekeeping, HousekeepingConfig
 from .log_dir import LogDir
 from .partition_log import LogHooks, PartitionLog
 
@@ -43,6 +44,7 @@ class LogManagerConfig:
     defaults: LogConfig = field(default_factory=LogConfig)
     file_delete_delay_ms: int = 60_000
     on_dir_failed: Callable[[str, OSError], None] = _ignore_dir_failure
+    housekeeping: HousekeepingConfig = field(default_factory=HousekeepingConfig)
 
 
 @dataclass(slots=True)
@@ -69,6 +71,7 @@ class LogManager:
         self._deleted: list[tuple[float, str]] = []
         self._flushed_at_s: dict[TopicPartition, float] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._housekeeping: Housekeeping | None = None
         self.high_watermark_checkpoint: dict[TopicPartition, int] = {}
         self.previous_broker_epoch = -1
 
@@ -161,9 +164,22 @@ class LogManager:
 
     # Upkeep
 
-    def start(self) -> None:
-        """Begin the upkeep: rolled segments are fsynced, recovery points written, deleted directories removed."""
+    def start(self, high_watermark_of: Callable[[TopicPartition], int | None] | None = None) -> None:
+        """Begin the upkeep: rolled segments are fsynced, recovery points written, deleted files removed, retention.
+
+        `high_watermark_of` knows the high watermarks of the partitions; where it gives None, that of the checkpoint
+        counts.
+        """
         loop = asyncio.get_running_loop()
+
+        def high_watermark(tp: TopicPartition) -> int:
+            known = high_watermark_of(tp) if high_watermark_of is not None else None
+            return self.high_watermark_checkpoint.get(tp, 0) if known is None else known
+
+        self._housekeeping = Housekeeping(
+            self._config.housekeeping, self._runtime.clock, lambda: self.logs, high_watermark
+        )
+        self._housekeeping.start()
         self._timer = loop.call_later(_UPKEEP_INTERVAL_S, self._upkeep)
 
     def _upkeep(self) -> None:
@@ -211,15 +227,22 @@ class LogManager:
                 self._dir_failed(log_dir, error)
 
     def remove_deleted(self, *, all_now: bool = False) -> None:
-        """Remove the directories of deleted partitions whose time has come."""
+        """Remove the directories of deleted partitions, and the files of deleted segments, whose time has come."""
         now_s = self._now_s()
         due = [path for due_s, path in self._deleted if all_now or due_s <= now_s]
         self._deleted = [(due_s, path) for due_s, path in self._deleted if not all_now and due_s > now_s]
         for path in due:
             try:
-                self._runtime.disk.remove_tree(path)
+                self._remove(path)
             except OSError as error:
-                _logger.warning("%s of a deleted partition cannot be removed: %s", path, error)
+                _logger.warning("%s was deleted and cannot be removed: %s", path, error)
+
+    def _remove(self, path: str) -> None:
+        disk = self._runtime.disk
+        if disk.is_dir(path):
+            disk.remove_tree(path)
+        elif disk.exists(path):
+            disk.remove(path)
 
     def shutdown(self, broker_epoch: int = -1) -> None:
         """Close every log, mark the directories where that went cleanly, and release them.
@@ -229,6 +252,9 @@ class LogManager:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._housekeeping is not None:
+            self._housekeeping.stop()
+            self._housekeeping = None
         cleanly_closed = [log_dir for log_dir in self._dirs if self._close_logs(log_dir)]
         self.checkpoint_recovery_points()
         for log_dir in cleanly_closed:
@@ -282,6 +308,10 @@ class LogManager:
         def failed(_: PartitionLog, error: OSError) -> None:
             self._dir_failed(log_dir, error)
 
+        def files_deleted(log: PartitionLog, paths: list[str]) -> None:
+            due_s = self._now_s() + log.config.file_delete_delay_ms / 1000
+            self._deleted.extend((due_s, path) for path in paths)
+
         return PartitionLog.open(
             self._runtime,
             f"{log_dir.held.path}/{tp}",
@@ -289,7 +319,7 @@ class LogManager:
             recovery_point=log_dir.checkpoints.recovery_points.offsets.get(tp, 0),
             log_start_offset=log_dir.checkpoints.log_start_offsets.offsets.get(tp, 0),
             clean_shutdown=clean_shutdown,
-            hooks=LogHooks(failed, recovery_point_lowered),
+            hooks=LogHooks(failed, recovery_point_lowered, files_deleted),
         )
 
     def _adopt(self, log_dir: _Dir, tp: TopicPartition, log: PartitionLog) -> None:

@@ -47,7 +47,7 @@ class PartitionLog:
         self.directory = directory
         self._config = config
         self._rng = runtime.rng
-        self._roll_after_ms = self._draw_roll_after_ms()
+        self._roll_after_ms = config.draw_segment_ms(self._rng)
         self.topic_id = read_topic_id(runtime.disk, directory)
         self.producers = ProducerStates()
         self._disk = runtime.disk
@@ -106,7 +106,7 @@ class PartitionLog:
     def config(self, config: LogConfig) -> None:
         if config != self._config:
             self._config = config
-            self._roll_after_ms = self._draw_roll_after_ms()
+            self._roll_after_ms = config.draw_segment_ms(self._rng)
 
     @property
     def log_start_offset(self) -> int:
@@ -183,7 +183,7 @@ class PartitionLog:
         UNSUPPORTED_COMPRESSION_TYPE, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR).
         """
         self._ensure_usable()
-        config = self.config
+        config = self._config
         headers = prepare_for_leader(batches, self._log_end_offset, leader_epoch, config, now_ms, internal)
         staged: dict[int, tuple[int, int]] = {}
         for header in headers:
@@ -235,7 +235,7 @@ class PartitionLog:
 
     def _fits_active(self, size_bytes: int, first: BatchHeader, last: BatchHeader) -> bool:
         """Whether these batches belong in the active segment. Source: LogSegment.shouldRoll of Apache Kafka."""
-        active, config = self._active, self.config
+        active, config = self._active, self._config
         if not active.size_bytes:
             fits = last[0] + last[6] - active.base_offset <= MAX_INT32
             return fits and (size_bytes <= config.segment_bytes or first is last)
@@ -258,7 +258,7 @@ class PartitionLog:
 
     def _write(self, batches: memoryview, headers: list[BatchHeader]) -> None:
         try:
-            self._active.append(batches, headers, self.config.index_interval_bytes)
+            self._active.append(batches, headers, self._config.index_interval_bytes)
         except OSError as error:
             raise self._append_failed(error) from error
         self._log_end_offset = self._active.next_offset
@@ -289,7 +289,7 @@ class PartitionLog:
         return StorageError(f"{self.directory} cannot be written: {error}")
 
     def _duplicate_info(self, batch: BatchMetadata) -> AppendInfo:
-        stamped = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        stamped = self._config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         append_time_ms = batch.timestamp if stamped else NO_TIMESTAMP_MS
         return AppendInfo(batch.first_offset, batch.last_offset, batch.timestamp, append_time_ms, 0, True)
 
@@ -313,7 +313,7 @@ class PartitionLog:
         self._segments.add(segment)
         self._active = segment
         self._log_end_offset = base_offset
-        self._roll_after_ms = self._draw_roll_after_ms()
+        self._roll_after_ms = self._config.draw_segment_ms(self._rng)
 
     def roll_if_due(self, now_ms: int) -> bool:
         """Roll when the oldest record of the active segment is older than `segment.ms`. `StorageError`.
@@ -324,18 +324,12 @@ class PartitionLog:
         if not self._active.size_bytes or first_ms < 0:
             return False
         limit_ms = self._roll_after_ms
-        if self.config.is_compacted:
-            limit_ms = min(limit_ms, self.config.max_compaction_lag_ms)
+        if self._config.is_compacted:
+            limit_ms = min(limit_ms, self._config.max_compaction_lag_ms)
         if now_ms - first_ms <= limit_ms:
             return False
         self.roll()
         return True
-
-    def _draw_roll_after_ms(self) -> int:
-        """`segment.ms` less a random part of the jitter, so that segments of many partitions do not roll at once."""
-        segment_ms = self._config.segment_ms
-        jitter_ms = min(self._config.segment_jitter_ms, segment_ms)
-        return segment_ms - self._rng.randrange(jitter_ms) if jitter_ms else segment_ms
 
     # Reading
 
@@ -408,7 +402,7 @@ class PartitionLog:
         """
         self._ensure_usable()
         try:
-            count = count_expired(self.segments, self.config, self._log_start_offset, high_watermark, now_ms)
+            count = count_expired(self.segments, self._config, self._log_start_offset, high_watermark, now_ms)
             return self._delete_first(count) if count else 0
         except OSError as error:
             raise self._fail("a segment could not be deleted", error) from error
