@@ -489,6 +489,7 @@ class PartitionLog:
         try:
             below = min(offset, self.recovery_point)
             while len(self._segments) > 1 and self.segments[0].next_offset <= below:
+                self._durability.segments_gone(self.segments[:1])
                 for path in self._segments.delete_first(1):
                     self._disk.remove(path)
                 self._disk.fsync_dir(self.directory)
