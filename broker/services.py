@@ -9,7 +9,7 @@ from typing import Protocol
 from ..controller.image import MetadataImage
 from ..isr.ports import TopicIdPartition
 from ..isr.replica import Replica
-from ..isr.results import AppendDone, EpochEndResult, FetchDone, FetchParams, ListOffsetResult
+from ..isr.results import AppendDone, DeletedRecords, EpochEndResult, FetchDone, FetchParams, ListOffsetResult
 from ..runtime.ports import Runtime
 from ..wire.codec import Struct
 from ..wire.fetch import FetchPartition
@@ -68,6 +68,10 @@ class Replicas(Protocol):
         isolation_level: int,
         replica_id: int,
     ) -> ListOffsetResult: ...
+
+    def delete_records(self, topic_partition: TopicPartition, offset: int) -> DeletedRecords: ...
+
+    def low_watermark(self, topic_partition: TopicPartition) -> DeletedRecords: ...
 
     def offset_for_leader_epoch(
         self, topic_partition: TopicPartition, current_leader_epoch: int, leader_epoch: int

@@ -59,7 +59,7 @@ class BrokerPart:
         await self.broker.start()
         await self.broker.registered()
         await self.replica_manager.start()
-        self.log_manager.start()
+        self.log_manager.start(self.replica_manager.high_watermark_of)
         for server in self.servers:
             await listen(server)
         self.broker.begin_serving()

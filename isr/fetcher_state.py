@@ -175,6 +175,8 @@ class FetcherState:
             return
         if replica.append_as_follower(memoryview(row.records or b""), row.high_watermark):
             self._listener.on_follower_high_watermark(replica)
+        if row.log_start_offset > replica.log.log_start_offset:
+            replica.log.raise_start(min(row.log_start_offset, replica.high_watermark))
 
     def _on_local_error(self, key: PartitionKey, source: Source, error: Exception, now_ms: int) -> None:
         if isinstance(error, ProtocolError) and error.code != ErrorCode.KAFKA_STORAGE_ERROR:

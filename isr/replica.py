@@ -246,6 +246,6 @@ class Replica:
         """Append what the leader sent, byte for byte, and learn its high watermark; true when that moved here."""
         log = self.log
         if len(records):
-            info = log.append_as_follower(records)
+            info = log.append_as_follower(records, may_skip=True)
             self._count_uncommitted(info)
         return self.partition.follower.on_fetched(leader_high_watermark, log.log_end_offset)

@@ -22,8 +22,9 @@ from .isr_changes import IsrChanges
 from .leader_state import AlterPartitionResult
 from .ports import AlterPartitionItem, ReplicaLogs, ReplicaManagerConfig, ReplicaPorts
 from .purgatory import DelayedFetch, Purgatory
+from .record_deletion import RecordDeletion
 from .replica import Replica
-from .results import AppendDone, EpochEndResult, FetchDone, FetchParams, ListOffsetResult
+from .results import AppendDone, DeletedRecords, EpochEndResult, FetchDone, FetchParams, ListOffsetResult
 from .roles import Roles
 
 
@@ -57,6 +58,9 @@ class ReplicaManager:
         """`fetch(params, wanted, done)`: `done` is called once with one row per wanted partition, in order: at once, or
         when there is enough to read, something changes, or `max_wait_ms` are over. Returns the parked fetch, whose
         `cancel()` forgets it (the connection is gone), or None when `done` has been called."""
+        deletion = RecordDeletion(self._directory, self._consequences)
+        self.delete_records: Callable[[TopicPartition, int], DeletedRecords] = deletion.delete_before
+        self.low_watermark: Callable[[TopicPartition], DeletedRecords] = deletion.low_watermark
         self._tickers: list[asyncio.TimerHandle] = []
         self._checkpointed: dict[TopicPartition, int] = {}
         self._started = False
@@ -101,6 +105,11 @@ class ReplicaManager:
     def partitions(self) -> Mapping[TopicPartition, Replica]:
         """All replicas that are here."""
         return self._directory.replicas
+
+    def high_watermark_of(self, topic_partition: TopicPartition) -> int | None:
+        """The high watermark as this replica knows it; None when it is not here."""
+        replica = self._directory.replicas.get(topic_partition)
+        return None if replica is None else replica.high_watermark
 
     def list_offset(
         self,

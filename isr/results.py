@@ -58,5 +58,18 @@ class EpochEndResult(NamedTuple):
     end_offset: int = -1
 
 
+class DeletedRecords(NamedTuple):
+    """Answer of DeleteRecords for one partition: offsets are -1 where it failed."""
+
+    error_code: int
+    low_watermark: int = -1
+    required_offset: int = -1
+
+    @property
+    def is_behind(self) -> bool:
+        """Some replica's log does not start at `required_offset` yet."""
+        return not self.error_code and self.low_watermark < self.required_offset
+
+
 AppendDone = Callable[[list[AppendResult]], None]
 FetchDone = Callable[[list[FetchPartitionResponse]], None]

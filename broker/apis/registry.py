@@ -7,6 +7,7 @@ from ..services import BrokerServices
 from . import (
     api_versions,
     delete_groups,
+    delete_records,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -51,6 +52,7 @@ def broker_registry() -> ApiRegistry[BrokerServices]:
             list_groups.API,
             delete_groups.API,
             api_versions.API,
+            delete_records.API,
             init_producer_id.API,
             offset_for_leader_epoch.API,
             describe_configs.API,

@@ -53,7 +53,7 @@ class Link:
         self.sent = 0
         self.session: dict[tuple[UUID | None, int], FetchPartition] = {}
         self.session_epoch = 0
-        self.told: dict[tuple[UUID | None, int], int] = {}
+        self.told: dict[tuple[UUID | None, int], tuple[int, int]] = {}
 
     def send_raw(self, api_key: int, version: int, body: Sequence[Any]) -> asyncio.Future[memoryview]:
         future: asyncio.Future[memoryview] = self.cluster.loop.create_future()
@@ -111,8 +111,9 @@ class Link:
 
     def _is_news(self, key: TopicIdPartition, row: FetchPartitionResponse) -> bool:
         told = (key.topic_id, row.partition)
-        news = bool(row.records or row.error_code or row.diverging_epoch) or self.told.get(told) != row.high_watermark
-        self.told[told] = row.high_watermark
+        offsets = (row.high_watermark, row.log_start_offset)
+        news = bool(row.records or row.error_code or row.diverging_epoch) or self.told.get(told) != offsets
+        self.told[told] = offsets
         return news
 
     def _answer(self, number: int, data: bytearray) -> None:
