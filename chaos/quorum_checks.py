@@ -139,9 +139,10 @@ class QuorumChecker:
             raise InvariantBroken("a committed record is on a majority's disks", detail)
 
     def _compare(self, watched: _Watched, start: int, end: int, name: str) -> None:
-        offset = start
+        log = _log_of(watched)
+        offset = max(start, log.start.end_offset)
         while offset < end:
-            for batch in _log_of(watched).read_batches(offset, end, _READ_BYTES):
+            for batch in log.read_batches(offset, end, _READ_BYTES):
                 known = self.committed.get(batch.base_offset)
                 if known is None and batch.base_offset == self.committed_end:
                     self.committed[batch.base_offset] = batch

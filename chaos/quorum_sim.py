@@ -7,12 +7,14 @@ synced to disk, any mixture of crashes and losses of power must leave every comm
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..raft.config import RaftConfig, VoterEndpoint
 from ..raft.driver import RaftDriver, metadata_log_dir, open_metadata_log
 from ..raft.roles import Leader
+from ..raft.snapshot_writer import SnapshotContents
 from ..raft.types import CommittedBatch, LeaderAndEpoch, NotLeaderError
 from ..runtime.ports import Runtime
 from ..wire.apis import ApiKey
@@ -21,6 +23,7 @@ from ..wire.codec import decode_request, encode_response
 from ..wire.fetch import decode_fetch_request, encode_fetch_response
 from ..wire.frames import encode_response as encode_response_frame
 from ..wire.frames import parse_request_header
+from ..wire.types import SnapshotId
 from .quorum_checks import InvariantBroken, QuorumChecker
 from .sim_loop import ProcessLoop
 from .world import World
@@ -75,6 +78,8 @@ class _Listener:
         self.end_offset = 0
         self.leader = LeaderAndEpoch(None, -1)
         self.records: list[bytes] = []
+        self.snapshot_id = SnapshotId(0, 0)
+        self.snapshots_taken = 0
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
         for batch in batches:
@@ -83,16 +88,36 @@ class _Listener:
                 raise InvariantBroken("commits are told once and in order", detail)
             self.end_offset = batch.last_offset + 1
             self.records.extend(batch.records)
+            self.snapshot_id = snapshot_id_after(batch)
+
+    def on_snapshot(self, snapshot_id: SnapshotId, records: Iterable[bytes]) -> None:
+        """All records below the snapshot's end."""
+        if snapshot_id.end_offset < self.end_offset:
+            detail = f"node {self.node_id} went from {self.end_offset} to {snapshot_id}"
+            raise InvariantBroken("commits are told once and in order", detail)
+        self.snapshots_taken += 1
+        self.snapshot_id = snapshot_id
+        self.end_offset = snapshot_id.end_offset
+        self.records = list(records)
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:
         self.leader = leader
 
 
-class QuorumSim:
-    """`voters` nodes and their faults' effects; `acked` are records whose commit their leader saw."""
+def snapshot_id_after(batch: CommittedBatch) -> SnapshotId:
+    """The name of a snapshot that ends with this batch."""
+    return SnapshotId(batch.last_offset + 1, batch.epoch)
 
-    def __init__(self, world: World, voters: int) -> None:
+
+class QuorumSim:
+    """`voters` nodes and their faults' effects; `acked` are records whose commit their leader saw.
+
+    With `snapshots`, every node makes one after so many records, and its log keeps nothing before it.
+    """
+
+    def __init__(self, world: World, voters: int, *, snapshots: int = 0) -> None:
         self.world = world
+        self.snapshots = snapshots
         self.ids = list(range(1, voters + 1))
         self.names = [f"n{node_id}" for node_id in self.ids]
         self.checker = QuorumChecker(self.ids, world.trace.note)
@@ -146,7 +171,9 @@ class QuorumSim:
             runtime.disk.makedirs(LOG_DIR)
             runtime.disk.fsync_dir("/")
             voters = {each: VoterEndpoint(f"n{each}", PORT) for each in self.ids}
-            config = RaftConfig(node_id=node_id, cluster_id="sim", voters=voters)
+            config = RaftConfig(node_id=node_id, cluster_id="sim", voters=voters, snapshot_retention_bytes=0)
+            if self.snapshots:
+                config = replace(config, fetch_max_bytes=1024)  # so that a snapshot takes several fetches
             listener = self.listeners[node_id] = _Listener(node_id)
             state_dir = metadata_log_dir(LOG_DIR)
             driver = RaftDriver(config, runtime, open_metadata_log(runtime, LOG_DIR), state_dir, listener)
@@ -163,6 +190,7 @@ class QuorumSim:
         waiting: dict[int, bytes] = {}
         while not driver.failure.done():
             await asyncio.sleep(_APPEND_EVERY_S)
+            self._snapshot_if_due(driver, listener)
             for offset in [offset for offset in waiting if offset < listener.end_offset]:
                 if listener.leader.leader_id == driver.config.node_id:
                     self.acked[waiting[offset]] = None
@@ -176,6 +204,14 @@ class QuorumSim:
                 waiting[driver.append([record], listener.leader.epoch)] = record
             except NotLeaderError:
                 waiting.clear()
+
+    def _snapshot_if_due(self, driver: RaftDriver, listener: _Listener) -> None:
+        latest = driver.quorum.log.latest_snapshot
+        new = listener.end_offset - (0 if latest is None else latest.end_offset)
+        if self.snapshots and new >= self.snapshots:
+            records = listener.records.copy()
+            batches = (records[at : at + 10] for at in range(0, len(records), 10))
+            driver.create_snapshot(SnapshotContents(listener.snapshot_id, 0, batches))
 
     def _after_event(self, process: ProcessLoop) -> None:
         if process.name[0] == "n" and process.name[1:].isdigit():

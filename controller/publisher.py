@@ -74,8 +74,8 @@ class MetadataLoader:
             self.image.advance(batch.last_offset, batch.epoch)
             self._bytes_since_snapshot += batch.size_bytes if batch.records else 0
         self._publish(delta)
-        if batches and self._bytes_since_snapshot:
-            self._snapshot_if_due(batches[-1].append_time_ms)
+        if self._snapshot_sink is not None and self._bytes_since_snapshot:
+            self._snapshot_if_due(self._snapshot_sink, batches[-1].append_time_ms)
 
     def on_snapshot(self, snapshot_id: SnapshotId, records: Iterable[bytes]) -> None:
         """Go on from a snapshot; the delta says what is different from before."""
@@ -90,15 +90,15 @@ class MetadataLoader:
         for publisher in self._publishers:
             publisher(self.image, delta)
 
-    def _snapshot_if_due(self, timestamp_ms: int) -> None:
+    def _snapshot_if_due(self, sink: SnapshotSink, timestamp_ms: int) -> None:
         now_ms = int(asyncio.get_running_loop().time() * 1000)
         if self._last_snapshot_ms is None:
             self._last_snapshot_ms = now_ms
         is_due = self._policy.is_due(self._bytes_since_snapshot, now_ms - self._last_snapshot_ms)
-        if not is_due or self._snapshot_sink is None:
+        if not is_due:
             return
         snapshot_id = SnapshotId(self.image.offset + 1, self.image.epoch)
-        if self._snapshot_sink(SnapshotContents(snapshot_id, timestamp_ms, image_batches(self.image.copy()))):
+        if sink(SnapshotContents(snapshot_id, timestamp_ms, image_batches(self.image.copy()))):
             self._bytes_since_snapshot = 0
             self._last_snapshot_ms = now_ms
 

@@ -192,6 +192,7 @@ class PartitionRaftLog:
             self.snapshots.discard(snapshot_id)
             return
         self.snapshots.publish(snapshot_id)
+        self._log.roll()
         ids = list(self.snapshots.ids)
         kept_bytes = self._log.size_bytes + sum(self.snapshots.size_bytes(each) for each in ids)
         while len(ids) >= 2 and kept_bytes > retention_bytes:
@@ -200,7 +201,6 @@ class PartitionRaftLog:
             self._start = ids[0]
             kept_bytes = self._log.size_bytes + sum(self.snapshots.size_bytes(each) for each in ids)
             self.snapshots.forget_before(oldest.end_offset + 1)
-        self._log.roll()
 
     def _drop_part(self) -> None:
         if self._part is not None:

@@ -8,6 +8,7 @@ restart loses it. Then no clean election may ever choose a leader that lacks a c
 from __future__ import annotations
 
 import random
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -34,6 +35,7 @@ from raftwerk.controller.replication import elect_leaders, preferred_leaders
 from raftwerk.controller.result import ControllerResult
 from raftwerk.controller.sessions import BrokerSessions
 from raftwerk.controller.settings import ControllerSettings
+from raftwerk.controller.snapshot import image_batches, restore_image
 from raftwerk.wire.errors import ProtocolError
 
 IDS = (1, 2, 3)
@@ -249,6 +251,14 @@ class BrokerLives(RuleBasedStateMachine):
                     assert self.image.is_active(partition.leader)
                 if self.elr:
                     assert all(self.image.is_active(broker_id) for broker_id in partition.isr)
+
+    @invariant()
+    def a_snapshot_tells_all(self) -> None:
+        image = self.image
+        assert (
+            restore_image(image.cluster_id, chain.from_iterable(image_batches(image)), image.offset, image.epoch)
+            == image
+        )
 
     @invariant()
     def who_can_lead_does(self) -> None:

@@ -1,0 +1,264 @@
+"""Snapshots on disk: their format, and that the power may go out between any two steps of making and taking them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from raftwerk.chaos.sim_disk import SimDisk, SimFile
+from raftwerk.log.errors import StorageError
+from raftwerk.raft.driver import metadata_log_dir, open_metadata_log
+from raftwerk.raft.partition_raft_log import PartitionRaftLog
+from raftwerk.raft.snapshots import (
+    SnapshotStore,
+    encode_snapshot,
+    parse_snapshot_name,
+    snapshot_name,
+    snapshot_records,
+)
+from raftwerk.runtime.ports import File, Runtime
+from raftwerk.wire.types import SnapshotId
+
+DIRECTORY = metadata_log_dir("/data")
+
+
+class PowerCut(BaseException):
+    """The machine is off."""
+
+
+class CutFile(SimFile):
+    __slots__ = ()
+
+    def append(self, buffers: Any) -> int:
+        self._disk.step()
+        return super().append(buffers)
+
+    def truncate(self, size: int) -> None:
+        self._disk.step()
+        super().truncate(size)
+
+    def fsync(self) -> None:
+        self._disk.step()
+        super().fsync()
+
+
+class CutDisk(SimDisk):
+    """Loses power before the step number `cut_at`, counted from when it is set."""
+
+    cut_at: int | None = None
+
+    def step(self) -> None:
+        if self.cut_at is not None:
+            self.cut_at -= 1
+            if self.cut_at < 0:
+                raise PowerCut
+
+    def open(self, path: str, *, create: bool = False) -> SimFile:
+        file = super().open(path, create=create)
+        file.__class__ = CutFile
+        return file
+
+    def rename(self, source: str, target: str) -> None:
+        self.step()
+        super().rename(source, target)
+
+    def remove(self, path: str) -> None:
+        self.step()
+        super().remove(path)
+
+    def fsync_dir(self, path: str) -> None:
+        self.step()
+        super().fsync_dir(path)
+
+
+class FixedClock:
+    def wall_ms(self) -> int:
+        return 1_700_000_000_000
+
+
+def reopen(disk: SimDisk) -> PartitionRaftLog:
+    runtime = Runtime(disk=disk, clock=FixedClock(), rng=random.Random(0))
+    return PartitionRaftLog(open_metadata_log(runtime, "/data"), runtime)
+
+
+def new_disk(seed: int = 0) -> CutDisk:
+    disk = CutDisk(random.Random(seed))
+    disk.makedirs("/data")
+    disk.fsync_dir("/")
+    return disk
+
+
+def fill(log: PartitionRaftLog, epochs: range, batches: int = 4) -> None:
+    for epoch in epochs:
+        for number in range(batches):
+            log.append_records([f"{epoch}.{number}".encode() * 3, b"x"], epoch)
+    log._log.flush()
+
+
+def snapshot_bytes(snapshot_id: SnapshotId, payload: bytes = b"state") -> bytes:
+    return b"".join(encode_snapshot(snapshot_id, 5, iter([[payload, b"b"], [b"c"]])))
+
+
+def begin_own(log: PartitionRaftLog, snapshot_id: SnapshotId) -> None:
+    file: File = log.snapshots.begin(snapshot_id)
+    file.append([snapshot_bytes(snapshot_id)])
+    file.fsync()
+    file.close()
+
+
+def state(log: PartitionRaftLog) -> tuple[object, ...]:
+    return log.start, log.latest_snapshot, log.end_offset, log.last_epoch
+
+
+def contents(log: PartitionRaftLog) -> list[Any]:
+    batches, offset = [], log.start.end_offset
+    while offset < log.end_offset:
+        batches += log.read_batches(offset, log.end_offset, 1 << 20)
+        offset = batches[-1].last_offset + 1
+    return batches
+
+
+def test_names() -> None:
+    name = "00000000000000000123-0000000007.checkpoint"
+    assert snapshot_name(SnapshotId(123, 7)) == name
+    assert parse_snapshot_name(name) == SnapshotId(123, 7)
+    for other in (name + ".part", "leader-epoch-checkpoint", "123-7.checkpoint", "00000000000000000123.log"):
+        assert parse_snapshot_name(other) is None
+
+
+def test_records_come_back_and_damage_is_seen() -> None:
+    whole = snapshot_bytes(SnapshotId(9, 2))
+    assert snapshot_records(whole) == [b"state", b"b", b"c"]
+    for end in range(len(whole)):
+        assert snapshot_records(whole[:end]) is None
+    for at in range(20, len(whole), 7):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1
+        records = snapshot_records(bytes(damaged))
+        assert records is None or records == [b"state", b"b", b"c"], "only what a CRC does not cover may differ"
+
+
+def test_the_log_is_cut_behind_the_snapshots() -> None:
+    disk = new_disk()
+    log = reopen(disk)
+    fill(log, range(1, 3))
+    begin_own(log, SnapshotId(16, 2))
+    log.add_snapshot(SnapshotId(16, 2), retention_bytes=0)
+    assert state(log) == (SnapshotId(0, 0), SnapshotId(16, 2), 16, 2), "one snapshot alone cuts nothing"
+    fill(log, range(3, 5))
+    begin_own(log, SnapshotId(32, 4))
+    log.add_snapshot(SnapshotId(32, 4), retention_bytes=0)
+    assert state(log) == (SnapshotId(32, 4), SnapshotId(32, 4), 32, 4)
+    assert [name for name in disk.listdir(DIRECTORY) if name.endswith((".log", ".checkpoint"))] == [
+        "00000000000000000032-0000000004.checkpoint",
+        "00000000000000000032.log",
+    ]
+    fill(log, range(5, 6))
+    expected = state(log), contents(log)
+    log.close(clean=True)
+    again = reopen(disk)
+    assert (state(again), contents(again)) == expected
+    ends = [epoch_end(again, epoch) for epoch in (1, 3, 4, 5, 9)]
+    assert ends == [(-1, -1), (-1, -1), (4, 32), (5, 40), (5, 40)]
+
+
+def epoch_end(log: PartitionRaftLog, epoch: int) -> tuple[int, int]:
+    end = log.end_offset_for(epoch)
+    return end.epoch, end.end_offset
+
+
+def make_own(log: PartitionRaftLog) -> None:
+    begin_own(log, SnapshotId(32, 4))
+    log.add_snapshot(SnapshotId(32, 4), retention_bytes=0)
+
+
+def install_other(log: PartitionRaftLog) -> None:
+    data = snapshot_bytes(SnapshotId(50, 6), b"other")
+    log.receive_snapshot(SnapshotId(50, 6), 0, data[:30])
+    log.receive_snapshot(SnapshotId(50, 6), 30, data[30:])
+    assert log.install_snapshot(SnapshotId(50, 6))
+
+
+def install_inside(log: PartitionRaftLog) -> None:
+    """The log reaches beyond the snapshot, but its tail is of a leader that committed nothing of it."""
+    data = snapshot_bytes(SnapshotId(36, 6), b"other")
+    log.receive_snapshot(SnapshotId(36, 6), 0, data)
+    assert log.install_snapshot(SnapshotId(36, 6))
+
+
+@pytest.mark.parametrize("act", [make_own, install_other, install_inside])
+def test_power_cut_at_every_step(act: Callable[[PartitionRaftLog], None]) -> None:
+    steps = 0
+    for steps in range(200):
+        for seed in range(4):
+            disk = new_disk(seed)
+            log = reopen(disk)
+            fill(log, range(1, 3))
+            begin_own(log, SnapshotId(16, 2))
+            log.add_snapshot(SnapshotId(16, 2), retention_bytes=0)
+            fill(log, range(3, 6))
+            tail = [batch for batch in contents(log) if batch.base_offset >= 32]
+            disk.cut_at = steps
+            try:
+                act(log)
+                is_done = True
+            except PowerCut:
+                is_done = False
+            disk.cut_at = None
+            disk.crash(power_loss=True)
+            log = reopen(disk)
+            start, latest, end_offset, last_epoch = state(log)
+            assert latest in (SnapshotId(16, 2), SnapshotId(32, 4), SnapshotId(36, 6), SnapshotId(50, 6))
+            if act is make_own:
+                assert (end_offset, last_epoch) == (40, 5), "what was durable stays"
+                assert [batch for batch in contents(log) if batch.base_offset >= 32] == tail
+                assert start in (SnapshotId(0, 0), SnapshotId(16, 2), SnapshotId(32, 4))
+            elif latest != SnapshotId(16, 2):
+                assert (start, end_offset, last_epoch) == (latest, latest.end_offset, latest.epoch)
+                assert log.snapshots.records(latest) == [b"other", b"b", b"c"]
+            else:
+                assert (end_offset, last_epoch) == (40, 5), "as before"
+            assert not [name for name in disk.listdir(DIRECTORY) if name.endswith(".part")]
+        if is_done:
+            break
+    assert 5 < steps < 100
+
+
+def test_a_log_that_parts_from_its_snapshot_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        PartitionRaftLog, "_reaches", lambda self, snapshot_id: snapshot_id.end_offset <= self.end_offset
+    )
+    with pytest.raises(AssertionError):
+        test_power_cut_at_every_step(install_inside)
+
+
+def test_a_damaged_download_changes_nothing() -> None:
+    log = reopen(new_disk())
+    fill(log, range(1, 3))
+    before = state(log)
+    log.receive_snapshot(SnapshotId(50, 6), 0, snapshot_bytes(SnapshotId(50, 6))[:-1])
+    assert not log.install_snapshot(SnapshotId(50, 6))
+    assert state(log) == before
+
+
+def test_a_log_without_its_snapshot_is_refused() -> None:
+    disk = new_disk()
+    log = reopen(disk)
+    fill(log, range(1, 2))
+    install_other(log)
+    log.close(clean=True)
+    disk.remove(f"{DIRECTORY}/{snapshot_name(SnapshotId(50, 6))}")
+    with pytest.raises(StorageError, match="starts at offset 50"):
+        reopen(disk)
+
+
+def test_a_damaged_snapshot_is_refused() -> None:
+    disk = new_disk()
+    install_other(reopen(disk))
+    file = disk.open(f"{DIRECTORY}/{snapshot_name(SnapshotId(50, 6))}")
+    file.pwrite(100, b"?")
+    with pytest.raises(StorageError, match="is damaged"):
+        SnapshotStore(disk, DIRECTORY).records(SnapshotId(50, 6))
