@@ -235,7 +235,7 @@ class ClassicGroup:
 
     def _prepare_rebalance(self, now_ms: int, wall_ms: int) -> None:
         if self.state is GroupState.COMPLETING_REBALANCE:
-            self._answer_all_syncs(ErrorCode.REBALANCE_IN_PROGRESS)
+            self._answer_all_syncs(ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
         self.members.unsynced.clear()
         self._cancel_timer(_SYNC)
         self._is_initial = self.state is GroupState.EMPTY
@@ -385,7 +385,7 @@ class ClassicGroup:
         if self.state is not GroupState.COMPLETING_REBALANCE or tag.generation != self.generation:
             return
         if error:
-            self._answer_all_syncs(error)
+            self._answer_all_syncs(error, now_ms)
             self._prepare_rebalance(now_ms, wall_ms)
             return
         self._enter(GroupState.STABLE, wall_ms)
@@ -533,10 +533,12 @@ class ClassicGroup:
         self.state = state
         self.state_timestamp_ms = wall_ms
 
-    def _answer_all_syncs(self, error: ErrorCode) -> None:
+    def _answer_all_syncs(self, error: ErrorCode, now_ms: int) -> None:
         for member in self.members.members.values():
             member.assignment = b""
-            self._answer_sync(member, SyncResult(error))
+            if member.sync_token is not None:
+                self._answer_sync(member, SyncResult(error))
+                self._touch(member, now_ms)
 
     def _answer_join(self, member: Member, result: JoinResult) -> None:
         token, member.join_token = member.join_token, None

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raftwerk.broker.groups.hashing import java_hash, partition_for
+from raftwerk.broker.groups.packing import BadRecord, FieldWriter
+from raftwerk.broker.groups.records import (
+    GroupKey,
+    GroupValue,
+    MemberValue,
+    OffsetKey,
+    OffsetValue,
+    decode_group,
+    decode_key,
+    decode_offset,
+    group_record,
+    offset_record,
+)
+from raftwerk.broker.groups.subscription import subscribed_topics
+from raftwerk.wire.types import TopicPartition
+
+TP = TopicPartition("flights", 3)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+int32s = st.integers(-(2**31), 2**31 - 1)
+int64s = st.integers(-(2**63), 2**63 - 1)
+members = st.builds(
+    MemberValue, texts, st.none() | texts, texts, texts, int32s, int32s, st.binary(max_size=9), st.binary(max_size=9)
+)
+groups = st.builds(
+    GroupValue, texts, int32s, st.none() | texts, st.none() | texts, int64s, st.lists(members, max_size=3).map(tuple)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("", 0),
+        ("hello", 99162322),
+        ("polygenelubricants", -(2**31)),
+        ("console-consumer-1", 35782224),
+        ("gröp", 3185765),
+        ("😀", 1772899),
+    ],
+)
+def test_java_hash(text: str, value: int) -> None:
+    assert java_hash(text) == value
+
+
+def test_the_smallest_hash_has_a_partition() -> None:
+    assert partition_for("polygenelubricants", 50) == 0
+
+
+@given(texts, st.integers(1, 100))
+def test_every_group_has_a_partition(group_id: str, count: int) -> None:
+    assert 0 <= partition_for(group_id, count) < count
+
+
+def test_an_offset_is_written_as_kafka_does() -> None:
+    record = offset_record("g", TP, OffsetValue(42, 7, "m", 1000))
+    assert record.key.hex() == "00010001670007666c696768747300000003"
+    assert record.value is not None
+    assert record.value.hex() == "0003000000000000002a0000000700016d00000000000003e8"
+    expiring = offset_record("g", TP, OffsetValue(42, 7, "m", 1000, 2000)).value
+    assert expiring is not None
+    assert expiring.hex() == "0001000000000000002a00016d00000000000003e800000000000007d0"
+
+
+def test_a_group_is_written_as_kafka_does() -> None:
+    member = MemberValue("m", "i", "c", "/h", 1, 2, b"s", b"a")
+    record = group_record("g", GroupValue("consumer", 5, "range", "m", 1000, (member,)))
+    assert record.key.hex() == "0002000167"
+    assert record.value is not None
+    assert record.value.hex() == (
+        "0003" "0008636f6e73756d6572" "00000005" "000572616e6765" "00016d" "00000000000003e8" "00000001"
+        "00016d" "000169" "000163" "00022f68" "00000001" "00000002" "0000000173" "0000000161"
+    )  # fmt: skip
+
+
+@given(texts, texts, int32s, st.builds(OffsetValue, int64s, int32s, texts, int64s, st.just(-1)))
+def test_offsets_come_back(group_id: str, topic: str, partition: int, value: OffsetValue) -> None:
+    record = offset_record(group_id, TopicPartition(topic, partition), value)
+    assert decode_key(record.key) == OffsetKey(group_id, TopicPartition(topic, partition))
+    assert record.value is not None
+    assert decode_offset(record.value) == value
+
+
+@given(texts, groups)
+def test_groups_come_back(group_id: str, value: GroupValue) -> None:
+    record = group_record(group_id, value)
+    assert decode_key(record.key) == GroupKey(group_id)
+    assert record.value is not None
+    assert decode_group(record.value) == value
+
+
+def test_older_and_newer_versions_are_read() -> None:
+    v0 = FieldWriter().int16(0).int64(9).string("m").int64(1000).data
+    assert decode_offset(bytes(v0)) == OffsetValue(9, -1, "m", 1000)
+    v4 = FieldWriter(compact=True).int16(4).int64(9).int32(3).string("m").int64(1000)
+    v4.data += b"\x01\x00\x10" + bytes(16)  # a topic id, tagged
+    assert decode_offset(bytes(v4.data)) == OffsetValue(9, 3, "m", 1000)
+    g0 = FieldWriter().int16(0).string("consumer").int32(1).string(None).string(None).count(1)
+    g0.string("m").string("c").string("/h").int32(10).blob(b"s").blob(b"a")
+    member = MemberValue("m", None, "c", "/h", 10, 10, b"s", b"a")
+    assert decode_group(bytes(g0.data)) == GroupValue("consumer", 1, None, None, -1, (member,))
+    g4 = FieldWriter(compact=True).int16(4).string("consumer").int32(1).string("range").string("m").int64(5).count(1)
+    g4.string("m").string("i").string("c").string("/h").int32(20).int32(10).blob(b"s").blob(b"a").tags().tags()
+    member = MemberValue("m", "i", "c", "/h", 20, 10, b"s", b"a")
+    assert decode_group(bytes(g4.data)) == GroupValue("consumer", 1, "range", "m", 5, (member,))
+
+
+def test_keys_of_others_are_passed_over() -> None:
+    assert decode_key(bytes(FieldWriter().int16(99).string("g").data)) is None
+
+
+@given(st.binary(max_size=40))
+def test_rotten_records_are_refused_in_one_way(data: bytes) -> None:
+    for decode in (decode_key, decode_offset, decode_group):
+        try:
+            decode(data)
+        except BadRecord:
+            pass
+    subscribed_topics(data)
+
+
+def test_topics_of_a_subscription() -> None:
+    subscription = FieldWriter().int16(3).count(2).string("a").string("b").blob(b"").count(0).data
+    assert subscribed_topics(bytes(subscription)) == ("a", "b")
+    assert subscribed_topics(b"\x00") is None
