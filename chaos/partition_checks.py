@@ -3,9 +3,10 @@
 `CommittedLog` is what the cluster has promised of a partition: the batches below the highest high watermark that a
 leader ever had. Kept by name: "committed batches never change" (which makes replicas byte-identical below their high
 watermarks), "only a leader commits", "the high watermark does not go back", "a leader holds every committed batch",
-"one leader an epoch", "the high watermark moves only with min ISR", "every ISR member has what is committed", "an acked
-record is committed", "only committed batches are consumed", "ISR and ELR are disjoint parts of the replicas", "a leader
-is in its ISR", "a fenced broker is in no ISR", "epochs of partitions do not go back".
+"one leader an epoch", "the high watermark moves only with min ISR", "every ISR member has what is committed", "an ISR
+member cuts nothing committed", "an acked record is committed", "only committed batches are consumed", "ISR and ELR are
+disjoint parts of the replicas", "a leader is in its ISR", "a fenced broker is in no ISR", "epochs of partitions do not
+go back".
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class _Seen:
     replica: Replica
     high_watermark: int = 0
     led_epoch: int = -1
+    log_end_offset: int = 0
 
 
 @dataclass(slots=True)
@@ -89,6 +91,11 @@ class PartitionChecker:
             if leader is not None and leader.leader_epoch != seen.led_epoch and not replica.offline:
                 seen.led_epoch = leader.leader_epoch
                 self._on_leadership(node_id, replica)
+            log_end_offset = replica.log_end_offset
+            if log_end_offset != seen.log_end_offset:
+                if log_end_offset < seen.log_end_offset:
+                    self._on_truncation(node_id, replica, log_end_offset)
+                seen.log_end_offset = log_end_offset
             if replica.high_watermark != seen.high_watermark and not replica.offline:
                 self._on_high_watermark(node_id, seen)
 
@@ -104,6 +111,14 @@ class PartitionChecker:
             detail = f"{where}: leader {node_id} has {replica.log_end_offset} of {committed.end_offset}"
             raise InvariantBroken("a leader holds every committed batch", detail)
         self._compare(node_id, replica, 0, committed.end_offset, "a leader holds every committed batch")
+
+    def _on_truncation(self, node_id: int, replica: Replica, log_end_offset: int) -> None:
+        committed = self._committed(replica)
+        registration = self._registrations.get((replica.topic_id, replica.topic_partition.partition))
+        in_isr = registration is not None and node_id in registration.isr
+        if in_isr and log_end_offset < committed.end_offset and node_id not in self._lost_power:
+            detail = f"{_name(replica)} on {node_id}: cut to {log_end_offset} of {committed.end_offset}"
+            raise InvariantBroken("an ISR member cuts nothing committed", detail)
 
     def _on_high_watermark(self, node_id: int, seen: _Seen) -> None:
         replica, before, now = seen.replica, seen.high_watermark, seen.replica.high_watermark

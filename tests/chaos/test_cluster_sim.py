@@ -22,11 +22,13 @@ CHUNK = 10
 SEEDS = {
     "leader-crash": 200,
     "kill": 20,
-    "stop": 20,
+    "chase": 20,
+    "few-alive": 20,
+    "stop": 10,
     "pause": 10,
     "network": 20,
-    "mixed": 30,
-    "power": 20,
+    "mixed": 20,
+    "power": 10,
     "single": 10,
     "five": 10,
 }
