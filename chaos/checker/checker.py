@@ -103,7 +103,7 @@ class Check:
         if position is not None:
             self.positions[process, place] = position
         self.totals["reads"] += len(records)
-        self.series.second(end_ns).read += len(records)
+        self.series.second(end_ns).read += 0 if final else len(records)
 
     def _on_jump(self, process: str, place: int, position: int, offset: int) -> None:
         where = str(self.ledger.places[place])
@@ -125,6 +125,9 @@ class Check:
     def on_fault(self, line: Mapping[str, Any]) -> None:
         self.series.fault(line)
 
+    def on_stall(self, line: Mapping[str, Any]) -> None:
+        self.series.stalls.append((line["start"], line["end"]))
+
     def on_cluster(self, line: Mapping[str, Any]) -> None:
         self.series.cluster(line)
 
@@ -138,6 +141,7 @@ _HANDLERS = {
     "heal": Check.on_heal,
     "fault": Check.on_fault,
     "cluster": Check.on_cluster,
+    "stall": Check.on_stall,
 }
 
 

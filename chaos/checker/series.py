@@ -39,7 +39,7 @@ def quantile_ms(histogram: Mapping[int, int], q: float) -> float | None:
 
 @dataclass
 class Second:
-    """One second of the run."""
+    """One second of the run. `read` is without the final read."""
 
     acked: int = 0
     failed: int = 0
@@ -89,6 +89,7 @@ class Series:
     gaps: list[Gap] = field(default_factory=list)
     faults: dict[int, FaultSpan] = field(default_factory=dict)
     leaders: list[LeadersSeen] = field(default_factory=list)
+    stalls: list[tuple[int, int]] = field(default_factory=list)
     first_ns: int | None = None
     last_ns: int = 0
     _last_ack: dict[tuple[int, str], int] = field(default_factory=dict)
@@ -103,7 +104,7 @@ class Series:
         if timed:
             bucket = latency_bucket(end_ns - start_ns)
             second.latency[bucket] = second.latency.get(bucket, 0) + 1
-        waited_from = max(start_ns, self._last_ack.get((producer, place), 0))
+        waited_from = max(start_ns, self._last_ack.get((producer, place), 0 if timed else end_ns))
         self._last_ack[producer, place] = max(end_ns, waited_from)
         if end_ns - waited_from > GAP_MIN_NS:
             self.gaps.append(Gap(producer, place, waited_from, end_ns))

@@ -1,5 +1,8 @@
 """Watches leaders, in-sync replicas and the active controller from outside, and writes down every change.
 
+It also tells when it was itself woken much too late: then the machine had no time for anybody, and a gap between acks
+may not be the cluster's.
+
 `python -m raftwerk.chaos.load.observer TASK`.
 """
 
@@ -17,6 +20,7 @@ from ..history import HistoryWriter
 from .settings import Task, asked_to_stop
 
 _EVERY_S = 0.2
+_STALL_NS = 200_000_000
 _TIMEOUT_S = 1.0
 
 
@@ -33,7 +37,11 @@ async def observe(task: Task) -> None:
                 history.event("info", "cluster", start=time.monotonic_ns(), **seen)
                 history.flush()
                 last = seen
+        before_ns = time.monotonic_ns()
         await asyncio.sleep(_EVERY_S)
+        late_ns = time.monotonic_ns() - before_ns - int(_EVERY_S * 1e9)
+        if late_ns > _STALL_NS:
+            history.event("info", "stall", start=time.monotonic_ns() - late_ns, end=time.monotonic_ns())
     history.close()
 
 

@@ -34,10 +34,12 @@ class Field:
     network: NetworkLab | None = None
     disks: DiskLab | None = None
     hold_s: float = 4.0
+    struck_ns: int = 0
 
     def pick(self, role: str) -> tuple[int, str]:
         """A node that has this role now (any node when nobody can tell), and in words which."""
         seen = self._look()
+        self.struck_ns = time.monotonic_ns()
         leaders, controller = seen.get("leaders", []), seen.get("controller")
         partition = self.rng.randrange(len(leaders)) if leaders else 0
         leader = leaders[partition] if leaders else -1

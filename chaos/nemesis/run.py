@@ -231,8 +231,9 @@ class ChaosRun:
 
     def _inflict(self, battle: Field, fault: Fault, nemesis: HistoryWriter) -> None:
         self._fault_number += 1
-        number, start_ns = self._fault_number, time.monotonic_ns()
+        number, asked_ns = self._fault_number, time.monotonic_ns()
         inflicted = fault.inflict(battle)
+        start_ns = battle.struck_ns if inflicted.hold_s is None else asked_ns
         fields = {"fault": fault.name, "id": number, "target": inflicted.target, "start": start_ns}
         nemesis.event("invoke", "fault", **fields)
         nemesis.flush()
