@@ -65,7 +65,7 @@ def faults(as_json: bool) -> None:
 @click.option("--pid-files", metavar="PATTERN", help="Its pid files, as /tmp/k/n%d.pid, so that it can be hurt.")
 @json_option
 @click.pass_context
-def run(ctx: click.Context, nemesis: str, directory: str | None, as_json: bool, **options: Any) -> None:
+def run(ctx: click.Context, /, nemesis: str, directory: str | None, as_json: bool, **options: Any) -> None:
     """Start a cluster, load it with real clients, hurt it, heal it, and judge the history.
 
     The directory gets `history/` (every client's operations), `report.html`, `verdict.json`, and the nodes' logs. Exit
