@@ -1,0 +1,229 @@
+"""Consumers of every family subscribe, share, come and go, commit and resume; their coordinator is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Message, Producer
+
+from raftwerk.broker.groups.config import OFFSETS_TOPIC
+from raftwerk.broker.groups.hashing import partition_for
+from raftwerk.cluster.supervisor import Supervisor
+
+from . import helpers
+from .test_java import run_tool
+
+MakeCluster = Callable[..., Supervisor]
+PARTITIONS = 6
+COUNT = 300
+
+
+@pytest.fixture
+def filled(bootstrap: str, topic: str) -> str:
+    """A topic of six partitions with 300 numbers in it."""
+    fill(bootstrap, topic)
+    return topic
+
+
+def fill(bootstrap: str, topic: str, first: int = 0, *, create: bool = True) -> None:
+    if create:
+        helpers.create_topic(bootstrap, topic, PARTITIONS)
+    producer = Producer({"bootstrap.servers": bootstrap, **helpers.PRODUCER})
+    for number in range(first, first + COUNT):
+        producer.produce(topic, str(number), partition=number % PARTITIONS)
+    assert producer.flush(30) == 0
+
+
+def confluent(bootstrap: str, group: str, **config: Any) -> Consumer:
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "reconnect.backoff.max.ms": 200,
+    }
+    return Consumer(settings | config)
+
+
+def read(consumers: list[Consumer], count: int, timeout_s: float = 30.0) -> list[int]:
+    """What they get together, until there are `count` different numbers."""
+    numbers: dict[int, None] = {}
+    deadline = time.monotonic() + timeout_s
+    while len(numbers) < count and time.monotonic() < deadline:
+        for consumer in consumers:
+            message: Message | None = consumer.poll(0.05)
+            if message is not None and message.error() is None:
+                numbers[int(message.value())] = None
+    return sorted(numbers)
+
+
+def settle(consumers: list[Consumer], timeout_s: float = 30.0) -> list[list[int]]:
+    """Poll until all partitions are shared out, each once; the partitions of each consumer."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        for consumer in consumers:
+            message = consumer.poll(0.05)
+            if message is not None and message.error() is None:
+                consumer.seek(helpers.TopicPartition(message.topic(), message.partition(), message.offset()))
+        owned = [sorted(one.partition for one in consumer.assignment()) for consumer in consumers]
+        if sorted(chain.from_iterable(owned)) == list(range(PARTITIONS)) and all(owned):
+            return owned
+    raise AssertionError("the partitions were not shared out")
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_confluent_consumers_share_come_and_go(bootstrap: str, filled: str, strategy: str) -> None:
+    config = {"partition.assignment.strategy": strategy}
+    first = confluent(bootstrap, filled, **config)
+    first.subscribe([filled])
+    assert read([first], COUNT) == list(range(COUNT))
+    first.commit(asynchronous=False)
+    second = confluent(bootstrap, filled, **config)
+    second.subscribe([filled])
+    assert [len(owned) for owned in settle([first, second])] == [3, 3]
+    second.close()
+    assert [len(owned) for owned in settle([first])] == [6]
+    fill(bootstrap, filled, COUNT, create=False)
+    assert read([first], COUNT) == list(range(COUNT, 2 * COUNT))
+    first.close()
+
+
+def test_confluent_resumes_where_it_left_off(bootstrap: str, filled: str) -> None:
+    consumer = confluent(bootstrap, filled)
+    consumer.subscribe([filled])
+    before = read([consumer], 100)
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    consumer = confluent(bootstrap, filled)
+    consumer.subscribe([filled])
+    after = read([consumer], COUNT - len(before))
+    consumer.close()
+    assert sorted(before + after) == list(range(COUNT))
+
+
+def test_a_static_member_restarts_unnoticed(bootstrap: str, filled: str) -> None:
+    config = {"session.timeout.ms": 30000}
+    consumers = [confluent(bootstrap, filled, **config, **{"group.instance.id": f"i{n}"}) for n in range(2)]
+    for consumer in consumers:
+        consumer.subscribe([filled])
+    owned = settle(consumers)
+    consumers[1].close()
+    consumers[1] = confluent(bootstrap, filled, **config, **{"group.instance.id": "i1"})
+    consumers[1].subscribe([filled])
+    assert settle(consumers) == owned
+    for consumer in consumers:
+        consumer.close()
+
+
+def test_kafka_python(bootstrap: str, filled: str) -> None:
+    from kafka import KafkaConsumer
+
+    def consume(count: int) -> list[int]:
+        consumer = KafkaConsumer(
+            filled,
+            bootstrap_servers=bootstrap,
+            group_id=filled,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            consumer_timeout_ms=15000,
+            max_poll_records=50,
+        )
+        numbers: list[int] = []
+        while len(numbers) < count:
+            for batch in consumer.poll(1000).values():
+                numbers += [int(message.value) for message in batch]
+        consumer.commit()
+        consumer.close()
+        return numbers
+
+    first = consume(100)
+    assert sorted(first + consume(COUNT - len(first))) == list(range(COUNT))
+
+
+def test_aiokafka(bootstrap: str, filled: str) -> None:
+    from aiokafka import AIOKafkaConsumer
+
+    async def consume(count: int) -> list[int]:
+        settings: dict[str, Any] = {"group_id": filled, "auto_offset_reset": "earliest", "enable_auto_commit": False}
+        async with AIOKafkaConsumer(filled, bootstrap_servers=bootstrap, **settings) as consumer:
+            numbers = [int((await asyncio.wait_for(consumer.getone(), 20)).value) for _ in range(count)]
+            await consumer.commit()
+            return numbers
+
+    async def run() -> list[int]:
+        return await consume(100) + await consume(COUNT - 100)
+
+    assert sorted(asyncio.run(run())) == list(range(COUNT))
+
+
+def test_kcat(bootstrap: str, filled: str, kcat: str) -> None:
+    command = [kcat, "-b", bootstrap, "-G", filled, "-X", "auto.offset.reset=earliest", "-q", "-c", str(COUNT), filled]
+    done = subprocess.run(command, capture_output=True, check=True, timeout=40)
+    assert sorted(map(int, done.stdout.split())) == list(range(COUNT))
+
+
+def coordinator_of(bootstrap: str, group: str) -> int:
+    return helpers.leader_of(bootstrap, OFFSETS_TOPIC, partition_for(group, 50))
+
+
+def test_the_coordinator_is_killed(new_cluster: MakeCluster, topic: str) -> None:
+    """Consumers go on with the next coordinator; commits made before are there, and nobody is thrown out."""
+    supervisor = new_cluster()
+    bootstrap = supervisor.plan.bootstrap
+    fill(bootstrap, topic)
+    consumers = [confluent(bootstrap, topic) for _ in range(2)]
+    for consumer in consumers:
+        consumer.subscribe([topic])
+    assert read(consumers, COUNT) == list(range(COUNT))
+    owned = settle(consumers)
+    for consumer in consumers:
+        consumer.commit(asynchronous=False)
+    supervisor.kill(coordinator_of(bootstrap, topic))
+    fill(bootstrap, topic, COUNT, create=False)
+    assert read(consumers, COUNT) == list(range(COUNT, 2 * COUNT))
+    commit_when_possible(consumers)
+    assert settle(consumers) == owned
+    for consumer in consumers:
+        consumer.close()
+    successor = confluent(bootstrap, topic)
+    successor.subscribe([topic])
+    assert read([successor], 1, timeout_s=3) == []
+    successor.close()
+
+
+def commit_when_possible(consumers: list[Consumer]) -> None:
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + 20
+    for consumer in consumers:
+        while True:
+            try:
+                consumer.commit(asynchronous=False)
+                break
+            except KafkaException:
+                assert time.monotonic() < deadline, "no commit after the coordinator was killed"
+                consumer.poll(0.1)
+
+
+@pytest.mark.java
+def test_java_console_consumer_and_group_tool(java_command: list[str], bootstrap: str, filled: str) -> None:
+    server = ("--bootstrap-server", bootstrap)
+    arguments = ("--topic", filled, "--group", filled, "--from-beginning", "--max-messages", str(COUNT))
+    told = run_tool(java_command, "consumer.ConsoleConsumer", *server, *arguments, "--timeout-ms", "30000")
+    assert sorted(map(int, told.split())) == list(range(COUNT))
+    tool = "consumer.group.ConsumerGroupCommand"
+    group = (*server, "--group", filled)
+    assert filled in run_tool(java_command, tool, *server, "--list")
+    rows = [line.split() for line in run_tool(java_command, tool, *group, "--describe").splitlines() if filled in line]
+    assert sorted((row[2], row[3], row[5]) for row in rows if row[1] == filled) == [
+        (str(partition), "50", "0") for partition in range(PARTITIONS)
+    ]
+    reset = ("--reset-offsets", "--to-offset", "7", "--topic", filled, "--execute")
+    assert run_tool(java_command, tool, *group, *reset).count(filled) >= PARTITIONS
+    assert "successful" in run_tool(java_command, tool, *group, "--delete")
