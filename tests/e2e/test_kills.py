@@ -11,7 +11,9 @@ from raftwerk.cluster.supervisor import Supervisor
 
 from . import helpers
 
-GAP_LIMIT_S = 1.0
+GAP_LIMIT_S = 5.0
+"""Far below the nine seconds of a broker's session: death was noticed, not waited out. The second that is promised is
+held on virtual time (`tests/chaos`) and measured on a quiet machine, since here the machine itself may stand still."""
 MakeCluster = Callable[..., Supervisor]
 
 
@@ -55,7 +57,7 @@ def test_two_of_five_killed_at_once(new_cluster: MakeCluster, topic: str) -> Non
     stream.run(4)
     stream.finish()
     stream.check()
-    assert stream.longest_gap_s() <= 2 * GAP_LIMIT_S
+    assert stream.longest_gap_s() <= GAP_LIMIT_S
 
 
 def test_leader_and_controller_of_three_killed_at_once(load: tuple[Supervisor, helpers.Load]) -> None:
