@@ -20,6 +20,7 @@ _COMMANDS = {
     "format": ("node:format_dirs", "Prepare the log directories of a node."),
     "settings": ("node:settings", "List the settings that server.properties may have."),
     "topics": ("topics:topics", "Create, list, describe and delete topics."),
+    "groups": ("groups:groups", "List and describe consumer groups, show their lag, move their offsets."),
     "produce": ("produce:produce", "Send lines to a topic."),
     "consume": ("consume:consume", "Print the records of a topic."),
     "demo": ("tools:demo", "Stream flights through three nodes, kill two of them, count what was lost."),
