@@ -1,0 +1,126 @@
+"""The format: what writers write, readers read; and its translation to EDN."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from pathlib import Path
+
+import pytest
+from histories import ack, clean, done, invoke, poll
+
+from raftwerk.chaos.checker.checker import check_paths
+from raftwerk.chaos.checker.edn import EdnWriter, write_edn
+from raftwerk.chaos.history import HistoryError, HistoryWriter, Send, history_files, read_lines
+from raftwerk.chaos.load.settings import decode_record, encode_value
+
+
+def write(path: Path, lines: list[dict[str, object]]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_what_is_written_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    writer = HistoryWriter(str(path), "p0")
+    writer.begin(producer=0, idempotent=True)
+    send = Send(0, 1, 2, 'a"b', 3, 100)
+    writer.send_invoked(send)
+    writer.send_done(send, "ok", 200, offset=7)
+    writer.send_done(send, "info", 200, error='it "failed"')
+    writer.polled(('a"b', 3), [(7, 0, 1, 2), (8, -1, 0, 0)], (5, 6), final=True)
+    writer.close()
+    header, invoked, acked, unknown, polled = read_lines(str(path))
+    sent = {"process": "p0", "f": "send", "topic": 'a"b', "partition": 3, "producer": 0, "number": 1, "key": 2}
+    assert header["version"] == 1 and header["producer"] == 0
+    assert invoked == {**sent, "type": "invoke", "start": 100}
+    assert acked == {**sent, "type": "ok", "start": 100, "offset": 7, "end": 200}
+    assert unknown == {**sent, "type": "info", "start": 100, "end": 200, "error": 'it "failed"'}
+    assert polled["records"] == [[7, 0, 1, 2], [8, -1, 0, 0]] and polled["final"] is True
+
+
+def test_the_directory_of_a_run_holds_its_histories(tmp_path: Path) -> None:
+    inner = tmp_path / "history"
+    inner.mkdir()
+    half = len(clean()) // 2
+    write(inner / "b.jsonl", clean()[half:])
+    with gzip.open(inner / "a.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps(line) + "\n" for line in clean()[:half])
+    (inner / "other.txt").write_text("no history")
+    assert [Path(path).name for path in history_files([str(tmp_path)])] == ["a.jsonl.gz", "b.jsonl"]
+    assert check_paths([str(tmp_path)]).verdict.word == "VALID"
+
+
+def test_a_last_line_cut_short_is_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", clean())
+    path.write_text(path.read_text() + '{"process":"p0","ty')
+    assert check_paths([str(path)]).verdict.word == "VALID"
+
+
+@pytest.mark.parametrize("text", ["nonsense\n", "[1]\n", '{"f": "send"}\n{broken\n'])
+def test_a_broken_line_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(text)
+    with pytest.raises(HistoryError, match=r"a\.jsonl:\d: "):
+        list(read_lines(str(path)))
+
+
+def test_no_history_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(HistoryError, match="no history in"):
+        check_paths([str(tmp_path)])
+    with pytest.raises(HistoryError, match="cannot read"):
+        check_paths([str(tmp_path / "nothing.jsonl")])
+
+
+def test_values_carry_who_sent_them() -> None:
+    value = encode_value(3, 17, 9, 100)
+    assert len(value) == 100
+    assert decode_record(5, b"9", value) == (5, 3, 17, 9)
+    assert decode_record(5, b"8", value)[1] == -1
+    assert decode_record(5, b"9", value[:-1] + b"y")[1] == -1
+    assert decode_record(5, b"9", None)[1] == -1
+    assert decode_record(5, b"9", b"\xff\x00")[1] == -1
+    assert decode_record(5, b"4", b"2.77") == (5, 2, 77, 4)
+
+
+def test_edn(tmp_path: Path) -> None:
+    """Two sends at once take two processes; what is unknown takes its process along; the next takes the free one."""
+    at = 10**9
+    fault = {"process": "nemesis", "f": "fault", "fault": "kill", "id": 1, "target": "node 1", "start": 5}
+    lines = [
+        {**fault, "type": "invoke"},
+        invoke(0, start=at),
+        invoke(1, start=at),
+        done("info", 0, start=at),
+        ack(1, 4, start=at),
+        invoke(2, start=3 * at),
+        done("fail", 2, start=3 * at),
+        poll((4, 1), end=9 * at),
+        {**fault, "type": "info", "end": 10 * at},
+    ]
+    output = io.StringIO()
+    writer = EdnWriter(output)
+    for line in lines:
+        writer.add(line)
+    assert output.getvalue().splitlines() == [
+        '{:index 0, :time 5, :type :info, :process :nemesis, :f :start-kill, :value "node 1"}',
+        "{:index 1, :time 1000000000, :type :invoke, :process 0, :f :send, :value [[:send 0 0]]}",
+        "{:index 2, :time 1000000000, :type :invoke, :process 1, :f :send, :value [[:send 0 1]]}",
+        "{:index 3, :time 1100000000, :type :info, :process 0, :f :send, :value [[:send 0 0]]}",
+        "{:index 4, :time 1100000000, :type :ok, :process 1, :f :send, :value [[:send 0 [4 1]]]}",
+        "{:index 5, :time 3000000000, :type :invoke, :process 1, :f :send, :value [[:send 0 2]]}",
+        "{:index 6, :time 3100000000, :type :fail, :process 1, :f :send, :value [[:send 0 2]]}",
+        "{:index 7, :time 8999999999, :type :invoke, :process 2, :f :poll, :value [[:poll]]}",
+        "{:index 8, :time 9000000000, :type :ok, :process 2, :f :poll, :value [[:poll {0 [[4 1]]}]]}",
+        '{:index 9, :time 10000000000, :type :info, :process :nemesis, :f :stop-kill, :value "node 1"}',
+    ]
+
+
+def test_edn_of_files_is_in_the_order_of_times(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", [invoke(5), ack(5, 0)])
+    write(tmp_path / "b.jsonl", [invoke(3, producer=1), ack(3, 1, producer=1)])
+    output = tmp_path / "out.edn"
+    assert write_edn([str(tmp_path)], str(output)) == 4
+    times = [int(line.split(":time ")[1].split(",")[0]) for line in output.read_text().splitlines()]
+    assert times == sorted(times)

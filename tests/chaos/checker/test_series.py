@@ -1,0 +1,109 @@
+"""Latencies, gaps between acks and whom they are blamed on; and the page that shows them."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+from histories import SECOND, ack, clean, final, header
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raftwerk.chaos.checker.checker import check_lines
+from raftwerk.chaos.checker.series import Series, bucket_ms, latency_bucket, quantile_ms
+from raftwerk.chaos.report import render_report
+from raftwerk.chaos.report_timeline import draw_timeline
+
+
+@given(st.integers(1000, 10**14))
+def test_buckets_are_a_quarter_wide(ns: int) -> None:
+    upper = bucket_ms(latency_bucket(ns))
+    assert ns // 1000 <= upper * 1000 <= ns / 1000 * 1.25 + 1
+
+
+@given(st.lists(st.integers(1, 60_000), min_size=1), st.floats(0.01, 1))
+def test_quantiles_are_those_of_the_sorted_list(ms: list[int], q: float) -> None:
+    histogram: dict[int, int] = {}
+    for one in ms:
+        bucket = latency_bucket(one * 10**6)
+        histogram[bucket] = histogram.get(bucket, 0) + 1
+    rank = next(n for n in range(1, len(ms) + 1) if n >= q * len(ms))
+    exact = sorted(ms)[rank - 1]
+    got = quantile_ms(histogram, q)
+    assert got is not None and exact <= got <= exact * 1.2500001
+
+
+def test_no_latency_of_nothing() -> None:
+    assert quantile_ms({}, 0.5) is None
+
+
+def fault(series: Series, number: int, name: str, start_s: float, end_s: float | None) -> None:
+    line = {"fault": name, "id": number, "target": "node 1", "start": int(start_s * SECOND)}
+    series.fault({**line, "type": "invoke"})
+    if end_s is not None:
+        series.fault({**line, "type": "info", "end": int(end_s * SECOND)})
+
+
+def acked(series: Series, start_s: float, end_s: float, *, timed: bool = True) -> None:
+    series.acked(0, "t-0", int(start_s * SECOND), int(end_s * SECOND), timed=timed)
+
+
+def test_a_gap_is_from_one_ack_to_the_next_while_something_waits() -> None:
+    series = Series()
+    for start_s, end_s in ((1.0, 1.1), (1.05, 4.0), (1.2, 4.1), (9.0, 9.1)):
+        acked(series, start_s, end_s)
+    (gap,) = series.gaps
+    assert (gap.start_ns, gap.end_ns) == (int(1.1 * SECOND), 4 * SECOND)
+
+
+def test_the_first_ack_of_a_client_without_starts_is_no_gap() -> None:
+    series = Series()
+    acked(series, 0.0, 7.0, timed=False)
+    assert series.gaps == []
+    acked(series, 0.0, 8.0, timed=False)
+    assert [gap.seconds for gap in series.gaps] == [1.0]
+
+
+def test_gaps_are_blamed_on_the_latest_fault_that_touches_them() -> None:
+    series = Series()
+    fault(series, 1, "pause", 1, 3)
+    fault(series, 2, "kill", 5, 6)
+    for start_s, end_s in ((1.1, 3.1), (5.1, 5.9), (8.0, 8.6), (40.0, 45.0)):
+        acked(series, start_s, end_s)
+    worst = {kind: round(gap.seconds, 2) for kind, gap in series.longest_gaps().items()}
+    assert worst == {"pause": 2.0, "kill": 0.8, "none": 5.0}
+
+
+class Tags(HTMLParser):
+    """Whether every tag that is opened is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag not in ("meta", "rect", "line", "path"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in ("rect", "line", "path"):
+            assert self.open.pop() == tag
+
+
+def test_the_report_shows_the_evidence_and_needs_nothing_else() -> None:
+    nemesis = {"process": "nemesis", "f": "fault", "fault": "kill", "id": 1, "target": "<node 1>", "start": SECOND}
+    seen = {"process": "o", "type": "info", "f": "cluster", "leaders": [1, -1], "isr": [[1, 2], [2]], "controller": 1}
+    lines = [*clean(), {**nemesis, "type": "invoke"}, {**nemesis, "type": "info", "end": 2 * SECOND}]
+    lines += [{**seen, "start": 0}, {**seen, "start": SECOND, "leaders": [2, 2]}, ack(9, 9), final((10, 4))]
+    page = render_report(check_lines(lines), "a <name>", {"power": "needs root"})
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+    for text in ("INVALID", "record 0:9 acked at", "a &lt;name&gt;", "needs root", "partition 1", "&lt;node 1&gt;"):
+        assert text in page
+    assert "http://" not in page.replace("http://www.w3.org/2000/svg", "") and "https://" not in page
+
+
+def test_the_picture_is_well_formed_even_of_nothing() -> None:
+    for lines in ([], [header(0)], clean(3)):
+        ElementTree.fromstring(draw_timeline(check_lines(lines).series))
