@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
+from typing import cast
 
 import click
 
 from .common import bootstrap_option, json_option, print_json, run_client
 
-_CHUNK_LINES = 5000
+_READ_BYTES = 256 * 1024
 _ACKS = {"all": -1, "1": 1}
 
 
@@ -55,8 +57,7 @@ def produce(
         async with ClusterClient(bootstrap) as client:
             producer = Producer(client, topic, acks=_ACKS[acks], compression=Compression[compression.upper()])
             await producer.start()
-            lines = (message.encode() for message in messages) if messages else _stdin_lines()
-            while chunk := await asyncio.to_thread(_take, lines):
+            async for chunk in _chunks(messages):
                 for acked in await producer.send(_split(line, key_separator) for line in chunk):
                     counts[acked.partition] = counts.get(acked.partition, 0) + acked.count
         return counts
@@ -68,15 +69,30 @@ def produce(
         click.echo(f"{sum(counts.values())} records acked, in {len(counts)} partitions.", err=True)
 
 
-def _stdin_lines() -> Iterator[bytes]:
-    for line in sys.stdin.buffer:
-        yield line.rstrip(b"\r\n")
+async def _chunks(messages: tuple[str, ...]) -> AsyncIterator[list[bytes]]:
+    if messages:
+        yield [message.encode() for message in messages]
+        return
+    reader = LineReader(cast(io.BufferedReader, sys.stdin.buffer))
+    while lines := await asyncio.to_thread(reader.take):
+        yield lines
 
 
-def _take(lines: Iterator[bytes]) -> list[bytes]:
-    """The next lines; on a terminal one at a time, so that what is typed is sent."""
-    most = 1 if sys.stdin.isatty() else _CHUNK_LINES
-    return [line for line, _ in zip(lines, range(most), strict=False)]
+class LineReader:
+    """Lines of a stream as they come: what a slow writer has finished is sent without waiting for more."""
+
+    def __init__(self, stream: io.BufferedReader) -> None:
+        self._stream = stream
+        self._rest = b""
+
+    def take(self) -> list[bytes]:
+        """The lines that are there, at least one; none at the end. Blocks until then."""
+        while data := self._stream.read1(_READ_BYTES):
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            if lines:
+                return [line.removesuffix(b"\r") for line in lines]
+        last, self._rest = self._rest, b""
+        return [last] if last else []
 
 
 def _split(line: bytes, separator: str | None) -> tuple[bytes | None, bytes]:

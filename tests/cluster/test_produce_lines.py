@@ -1,0 +1,60 @@
+"""What `raftwerk produce` reads from its standard input."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raftwerk.cluster.cli.produce import LineReader
+
+
+class Trickle(io.RawIOBase):
+    """Gives its bytes in the pieces they were written in, as a pipe does."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.pieces = [piece for piece in pieces if piece]
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        if not self.pieces:
+            return 0
+        piece = self.pieces[0][: len(buffer)]
+        self.pieces[0] = self.pieces[0][len(piece) :]
+        if not self.pieces[0]:
+            self.pieces.pop(0)
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+def read_all(pieces: list[bytes]) -> list[bytes]:
+    reader = LineReader(io.BufferedReader(Trickle(pieces)))
+    lines = []
+    while chunk := reader.take():
+        lines += chunk
+    return lines
+
+
+@given(st.lists(st.binary(max_size=12).map(lambda data: data.replace(b"\r", b""))))
+def test_no_line_is_lost_wherever_the_pieces_end(pieces: list[bytes]) -> None:
+    assert read_all(pieces) == [line.removesuffix(b"\n") for line in io.BytesIO(b"".join(pieces))]
+
+
+def test_a_hundred_thousand_lines() -> None:
+    text = "".join(f"{i}\n" for i in range(100_000)).encode()
+    assert len(read_all([text])) == 100_000
+
+
+@pytest.mark.parametrize("pieces", [[b"a\r\nb\r\n"], [b"a\r", b"\nb"], [b"a\nb"]])
+def test_line_ends(pieces: list[bytes]) -> None:
+    assert read_all(pieces) == [b"a", b"b"]
+
+
+def test_a_finished_line_is_not_kept_waiting() -> None:
+    reader = LineReader(io.BufferedReader(Trickle([b"one\ntw", b"o\n"])))
+    assert reader.take() == [b"one"]
+    assert reader.take() == [b"two"]
