@@ -76,13 +76,18 @@ class Inflicted:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One kind of fault. `labs` names what must be built under the nodes: `network`, `disks`, `power`."""
+    """One kind of fault. `labs` names what must be built under the nodes: `network`, `disks`, `power`.
+
+    `calm`: it strikes only when all replicas are in sync. Acked records are durable by replication, not by fsync, so
+    that two hosts that lose power one right after the other may lose what both had acked.
+    """
 
     name: str
     what: str
     inflict: Callable[[Field], Inflicted]
     needs: tuple[str, ...] = ()
     labs: tuple[str, ...] = ()
+    calm: bool = False
 
 
 # -- processes
@@ -267,7 +272,14 @@ FAULTS = {
         Fault("reset", "connections of peers are reset", _rules("any", "reset"), ("iptables-reset",), ("network",)),
         Fault("slow", "2 Mbit/s out of a node", _slow, ("bandwidth", "iptables"), ("network",)),
         Fault("disk-full", "no space is left on a node's device", _disk_full, ("tmpfs",), ("disks",)),
-        Fault("power", "the power of one node goes: unsynced bytes are gone", _power, ("loop-device",), ("power",)),
+        Fault(
+            "power",
+            "the power of one node goes: unsynced bytes are gone",
+            _power,
+            ("loop-device",),
+            ("power",),
+            calm=True,
+        ),
         Fault("eio", "every fsync of a node fails", _eio, ("strace",)),
     )
 }

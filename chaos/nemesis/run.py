@@ -27,6 +27,7 @@ from .machine import unmet
 from .nodes import AdoptedNodes, LabSupervisor, Nodes, SupervisedNodes
 
 _HEAL_LIMIT_S = 60.0
+_CALM_LIMIT_S = 30.0
 _DRAIN_LIMIT_S = 90.0
 _FINAL_LIMIT_S = 120.0
 _WARM_UP_S = 2.0
@@ -230,6 +231,8 @@ class ChaosRun:
             time.sleep(self.rng.uniform(0.3, 1.7) * self.options.interval_s / 2)
 
     def _inflict(self, battle: Field, fault: Fault, nemesis: HistoryWriter) -> None:
+        if fault.calm and self._wait_in_sync(battle, _CALM_LIMIT_S) is not None:
+            return
         self._fault_number += 1
         number, asked_ns = self._fault_number, time.monotonic_ns()
         inflicted = fault.inflict(battle)
@@ -246,11 +249,10 @@ class ChaosRun:
         self.say(f"{fault.name}: {inflicted.target}, {(time.monotonic_ns() - start_ns) / 1e9:.1f} s")
 
     def _heal(self, battle: Field, nemesis: HistoryWriter) -> None:
-        start_ns, deadline = time.monotonic_ns(), time.monotonic() + _HEAL_LIMIT_S
+        start_ns = time.monotonic_ns()
         if battle.nodes.ids:
             start_all(battle.nodes)
-        while (missing := self._not_in_sync(battle)) is not None and time.monotonic() < deadline:
-            time.sleep(0.2)
+        missing = self._wait_in_sync(battle, _HEAL_LIMIT_S)
         times = {"start": start_ns, "end": time.monotonic_ns()}
         if missing is None:
             nemesis.event("ok", "heal", **times)
@@ -258,6 +260,13 @@ class ChaosRun:
         else:
             nemesis.event("fail", "heal", **times, error=missing)
             self.say(f"NOT healed after {_HEAL_LIMIT_S:g} s: {missing}")
+
+    def _wait_in_sync(self, battle: Field, limit_s: float) -> str | None:
+        """None when all replicas are in sync; else, at the end of the time, what is missing."""
+        deadline = time.monotonic() + limit_s
+        while (missing := self._not_in_sync(battle)) is not None and time.monotonic() < deadline:
+            time.sleep(0.2)
+        return missing
 
     def _not_in_sync(self, battle: Field) -> str | None:
         try:

@@ -1,0 +1,242 @@
+"""Faults, nodes and labs without a cluster; and one short run with one."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from raftwerk.chaos.nemesis import faults, machine
+from raftwerk.chaos.nemesis.faults import FAULTS, Field
+from raftwerk.chaos.nemesis.labs import DiskLab, NetworkLab
+from raftwerk.chaos.nemesis.nodes import AdoptedNodes
+from raftwerk.chaos.nemesis.run import RunOptions
+from raftwerk.cluster.cli import cli
+from raftwerk.cluster.layout import ClusterShape, plan_cluster
+
+VIEW = {"leaders": [2, 2], "isr": [[1, 2, 3], [1, 2, 3]], "controller": 3}
+
+
+class PaperNodes:
+    """Nodes that only write down what is done to them."""
+
+    ids: list[int] = [1, 2, 3]  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.dead: list[int] = []
+
+    def pid(self, node_id: int) -> int:
+        return 0
+
+    def alive(self, node_id: int) -> bool:
+        return node_id not in self.dead
+
+    def signal(self, node_id: int, sent: signal.Signals) -> None:
+        self.done.append(f"{sent.name} {node_id}")
+        if sent in (signal.SIGKILL, signal.SIGTERM):
+            self.dead.append(node_id)
+
+    def start(self, node_id: int) -> None:
+        if node_id in self.dead:
+            self.done.append(f"start {node_id}")
+            self.dead.remove(node_id)
+
+
+@pytest.fixture
+def field(monkeypatch: pytest.MonkeyPatch) -> Field:
+    async def look(_bootstrap: str, _topic: str) -> dict[str, Any]:
+        return VIEW
+
+    monkeypatch.setattr(faults, "look", look)
+    monkeypatch.setattr(faults, "_CHASE_PAUSE_S", 0.0)
+    return Field(PaperNodes(), random.Random(1), "", "t", hold_s=0.001)
+
+
+def done(field: Field) -> list[str]:
+    assert isinstance(field.nodes, PaperNodes)
+    return field.nodes.done
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "expected"),
+    [
+        ("kill-leader", "node 2, leader of t-0", ["SIGKILL 2", "start 2"]),
+        ("kill-follower", "node 1, a follower of t-0", ["SIGKILL 1", "start 1"]),
+        ("kill-controller", "node 3, the active controller", ["SIGKILL 3", "start 3"]),
+        ("pause-leader", "node 2, leader of t-0", ["SIGSTOP 2", "SIGCONT 2"]),
+    ],
+)
+def test_a_fault_strikes_who_has_the_role_and_is_taken_back(
+    field: Field, name: str, target: str, expected: list[str]
+) -> None:
+    inflicted = FAULTS[name].inflict(field)
+    assert inflicted.target == target
+    inflicted.heal()
+    assert done(field) == expected
+
+
+def test_all_are_killed_before_any_is_started(field: Field) -> None:
+    FAULTS["kill-all"].inflict(field).heal()
+    assert done(field)[:3] == ["SIGKILL 1", "SIGKILL 2", "SIGKILL 3"]
+    assert sorted(done(field)[3:]) == ["start 1", "start 2", "start 3"]
+
+
+def test_rolling_stops_one_at_a_time(field: Field) -> None:
+    FAULTS["rolling"].inflict(field).heal()
+    assert done(field) == [step for node in (1, 2, 3) for step in (f"SIGTERM {node}", f"start {node}")]
+
+
+def test_the_chase_leaves_nobody_dead(field: Field) -> None:
+    FAULTS["chase"].inflict(field).heal()
+    assert done(field)[:2] == ["SIGKILL 2", "start 2"]
+    assert done(field).count("SIGKILL 2") == done(field).count("start 2")
+
+
+def test_every_fault_says_what_it_does_and_every_need_has_a_probe() -> None:
+    for name, fault in FAULTS.items():
+        assert fault.name == name and fault.what
+        assert machine.unmet(fault.needs) is not None
+    assert machine.unmet(()) == []
+
+
+def test_what_a_machine_cannot_do_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(machine._PROBES, "tmpfs", lambda: "needs root")
+    output = CliRunner().invoke(cli, ["chaos", "faults", "--json"]).output
+    rows = {row["fault"]: row["left_out"] for row in map(json.loads, output.splitlines())}
+    assert list(rows) == list(FAULTS)
+    assert rows["disk-full"] == ["needs root"]
+    assert rows["kill"] == []
+
+
+def test_a_tool_that_refuses_is_quoted() -> None:
+    with pytest.raises(machine.CommandFailed, match="no-such-tool"):
+        machine.run_tool(["no-such-tool"])
+    with pytest.raises(machine.CommandFailed, match="exit code 1"):
+        machine.run_tool(["false"])
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"faults": ("kil",)}, "no fault kil"),
+        ({"bootstrap": "a:1", "faults": ("cut",), "pid_files": "x%d"}, "starts itself"),
+        ({"bootstrap": "a:1", "faults": ("kill",)}, "--pid-files"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        RunOptions("d", **options)
+
+
+def test_adopted_nodes_are_killed_paused_and_started_as_they_were(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import os, time; open(os.environ['SAYS'], 'a').write('up '); time.sleep(60)"]
+    says = tmp_path / "says"
+    process = subprocess.Popen(command, env={**os.environ, "SAYS": str(says)}, cwd=tmp_path)
+    (tmp_path / "n1.pid").write_text(f"{process.pid}\n")
+    wait_until(says.exists)
+    nodes = AdoptedNodes(str(tmp_path / "n%d.pid"), [1])
+    nodes.signal(1, signal.SIGSTOP)
+    wait_until(lambda: state_of(process.pid) == "T")
+    nodes.signal(1, signal.SIGCONT)
+    wait_until(lambda: state_of(process.pid) != "T")
+    nodes.signal(1, signal.SIGKILL)
+    assert not nodes.alive(1)
+    process.wait()
+    nodes.start(1)
+    try:
+        wait_until(lambda: says.read_text() == "up up ")
+        assert nodes.alive(1) and int((tmp_path / "n1.pid").read_text()) == nodes.pid(1) != process.pid
+    finally:
+        nodes.signal(1, signal.SIGTERM)
+    assert not nodes.alive(1)
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def wait_until(condition: Callable[[], bool], limit_s: float = 10.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_plan_moves_to_the_addresses_of_the_network(tmp_path: Path) -> None:
+    plan = plan_cluster(str(tmp_path), ClusterShape(brokers=2, port=21000))
+    lab = NetworkLab([1, 2])
+    moved = lab.placed(plan)
+    one, two = lab.address(1), lab.address(2)
+    assert moved.bootstrap == f"{one}:21000,{two}:21001"
+    for node, own in zip(moved.nodes, (one, two)):
+        assert node.properties["controller.quorum.voters"] == f"1@{one}:22001,2@{two}:22002"
+        assert own in node.properties["listeners"] and "127.0.0.1" not in str(dict(node.properties))
+
+
+def test_a_full_disk_has_no_room_and_then_has_again(tmp_path: Path) -> None:
+    reasons = machine.unmet(["tmpfs"])
+    if reasons:
+        pytest.skip(f"no small file systems here ({reasons[0]}): NOT tested")
+    plan = plan_cluster(str(tmp_path), ClusterShape(brokers=1, port=21000))
+    lab = DiskLab(plan, ext4=False, size_mb=2)
+    try:
+        lab.open()
+        file = Path(plan.nodes[0].data_dir) / "x"
+        lab.fill(1)
+        with pytest.raises(OSError, match="No space"):
+            file.write_bytes(b"x" * 10000)
+        lab.make_room(1)
+        file.write_bytes(b"x" * 10000)
+    finally:
+        lab.close()
+    assert not os.path.ismount(plan.nodes[0].data_dir)
+
+
+def test_what_was_not_synced_is_gone_after_a_power_cut(tmp_path: Path) -> None:
+    reasons = machine.unmet(["loop-device"])
+    if reasons:
+        pytest.skip(f"no loop devices here ({reasons[0]}): NOT tested")
+    plan = plan_cluster(str(tmp_path), ClusterShape(brokers=1, port=21000))
+    lab = DiskLab(plan, ext4=True, size_mb=8)
+    try:
+        lab.open()
+        synced, unsynced = (Path(plan.nodes[0].data_dir) / name for name in ("synced", "unsynced"))
+        synced.write_bytes(b"kept")
+        with synced.open("rb+") as file:
+            os.fsync(file.fileno())
+        unsynced.write_bytes(b"forgotten")
+        lab.cut_power(1)
+        with pytest.raises(OSError):
+            unsynced.write_bytes(b"more")
+        lab.unmount(1)
+        lab.mount(1)
+        assert synced.read_bytes() == b"kept"
+        assert not unsynced.exists() or unsynced.read_bytes() != b"forgotten"
+    finally:
+        lab.close()
+
+
+@pytest.mark.process
+def test_a_short_run_kills_heals_and_is_valid(tmp_path: Path) -> None:
+    where = tmp_path / "run"
+    options = ["--minutes", "0.1", "--hold", "1", "--interval", "1", "--rate", "100", "--consumers", "1"]
+    result = CliRunner().invoke(cli, ["chaos", "run", "--nemesis", "kill", "-d", str(where), *options])
+    assert result.exit_code == 0, result.output
+    verdict = json.loads((where / "verdict.json").read_text())
+    assert verdict["verdict"] == "VALID" and verdict["inflicted"]["kill"] >= 1 and verdict["errors"] == []
+    assert verdict["totals"]["acked"] == verdict["totals"]["sends"] > 300
+    assert "VALID" in (where / "report.html").read_text()
+    again = CliRunner().invoke(cli, ["chaos", "check", str(where)])
+    assert again.exit_code == 0 and again.output.endswith("VALID\n")
+    assert CliRunner().invoke(cli, ["chaos", "report", str(where)]).exit_code == 0
