@@ -7,7 +7,14 @@ from collections.abc import Mapping
 
 from ..runtime.ports import Disk
 from ..wire.types import TopicPartition
-from .checkpoints import HIGH_WATERMARK_FILE, LOG_START_OFFSET_FILE, RECOVERY_POINT_FILE, read_offsets, write_offsets
+from .checkpoints import (
+    CLEANER_OFFSET_FILE,
+    HIGH_WATERMARK_FILE,
+    LOG_START_OFFSET_FILE,
+    RECOVERY_POINT_FILE,
+    read_offsets,
+    write_offsets,
+)
 from .errors import CorruptFileError
 
 _logger = logging.getLogger(__name__)
@@ -48,14 +55,15 @@ class OffsetCheckpoint:
 
 
 class DirCheckpoints:
-    """The three offset checkpoints of a log directory."""
+    """The four offset checkpoints of a log directory."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         self.recovery_points = OffsetCheckpoint(disk, f"{path}/{RECOVERY_POINT_FILE}")
         self.high_watermarks = OffsetCheckpoint(disk, f"{path}/{HIGH_WATERMARK_FILE}")
         self.log_start_offsets = OffsetCheckpoint(disk, f"{path}/{LOG_START_OFFSET_FILE}")
+        self.clean_offsets = OffsetCheckpoint(disk, f"{path}/{CLEANER_OFFSET_FILE}")
 
     def forget(self, tp: TopicPartition) -> None:
         """Durably drop `tp` everywhere. `OSError`."""
-        for checkpoint in (self.recovery_points, self.high_watermarks, self.log_start_offsets):
+        for checkpoint in (self.recovery_points, self.high_watermarks, self.log_start_offsets, self.clean_offsets):
             checkpoint.forget(tp)

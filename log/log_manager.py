@@ -20,6 +20,7 @@ from .config import LogConfig
 from .dir_checkpoints import DirCheckpoints
 from .errors import LogDirError, StorageError
 from .housekeeping import Housekeeping, HousekeepingConfig
+from .log_cleaner import CleanerConfig, LogCleaner
 from .log_dir import LogDir
 from .partition_log import LogHooks, PartitionLog
 
@@ -45,6 +46,7 @@ class LogManagerConfig:
     file_delete_delay_ms: int = 60_000
     on_dir_failed: Callable[[str, OSError], None] = _ignore_dir_failure
     housekeeping: HousekeepingConfig = field(default_factory=HousekeepingConfig)
+    cleaner: CleanerConfig = field(default_factory=CleanerConfig)
 
 
 @dataclass(slots=True)
@@ -72,6 +74,7 @@ class LogManager:
         self._flushed_at_s: dict[TopicPartition, float] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._housekeeping: Housekeeping | None = None
+        self._cleaner: LogCleaner | None = None
         self.high_watermark_checkpoint: dict[TopicPartition, int] = {}
         self.previous_broker_epoch = -1
 
@@ -180,6 +183,8 @@ class LogManager:
             self._config.housekeeping, self._runtime.clock, lambda: self.logs, high_watermark
         )
         self._housekeeping.start()
+        self._cleaner = LogCleaner(self._config.cleaner, self._runtime, self, high_watermark)
+        self._cleaner.start()
         self._timer = loop.call_later(_UPKEEP_INTERVAL_S, self._upkeep)
 
     def _upkeep(self) -> None:
@@ -213,6 +218,33 @@ class LogManager:
                 log_dir.checkpoints.log_start_offsets.write(starts)
             except OSError as error:
                 self._dir_failed(log_dir, error)
+
+    # Compaction
+
+    def clean_offset(self, tp: TopicPartition) -> int:
+        """How far the partition is clean, as it is checkpointed."""
+        log_dir = self._dir_of.get(tp)
+        return log_dir.checkpoints.clean_offsets.offsets.get(tp, 0) if log_dir is not None else 0
+
+    def durable_offset(self, tp: TopicPartition) -> int:
+        """The recovery point of the partition, as it is checkpointed."""
+        log_dir = self._dir_of.get(tp)
+        return log_dir.checkpoints.recovery_points.offsets.get(tp, 0) if log_dir is not None else 0
+
+    def note_clean(self, tp: TopicPartition, offset: int) -> None:
+        """Checkpoint that the partition is clean up to `offset`. A refusing disk fails its directory."""
+        log_dir = self._dir_of.get(tp)
+        if log_dir is None or not log_dir.is_usable:
+            return
+        known = log_dir.checkpoints.clean_offsets.offsets
+        try:
+            log_dir.checkpoints.clean_offsets.write(
+                {**{k: v for k, v in known.items() if k in log_dir.logs}, tp: offset}
+            )
+        except OSError as error:
+            self._dir_failed(log_dir, error)
+
+    # Checkpoints
 
     def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Write the high watermarks; of partitions that are not mentioned, what was known stays."""
@@ -255,6 +287,9 @@ class LogManager:
         if self._housekeeping is not None:
             self._housekeeping.stop()
             self._housekeeping = None
+        if self._cleaner is not None:
+            self._cleaner.stop()
+            self._cleaner = None
         cleanly_closed = [log_dir for log_dir in self._dirs if self._close_logs(log_dir)]
         self.checkpoint_recovery_points()
         for log_dir in cleanly_closed:
@@ -303,6 +338,7 @@ class LogManager:
 
     def _open(self, log_dir: _Dir, tp: TopicPartition, config: LogConfig, *, clean_shutdown: bool) -> PartitionLog:
         def recovery_point_lowered(_: PartitionLog, offset: int) -> None:
+            log_dir.checkpoints.clean_offsets.lower(tp, offset)
             log_dir.checkpoints.recovery_points.lower(tp, offset)
 
         def failed(_: PartitionLog, error: OSError) -> None:

@@ -95,6 +95,11 @@ class TaskSet:
         task.add_done_callback(forget)
         return task
 
+    def cancel_soon(self) -> None:
+        """Cancel every task without waiting for its end."""
+        for task in self._tasks.values():
+            task.cancel()
+
     async def cancel_all(self) -> None:
         """Cancel every task and wait until all have ended."""
         tasks = list(self._tasks.values())

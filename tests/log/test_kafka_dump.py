@@ -10,11 +10,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from log_helpers import NOW_MS, make_runtime
+from log_helpers import NOW_MS, headers_of, make_runtime, read_all
+from test_cleaner import Writer, drive
 
+from raftwerk.log.cleaner import CleanPlan, clean
 from raftwerk.log.config import LogConfig
 from raftwerk.log.log_dir import format_dirs, random_id
 from raftwerk.log.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.partition_log import PartitionLog
 from raftwerk.runtime.disk import RealDisk
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.compression import Compression
@@ -105,3 +108,26 @@ def test_every_producer_snapshot_is_read(partition: tuple[Path, int, int]) -> No
         last = {line.split()[1]: line for line in entries}
         assert sorted(last) == ["5", "6"]
         assert all("producerEpoch: 1 " in line for line in entries)
+
+
+@pytest.mark.java
+def test_compacted_segments_and_transaction_indexes_are_read(tmp_path: Path) -> None:
+    simulated, _ = make_runtime()
+    runtime = Runtime(RealDisk(), simulated.clock, simulated.rng)
+    config = LogConfig(segment_bytes=5000, index_interval_bytes=200, cleanup_policy=("compact",))
+    log = PartitionLog.open(runtime, str(tmp_path / "t-0"), config)
+    Writer(log, 1).fill(6, transactional=True)
+    aborted = len(log.aborted_transactions(0, log.log_end_offset))
+    drive(clean(log, runtime.disk, CleanPlan(0, log.segments[-1].base_offset, NOW_MS, 1 << 20)))
+    records = sum(header.record_count for header in headers_of(read_all(log)))
+    log.close()
+    files = sorted((tmp_path / "t-0").glob("*.log")) + sorted((tmp_path / "t-0").glob("*.txnindex"))
+    lines = dump(files, "--deep-iteration")
+    assert sum(line.startswith("| offset:") for line in lines) == records
+    assert all("isvalid: true" in line for line in lines if line.startswith("baseOffset:"))
+    assert sum("deleteHorizonMs: OptionalLong[" in line for line in lines) > 0
+    assert 0 < sum(line.startswith("version: 0 producerId:") for line in lines) <= aborted
+    indexes = [file for file in sorted((tmp_path / "t-0").glob("*index")) if file.suffix != ".txnindex"]
+    assert not [
+        line for line in dump(indexes, "--index-sanity-check") if "passed" not in line and "Dumping" not in line
+    ]

@@ -1,0 +1,411 @@
+"""Compaction against a naive model, stopped and cut off at every step."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+from collections.abc import Generator
+from typing import NamedTuple
+from uuid import UUID
+
+import pytest
+from log_helpers import DIRECTORY, NOW_MS, batch, headers_of, make_runtime, open_log, read_all
+
+from raftwerk.chaos.sim_disk import SimDisk
+from raftwerk.log.cleaner import CleanAbortedError, CleanPlan, CleanResult, Step, clean, group_segments
+from raftwerk.log.config import LogConfig
+from raftwerk.log.log_cleaner import CleanerConfig, measure
+from raftwerk.log.log_dir import format_dirs
+from raftwerk.log.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.offset_map import BYTES_PER_KEY, OffsetMap
+from raftwerk.log.partition_log import LogHooks, PartitionLog
+from raftwerk.wire.compression import Compression
+from raftwerk.wire.records import (
+    ControlRecordType,
+    CorruptBatchError,
+    encode_batch,
+    encode_control_record,
+    iter_records,
+)
+from raftwerk.wire.types import TopicPartition
+
+RETENTION_MS = 1000
+COMPACT = LogConfig(
+    segment_bytes=2500, index_interval_bytes=200, cleanup_policy=("compact",), delete_retention_ms=RETENTION_MS
+)
+MEMORY = 1 << 20
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
+QUICK = CleanerConfig(backoff_ms=1)
+TP = TopicPartition("t", 0)
+
+
+class Stored(NamedTuple):
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    transaction: tuple[int, int] | None
+    """Producer and the number of its transaction."""
+
+
+class Writer:
+    """Fills a log at random, and remembers what it wrote."""
+
+    def __init__(self, log: PartitionLog, seed: int, keys: int = 12) -> None:
+        self.log = log
+        self.rng = random.Random(seed)
+        self.keys = [b"key%d" % number * (1 + number % 3 * 4) for number in range(keys)]
+        self.written: list[Stored] = []
+        self.markers: dict[tuple[int, int], tuple[int, bool]] = {}
+        self.sequences: dict[int, int] = {}
+        self.open: dict[int, int] = {}
+        self.transactions = 0
+
+    def write(self, transactional: bool) -> None:
+        rng = self.rng
+        producer_id = rng.choice([-1, -1, 5, 6]) if not transactional else rng.choice([-1, 7, 8])
+        transaction = None
+        options: dict[str, int | bool] = {}
+        if producer_id >= 0:
+            sequence = self.sequences.get(producer_id, 0)
+            options = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
+            if transactional:
+                options["is_transactional"] = True
+                if producer_id not in self.open:
+                    self.transactions += 1
+                    self.open[producer_id] = self.transactions
+                transaction = (producer_id, self.open[producer_id])
+        records = [
+            (
+                rng.choice(self.keys) if rng.random() < 0.97 else None,
+                rng.randbytes(rng.randint(0, 60)) if rng.random() < 0.8 else None,
+                (("h", b"x"),) if rng.random() < 0.3 else (),
+                NOW_MS + rng.randint(-50, 50),
+            )
+            for _ in range(rng.randint(1, 5))
+        ]
+        if producer_id >= 0:
+            self.sequences[producer_id] = options["base_sequence"] + len(records)
+        base = self.log.log_end_offset
+        data = encode_batch(records, compression=rng.choice(list(Compression)), **options)  # type: ignore[arg-type]
+        self.log.append_as_leader(memoryview(data), base // 60, NOW_MS, internal=True)
+        for delta, (key, value, _, timestamp) in enumerate(records):
+            self.written.append(Stored(base + delta, timestamp, key, value, transaction))
+
+    def end(self, producer_id: int, is_abort: bool) -> None:
+        kind = ControlRecordType.ABORT if is_abort else ControlRecordType.COMMIT
+        record = encode_control_record(kind, struct.pack(">hi", 0, 1), NOW_MS)
+        data = encode_batch([record], producer_id=producer_id, producer_epoch=0, is_control=True, is_transactional=True)
+        offset = self.log.log_end_offset
+        self.log.append_as_leader(memoryview(data), offset // 60, NOW_MS, internal=True)
+        if producer_id in self.open:
+            self.markers[(producer_id, self.open.pop(producer_id))] = (offset, is_abort)
+
+    def fill(self, segments: int, transactional: bool = False) -> None:
+        while len(self.log.segments) < segments:
+            self.write(transactional)
+            if transactional and self.rng.random() < 0.3:
+                self.end(self.rng.choice([7, 8]), self.rng.random() < 0.5)
+        for producer_id in list(self.open):
+            self.end(producer_id, False)
+        self.log.roll()
+        self.log.flush()
+
+    def visible(self) -> list[Stored]:
+        return [one for one in self.written if one.transaction is None or not self.markers[one.transaction][1]]
+
+    def expected(self, clean_offset: int, *, tombstones: bool) -> list[tuple[int, int, bytes | None, bytes | None]]:
+        newest = {one.key: one.offset for one in self.visible() if one.offset < clean_offset}
+        return [
+            one[:4]
+            for one in self.visible()
+            if one.offset >= clean_offset
+            or (one.key is not None and newest[one.key] == one.offset and (tombstones or one.value is not None))
+        ]
+
+
+def records_of(log: PartitionLog) -> list[tuple[int, int, bytes | None, bytes | None]]:
+    found = []
+    data = memoryview(read_all(log))
+    position = 0
+    for header in headers_of(bytes(data)):
+        if not header.is_control:
+            found += [record[:4] for record in iter_records(data[position : position + header.size_bytes])]
+        position += header.size_bytes
+    return found
+
+
+def plan_of(log: PartitionLog, *, start: int = 0, now_ms: int = NOW_MS, memory: int = MEMORY) -> CleanPlan:
+    return CleanPlan(start, log.segments[-1].base_offset, now_ms, memory)
+
+
+def drive(steps: Generator[Step, None, CleanResult], most: int = 1 << 30) -> CleanResult | None:
+    """Run to the end, or for `most` steps."""
+    for _ in range(most):
+        try:
+            step = next(steps)
+        except StopIteration as end:
+            result: CleanResult = end.value
+            return result
+        for file in step.to_sync:
+            file.fsync()
+    return None
+
+
+def filled(seed: int, *, transactional: bool = False, segments: int = 6) -> tuple[PartitionLog, SimDisk, Writer]:
+    runtime, disk = make_runtime(seed)
+    log = open_log(runtime, COMPACT)
+    writer = Writer(log, seed)
+    writer.fill(segments, transactional)
+    return log, disk, writer
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_left_is_what_the_naive_model_leaves(seed: int, transactional: bool) -> None:
+    log, disk, writer = filled(seed, transactional=transactional)
+    end, producers = log.log_end_offset, [(p, list(e.batches)) for p, e in log.producers.items()]
+    result = drive(clean(log, disk, plan_of(log)))
+    assert result is not None
+    assert result.clean_offset == log.segments[-1].base_offset
+    assert result.bytes_after == log.size_bytes < result.bytes_before
+    assert records_of(log) == writer.expected(end, tombstones=True)
+    again = drive(clean(log, disk, plan_of(log, now_ms=NOW_MS + RETENTION_MS + 1)))
+    assert again is not None
+    assert records_of(log) == writer.expected(end, tombstones=False)
+    drive(clean(log, disk, plan_of(log, now_ms=NOW_MS + 3 * RETENTION_MS)))
+    drive(clean(log, disk, plan_of(log, now_ms=NOW_MS + 5 * RETENTION_MS)))
+    assert records_of(log) == writer.expected(end, tombstones=False)
+    assert log.log_end_offset == end
+    assert [(p, list(e.batches)) for p, e in log.producers.items()] == producers
+    check_after_reopening(log, disk)
+
+
+def check_after_reopening(log: PartitionLog, disk: SimDisk) -> None:
+    """Segments follow each other without a gap, indexes find everything, and recovery changes nothing."""
+    for segment, following in zip(log.segments, log.segments[1:]):
+        assert segment.next_offset == following.base_offset
+    content, records = read_all(log), records_of(log)
+    aborted = log.aborted_transactions(0, log.log_end_offset)
+    runtime, _ = make_runtime()
+    for options in ({"recovery_point": 0}, {"recovery_point": log.recovery_point}):
+        disk.crash(power_loss=False)
+        reopened = PartitionLog.open(
+            type(runtime)(disk, runtime.clock, runtime.rng),
+            DIRECTORY,
+            COMPACT,
+            **options,  # type: ignore[arg-type]
+        )
+        assert read_all(reopened) == content
+        assert reopened.aborted_transactions(0, reopened.log_end_offset) == aborted
+        for offset, *_ in records:
+            assert headers_of(reopened.read(offset, 1, end_offset=reopened.log_end_offset))[0].last_offset >= offset
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_read_committed_sees_the_same_before_and_after(seed: int) -> None:
+    log, disk, writer = filled(seed, transactional=True)
+
+    def committed() -> dict[bytes | None, bytes | None]:
+        aborted = sorted(log.aborted_transactions(0, log.log_end_offset), key=lambda one: one.first_offset)
+        state: dict[bytes | None, bytes | None] = {}
+        ongoing: dict[int, None] = {}
+        data, position = memoryview(read_all(log)), 0
+        for header in headers_of(bytes(data)):
+            while aborted and aborted[0].first_offset <= header.last_offset:
+                ongoing[aborted.pop(0).producer_id] = None
+            if header.is_control:
+                ongoing.pop(header.producer_id, None)
+            elif not (header.is_transactional and header.producer_id in ongoing):
+                for record in iter_records(data[position : position + header.size_bytes]):
+                    state[record.key] = record.value
+            position += header.size_bytes
+        state.pop(None, None)
+        return {key: value for key, value in state.items() if value is not None}
+
+    before = committed()
+    newest = {one.key: one.value for one in writer.visible()}
+    assert before == {key: value for key, value in newest.items() if key is not None and value is not None}
+    for number in range(4):
+        drive(clean(log, disk, plan_of(log, now_ms=NOW_MS + number * (RETENTION_MS + 1))))
+        assert committed() == before
+    markers = sum(header.is_control and header.record_count > 0 for header in headers_of(read_all(log)))
+    assert markers <= len(writer.markers)
+
+
+def test_little_memory_takes_more_passes_and_ends_alike() -> None:
+    log, disk, writer = filled(3)
+    end = log.segments[-1].base_offset
+    clean_offset = passes = 0
+    while clean_offset < end:
+        result = drive(clean(log, disk, plan_of(log, start=clean_offset, memory=5 * BYTES_PER_KEY)))
+        assert result is not None
+        assert result.clean_offset > clean_offset
+        clean_offset = result.clean_offset
+        passes += 1
+    assert passes > 3
+    newest = {one.key: one.value for one in writer.written}
+    found = records_of(log)
+    assert {key: value for _, _, key, value in found} == {k: v for k, v in newest.items() if k is not None}
+    assert set(found) <= {one[:4] for one in writer.written}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_power_cuts_at_any_step_lose_nothing(seed: int) -> None:
+    """After any cut the log opens with the same newest values, with its end, and can be compacted to the end."""
+    log, disk, writer = filled(seed, transactional=seed % 2 == 0, segments=5)
+    rng = random.Random(seed)
+    end, recovery_point = log.log_end_offset, log.recovery_point
+    newest = {one.key: one.value for one in writer.visible() if one.key is not None}
+    originals = {one[:4] for one in writer.visible()} | {one[:4] for one in writer.written}
+    dead = []
+    for _ in range(6):
+        steps = clean(log, disk, plan_of(log))
+        drive(steps, rng.randint(1, 90))
+        dead.append((steps, log))
+        disk.crash(power_loss=rng.random() < 0.8)
+        runtime, _ = make_runtime(seed)
+        log = PartitionLog.open(
+            type(runtime)(disk, runtime.clock, runtime.rng), DIRECTORY, COMPACT, recovery_point=recovery_point
+        )
+        assert log.log_end_offset == end
+        found = records_of(log)
+        assert set(found) <= originals
+        assert [one[0] for one in found] == sorted({one[0] for one in found})
+        visible = {one[:4] for one in writer.visible()}
+        assert {key: value for *place, key, value in found if (*place, key, value) in visible and key} == newest
+        assert not [name for name in disk.listdir(DIRECTORY) if name.endswith((".cleaned", ".swap", ".deleted"))]
+        log.roll()
+        log.flush()
+    assert drive(clean(log, disk, plan_of(log))) is not None
+    assert records_of(log) == writer.expected(end, tombstones=True)
+
+
+def test_given_up_when_the_log_changes_and_nothing_is_left_behind() -> None:
+    for change in ("truncate", "retention", "close"):
+        log, disk, _ = filled(1)
+        steps = clean(log, disk, plan_of(log))
+        drive(steps, 20)
+        if change == "truncate":
+            log.truncate_to(log.log_end_offset - 3)
+        elif change == "retention":
+            log.raise_start(log.segments[-1].base_offset)
+            log.delete_expired(NOW_MS, log.log_end_offset)
+        else:
+            log.close()
+        with pytest.raises(CleanAbortedError):
+            drive(steps)
+        assert not [name for name in disk.listdir(DIRECTORY) if name.endswith(".cleaned")]
+
+
+def test_damage_stops_it() -> None:
+    log, disk, _ = filled(1)
+    disk.open(log.segments[2].file.path).pwrite(200, b"damage")
+    before = log.size_bytes
+    with pytest.raises(CorruptBatchError):
+        drive(clean(log, disk, plan_of(log)))
+    assert log.size_bytes == before
+    assert not log.is_failed
+
+
+def test_what_is_dirty() -> None:
+    log, _, _ = filled(2)
+    end = log.segments[-1].base_offset
+    far = log.log_end_offset
+    everything = measure(log, 0, far, far, NOW_MS)
+    assert everything is not None
+    assert everything[:3] == (0, end, 0)
+    assert everything.ratio == 1.0
+    assert not everything.is_overdue
+    assert measure(log, end, far, far, NOW_MS) is None
+    assert measure(log, 0, log.segments[1].base_offset - 1, far, NOW_MS) is None
+    assert measure(log, 0, far, 0, NOW_MS) is None
+    half = measure(log, log.segments[3].base_offset, far, far, NOW_MS)
+    assert half is not None
+    assert half.clean_bytes + half.dirty_bytes == everything.dirty_bytes
+    log.config = LogConfig(cleanup_policy=("compact",), min_compaction_lag_ms=10_000)
+    assert measure(log, 0, far, far, NOW_MS) is None
+    assert measure(log, 0, far, far, NOW_MS + 20_000) is not None
+    log.config = LogConfig(cleanup_policy=("compact",), max_compaction_lag_ms=10_000)
+    overdue = measure(log, 0, far, far, NOW_MS + 20_000)
+    assert overdue is not None
+    assert overdue.is_overdue
+
+
+def test_open_transactions_are_not_touched() -> None:
+    runtime, _ = make_runtime()
+    log = open_log(runtime, COMPACT)
+    writer = Writer(log, 1)
+    writer.fill(3)
+    start = log.log_end_offset
+    data = batch(1, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    log.append_as_leader(data, 99, NOW_MS)
+    writer.log = log
+    for _ in range(60):
+        log.append_as_leader(batch(2, value=b"x" * 50), 99, NOW_MS)
+    log.flush()
+    found = measure(log, 0, log.log_end_offset, log.log_end_offset, NOW_MS)
+    assert found is not None
+    assert found.end_offset <= start
+    assert log.producers.first_unstable_offset(log.log_end_offset) == start
+
+
+def test_groups_fit_in_one_segment() -> None:
+    log, _, _ = filled(1)
+    drive(clean(log, log._disk, plan_of(log)))
+    sizes = [[segment.size_bytes for segment in group] for group in group_segments(log.segments[:-1], 2500, 1 << 20)]
+    assert all(sum(group) <= 2500 or len(group) == 1 for group in sizes)
+    assert len(group_segments(log.segments[:-1], 1 << 30, 24)) == len(log.segments) - 1
+
+
+def test_hooks_get_the_files_that_are_replaced() -> None:
+    runtime, disk = make_runtime()
+    deleted: list[str] = []
+    log = open_log(runtime, COMPACT, hooks=LogHooks(on_files_deleted=lambda _, paths: deleted.extend(paths)))
+    Writer(log, 4).fill(4)
+    drive(clean(log, disk, plan_of(log)))
+    assert f"{DIRECTORY}/{0:020d}.log.deleted" in deleted
+    assert all(disk.exists(path) for path in deleted)
+
+
+def test_offset_map() -> None:
+    offsets = OffsetMap(2 * BYTES_PER_KEY)
+    assert offsets.put(b"a", 1)
+    assert offsets.put(b"b" * 40, 2)
+    assert not offsets.put(b"c", 3)
+    assert offsets.put(memoryview(b"a"), 4)
+    assert (offsets.get(b"a"), offsets.get(b"b" * 40), offsets.get(b"c")) == (4, 2, -1)
+    assert (len(offsets), offsets.latest_offset) == (2, 4)
+
+
+def test_the_manager_cleans_what_is_dirty_beside_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        runtime, disk = make_runtime()
+        format_dirs(runtime, ("/data",), CLUSTER, 1)
+        manager = LogManager(runtime, LogManagerConfig(("/data",), CLUSTER, 1, COMPACT, cleaner=QUICK))
+        manager.load()
+        log = manager.create(TP, UUID(int=1))
+        writer = Writer(log, 5)
+        writer.fill(6)
+        before = log.size_bytes
+        manager.checkpoint_recovery_points()
+        manager.start(lambda tp: log.log_end_offset)
+        cleaned, note_clean = asyncio.Event(), manager.note_clean
+
+        def note(tp: TopicPartition, offset: int) -> None:
+            note_clean(tp, offset)
+            cleaned.set()
+
+        monkeypatch.setattr(manager, "note_clean", note)
+        await cleaned.wait()
+        clean_offset = log.segments[-1].base_offset
+        assert disk.read_bytes("/data/cleaner-offset-checkpoint") == b"0\n1\nt 0 %d\n" % clean_offset
+        assert log.size_bytes < before
+        assert records_of(log) == writer.expected(clean_offset, tombstones=True)
+        log.truncate_to(3)
+        assert manager.clean_offset(TP) <= 3
+        manager.shutdown()
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
