@@ -15,7 +15,7 @@ from ..broker.server import Server
 from ..controller.publisher import MetadataLoader
 from ..isr.replica_manager import ReplicaManager
 from ..log.errors import LogDirError, StorageError
-from ..log.log_manager import LogManager, LogManagerConfig
+from ..log.log_manager import LogManager
 from ..raft.driver import RaftDriver, metadata_log_dir, open_metadata_log
 from ..raft.election_state import QuorumStateError
 from ..runtime.invariants import InvariantViolation
@@ -25,7 +25,7 @@ from .config import NodeConfig
 from .controller_part import ControllerPart
 from .errors import NodeFailedError
 from .formatting import cluster_id_of
-from .room_configs import log_config, raft_config, snapshot_policy
+from .room_configs import log_manager_config, raft_config, snapshot_policy
 
 logger = logging.getLogger("raftwerk.node")
 
@@ -119,16 +119,7 @@ class Node:
     async def _start_quorum(self) -> None:
         config, runtime = self.config, self._runtime
         cluster_id = cluster_id_of(config, runtime)
-        self.log_manager = LogManager(
-            runtime,
-            LogManagerConfig(
-                config.all_dirs,
-                cluster_id,
-                config.node_id,
-                defaults=log_config(config),
-                on_dir_failed=self._on_dir_failed,
-            ),
-        )
+        self.log_manager = LogManager(runtime, log_manager_config(config, cluster_id, self._on_dir_failed))
         self.log_manager.acquire()
         directory_id = self.log_manager.directory_ids[config.metadata_log_dir]
         self.loader = MetadataLoader(cluster_id, snapshot_policy(config))

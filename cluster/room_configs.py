@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import UUID
 
 from ..broker.config import AdvertisedListener, BrokerConfig, TopicDefaults
@@ -14,11 +15,21 @@ from ..controller.publisher import SnapshotPolicy
 from ..controller.settings import ControllerSettings
 from ..isr.ports import ReplicaManagerConfig
 from ..log.config import LogConfig
+from ..log.housekeeping import HousekeepingConfig
+from ..log.log_cleaner import CleanerConfig
+from ..log.log_manager import LogManagerConfig
 from ..raft.config import RaftConfig, RaftTiming, VoterEndpoint
 from .config import QUORUM_FETCH_WAIT_MS, Listener, NodeConfig
 
 _HOUR_MS = 60 * 60 * 1000
 _MINUTE_MS = 60 * 1000
+_TIMES_IN_OTHER_UNITS = (
+    ("segment.ms", "log.roll.hours", _HOUR_MS),
+    ("segment.jitter.ms", "log.roll.jitter.hours", _HOUR_MS),
+    ("retention.ms", "log.retention.minutes", _MINUTE_MS),
+    ("retention.ms", "log.retention.hours", _HOUR_MS),
+)
+"""Topic setting, the node's setting in a larger unit, and that unit; the first one that is set counts."""
 _SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 _CONTROLLED_SHUTDOWN_TIMEOUT_MS = 10_000
 
@@ -30,14 +41,39 @@ def topic_defaults(config: NodeConfig) -> dict[str, str]:
         for setting, row in TOPIC_CONFIG_BY_BROKER_SETTING.items()
         if setting in config.properties
     }
-    if "segment.ms" not in found and "log.roll.hours" in config.properties:
-        found["segment.ms"] = str(config["log.roll.hours"] * _HOUR_MS)
+    for name, setting, unit_ms in _TIMES_IN_OTHER_UNITS:
+        if name not in found and setting in config.properties:
+            found[name] = str(config[setting] * unit_ms if config[setting] >= 0 else -1)
     return found
 
 
 def log_config(config: NodeConfig) -> LogConfig:
     """The defaults of partitions' logs."""
     return LogConfig().with_overrides(topic_defaults(config))
+
+
+def log_manager_config(
+    config: NodeConfig, cluster_id: str, on_dir_failed: Callable[[str, OSError], None]
+) -> LogManagerConfig:
+    """What this node's logs go by."""
+    return LogManagerConfig(
+        config.all_dirs,
+        cluster_id,
+        config.node_id,
+        defaults=log_config(config),
+        file_delete_delay_ms=config["log.segment.delete.delay.ms"],
+        on_dir_failed=on_dir_failed,
+        housekeeping=HousekeepingConfig(
+            interval_ms=config["log.retention.check.interval.ms"],
+            producer_expiration_ms=config["producer.id.expiration.ms"],
+        ),
+        cleaner=CleanerConfig(
+            enabled=config["log.cleaner.enable"],
+            dedupe_buffer_bytes=config["log.cleaner.dedupe.buffer.size"],
+            io_bytes_per_s=config["log.cleaner.io.max.bytes.per.second"],
+            backoff_ms=config["log.cleaner.backoff.ms"],
+        ),
+    )
 
 
 def raft_config(config: NodeConfig, cluster_id: str, directory_id: UUID) -> RaftConfig:

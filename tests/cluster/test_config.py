@@ -128,14 +128,14 @@ def test_warnings() -> None:
     config = NodeConfig.from_properties(
         COMBINED
         | {
-            "log.retention.hours": "24",
+            "num.io.threads": "8",
             "num.partition": "3",
             "colour": "blue",
             "min.insync.replicas": "2",
         }
     )
-    near, unknown, insync, retention = config.warnings
-    assert retention == "accepted for Kafka's sake, without effect in this version: log.retention.hours"
+    near, unknown, insync, threads = config.warnings
+    assert threads == "accepted for Kafka's sake, without effect in this version: num.io.threads"
     assert near == "num.partition=3: unknown, and has no effect; did you mean num.partitions?"
     assert unknown == "colour=blue: unknown, and has no effect; no setting has this name"
     assert insync.startswith("min.insync.replicas=2: larger than default.replication.factor=1")

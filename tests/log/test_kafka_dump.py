@@ -129,5 +129,5 @@ def test_compacted_segments_and_transaction_indexes_are_read(tmp_path: Path) -> 
     assert 0 < sum(line.startswith("version: 0 producerId:") for line in lines) <= aborted
     indexes = [file for file in sorted((tmp_path / "t-0").glob("*index")) if file.suffix != ".txnindex"]
     assert not [
-        line for line in dump(indexes, "--index-sanity-check") if "passed" not in line and "Dumping" not in line
+        line for line in dump(indexes, "--index-sanity-check") if not re.search("passed|Dumping|is empty", line)
     ]
