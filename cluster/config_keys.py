@@ -53,6 +53,11 @@ def _roles(value: list[str]) -> str | None:
     return "a role is named twice" if len(value) != len(frozenset(value)) else None
 
 
+def _assignors(value: list[str]) -> str | None:
+    known = [name for name in value if name in ("uniform", "range")]
+    return None if known and len(known) == len(value) else "the assignors are uniform and range"
+
+
 _POSITIVE = at_least(1)
 _NOT_NEGATIVE = at_least(0)
 
@@ -204,6 +209,10 @@ _ROWS: tuple[Key, ...] = (
     Key("group.max.session.timeout.ms", "int", 1800000, "The longest session of a member.", _POSITIVE),
     Key("group.initial.rebalance.delay.ms", "int", 3000, "A new group waits so long for members.", _NOT_NEGATIVE),
     Key("group.max.size", "int", INT_MAX, "The most members of a group.", _POSITIVE),
+    Key("group.consumer.session.timeout.ms", "int", 45000, "Session of a member, KIP-848.", _POSITIVE),
+    Key("group.consumer.heartbeat.interval.ms", "int", 5000, "Heartbeats of a member, KIP-848.", _POSITIVE),
+    Key("group.consumer.max.size", "int", INT_MAX, "The most members of a group, KIP-848.", _POSITIVE),
+    Key("group.consumer.assignors", "list", ("uniform", "range"), "Assignors, the default first.", _assignors),
 )
 
 KEYS: dict[str, Key] = {key.name: key for key in _ROWS}

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from ..broker.config import AdvertisedListener, BrokerConfig, TopicDefaults
 from ..broker.connection import ConnectionLimits
-from ..broker.groups.config import ClassicConfig, GroupConfig, OffsetsConfig, OffsetsTopicConfig
+from ..broker.groups.config import ClassicConfig, ConsumerConfig, GroupConfig, OffsetsConfig, OffsetsTopicConfig
 from ..broker.server import ServerConfig
 from ..controller.configs import TOPIC_CONFIG_BY_BROKER_SETTING
 from ..controller.features import SUPPORTED_FEATURES
@@ -174,6 +174,12 @@ def group_config(config: NodeConfig) -> GroupConfig:
             max_session_timeout_ms=config["group.max.session.timeout.ms"],
             initial_rebalance_delay_ms=config["group.initial.rebalance.delay.ms"],
             max_size=config["group.max.size"],
+        ),
+        consumer=ConsumerConfig(
+            session_timeout_ms=config["group.consumer.session.timeout.ms"],
+            heartbeat_interval_ms=config["group.consumer.heartbeat.interval.ms"],
+            max_size=config["group.consumer.max.size"],
+            assignors=tuple(config["group.consumer.assignors"]),
         ),
         offsets=OffsetsConfig(
             metadata_max_bytes=config["offset.metadata.max.bytes"],

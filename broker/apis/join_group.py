@@ -11,7 +11,6 @@ from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, ProtocolError
 from ..api import Api, Fields
 from ..groups.classic_events import JoinRequest
-from ..groups.classic_group import ClassicGroup
 from ..groups.effects import JoinResult
 from ..groups.requests import answer, check_group_id, client_host
 from ..request import Request
@@ -31,9 +30,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     shard = groups.shard_of(group_id)
     if group_id not in shard.groups and message.member_id:
         raise ProtocolError(ErrorCode.UNKNOWN_MEMBER_ID)
-    group = shard.classic(group_id)
-    if not isinstance(group, ClassicGroup):
-        raise ProtocolError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    group = groups.classic_group(shard, group_id)
     asked = _join_request(request, message, groups.fresh_id())
     future: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
     groups.run(shard, group, lambda now_ms, wall_ms: group.join(asked, future, now_ms, wall_ms))

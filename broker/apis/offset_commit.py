@@ -47,7 +47,7 @@ def _check_member(services: BrokerServices, shard: Shard, message: Struct) -> No
     if group is None:
         if generation >= 0:
             raise ProtocolError(ErrorCode.ILLEGAL_GENERATION)
-        group = shard.classic(message.group_id)
+        group = shard.new_classic(message.group_id)
     member = message.member_id, message.get("group_instance_id"), generation
     checked = group
     code = services.groups.run(shard, group, lambda now_ms, _: checked.check_commit(*member, now_ms))

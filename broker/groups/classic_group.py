@@ -21,7 +21,7 @@ from .classic_events import AssignmentWritten, EmptyWritten, JoinRequest, Return
 from .classic_members import GroupState, Member, Membership, member_values, membership_from, topics_of
 from .config import ClassicConfig
 from .effects import CancelTimer, Effect, JoinResult, Persist, Reply, SetTimer, SyncResult, TimerName
-from .records import GroupValue, group_record
+from .records import GroupRecord, GroupValue, group_record
 
 _JOIN = TimerName("join")
 _SYNC = TimerName("sync")
@@ -79,6 +79,10 @@ class ClassicGroup:
     def subscribed_topics(self) -> tuple[str, ...] | None:
         """Of a consumer group; None where that cannot be told."""
         return topics_of(self.members, self.protocol_type, self.protocol)
+
+    def tombstones(self) -> list[GroupRecord]:
+        """The end of the group in the log."""
+        return [] if self.is_simple else [group_record(self.group_id, None)]
 
     def value(self, assignments: Mapping[str, bytes] | None = None) -> GroupValue:
         """The group as it is to be written, with its present assignments or these."""

@@ -19,14 +19,17 @@ from ...runtime.ports import Runtime
 from ...runtime.timer_wheel import TimerHandle
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
+from .classic_group import ClassicGroup
 from .config import OFFSETS_TOPIC, GroupConfig
-from .effects import CancelTimer, Effect, Persist, Reply, SetTimer, TimerName
+from .consumer_group import ConsumerGroup
+from .effects import CancelTimer, Effect, Persist, Reload, Reply, SetTimer, TimerName
 from .hashing import partition_for
 from .journal import write
 from .loading import ShardLoader
 from .ports import ImageSource, OffsetsReplicas
 from .records import GroupRecord, offset_record
 from .shard import Group, Shard, expired_offsets
+from .topics import ImageTopics
 
 T = TypeVar("T")
 logger = logging.getLogger("raftwerk.groups")
@@ -41,6 +44,7 @@ class GroupCoordinator:
         self.config = config
         self.metadata = metadata
         self._node_id = node_id
+        self._topics = ImageTopics(lambda: metadata.image)
         self._runtime = runtime
         self._replicas = replicas
         self._deadlines: Deadlines | None = None
@@ -78,6 +82,8 @@ class GroupCoordinator:
         topic_id = None if topic is None else topic.topic_id
         if any(topic_of == topic_id for topic_of, _ in delta.changed_partitions) or (self._shards and topic is None):
             self._apply_all(image)
+        if delta.changed_partitions or delta.created_topics or delta.deleted_topics:
+            self._mark_topics_stale()
         if delta.deleted_topics:
             self._forget_topics([one.name for one in delta.deleted_topics.values()])
 
@@ -93,11 +99,17 @@ class GroupCoordinator:
             if registration.leader == self._node_id and partition not in self._shards:
                 self._take_up(partition, registration.leader_epoch)
 
+    def _mark_topics_stale(self) -> None:
+        for shard in self._shards.values():
+            for group in shard.groups.values():
+                if isinstance(group, ConsumerGroup):
+                    group.are_topics_stale = True
+
     def _take_up(self, partition: int, leader_epoch: int) -> None:
         replica = self._replicas.partitions.get(TopicPartition(OFFSETS_TOPIC, partition))
         if replica is None or not replica.is_leader:
             return
-        shard = self._shards[partition] = Shard(partition, leader_epoch, self.config)
+        shard = self._shards[partition] = Shard(partition, leader_epoch, self.config, self._topics)
         self._timers[partition] = {}
         call_soon = asyncio.get_running_loop().call_soon
         loader = self._loaders[partition] = ShardLoader(shard, replica, call_soon, self._on_loaded)
@@ -128,6 +140,11 @@ class GroupCoordinator:
             self.carry_out(shard, group)
         for handle in self._timers.pop(partition).values():
             handle.cancel()
+
+    @property
+    def shards(self) -> list[Shard]:
+        """The partitions of `__consumer_offsets` that are coordinated here and loaded; for metrics."""
+        return [shard for shard in self._shards.values() if not shard.is_loading]
 
     # ---------------------------------------------------------------- finding
 
@@ -166,6 +183,39 @@ class GroupCoordinator:
         if any(shard.is_loading for shard in shards):
             raise ProtocolError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return shards
+
+    def classic_group(self, shard: Shard, group_id: str) -> ClassicGroup:
+        """The classic group, made if it is not there. `ProtocolError(INCONSISTENT_GROUP_PROTOCOL)`.
+
+        A consumer group whose members have all left becomes one, and keeps its offsets.
+        """
+        group = shard.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            if not group.is_empty:
+                raise ProtocolError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            self._end(shard, group)
+        return group if isinstance(group, ClassicGroup) else shard.new_classic(group_id)
+
+    def consumer_group(self, shard: Shard, group_id: str) -> ConsumerGroup:
+        """The consumer group, made if it is not there. `ProtocolError(GROUP_ID_NOT_FOUND)`.
+
+        A classic group whose members have all left becomes one, and keeps its offsets.
+        """
+        group = shard.groups.get(group_id)
+        if isinstance(group, ClassicGroup):
+            if not group.is_empty:
+                text = f"Group {group_id} is not a consumer group, and has members."
+                raise ProtocolError(ErrorCode.GROUP_ID_NOT_FOUND, text)
+            self._end(shard, group)
+        return group if isinstance(group, ConsumerGroup) else shard.new_consumer(group_id)
+
+    def _end(self, shard: Shard, group: Group) -> None:
+        """The group gives way to one of the other protocol, whose records follow its tombstones."""
+        group.close(ErrorCode.NOT_COORDINATOR)
+        self.carry_out(shard, group)
+        records = group.tombstones()
+        if records:
+            self.append(shard, records, lambda _: None)
 
     # ---------------------------------------------------------------- doing
 
@@ -223,6 +273,9 @@ class GroupCoordinator:
             handle = self._timers.get(shard.partition, {}).pop((group.group_id, effect.name), None)
             if handle is not None:
                 handle.cancel()
+        elif isinstance(effect, Reload) and self._is_current(shard):
+            self._resign(shard.partition)
+            self._take_up(shard.partition, shard.leader_epoch)
 
     def _persist(self, shard: Shard, group: Group, effect: Persist) -> None:
         def persisted(error: ErrorCode) -> None:

@@ -47,7 +47,12 @@ class CancelTimer:
     name: TimerName
 
 
-Effect: TypeAlias = "Reply | Persist | SetTimer | CancelTimer"
+@dataclass(frozen=True, slots=True)
+class Reload:
+    """What is in memory may not be what is in the log: replay it."""
+
+
+Effect: TypeAlias = "Reply | Persist | SetTimer | CancelTimer | Reload"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TypeAlias
 
 from ...wire.types import TopicPartition
 from .classic_group import ClassicGroup
 from .classic_members import GroupState
 from .config import GroupConfig
+from .consumer_group import ConsumerGroup
+from .consumer_members import ConsumerMember, MemberState
+from .consumer_records import (
+    ConsumerKey,
+    ConsumerKind,
+    decode_consumer_key,
+    decode_current,
+    decode_epoch,
+    decode_subscription,
+    decode_target,
+)
 from .packing import BadRecord
 from .records import (
     GroupKey,
@@ -19,25 +31,28 @@ from .records import (
     decode_group,
     decode_key,
     decode_offset,
-    group_record,
     offset_record,
 )
+from .topics import Topics
 
-Group: TypeAlias = ClassicGroup
+Group: TypeAlias = "ClassicGroup | ConsumerGroup"
+_REBALANCING = (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
 GroupOffsets: TypeAlias = dict[TopicPartition, OffsetValue]
 
 
 class Shard:
     """Loading: records are replayed, in order; `finish_loading` makes groups of them. Then it is active."""
 
-    def __init__(self, partition: int, leader_epoch: int, config: GroupConfig) -> None:
+    def __init__(self, partition: int, leader_epoch: int, config: GroupConfig, topics: Topics) -> None:
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.is_loading = True
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, GroupOffsets] = {}
         self._config = config
+        self._topics = topics
         self._classic: dict[str, GroupValue] = {}
+        self._consumer: dict[str, ConsumerGroup] = {}
 
     # ---------------------------------------------------------------- loading
 
@@ -53,12 +68,22 @@ class Shard:
                 self._classic.pop(found.group_id, None)
             else:
                 self._classic[found.group_id] = decode_group(value)
+        else:
+            key_of = decode_consumer_key(key)
+            if key_of is not None:
+                self._replay_consumer(key_of, value)
 
     def finish_loading(self, now_ms: int) -> None:
         """Everything is replayed: make the groups."""
+        for group_id, group in self._consumer.items():
+            if group.members or (group.epoch and group_id not in self._classic):
+                self._classic.pop(group_id, None)
+                self.groups[group_id] = group
+                group.restore(now_ms)
         for group_id, value in self._classic.items():
             self.groups[group_id] = ClassicGroup.restored(group_id, self._config.classic, value, now_ms)
         self._classic.clear()
+        self._consumer.clear()
         for group_id in self.offsets:
             if group_id not in self.groups:
                 self.groups[group_id] = ClassicGroup(group_id, self._config.classic)
@@ -66,11 +91,14 @@ class Shard:
 
     # ---------------------------------------------------------------- groups
 
-    def classic(self, group_id: str) -> ClassicGroup:
-        """The classic group, made if it is not there."""
-        group = self.groups.get(group_id)
-        if group is None:
-            group = self.groups[group_id] = ClassicGroup(group_id, self._config.classic)
+    def new_classic(self, group_id: str) -> ClassicGroup:
+        """A classic group without members, in the place of whatever was there."""
+        group = self.groups[group_id] = ClassicGroup(group_id, self._config.classic)
+        return group
+
+    def new_consumer(self, group_id: str) -> ConsumerGroup:
+        """A consumer group without members, in the place of whatever was there."""
+        group = self.groups[group_id] = ConsumerGroup(group_id, self._config.consumer, self._topics)
         return group
 
     def offsets_of(self, group_id: str) -> GroupOffsets:
@@ -100,15 +128,53 @@ class Shard:
         """The end of a group in the log."""
         records = [offset_record(group_id, topic_partition, None) for topic_partition in self.offsets_of(group_id)]
         group = self.groups.get(group_id)
-        if group is not None and not group.is_simple:
-            records.append(group_record(group_id, None))
-        return records
+        return records if group is None else records + group.tombstones()
 
     def _replay_offset(self, key: OffsetKey, value: bytes | None) -> None:
         if value is None:
             self.forget(key.group_id, (key.topic_partition,))
         else:
             self.store(key.group_id, ((key.topic_partition, decode_offset(value)),))
+
+    def _replay_consumer(self, key: ConsumerKey, value: bytes | None) -> None:
+        group = self._consumer.get(key.group_id)
+        if group is None:
+            if value is None:
+                return
+            group = self._consumer[key.group_id] = ConsumerGroup(key.group_id, self._config.consumer, self._topics)
+        if key.kind is ConsumerKind.GROUP:
+            if value is None:
+                del self._consumer[key.group_id]
+            else:
+                group.epoch, group.metadata_hash = decode_epoch(value)
+        elif key.kind is ConsumerKind.TARGET:
+            group.target_epoch = 0 if value is None else decode_epoch(value).epoch
+        elif key.kind is ConsumerKind.TARGET_MEMBER:
+            if value is None:
+                group.target.pop(key.member_id, None)
+            else:
+                group.target[key.member_id] = decode_target(value)
+        else:
+            _replay_member(group, key, value)
+
+
+def _replay_member(group: ConsumerGroup, key: ConsumerKey, value: bytes | None) -> None:
+    member = group.members.get(key.member_id)
+    if key.kind is ConsumerKind.MEMBER:
+        if value is None:
+            group.members.pop(key.member_id, None)
+        else:
+            subscription = decode_subscription(value)
+            known = ConsumerMember(key.member_id, subscription) if member is None else member
+            group.members[key.member_id] = replace(known, subscription=subscription)
+    elif member is not None and value is not None:
+        epoch, previous_epoch, state, assigned, revoking = decode_current(value)
+        try:
+            steady = MemberState(state)
+        except ValueError as error:
+            raise BadRecord(str(error)) from error
+        places = ConsumerMember(key.member_id, member.subscription, epoch, previous_epoch, steady, assigned, revoking)
+        group.members[key.member_id] = places
 
 
 def expired_offsets(
@@ -119,17 +185,13 @@ def expired_offsets(
     A group without members counts from its becoming empty, a stable consumer group from the last commit and only for
     topics it no longer subscribes to, offsets without a group from their commit.
     """
-    if group is not None and group.state is GroupState.EMPTY and not group.is_simple:
-        candidates = offsets
-        idle_since_ms = group.state_timestamp_ms
-    elif group is None or group.state is GroupState.EMPTY:
-        candidates, idle_since_ms = offsets, -1
-    elif group.state is GroupState.STABLE:
-        topics = group.subscribed_topics()
+    candidates: GroupOffsets = offsets
+    idle_since_ms = -1
+    if group is not None and group.is_empty:
+        idle_since_ms = group.state_timestamp_ms if not group.is_simple else -1
+    elif group is not None:
+        topics = group.subscribed_topics() if group.state not in _REBALANCING else None
         candidates = {} if topics is None else {key: one for key, one in offsets.items() if key.topic not in topics}
-        idle_since_ms = -1
-    else:
-        return []
     return [
         key
         for key, value in candidates.items()
