@@ -224,6 +224,8 @@ class SimDisk:
         sync_latency_s: tuple[float, float] = (0.0, 0.0),
     ) -> None:
         self._rng = rng
+        self._turns: dict[str, int] = {}
+        """How many times each path was replaced, or begun to be."""
         self._capacity_bytes = capacity_bytes
         self._used_bytes = 0
         self._sync_latency_s = sync_latency_s
@@ -336,6 +338,7 @@ class SimDisk:
     def write_atomic(self, path: str, data: Buffer) -> None:
         """Durably replace `path`; after a crash either the old or the new contents are there, never a mixture."""
         content = bytes(data)
+        self._turns[path] = self._turns.get(path, 0) + 1
         directory, name = self._parent(path)
         self.check_fsync(path, self.fsync_fails(path))
         replaced = directory.entries.get(name)
@@ -343,6 +346,28 @@ class SimDisk:
         self._forget(replaced)
         self._relink([(directory, name, _Inode(bytearray(content), bytearray(content)))])
         self._sync_directory(directory)
+
+    def write_atomic_soon(self, path: str, data: Buffer) -> asyncio.Future[None]:
+        """`write_atomic` that takes the disk's latency; nothing is there before. A later write to the path wins."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        content = bytes(data)
+        turn = self._turns[path] = self._turns.get(path, 0) + 1
+
+        def finish() -> None:
+            try:
+                if self._turns[path] == turn:
+                    self.write_atomic(path, content)
+            except OSError as error:
+                if not future.done():
+                    future.set_exception(error)
+            else:
+                if not future.done():
+                    future.set_result(None)
+
+        low, high = self._sync_latency_s
+        loop.call_later(self._rng.uniform(low, high) if high > 0 else 0.0, finish)
+        return future
 
     def fsync_dir(self, path: str) -> None:
         """Make the names in this directory durable."""

@@ -68,7 +68,13 @@ class ReplicaLogs(Protocol):
 
     def delete(self, topic_partition: TopicPartition) -> None: ...
 
-    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None: ...
+    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Durably, before it returns."""
+        ...
+
+    def write_high_watermarks_soon(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Without blocking the loop; skipped while the last one is under way."""
+        ...
 
 
 def _ignore_storage_error(topic_partition: TopicPartition, error: OSError) -> None:

@@ -62,7 +62,6 @@ class ReplicaManager:
         self.delete_records: Callable[[TopicPartition, int], DeletedRecords] = deletion.delete_before
         self.low_watermark: Callable[[TopicPartition], DeletedRecords] = deletion.low_watermark
         self._tickers: list[asyncio.TimerHandle] = []
-        self._checkpointed: dict[TopicPartition, int] = {}
         self._started = False
 
     # ---------------------------------------------------------------- life
@@ -70,7 +69,6 @@ class ReplicaManager:
     async def start(self) -> None:
         """Take up the roles that the image last applied gives; call when the broker has caught up with the metadata."""
         self._started = True
-        self._checkpointed = dict(self._logs.high_watermark_checkpoint)
         self._roles.apply_all(self._directory.image)
         self._every(self.config.replica_lag_time_max_ms // 2, self.shrink_isrs)
         self._every(self.config.high_watermark_checkpoint_interval_ms, self.checkpoint_high_watermarks)
@@ -89,7 +87,7 @@ class ReplicaManager:
         await self._isr_changes.stop()
         self.purgatory.close()
         self._deadlines.close()
-        self.checkpoint_high_watermarks()
+        self._logs.write_high_watermarks(self._high_watermarks())
         self._directory.replicas.clear()
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
@@ -153,15 +151,15 @@ class ReplicaManager:
                     self._consequences.on_proposal(replica, proposal)
 
     def checkpoint_high_watermarks(self) -> None:
-        """Write all high watermarks if one has changed."""
-        high_watermarks = {
+        """Write all high watermarks, if one has changed."""
+        self._logs.write_high_watermarks_soon(self._high_watermarks())
+
+    def _high_watermarks(self) -> dict[TopicPartition, int]:
+        return {
             topic_partition: replica.high_watermark
             for topic_partition, replica in self._directory.replicas.items()
             if not replica.offline
         }
-        if high_watermarks != self._checkpointed:
-            self._logs.write_high_watermarks(high_watermarks)
-            self._checkpointed = high_watermarks
 
     def _every(self, interval_ms: int, duty: Callable[[], None]) -> None:
         """Run `duty` each `interval_ms` until `stop`."""

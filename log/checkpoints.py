@@ -46,7 +46,7 @@ def read_epochs(disk: Disk, directory: str) -> list[EpochEntry]:
 
 def write_epochs(disk: Disk, directory: str, entries: Iterable[EpochEntry]) -> None:
     """Durably write `leader-epoch-checkpoint`."""
-    _write_rows(disk, f"{directory}/{LEADER_EPOCH_FILE}", [f"{epoch} {start}" for epoch, start in entries])
+    disk.write_atomic(f"{directory}/{LEADER_EPOCH_FILE}", _render([f"{epoch} {start}" for epoch, start in entries]))
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
@@ -55,9 +55,9 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
     return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in rows}
 
 
-def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Durably write an offset checkpoint of a log directory."""
-    _write_rows(disk, path, [f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items()])
+def render_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """The contents of an offset checkpoint of a log directory."""
+    return _render([f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items()])
 
 
 def read_topic_id(disk: Disk, directory: str) -> UUID | None:
@@ -105,5 +105,5 @@ def _is_number(text: str) -> bool:
     return text.removeprefix("-").isdecimal()
 
 
-def _write_rows(disk: Disk, path: str, rows: list[str]) -> None:
-    disk.write_atomic(path, "".join(f"{line}\n" for line in ("0", str(len(rows)), *rows)).encode())
+def _render(rows: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in ("0", str(len(rows)), *rows)).encode()

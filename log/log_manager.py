@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from uuid import UUID
 
 from ..runtime.ports import Runtime
@@ -60,6 +61,12 @@ class _Dir:
     @property
     def is_usable(self) -> bool:
         return self.failure is None and self.is_loaded
+
+    def recovery_points(self) -> dict[TopicPartition, int]:
+        return {tp: log.recovery_point for tp, log in self.logs.items()}
+
+    def log_start_offsets(self) -> dict[TopicPartition, int]:
+        return {tp: log.log_start_offset for tp, log in self.logs.items() if log.starts_within_segment}
 
 
 class LogManager:
@@ -189,7 +196,7 @@ class LogManager:
 
     def _upkeep(self) -> None:
         self.flush_dirty()
-        self.checkpoint_recovery_points()
+        self._checkpoint_recovery_points_soon()
         self.remove_deleted()
         self._timer = asyncio.get_running_loop().call_later(_UPKEEP_INTERVAL_S, self._upkeep)
 
@@ -212,12 +219,18 @@ class LogManager:
         for log_dir in self._dirs:
             if not log_dir.is_usable:
                 continue
-            starts = {tp: log.log_start_offset for tp, log in log_dir.logs.items() if log.starts_within_segment}
             try:
-                log_dir.checkpoints.recovery_points.write({tp: log.recovery_point for tp, log in log_dir.logs.items()})
-                log_dir.checkpoints.log_start_offsets.write(starts)
+                log_dir.checkpoints.recovery_points.write(log_dir.recovery_points())
+                log_dir.checkpoints.log_start_offsets.write(log_dir.log_start_offsets())
             except OSError as error:
                 self._dir_failed(log_dir, error)
+
+    def _checkpoint_recovery_points_soon(self) -> None:
+        for log_dir in self._dirs:
+            if log_dir.is_usable:
+                failed = partial(self._dir_failed, log_dir)
+                log_dir.checkpoints.recovery_points.write_soon(log_dir.recovery_points(), failed)
+                log_dir.checkpoints.log_start_offsets.write_soon(log_dir.log_start_offsets(), failed)
 
     # Compaction
 
@@ -244,6 +257,15 @@ class LogManager:
         except OSError as error:
             self._dir_failed(log_dir, error)
 
+    def on_storage_error(self, tp: TopicPartition, error: OSError) -> None:
+        """A partition's disk refused: its directory is used no more, even if the log could take the write back.
+
+        An error without a number is no word of a disk, but of a log that is closed already.
+        """
+        log_dir = self._dir_of.get(tp)
+        if log_dir is not None and error.errno is not None:
+            self._dir_failed(log_dir, error)
+
     # Checkpoints
 
     def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
@@ -257,6 +279,16 @@ class LogManager:
                 log_dir.checkpoints.high_watermarks.write({tp: known[tp] for tp in log_dir.logs if tp in known})
             except OSError as error:
                 self._dir_failed(log_dir, error)
+
+    def write_high_watermarks_soon(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Like `write_high_watermarks`, without blocking the loop; skipped while the last one is under way."""
+        self.high_watermark_checkpoint.update(high_watermarks)
+        known = self.high_watermark_checkpoint
+        for log_dir in self._dirs:
+            if log_dir.is_usable:
+                log_dir.checkpoints.high_watermarks.write_soon(
+                    {tp: known[tp] for tp in log_dir.logs if tp in known}, partial(self._dir_failed, log_dir)
+                )
 
     def remove_deleted(self, *, all_now: bool = False) -> None:
         """Remove the directories of deleted partitions, and the files of deleted segments, whose time has come."""

@@ -17,7 +17,8 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from .ports import Buffer, File
@@ -154,11 +155,33 @@ class RealDirLock:
             self._fd = None
 
 
+class _Turns:
+    """The order of writes to one path: whoever comes after a later one has nothing left to do."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._issued = 0
+        self._done = 0
+
+    def next_ticket(self) -> int:
+        """Called on the loop's thread only."""
+        self._issued += 1
+        return self._issued
+
+    def take(self, ticket: int, write: Callable[[], None]) -> None:
+        with self._lock:
+            if ticket > self._done:
+                write()
+                self._done = ticket
+
+
 class RealDisk:
     """`Disk` on the operating system's files."""
 
     def __init__(self) -> None:
         self._executor: ThreadPoolExecutor | None = None
+        self._turns: dict[str, _Turns] = {}
+        """Of the paths that are replaced in threads."""
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
         """Open for reading and writing; `FileNotFoundError` unless it exists or `create`."""
@@ -193,6 +216,20 @@ class RealDisk:
 
     def write_atomic(self, path: str, data: Buffer) -> None:
         """Durably replace `path`: temporary file, fsync, rename, fsync of the directory."""
+        turns = self._turns.get(path)
+        if turns is None:
+            self._replace(path, data)
+        else:
+            turns.take(turns.next_ticket(), lambda: self._replace(path, data))
+
+    def write_atomic_soon(self, path: str, data: Buffer) -> asyncio.Future[None]:
+        """`write_atomic` in a thread; the future belongs to the running loop."""
+        turns = self._turns.setdefault(path, _Turns())
+        ticket, content = turns.next_ticket(), bytes(data)
+        loop = asyncio.get_running_loop()
+        return loop.run_in_executor(self._threads(), lambda: turns.take(ticket, lambda: self._replace(path, content)))
+
+    def _replace(self, path: str, data: Buffer) -> None:
         temporary = path + ".tmp"
         file = self.open(temporary, create=True)
         try:
@@ -215,9 +252,12 @@ class RealDisk:
         """`file.fsync()` in a thread; the future belongs to the running loop."""
         if not isinstance(file, RealFile):
             raise TypeError(f"{file!r} was not opened by this disk")
+        return file.fsync_soon(self._threads())
+
+    def _threads(self) -> ThreadPoolExecutor:
         if self._executor is None:
             self._executor = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="fsync")
-        return file.fsync_soon(self._executor)
+        return self._executor
 
     def lock_dir(self, path: str) -> RealDirLock:
         """Take the exclusive lock `path/.lock`; `BlockingIOError` when another process holds it."""

@@ -97,6 +97,10 @@ class Disk(Protocol):
         """Durably replace `path`: temporary file, fsync, rename, fsync of the directory."""
         ...
 
+    def write_atomic_soon(self, path: str, data: Buffer) -> asyncio.Future[None]:
+        """Like `write_atomic` without blocking the loop. A later write to the same path, of either kind, wins."""
+        ...
+
     def fsync_dir(self, path: str) -> None: ...
 
     def fsync_soon(self, file: File) -> asyncio.Future[None]:

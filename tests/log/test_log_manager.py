@@ -11,7 +11,9 @@ import pytest
 from log_helpers import SMALL, append, make_runtime, read_all
 
 from raftwerk.chaos.sim_disk import SimDisk
+from raftwerk.chaos.sim_loop import ProcessLoop, Scheduler
 from raftwerk.log.checkpoints import decode_uuid, encode_uuid
+from raftwerk.log.dir_checkpoints import OffsetCheckpoint
 from raftwerk.log.errors import (
     CorruptFileError,
     DirLockedError,
@@ -292,6 +294,37 @@ def test_upkeep_flushes_rolled_segments_and_checkpoints_them() -> None:
         assert disk.read_bytes("/data/recovery-point-offset-checkpoint") == b"0\n1\na 0 0\n"
 
     asyncio.run(main())
+
+
+def test_a_checkpoint_under_way_does_not_undo_a_later_one() -> None:
+    path = "/data/recovery-point-offset-checkpoint"
+
+    async def main() -> None:
+        _, disk = formatted()
+        disk.set_sync_latency(0.01, 0.02)
+        checkpoint = OffsetCheckpoint(disk, path)
+        failures: list[OSError] = []
+        checkpoint.write_soon({A: 7}, failures.append)
+        assert checkpoint.offsets == {}, "it is not durable yet"
+        checkpoint.lower(A, 3)
+        assert disk.read_bytes(path) == b"0\n1\na 0 3\n"
+        await asyncio.sleep(0.05)
+        assert disk.read_bytes(path) == b"0\n1\na 0 3\n"
+        checkpoint.write_soon({A: 8}, failures.append)
+        checkpoint.write_soon({A: 9}, failures.append)
+        await asyncio.sleep(0.05)
+        assert checkpoint.offsets == {A: 8}, "one at a time; the next call makes up for it"
+        checkpoint.write_soon({A: 9}, failures.append)
+        checkpoint.forget(A)
+        await asyncio.sleep(0.05)
+        assert disk.read_bytes(path) == b"0\n0\n"
+        disk.fail_fsync("/data")
+        checkpoint.write_soon({A: 1}, failures.append)
+        await asyncio.sleep(0.05)
+        assert checkpoint.offsets == {}
+        assert len(failures) == 1
+
+    ProcessLoop(Scheduler(), "test").run_until_complete(main())
 
 
 def test_garbled_offset_checkpoints_count_as_empty() -> None:

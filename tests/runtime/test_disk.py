@@ -158,3 +158,17 @@ def test_a_failed_fsync_is_never_retried(disk: RealDisk, tmp_path: Path, monkeyp
             file.fsync()
 
     run(main())
+
+
+def test_a_replacement_in_a_thread_gives_way_to_a_later_one(disk: RealDisk, tmp_path: Path) -> None:
+    path = str(tmp_path / "checkpoint")
+
+    async def main() -> None:
+        begun = [disk.write_atomic_soon(path, b"%d" % number) for number in range(20)]
+        disk.write_atomic(path, b"last")
+        await asyncio.gather(*begun)
+        assert disk.read_bytes(path) == b"last"
+        await disk.write_atomic_soon(path, b"newer")
+        assert disk.read_bytes(path) == b"newer"
+
+    asyncio.run(main())
