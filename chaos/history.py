@@ -130,7 +130,7 @@ def history_files(paths: Iterable[str]) -> list[str]:
 
 
 def read_lines(path: str) -> Iterator[Line]:
-    """The lines of one file, in order; `HistoryError` for one that is no object. A last one cut short is passed over."""
+    """The lines of a file, in order; `HistoryError` for one that is no object. A last one cut short is left out."""
     with _open(path) as file:
         for number, text in enumerate(file, 1):
             try:

@@ -48,7 +48,10 @@ class BrokerPart:
         )
         self.broker = Broker(settings, runtime, loader, self._find_controller, on_fatal)
         self.replica_manager = ReplicaManager(
-            replica_manager_config(config, cluster_id), runtime, log_manager, self.broker.replica_ports()
+            replica_manager_config(config, cluster_id),
+            runtime,
+            log_manager,
+            replace(self.broker.replica_ports(), on_storage_error=log_manager.on_storage_error),
         )
         loader.subscribe(self.replica_manager.apply)
         dispatcher = self.broker.dispatcher(self.replica_manager)
