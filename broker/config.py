@@ -43,6 +43,7 @@ class BrokerConfig:
     """server.properties as DescribeConfigs shows it."""
     supported_features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     log_dir_ids: tuple[UUID, ...] = ()
+    log_dirs: tuple[str, ...] = ()
     previous_broker_epoch: int = -1
     """The epoch under which this broker last stopped cleanly; -1 when it did not (KIP-966)."""
     groups: GroupConfig = field(default_factory=GroupConfig)

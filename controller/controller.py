@@ -32,7 +32,7 @@ from ..raft.types import LeaderAndEpoch, NotLeaderError
 from ..runtime.invariants import invariant
 from ..runtime.ports import Runtime
 from ..wire.errors import ErrorCode, ProtocolError
-from . import alter_configs, alter_partition, brokers, producer_ids, refusals, replication, topics
+from . import alter_configs, alter_partition, brokers, producer_ids, reassignment, refusals, replication, topics
 from .features import bootstrap_records
 from .image import BrokerRegistration, MetadataDelta, MetadataImage
 from .probe import Probe, ProbeResult
@@ -206,6 +206,22 @@ class QuorumController:
             request,
             lambda image: replication.elect_leaders(image, self._settings, request),
             refusals.refuse_elect_leaders,
+        )
+
+    def alter_partition_reassignments(self, request: Any) -> asyncio.Future[Response]:
+        """AlterPartitionReassignments."""
+        return self._handle(
+            request,
+            lambda image: reassignment.alter_partition_reassignments(image, self._settings, request),
+            refusals.refuse_reassignments,
+        )
+
+    def list_partition_reassignments(self, request: Any) -> asyncio.Future[Response]:
+        """ListPartitionReassignments."""
+        return self._handle(
+            request,
+            lambda image: reassignment.list_partition_reassignments(image, request),
+            refusals.refuse_list_reassignments,
         )
 
     def incremental_alter_configs(self, request: Any) -> asyncio.Future[Response]:

@@ -15,7 +15,7 @@ synced, is not elected while an eligible replica that kept its data may come bac
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 from uuid import UUID
@@ -56,18 +56,69 @@ class _Outcome(NamedTuple):
     unclean: bool = False
 
 
+class ReplicaSets(NamedTuple):
+    """The replicas of a partition, and which of them come or go (see `reassignment.py`)."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
 def decide_partition_change(
-    topic_id: UUID, index: int, partition: PartitionRegistration, goal: Goal
+    topic_id: UUID,
+    index: int,
+    partition: PartitionRegistration,
+    goal: Goal,
+    reassigned: ReplicaSets | None = None,
 ) -> PartitionChangeRecord | None:
-    """The record that takes `partition` towards `goal`, or None when there is nothing to change."""
+    """The record that takes `partition` towards `goal`, or None when there is nothing to change.
+
+    `reassigned` gives it other replicas. A reassignment that the new ISR completes is completed in the same record.
+    """
     isr = goal.isr
     if not isr and not goal.elr_enabled:
         isr = partition.isr  # without an ELR the last member is all that tells who may lead again
-    elr = _eligible(partition, isr, goal)
-    outcome = _elect(partition, isr, elr, goal)
-    if _enough(partition, outcome.isr, goal):
+    sets, isr = complete(_sets_of(partition) if reassigned is None else reassigned, isr)
+    target = partition._replace(replicas=sets.replicas, adding_replicas=sets.adding, removing_replicas=sets.removing)
+    isr = tuple(replica for replica in isr if replica in target.replicas)
+    elr = _eligible(target, isr, goal)
+    outcome = _elect(target, isr, elr, goal)
+    if _enough(target, outcome.isr, goal):
         outcome = outcome._replace(elr=())
-    return _difference(topic_id, index, partition, outcome, goal)
+    change = _difference(topic_id, index, partition, outcome, goal)
+    return change if sets == _sets_of(partition) else _with_sets(topic_id, index, partition, change, sets)
+
+
+def complete(sets: ReplicaSets, isr: tuple[int, ...]) -> tuple[ReplicaSets, tuple[int, ...]]:
+    """The replicas and the ISR once those that go are gone, if all that come are in `isr`; else as they are."""
+    staying = tuple(replica for replica in isr if replica not in sets.removing)
+    if not (sets.adding or sets.removing) or not staying or any(added not in staying for added in sets.adding):
+        return sets, isr
+    replicas = tuple(replica for replica in sets.replicas if replica not in sets.removing)
+    return ReplicaSets(replicas, (), ()), staying
+
+
+def _sets_of(partition: PartitionRegistration) -> ReplicaSets:
+    return ReplicaSets(partition.replicas, partition.adding_replicas, partition.removing_replicas)
+
+
+def _with_sets(
+    topic_id: UUID,
+    index: int,
+    partition: PartitionRegistration,
+    change: PartitionChangeRecord | None,
+    sets: ReplicaSets,
+) -> PartitionChangeRecord:
+    """With the replicas that changed; where one goes, the leader epoch grows, and cuts off whoever still fetches."""
+    change = change or PartitionChangeRecord(topic_id, index)
+    is_smaller = any(replica not in sets.replicas for replica in partition.replicas)
+    return replace(
+        change,
+        leader=partition.leader if is_smaller and change.leader is None else change.leader,
+        replicas=None if sets.replicas == partition.replicas else sets.replicas,
+        adding_replicas=None if sets.adding == partition.adding_replicas else sets.adding,
+        removing_replicas=None if sets.removing == partition.removing_replicas else sets.removing,
+    )
 
 
 def _enough(partition: PartitionRegistration, isr: tuple[int, ...], goal: Goal) -> bool:
@@ -77,8 +128,8 @@ def _enough(partition: PartitionRegistration, isr: tuple[int, ...], goal: Goal) 
 def _eligible(partition: PartitionRegistration, isr: tuple[int, ...], goal: Goal) -> tuple[int, ...]:
     if not goal.elr_enabled:
         return ()
-    candidates = dict.fromkeys((*partition.elr, *partition.isr))
-    return tuple(replica for replica in candidates if replica not in isr and replica != goal.unclean_shutdown)
+    candidates = [replica for replica in dict.fromkeys((*partition.elr, *partition.isr)) if replica not in isr]
+    return tuple(r for r in candidates if r in partition.replicas and r != goal.unclean_shutdown)
 
 
 def _elect(partition: PartitionRegistration, isr: tuple[int, ...], elr: tuple[int, ...], goal: Goal) -> _Outcome:

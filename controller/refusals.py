@@ -23,6 +23,16 @@ def refuse_elect_leaders(request: Any, code: ErrorCode, message: str | None) -> 
     return {"error_code": int(code), "replica_election_results": []}
 
 
+def refuse_reassignments(request: Any, code: ErrorCode, message: str | None) -> Response:
+    """AlterPartitionReassignments: the error, and no results."""
+    return {**error_response(code, message), "responses": []}
+
+
+def refuse_list_reassignments(request: Any, code: ErrorCode, message: str | None) -> Response:
+    """ListPartitionReassignments: the error, and no topics."""
+    return {**error_response(code, message), "topics": []}
+
+
 def refuse_create_topics(request: Any, code: ErrorCode, message: str | None) -> Response:
     """CreateTopics: the error for each topic."""
     return {"topics": [{"name": topic.name, **error_response(code, message)} for topic in request.topics]}

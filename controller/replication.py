@@ -63,6 +63,8 @@ class _Decisions:
     def decide(
         self, topic: TopicImage, index: int, partition: PartitionRegistration, goal: Goal
     ) -> PartitionChangeRecord | None:
+        if partition.adding_replicas or partition.removing_replicas:
+            return decide_partition_change(topic.topic_id, index, partition, goal)
         state = (partition.replicas, partition.isr, partition.elr, partition.last_known_elr, partition.leader)
         key = (*state, partition.leader_recovery_state, goal.isr, goal.min_insync_replicas, goal.election)
         if key not in self._known:

@@ -13,6 +13,7 @@ from . import (
     describe_cluster,
     describe_configs,
     describe_groups,
+    describe_log_dirs,
     describe_topic_partitions,
     fetch,
     find_coordinator,
@@ -60,6 +61,7 @@ def broker_registry() -> ApiRegistry[BrokerServices]:
             offset_for_leader_epoch.API,
             describe_configs.API,
             describe_cluster.API,
+            describe_log_dirs.API,
             describe_topic_partitions.API,
             *forwarded.APIS,
         )

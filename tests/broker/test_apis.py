@@ -367,11 +367,6 @@ def test_describe_configs_tells_values_and_sources(version):
     assert other.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_list_partition_reassignments_is_empty():
-    answer = call(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, {"topics": None, "timeout": 1000})
-    assert (answer.error_code, list(answer.topics)) == (0, [])
-
-
 @pytest.mark.parametrize("version", range(2, 8))
 def test_forwarded_requests_without_a_controller_time_out_with_an_answer(version):
     topic = {"name": "t", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
