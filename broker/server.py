@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,6 +60,7 @@ class Server:
         self.dispatcher = dispatcher
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.connections: dict[Connection, None] = {}
+        self.connection_factory: Callable[[Server], Connection] = Connection
         self.accepted_total = 0
         self.rejected_total = 0
         self._rejections = RejectionLog()
@@ -83,7 +85,7 @@ class Server:
 
     def make_connection(self) -> Connection:
         """A protocol for one accepted connection."""
-        return Connection(self)
+        return self.connection_factory(self)
 
     def stop_accepting(self) -> None:
         """Close the listening socket; connections go on."""

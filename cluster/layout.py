@@ -85,6 +85,8 @@ class ClusterShape:
     port: int = 9092
     separate: bool = False
     overrides: Mapping[str, str] = field(default_factory=dict)
+    metrics_port: int | None = None
+    """The first node's port of metrics and health; the others' follow. None: not served."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.brokers <= 100:
@@ -108,10 +110,12 @@ def plan_cluster(directory: str, shape: ClusterShape) -> ClusterPlan:
     voters = ",".join(f"{node_id}@{_url_host(shape.host)}:{at}" for node_id, at in controller_ports.items())
     broker_ports = {1 + i: port + i for i in range(shape.brokers)}
     nodes = []
-    for node_id in dict.fromkeys((*broker_ports, *controller_ids)):
+    for index, node_id in enumerate(dict.fromkeys((*broker_ports, *controller_ids))):
         at, controller_at = broker_ports.get(node_id), controller_ports.get(node_id)
         properties = _properties(node_id, at, controller_at, voters, shape)
         properties["log.dirs"] = os.path.join(directory, f"node-{node_id}")
+        if shape.metrics_port is not None:
+            properties |= {"metrics.host": shape.host, "metrics.port": str(shape.metrics_port + index)}
         nodes.append(NodePlan(node_id, at, controller_at, directory, {**properties, **shape.overrides}))
     cluster_id = existing_cluster_id(node.data_dir for node in nodes) or new_cluster_id()
     return ClusterPlan(cluster_id, directory, tuple(nodes))

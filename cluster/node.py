@@ -61,10 +61,20 @@ class Node:
         return self._broker_part.replica_manager if self._broker_part else None
 
     @property
+    def has_failed(self) -> bool:
+        """Whether the node has to stop by itself, see `wait_failed`."""
+        return self._failure is not None and self._failure.done()
+
+    @property
     def servers(self) -> list[Server]:
         """Every listener's server."""
         parts = (self._controller_part, self._broker_part)
         return [server for part in parts if part is not None for server in part.servers]
+
+    def free_bytes(self) -> dict[str, int]:
+        """Space left on the file system of each directory in use."""
+        directories = self.log_manager.directory_ids if self.log_manager is not None else {}
+        return {path: self._runtime.disk.free_bytes(path) for path in directories}
 
     async def start(self) -> None:
         """Take the directories, open the logs, join the quorum; the rest goes on by itself, see `ready`.
@@ -99,7 +109,7 @@ class Node:
 
     async def stop(self, *, graceful: bool = True) -> None:
         """Hand over, stop serving, close the logs and release the directories. Safe in any state."""
-        failed = self._failure is not None and self._failure.done()
+        failed = self.has_failed
         if self._started is not None and not self._started.done():
             self._started.cancel()
         if self._broker_part is not None:

@@ -43,6 +43,7 @@ class _UpOptions:
 @click.option("--ephemeral", is_flag=True, help="Data in a temporary directory, thrown away at the end.")
 @click.option("--separate", is_flag=True, help="Controllers in processes of their own (ids 101...).")
 @click.option("-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting for every node.")
+@click.option("--metrics-port", type=click.IntRange(1, 65000), help="Node 1's /metrics and /health; others follow.")
 @click.option("--restart", is_flag=True, help="Start a node again a second after it died.")
 @click.option("--detach", is_flag=True, help="Leave the nodes running; stop them with raftwerk down.")
 @click.option("--plain", is_flag=True, help="Plain lines instead of the live table.")
@@ -60,6 +61,7 @@ def up(
     ephemeral: bool,
     separate: bool,
     overrides: tuple[str, ...],
+    metrics_port: int | None,
     **rest: Any,
 ) -> None:
     """Start a local cluster and stay with it until Ctrl-C.
@@ -71,6 +73,7 @@ def up(
     Examples:
       raftwerk up -n 3
       raftwerk up -n 3 --ephemeral --port 19092
+      raftwerk up -n 3 --metrics-port 9404;  curl localhost:9404/metrics
       raftwerk up -n 3 --separate -o min.insync.replicas=2
       raftwerk up -n 3 --detach -d /tmp/c1;  raftwerk down -d /tmp/c1
       kill -9 $(cat raftwerk-data/n2.pid)          then watch who takes over
@@ -80,7 +83,7 @@ def up(
     where = tempfile.mkdtemp(prefix="raftwerk-") if ephemeral else directory or DEFAULT_DIR
     options = _UpOptions(ephemeral=ephemeral, **rest)
     try:
-        shape = ClusterShape(nodes, host, port, separate, parse_pairs(overrides, "--override"))
+        shape = ClusterShape(nodes, host, port, separate, parse_pairs(overrides, "--override"), metrics_port)
         ctx.exit(_run(plan_cluster(where, shape), options))
     except (ValueError, OSError) as error:
         raise click.ClickException(str(error)) from None

@@ -25,6 +25,7 @@ PROCESS_EDGE = (
     "cluster/process.py",
     "cluster/layout.py",
     "cluster/demo.py",
+    "cluster/metrics/*.py",
     "cluster/demo/*.py",
     "chaos/*_main.py",
     "chaos/history.py",

@@ -1,0 +1,287 @@
+"""Every metric of a node: name, labels, meaning, and where Apache Kafka has it.
+
+Names are those that dashboards for Kafka already use: the JMX exporter's with Strimzi's rules for what Kafka's MBeans
+tell, kafka_exporter's for topics and consumer groups. What Kafka has no MBean for is called `raftwerk_*`.
+`docs/metrics.md` is generated from this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+GAUGE, COUNTER, SUMMARY = "gauge", "counter", "summary"
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One metric; `origin` is the MBean or exporter that has it by this name, empty for our own."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    doc: str
+    origin: str = ""
+
+
+def _specs(kind: str, origin: str, labels: tuple[str, ...], prefix: str, rows: Iterable[str]) -> list[Spec]:
+    found = []
+    for row in rows:
+        name, _, doc = row.partition(": ")
+        found.append(Spec(prefix + name, kind, labels, doc, origin))
+    return found
+
+
+_TOPIC = ("topic",)
+_PARTITION = ("topic", "partition")
+_RAFT = (
+    "current_leader: Node id of the quorum's leader as this node knows it; -1 while there is none.",
+    "current_epoch: The quorum's epoch as this node knows it.",
+    "current_vote: Whom this node voted for in the epoch; -1 for nobody.",
+    "high_watermark: Offset of the metadata log below which all is committed.",
+    "log_end_offset: End of this node's metadata log.",
+)
+
+CATALOG: tuple[Spec, ...] = (
+    *_specs(
+        COUNTER,
+        "kafka.server:type=BrokerTopicMetrics",
+        _TOPIC,
+        "kafka_server_brokertopicmetrics_",
+        (
+            "messagesin_total: Records appended by producers.",
+            "bytesin_total: Bytes appended by producers.",
+            "bytesout_total: Bytes read by consumers.",
+            "replicationbytesout_total: Bytes read by followers.",
+            "totalproducerequests_total: Appends asked for, one a partition of a request.",
+            "totalfetchrequests_total: Reads asked for by consumers, one a partition of a request.",
+            "failedproducerequests_total: Appends that failed.",
+            "failedfetchrequests_total: Reads that failed.",
+        ),
+    ),
+    *_specs(
+        GAUGE,
+        "kafka.server:type=ReplicaManager",
+        (),
+        "kafka_server_replicamanager_",
+        (
+            "leadercount: Partitions that this broker leads.",
+            "partitioncount: Partitions that this broker has a replica of.",
+            "underreplicatedpartitions: Partitions led here with a replica out of sync.",
+            "underminisrpartitioncount: Partitions led here with fewer replicas in sync than min.insync.replicas.",
+            "atminisrpartitioncount: Partitions led here with exactly min.insync.replicas in sync.",
+            "offlinereplicacount: Replicas here whose disk failed.",
+        ),
+    ),
+    *_specs(
+        COUNTER,
+        "kafka.server:type=ReplicaManager",
+        (),
+        "kafka_server_replicamanager_",
+        (
+            "isrshrinks_total: Times a replica left the ISR of a partition led here.",
+            "isrexpands_total: Times a replica joined the ISR of a partition led here.",
+        ),
+    ),
+    Spec(
+        "kafka_server_kafkaserver_brokerstate",
+        GAUGE,
+        (),
+        "1 starting, 2 recovery, 3 running, 6 pending controlled shutdown, 7 shutting down.",
+        "kafka.server:type=KafkaServer,name=BrokerState",
+    ),
+    Spec(
+        "kafka_server_delayedoperationpurgatory_purgatorysize",
+        GAUGE,
+        ("delayedOperation",),
+        "Requests that wait: Produce for replicas, Fetch for records.",
+        "kafka.server:type=DelayedOperationPurgatory",
+    ),
+    Spec(
+        "kafka_server_socket_server_metrics_connection_count",
+        GAUGE,
+        ("listener",),
+        "Open connections.",
+        "kafka.server:type=socket-server-metrics",
+    ),
+    Spec(
+        "kafka_server_socket_server_metrics_connection_creation_total",
+        COUNTER,
+        ("listener",),
+        "Connections accepted.",
+        "kafka.server:type=socket-server-metrics",
+    ),
+    Spec(
+        "kafka_network_requestmetrics_requests_total",
+        COUNTER,
+        ("request",),
+        "Requests answered, by API.",
+        "kafka.network:type=RequestMetrics,name=RequestsPerSec",
+    ),
+    Spec(
+        "kafka_network_requestmetrics_totaltimems",
+        SUMMARY,
+        ("request",),
+        "Milliseconds from a request's last byte to its answer, waiting included; quantiles of the last minutes.",
+        "kafka.network:type=RequestMetrics,name=TotalTimeMs",
+    ),
+    *_specs(
+        GAUGE,
+        "kafka.log:type=Log",
+        _PARTITION,
+        "kafka_log_log_",
+        (
+            "size: Bytes of a partition's log.",
+            "logstartoffset: First offset of a partition's log.",
+            "logendoffset: End offset of a partition's log.",
+            "numlogsegments: Segments of a partition's log.",
+        ),
+    ),
+    Spec(
+        "kafka_log_logmanager_offlinelogdirectorycount",
+        GAUGE,
+        (),
+        "Log directories that failed and are not used.",
+        "kafka.log:type=LogManager",
+    ),
+    Spec(
+        "kafka_log_logflushstats_logflushrateandtimems",
+        SUMMARY,
+        (),
+        "Milliseconds that syncs of logs in the background took.",
+        "kafka.log:type=LogFlushStats",
+    ),
+    *_specs(
+        GAUGE,
+        "kafka.controller:type=KafkaController",
+        (),
+        "kafka_controller_kafkacontroller_",
+        (
+            "activecontrollercount: 1 on the active controller; the sum over the cluster must be 1.",
+            "activebrokercount: Brokers registered and not fenced. Controllers only, as all of this group.",
+            "fencedbrokercount: Brokers registered and fenced.",
+            "globaltopiccount: Topics of the cluster.",
+            "globalpartitioncount: Partitions of the cluster.",
+            "offlinepartitionscount: Partitions without a leader.",
+            "preferredreplicaimbalancecount: Partitions led by another than their first replica.",
+            "lastappliedrecordoffset: Offset of the metadata that this node has applied.",
+        ),
+    ),
+    Spec(
+        "kafka_controller_kafkacontroller_newactivecontrollerscount",
+        COUNTER,
+        (),
+        "Changes of the active controller that this node has seen.",
+        "kafka.controller:type=KafkaController",
+    ),
+    Spec(
+        "kafka_controller_controllerstats_uncleanleaderelections_total",
+        COUNTER,
+        (),
+        "Leaders elected from outside the ISR: records may be lost. Controllers only.",
+        "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec",
+    ),
+    Spec(
+        "kafka_controller_controllerstats_leaderelectionrateandtimems_count",
+        COUNTER,
+        (),
+        "Leaders elected since this node runs. Controllers only.",
+        "kafka.controller:type=ControllerStats",
+    ),
+    *_specs(GAUGE, "kafka.server:type=raft-metrics (JMX exporter)", (), "kafka_server_raft_metrics_", _RAFT),
+    *_specs(GAUGE, "kafka.server:type=raft-metrics (Strimzi)", (), "kafka_server_raftmetrics_", _RAFT),
+    Spec(
+        "kafka_server_raftmetrics_current_state",
+        GAUGE,
+        ("current_state",),
+        "1, with the role in the quorum as a label.",
+        "kafka.server:type=raft-metrics (Strimzi)",
+    ),
+    Spec("kafka_brokers", GAUGE, (), "Brokers that are not fenced; the active controller tells.", "kafka_exporter"),
+    Spec(
+        "kafka_topic_partitions",
+        GAUGE,
+        _TOPIC,
+        "Partitions of a topic; the leader of its first one tells.",
+        "kafka_exporter",
+    ),
+    *_specs(
+        GAUGE,
+        "kafka_exporter",
+        _PARTITION,
+        "kafka_topic_partition_",
+        (
+            "leader: Node id of the leader, from the leader itself, as all of this group.",
+            "current_offset: The high watermark.",
+            "oldest_offset: The first offset.",
+            "replicas: Number of replicas.",
+            "in_sync_replica: Number of replicas in sync.",
+            "under_replicated_partition: 1 where a replica is out of sync.",
+        ),
+    ),
+    Spec(
+        "kafka_consumergroup_members",
+        GAUGE,
+        ("consumergroup",),
+        "Members of a group; its coordinator tells, as all of this group.",
+        "kafka_exporter",
+    ),
+    Spec(
+        "kafka_consumergroup_current_offset",
+        GAUGE,
+        ("consumergroup", "topic", "partition"),
+        "The committed offset.",
+        "kafka_exporter",
+    ),
+    Spec(
+        "kafka_consumergroup_lag",
+        GAUGE,
+        ("consumergroup", "topic", "partition"),
+        "Records not consumed yet. Given where the coordinator has a replica of the partition; otherwise subtract "
+        "kafka_consumergroup_current_offset from kafka_topic_partition_current_offset.",
+        "kafka_exporter",
+    ),
+    Spec("raftwerk_build_info", GAUGE, ("version", "node_id", "roles"), "1, with the version as a label."),
+    Spec("raftwerk_ready", GAUGE, (), "1 when /health/ready says so."),
+    Spec("raftwerk_event_loop_lag_seconds", SUMMARY, (), "How much later than asked the event loop ran a timer."),
+    Spec("raftwerk_gc_pause_seconds", SUMMARY, (), "Pauses of the garbage collector."),
+    Spec("raftwerk_log_dir_free_bytes", GAUGE, ("directory",), "Space left on the file system of a log directory."),
+    Spec(
+        "raftwerk_connections_rejected_total", COUNTER, ("listener",), "Connections closed because of what they sent."
+    ),
+    Spec(
+        "raftwerk_metrics_partitions_left_out",
+        GAUGE,
+        (),
+        "Partitions here without time series of their own, beyond metrics.partition.limit.",
+    ),
+)
+
+_HEADER = """# Metrics
+
+Every node serves them at `GET /metrics` when `metrics.port` is set (`raftwerk up --metrics-port 9404`, or
+`KAFKA_METRICS_PORT` in a container). Without it nothing is counted and nothing listens. Beside it:
+
+- `GET /health/live`: 200 while the node's event loop turns and the node has not failed.
+- `GET /health/ready`: 200 when a broker is registered, caught up and unfenced, and a controller knows the quorum's
+  leader; 503 with the reason otherwise.
+
+Names are those that dashboards for Apache Kafka use: those of the JMX exporter with Strimzi's rules, and for topics and
+consumer groups those of kafka_exporter. Processor, memory and descriptors are in `process_*`, the collector in
+`python_gc_*`. Partitions beyond `metrics.partition.limit` (4000) have no time series of their own.
+
+Not here, since nothing is measured for it: `replicationbytesin` (it is the sum of the other brokers'
+`replicationbytesout`), quotas, request queue and remote times (there is no request queue), and the Java machine's own.
+
+| Metric | Kind | Labels | Meaning | As in |
+|---|---|---|---|---|
+"""
+
+
+def reference_page() -> str:
+    """The text of docs/metrics.md."""
+    rows = [
+        f"| `{one.name}` | {one.kind} | {', '.join(f'`{label}`' for label in one.labels)} | {one.doc} | {one.origin} |"
+        for one in CATALOG
+    ]
+    return _HEADER + "\n".join(rows) + "\n"

@@ -1,0 +1,184 @@
+"""The metrics and health port of a node.
+
+Python formats some hundred thousand samples a second, and a node with 2,000 partitions has 20,000: so the answer to a
+scrape is made in parts, and clients' requests are served between them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+from prometheus_client import GC_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry, Metric, generate_latest
+from prometheus_client.registry import Collector
+
+from ...runtime.ports import Runtime
+from ..errors import NodeFailedError
+from ..node import Node
+from .catalog import CATALOG, COUNTER, SUMMARY, Spec
+from .readers import Samples, Taps, not_ready_because, read_all
+from .taps import ElectionWatch, ProcessTaps, RequestTimes, TrafficTap
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_BY_NAME = {spec.name: spec for spec in CATALOG}
+_CHUNK = 1000
+
+
+class _Family(Collector):
+    """One family, so that it can be written by itself."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterable[Metric]:
+        return (self._metric,)
+
+
+class NodeCollector(Collector):
+    """A `prometheus_client` collector of one node's state."""
+
+    def __init__(self, node: Node, taps: Taps, partition_limit: int) -> None:
+        self._node = node
+        self._taps = taps
+        self._partition_limit = partition_limit
+
+    def collect(self) -> Iterator[Metric]:
+        """Families in the order they are read; each is complete."""
+        now = asyncio.get_running_loop().time()
+        for samples in read_all(self._node, self._taps, self._partition_limit):
+            for name, rows in samples.rows.items():
+                yield family(_BY_NAME[name], rows, now)
+
+
+def family(spec: Spec, rows: Iterable[tuple[tuple[str, ...], Any]], now: float) -> Metric:
+    """A family of the catalog with its samples."""
+    metric = Metric(spec.name.removesuffix("_total") if spec.kind == COUNTER else spec.name, spec.doc, spec.kind)
+    for values, value in rows:
+        labels = dict(zip(spec.labels, values, strict=True))
+        if spec.kind != SUMMARY:
+            metric.add_sample(spec.name, labels, value)
+            continue
+        latency, unit = value
+        for quantile, duration_s in latency.quantiles_s(now):
+            metric.add_sample(spec.name, {**labels, "quantile": f"{quantile:g}"}, duration_s * unit)
+        metric.add_sample(f"{spec.name}_count", labels, latency.count)
+        metric.add_sample(f"{spec.name}_sum", labels, latency.sum_s * unit)
+    return metric
+
+
+@dataclass(frozen=True, slots=True)
+class ExporterConfig:
+    """Where to listen; an empty host is every interface."""
+
+    host: str
+    port: int
+    partition_limit: int
+
+
+class Exporter:
+    """Listens before the node starts, so that it can be seen starting. `measured`, `listen`, `tap`, `stop`."""
+
+    def __init__(self, config: ExporterConfig) -> None:
+        self.config = config
+        self.port = config.port
+        self._taps = Taps(ProcessTaps(), RequestTimes())
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._node: Node | None = None
+        self._runner: web.AppRunner | None = None
+
+    def measured(self, runtime: Runtime) -> Runtime:
+        """The runtime for the node, with what must be measured in it."""
+        return self._taps.process.measured(runtime)
+
+    async def listen(self, node: Node) -> None:
+        """Open the port. `NodeFailedError` when it is taken."""
+        self._node = node
+        for collector in (PROCESS_COLLECTOR, GC_COLLECTOR):
+            self._registry.register(collector)
+        self._registry.register(NodeCollector(node, self._taps, self.config.partition_limit))
+        app = web.Application()
+        app.add_routes(
+            [
+                web.get("/metrics", self._serve_metrics),
+                web.get("/health/live", self._serve_live),
+                web.get("/health/ready", self._serve_ready),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self.config.host or None, self.config.port)
+        try:
+            await site.start()
+        except OSError as error:
+            raise NodeFailedError(f"metrics.port={self.config.port}: {error.strerror or error}") from error
+        self.port = int(self._runner.addresses[0][1])
+        self._taps.process.start()
+
+    def tap(self, node: Node) -> None:
+        """Stand before the started node's ports, before its clients come."""
+        if node.loader is None:
+            return
+        self._taps.elections = ElectionWatch(node.config.node_id, node.loader.image)
+        node.loader.subscribe(self._taps.elections.on_metadata)
+        node.loader.subscribe_leader(self._taps.elections.on_leader)
+        if node.replica_manager is not None:
+            self._taps.traffic = TrafficTap(node.replica_manager)
+            node.loader.subscribe(self._taps.traffic.forget)
+        for server in node.servers:
+            server.connection_factory = self._taps.requests.connection
+
+    async def stop(self) -> None:
+        """Close the port."""
+        self._taps.process.stop()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def render(self) -> bytes:
+        """The exposition, made in parts."""
+        parts = []
+        for metric in self._registry.collect():
+            for part in _split(metric):
+                parts.append(part)
+                await asyncio.sleep(0)
+        return b"".join(parts)
+
+    async def _serve_metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=await self.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _serve_live(self, _: web.Request) -> web.Response:
+        failed = self._node is None or self._node.has_failed
+        return _health(None if not failed else "the node has failed and is about to stop")
+
+    async def _serve_ready(self, _: web.Request) -> web.Response:
+        return _health(not_ready_because(self._node) if self._node is not None else "the node is starting")
+
+
+def _health(reason: str | None) -> web.Response:
+    body = {"status": "up"} if reason is None else {"status": "down", "reason": reason}
+    return web.Response(
+        status=200 if reason is None else 503, text=json.dumps(body) + "\n", content_type="application/json"
+    )
+
+
+def _split(metric: Metric) -> Iterator[bytes]:
+    """The family's text, in parts of at most `_CHUNK` samples; its head comes once."""
+    for start in range(0, len(metric.samples), _CHUNK):
+        part = Metric(metric.name, metric.documentation, metric.type)
+        part.samples = metric.samples[start : start + _CHUNK]
+        text = generate_latest(_Registry(part))
+        if start:
+            text = b"".join(line for line in text.splitlines(keepends=True) if not line.startswith(b"#"))
+        yield text
+
+
+class _Registry(CollectorRegistry):
+    def __init__(self, metric: Metric) -> None:
+        super().__init__(auto_describe=False)
+        self.register(_Family(metric))
+
+
+__all__ = ["CONTENT_TYPE", "Exporter", "ExporterConfig", "NodeCollector", "Samples", "family"]

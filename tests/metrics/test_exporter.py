@@ -1,0 +1,132 @@
+"""What a scrape says, of a node in this process and of nodes in their own."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from raftwerk.broker.lifecycle import BrokerState
+from raftwerk.cluster.admin import ClusterClient, NewTopic
+from raftwerk.cluster.consuming import EARLIEST, Consumer
+from raftwerk.cluster.layout import ClusterShape, plan_cluster
+from raftwerk.cluster.metrics.catalog import CATALOG, COUNTER, SUMMARY, reference_page
+from raftwerk.cluster.metrics.exporter import family
+from raftwerk.cluster.metrics.latency import Latency
+from raftwerk.cluster.producing import Producer
+from raftwerk.cluster.supervisor import Supervisor
+
+ROOT = Path(__file__).resolve().parents[2]
+Scrape = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def scrape(port: int) -> Scrape:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for one in text_string_to_metric_families(text)
+        for sample in one.samples
+    }
+
+
+def total(scrapes: list[Scrape], name: str, **labels: str) -> float:
+    return sum(
+        value
+        for one in scrapes
+        for (found, has), value in one.items()
+        if found == name and labels.items() <= dict(has).items()
+    )
+
+
+def test_the_reference_page_is_the_catalog() -> None:
+    assert (ROOT / "docs" / "metrics.md").read_text() == reference_page()
+
+
+def test_names_are_unique_and_counters_end_in_total_or_count() -> None:
+    names = [spec.name for spec in CATALOG]
+    assert len(names) == len(set(names))
+    for spec in CATALOG:
+        if spec.kind == COUNTER:
+            assert spec.name.endswith(("_total", "_count", "newactivecontrollerscount"))
+
+
+def test_a_summary_has_quantiles_count_and_sum() -> None:
+    latency = Latency()
+    latency.observe(0.002)
+    spec = next(one for one in CATALOG if one.kind == SUMMARY and one.labels == ("request",))
+    samples = family(spec, [(("Produce",), (latency, 1000.0))], 1.0).samples
+    assert samples[0].labels == {"request": "Produce", "quantile": "0.5"}
+    assert 2.0 <= samples[0].value <= 2.2
+    assert [one.name.removeprefix(spec.name) for one in samples[-2:]] == ["_count", "_sum"]
+    assert samples[-1].value == pytest.approx(2.0)
+
+
+async def exchange(bootstrap: str) -> None:
+    async with ClusterClient(bootstrap) as client:
+        await client.create_topic(NewTopic("flights", 2, 3))
+        producer = Producer(client, "flights")
+        await producer.start()
+        await producer.send((None, str(number).encode()) for number in range(50))
+        await producer.send((None, str(number).encode()) for number in range(50))
+        consumer = Consumer(client, "flights")
+        await consumer.start((), at=EARLIEST)
+        count = 0
+        async for _ in consumer.records():
+            count += 1
+            if count == 100:
+                break
+
+
+@pytest.mark.process
+def test_a_cluster_under_metrics(tmp_path: Path) -> None:
+    shape = ClusterShape(3, port=0)
+    plan = plan_cluster(str(tmp_path), shape)
+    shape = ClusterShape(3, port=plan.nodes[0].port or 0, metrics_port=(plan.nodes[0].port or 0) + 500)
+    plan = plan_cluster(str(tmp_path), shape)
+    ports = [int(node.properties["metrics.port"]) for node in plan.nodes]
+    with Supervisor(plan) as supervisor:
+        supervisor.start(60)
+        asyncio.run(exchange(plan.bootstrap))
+        scrapes = [scrape(port) for port in ports]
+        assert total(scrapes, "kafka_server_brokertopicmetrics_messagesin_total", topic="flights") == 100
+        assert total(scrapes, "kafka_server_brokertopicmetrics_bytesout_total", topic="flights") > 0
+        assert total(scrapes, "kafka_topic_partition_current_offset", topic="flights") == 100
+        assert total(scrapes, "kafka_topic_partition_in_sync_replica", topic="flights") == 6
+        assert total(scrapes, "kafka_controller_kafkacontroller_activecontrollercount") == 1
+        assert total(scrapes, "kafka_brokers") == 3
+        assert total(scrapes, "kafka_server_replicamanager_partitioncount") == 6
+        assert total(scrapes, "kafka_server_kafkaserver_brokerstate") == 3 * BrokerState.RUNNING.value
+        assert total(scrapes, "raftwerk_ready") == 3
+        assert all(total([one], "process_resident_memory_bytes") < 70e6 for one in scrapes)
+        check_exposition(ports[0])
+        supervisor.kill(3)
+        with pytest.raises(urllib.error.URLError):
+            scrape(ports[2])
+        deadline_scrapes = wait_for_under_replicated(ports[:2])
+        assert total(deadline_scrapes, "kafka_controller_kafkacontroller_activecontrollercount") == 1
+
+
+def wait_for_under_replicated(ports: list[int]) -> list[Scrape]:
+    deadline = time.monotonic() + 15
+    while time.monotonic() < deadline:
+        scrapes = [scrape(port) for port in ports]
+        if total(scrapes, "kafka_server_replicamanager_underreplicatedpartitions") == 2:
+            return scrapes
+    pytest.fail("no partition was seen under-replicated")
+
+
+def check_exposition(port: int) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        return
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        done = subprocess.run([promtool, "check", "metrics"], check=False, input=answer.read(), capture_output=True)
+    assert b"error while linting" not in done.stderr, done.stderr
