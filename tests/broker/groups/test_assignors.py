@@ -1,0 +1,98 @@
+"""The assignors against what is plainly wanted: everything is read, by subscribers, evenly, and moves little."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raftwerk.broker.groups.assignors import ASSIGNORS, Parts, range_assignment, uniform_assignment
+
+TOPICS = [UUID(int=number) for number in range(1, 5)]
+counts = st.fixed_dictionaries({topic: st.integers(0, 9) for topic in TOPICS})
+members = st.lists(st.sampled_from("abcdefgh"), min_size=1, unique=True)
+some_topics = st.lists(st.sampled_from(TOPICS), min_size=1, unique=True).map(tuple)
+
+
+@st.composite
+def mixed(draw: st.DrawFn) -> dict[str, tuple[UUID, ...]]:
+    """Members that read different topics."""
+    return {member: draw(some_topics) for member in draw(members)}
+
+
+@st.composite
+def alike(draw: st.DrawFn) -> dict[str, tuple[UUID, ...]]:
+    """Members that all read the same."""
+    topics = draw(some_topics)
+    return dict.fromkeys(draw(members), topics)
+
+
+def known(counts: Mapping[UUID, int], subscriptions: Mapping[str, tuple[UUID, ...]]) -> dict[UUID, int]:
+    return {topic: count for topic, count in counts.items() if any(topic in one for one in subscriptions.values())}
+
+
+def check_complete(
+    result: Mapping[str, Parts], subscriptions: Mapping[str, tuple[UUID, ...]], counts: Mapping[UUID, int]
+) -> None:
+    given_away = sorted(part for parts in result.values() for part in parts)
+    assert given_away == sorted((topic, index) for topic, count in counts.items() for index in range(count))
+    assert sorted(result) == sorted(subscriptions)
+    for member, parts in result.items():
+        assert all(topic in subscriptions[member] for topic, _ in parts)
+
+
+@pytest.mark.parametrize("name", sorted(ASSIGNORS))
+@given(subscriptions=mixed(), counts=counts)
+def test_every_partition_has_one_reader(
+    name: str, subscriptions: dict[str, tuple[UUID, ...]], counts: dict[UUID, int]
+) -> None:
+    counts = known(counts, subscriptions)
+    result = ASSIGNORS[name](subscriptions, counts, {})
+    check_complete(result, subscriptions, counts)
+    assert ASSIGNORS[name](subscriptions, counts, result) == result, "nothing changed, so nothing moves"
+
+
+@given(alike(), alike(), counts)
+def test_uniform_is_even_and_moves_no_more_than_it_must(
+    before: dict[str, tuple[UUID, ...]], after: dict[str, tuple[UUID, ...]], counts: dict[UUID, int]
+) -> None:
+    old = uniform_assignment(before, known(counts, before), {})
+    counts = known(counts, after)
+    new = uniform_assignment(after, counts, old)
+    check_complete(new, after, counts)
+    sizes = sorted(map(len, new.values()))
+    assert sizes[-1] - sizes[0] <= 1
+    kept = {member: [part for part in old.get(member, ()) if part[0] in counts] for member in after}
+    moved = sum(part not in new[member] for member, parts in kept.items() for part in parts)
+    held = sorted((len(parts) for parts in kept.values()), reverse=True)
+    least = sum(max(have - share, 0) for have, share in zip(held, sorted(sizes, reverse=True), strict=True))
+    assert moved == least
+
+
+@settings(max_examples=200)
+@given(mixed(), mixed(), counts)
+def test_uniform_leaves_no_move_that_would_even_things_out(
+    before: dict[str, tuple[UUID, ...]], after: dict[str, tuple[UUID, ...]], counts: dict[UUID, int]
+) -> None:
+    old = uniform_assignment(before, known(counts, before), {})
+    counts = known(counts, after)
+    new = uniform_assignment(after, counts, old)
+    check_complete(new, after, counts)
+    for member, parts in new.items():
+        for topic, _ in parts:
+            for other in after:
+                if topic in after[other]:
+                    assert len(new[member]) <= len(new[other]) + 1
+
+
+def test_range_gives_runs() -> None:
+    first, second = TOPICS[:2]
+    result = range_assignment({"a": (first, second), "b": (first, second), "c": (first,)}, {first: 7, second: 3}, {})
+    assert result == {
+        "a": ((first, 0), (first, 1), (first, 2), (second, 0), (second, 1)),
+        "b": ((first, 3), (first, 4), (second, 2)),
+        "c": ((first, 5), (first, 6)),
+    }

@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from consumer_transcript import run_transcript, transcripts
+
+
+@pytest.mark.parametrize("path", transcripts(), ids=lambda path: path.stem)
+def test_transcript(path: Path) -> None:
+    written = path.read_text()
+    assert run_transcript(written) == written

@@ -1,0 +1,151 @@
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe through a broker, and groups that change their protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from broker_harness import TOPIC, TOPIC_ID, settle
+from group_harness import GroupHarness
+from test_group_apis import alone, play, played
+
+from raftwerk.broker.groups.packing import BadRecord
+from raftwerk.wire.apis import ApiKey
+from raftwerk.wire.codec import Struct
+from raftwerk.wire.errors import ErrorCode
+
+
+async def beat(harness: GroupHarness, version: int = 1, **fields: Any) -> Struct:
+    asked = {"group_id": "g", "member_id": "m", "member_epoch": 0, "rebalance_timeout": -1, **fields}
+    return await harness.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, asked)
+
+
+async def join(harness: GroupHarness, version: int = 1, **fields: Any) -> Struct:
+    full = {"rebalance_timeout": 60_000, "subscribed_topic_names": [TOPIC], "topic_partitions": [], **fields}
+    return await beat(harness, version, **full)
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_join_describe_commit_and_leave(version: int) -> None:
+    async def test(harness: GroupHarness) -> None:
+        joined = await join(harness, version, member_id="" if version == 0 else "m")
+        assert (joined.error_code, joined.member_epoch, joined.heartbeat_interval) == (0, 1, 5_000)
+        (row,) = joined.assignment.topic_partitions
+        assert (row.topic_id, row.partitions) == (TOPIC_ID, [0, 1])
+        member = joined.member_id
+        described = await harness.call(ApiKey.CONSUMER_GROUP_DESCRIBE, version, {"group_ids": ["g", "nobody"]})
+        group, nobody = described.groups
+        assert (group.group_state, group.group_epoch, group.assignor_name) == ("Stable", 1, "uniform")
+        assert group.members[0].assignment == group.members[0].target_assignment
+        assert group.members[0].assignment.topic_partitions[0].topic_name == TOPIC
+        assert nobody.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        mine = {"member_id": member, "generation_id_or_member_epoch": 1}
+        assert await harness.commit("g", **mine) == 0
+        assert await harness.commit("g", **{**mine, "generation_id_or_member_epoch": 2}) == ErrorCode.STALE_MEMBER_EPOCH
+        assert await harness.commit("g") == ErrorCode.UNKNOWN_MEMBER_ID
+        assert await harness.committed("g") == 42
+        listed = await harness.call(ApiKey.LIST_GROUPS, 5, {"states_filter": [], "types_filter": ["Consumer"]})
+        assert [(one.group_id, one.group_type, one.group_state) for one in listed.groups] == [
+            ("g", "consumer", "Stable")
+        ]
+        left = await beat(harness, version, member_id=member, member_epoch=-1)
+        assert (left.error_code, left.member_epoch) == (0, -1)
+        assert await harness.commit("g") == 0
+
+    play(test)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"member_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"instance_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"member_epoch": -3}, ErrorCode.INVALID_REQUEST),
+        ({"member_epoch": -2}, ErrorCode.INVALID_REQUEST),
+        ({"rebalance_timeout": -1}, ErrorCode.INVALID_REQUEST),
+        ({"topic_partitions": None}, ErrorCode.INVALID_REQUEST),
+        ({"subscribed_topic_names": None}, ErrorCode.INVALID_REQUEST),
+        ({"server_assignor": "sticky"}, ErrorCode.UNSUPPORTED_ASSIGNOR),
+        ({"subscribed_topic_regex": "a("}, ErrorCode.INVALID_REGULAR_EXPRESSION),
+        ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
+        ({"member_epoch": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_what_no_client_may_send(fields: dict[str, Any], code: int) -> None:
+    async def test(harness: GroupHarness) -> None:
+        assert (await join(harness, **fields)).error_code == code
+
+    play(test)
+
+
+@played
+async def test_a_regular_expression_finds_topics_but_no_internal_ones(harness: GroupHarness) -> None:
+    joined = await join(harness, subscribed_topic_names=None, subscribed_topic_regex=".*")
+    assert [row.topic_id for row in joined.assignment.topic_partitions] == [TOPIC_ID]
+
+
+@played
+async def test_an_empty_classic_group_becomes_a_consumer_group_and_back(harness: GroupHarness) -> None:
+    joined = await alone(harness)
+    assert await harness.commit("g", member_id=joined.member_id, generation_id_or_member_epoch=1) == 0
+    assert (await join(harness)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    await harness.call(ApiKey.LEAVE_GROUP, 3, {"group_id": "g", "members": [{"member_id": joined.member_id}]})
+    assert (await join(harness)).error_code == 0
+    assert await harness.committed("g") == 42
+    assert (await harness.join("g")).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    reborn = GroupHarness(harness.logs)
+    await settle(30)
+    assert (await beat(reborn, member_epoch=1)).error_code == 0
+    await beat(reborn, member_epoch=-1)
+    assert (await reborn.join("g")).error_code == 0
+    again = GroupHarness(harness.logs)
+    await settle(30)
+    assert await again.committed("g") == 42
+    assert again.groups.shard_of("g").groups["g"].kind == "classic"
+
+
+@played
+async def test_a_consumer_group_is_deleted_whole(harness: GroupHarness) -> None:
+    await join(harness)
+    refused = await harness.call(ApiKey.DELETE_GROUPS, 2, {"groups_names": ["g"]})
+    assert refused.results[0].error_code == ErrorCode.NON_EMPTY_GROUP
+    await beat(harness, member_epoch=-1)
+    deleted = await harness.call(ApiKey.DELETE_GROUPS, 2, {"groups_names": ["g"]})
+    assert deleted.results[0].error_code == 0
+    last = {record.key: record.value for record in harness.records()}
+    assert set(last.values()) == {None}
+
+
+@played
+async def test_a_refused_write_is_answered_and_the_group_loaded_anew(harness: GroupHarness) -> None:
+    await join(harness)
+    harness.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert (await join(harness, member_id="n")).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    harness.append_error = 0
+    await settle(30)
+    assert (await beat(harness, member_epoch=1)).error_code == 0
+    assert list(harness.groups.shard_of("g").groups["g"].members) == ["m"]  # type: ignore[call-overload]
+
+
+@played
+async def test_a_session_that_ends_frees_the_partitions(harness: GroupHarness) -> None:
+    import asyncio
+
+    await join(harness)
+    second = await join(harness, member_id="n")
+    assert second.assignment.topic_partitions == []
+    for _ in range(6):
+        await asyncio.sleep(10)
+        answer = await beat(harness, member_id="n", member_epoch=2)
+    assert answer.error_code in (0, ErrorCode.FENCED_MEMBER_EPOCH)
+    described = await harness.call(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, {"group_ids": ["g"]})
+    (member,) = described.groups[0].members
+    assert (member.member_id, member.assignment.topic_partitions[0].partitions) == ("n", [0, 1])
+
+
+def test_records_of_another_version_are_refused() -> None:
+    from raftwerk.broker.groups.consumer_records import decode_current, decode_epoch
+
+    for decode in (decode_current, decode_epoch):
+        with pytest.raises(BadRecord):
+            decode(b"\x00\x01\x00\x00\x00\x01")
