@@ -7,9 +7,19 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ..runtime.invariants import invariant
 from ..runtime.ports import Disk
-from ..wire.records import BatchHeader, CorruptBatchError, TimestampType, iter_records
+from ..wire.records import (
+    BATCH_HEADER_SIZE,
+    BatchHeader,
+    CorruptBatchError,
+    TimestampType,
+    iter_headers,
+    iter_records,
+)
 from .segment import DELETED_SUFFIX, SWAP_SUFFIX, Segment, TimestampOffset
 from .transaction_index import AbortedTransaction
+
+_COUNT = slice(BATCH_HEADER_SIZE - 4, BATCH_HEADER_SIZE)
+_NO_RECORDS = bytes(4)
 
 
 class Segments:
@@ -101,14 +111,21 @@ class Segments:
         return found
 
     def read(self, offset: int, max_bytes: int, end_offset: int, min_one_batch: bool) -> bytes:
-        """Batches from the one that holds `offset`, or the next there is; see `PartitionLog.read`. `OSError`."""
+        """Batches from the one that holds `offset`, or the next there is; see `PartitionLog.read`. `OSError`.
+
+        Where compaction left a segment without records, the next one is read: clients take an answer without records
+        for a sign that they asked for too few bytes.
+        """
+        items = self._items
         at = -1 if offset >= self.active.base_offset else bisect_right(self._bases, offset) - 1
-        data = self._items[at].read(offset, end_offset, max_bytes, min_one_batch)
-        while not data and min_one_batch and at != -1 and at < len(self._items) - 1:
+        data = items[at].read(offset, end_offset, max_bytes, min_one_batch)
+        if data[_COUNT] != _NO_RECORDS and (data or not min_one_batch):
+            return data
+        while at != -1 and at < len(items) - 1 and (_is_hollow(data) if data else min_one_batch):
             at += 1
             if self._bases[at] >= end_offset:
                 break
-            data = self._items[at].read(self._bases[at], end_offset, max_bytes, min_one_batch)
+            data = items[at].read(self._bases[at], end_offset, max_bytes, min_one_batch) or data
         return data
 
     def find_timestamp(self, timestamp_ms: int, start: int) -> TimestampOffset | None:
@@ -125,6 +142,11 @@ class Segments:
                 start = header.next_offset
                 found = segment.find_timestamp(timestamp_ms, start)
         return None
+
+
+def _is_hollow(data: bytes) -> bool:
+    """Whether there are no records in these whole batches."""
+    return all(not header.record_count for _, header in iter_headers(data))
 
 
 def _record_in(

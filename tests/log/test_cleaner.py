@@ -409,3 +409,24 @@ def test_the_manager_cleans_what_is_dirty_beside_other_work(monkeypatch: pytest.
         await asyncio.sleep(0)
 
     asyncio.run(main())
+
+
+def test_segments_without_records_are_passed_over_but_for_the_last() -> None:
+    runtime, disk = make_runtime()
+    log = open_log(runtime, COMPACT)
+    while len(log.segments) < 5:
+        log.append_as_leader(batch(1, value=b"v" * 200), 0, NOW_MS)
+    log.roll()
+    log.flush()
+    end, bases = log.log_end_offset, [segment.base_offset for segment in log.segments]
+    drive(clean(log, disk, plan_of(log)))
+    assert [segment.base_offset for segment in log.segments] == bases
+    assert [segment.size_bytes for segment in log.segments[:3]] == [61] * 3
+    for max_bytes, min_one_batch in ((1, True), (10_000, True), (10_000, False)):
+        found = headers_of(log.read(0, max_bytes, end_offset=end, min_one_batch=min_one_batch))
+        assert (found[0].base_offset, found[0].record_count) == (end - 1, 1)
+    assert headers_of(log.read(0, 1, end_offset=bases[2]))[0].last_offset == bases[2] - 1
+    follower = open_log(make_runtime()[0], COMPACT)
+    follower.append_as_follower(memoryview(log.read(0, 1 << 20, end_offset=end)), may_skip=True)
+    assert (follower.log_start_offset, follower.log_end_offset) == (0, end)
+    assert records_of(follower) == records_of(log)
