@@ -78,24 +78,41 @@ def decide_partition_change(
     isr = goal.isr
     if not isr and not goal.elr_enabled:
         isr = partition.isr  # without an ELR the last member is all that tells who may lead again
-    sets, isr = complete(_sets_of(partition) if reassigned is None else reassigned, isr)
+    sets, isr = complete(_sets_of(partition) if reassigned is None else reassigned, isr, goal.min_insync_replicas)
     target = partition._replace(replicas=sets.replicas, adding_replicas=sets.adding, removing_replicas=sets.removing)
     isr = tuple(replica for replica in isr if replica in target.replicas)
     elr = _eligible(target, isr, goal)
     outcome = _elect(target, isr, elr, goal)
+    sets, outcome = _complete_by_election(sets, outcome, goal)
+    target = target._replace(replicas=sets.replicas)
     if _enough(target, outcome.isr, goal):
         outcome = outcome._replace(elr=())
     change = _difference(topic_id, index, partition, outcome, goal)
     return change if sets == _sets_of(partition) else _with_sets(topic_id, index, partition, change, sets)
 
 
-def complete(sets: ReplicaSets, isr: tuple[int, ...]) -> tuple[ReplicaSets, tuple[int, ...]]:
-    """The replicas and the ISR once those that go are gone, if all that come are in `isr`; else as they are."""
+def complete(sets: ReplicaSets, isr: tuple[int, ...], min_insync_replicas: int) -> tuple[ReplicaSets, tuple[int, ...]]:
+    """The replicas and the ISR once those that go are gone, if all that come are in `isr`; else as they are.
+
+    Unlike Kafka, which is content when anybody stays in the ISR, this waits until enough do to go on writing: those
+    that go are not taken from an ISR that would be too small without them.
+    """
     staying = tuple(replica for replica in isr if replica not in sets.removing)
-    if not (sets.adding or sets.removing) or not staying or any(added not in staying for added in sets.adding):
-        return sets, isr
     replicas = tuple(replica for replica in sets.replicas if replica not in sets.removing)
+    enough = len(staying) == len(isr) or len(staying) >= min(min_insync_replicas, len(replicas))
+    if not (sets.adding or sets.removing) or not staying or not enough:
+        return sets, isr
+    if any(added not in staying for added in sets.adding):
+        return sets, isr
     return ReplicaSets(replicas, (), ()), staying
+
+
+def _complete_by_election(sets: ReplicaSets, outcome: _Outcome, goal: Goal) -> tuple[ReplicaSets, _Outcome]:
+    """A leader elected from outside the ISR makes a new ISR, which may be all that a reassignment waited for."""
+    done, isr = complete(sets, outcome.isr, goal.min_insync_replicas)
+    if done == sets or outcome.leader not in isr:
+        return sets, outcome
+    return done, outcome._replace(isr=isr, elr=tuple(replica for replica in outcome.elr if replica in done.replicas))
 
 
 def _sets_of(partition: PartitionRegistration) -> ReplicaSets:

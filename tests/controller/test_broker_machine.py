@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from raftwerk.controller import brokers, topics
 from raftwerk.controller.alter_partition import alter_partition
 from raftwerk.controller.image import MetadataDelta, MetadataImage, PartitionRegistration
+from raftwerk.controller.reassignment import alter_partition_reassignments
 from raftwerk.controller.records import (
     NO_LEADER,
     RECOVERED,
@@ -76,9 +77,14 @@ class BrokerLives(RuleBasedStateMachine):
         after = self.image.partition(record.topic_id, record.partition)
         assert after is not None
         index = record.partition
+        for broker_id in IDS:
+            if broker_id not in after.replicas:
+                self.log[index][broker_id] = 0  # what it held is deleted
         if record.leader is None or after.leader == NO_LEADER:
             return
-        if after.leader not in (*before.isr, *before.elr):
+        # The change that lets the last one in may end a reassignment, and with it the leadership of one that goes.
+        ends = record.replicas is not None and after.leader_recovery_state != RECOVERING
+        if after.leader not in (*before.isr, *before.elr) and not ends:
             # The last known leader or an unclean one: what it lacks is lost.
             assert after.isr == (after.leader,) and after.leader_recovery_state == RECOVERING
             self.committed[index] = min(self.committed[index], self.log[index][after.leader])
@@ -182,7 +188,7 @@ class BrokerLives(RuleBasedStateMachine):
         if all(self.up[broker_id] for broker_id in partition.isr):
             for broker_id in partition.isr:
                 held[broker_id] = top
-            if len(partition.isr) >= 2:
+            if len(partition.isr) >= min(2, len(partition.replicas)):
                 self.committed[index] = top
         else:
             held[partition.leader] = top
@@ -201,7 +207,7 @@ class BrokerLives(RuleBasedStateMachine):
         if stale:
             assert row["error_code"] != 0 and not result.records
             return
-        if row["error_code"] == 0:
+        if row["error_code"] == 0 or result.records:
             for broker_id in members:
                 self.log[index][broker_id] = self.log[index][partition.leader]
         self.apply(result.records)
@@ -219,6 +225,19 @@ class BrokerLives(RuleBasedStateMachine):
         return alter_partition(
             self.image, self.settings, struct(broker_id=partition.leader, broker_epoch=epoch, topics=[topic])
         )
+
+    @precondition(lambda self: self.log)
+    @rule(index=PARTITIONS, replicas=st.lists(BROKERS, min_size=1, max_size=3, unique=True))
+    def reassign(self, index: int, replicas: list[int] | None) -> None:
+        """Move the partition, or with None call the move off."""
+        partition = {"partition_index": index, "replicas": replicas}
+        request = struct(topics=[{"name": "t", "partitions": [partition]}])
+        self.apply(alter_partition_reassignments(self.image, self.settings, request).records)
+
+    @precondition(lambda self: self.log)
+    @rule(index=PARTITIONS)
+    def cancel(self, index: int) -> None:
+        self.reassign(index, None)
 
     @precondition(lambda self: self.log)
     @rule(unclean=st.sampled_from([False, False, True]))
@@ -251,6 +270,17 @@ class BrokerLives(RuleBasedStateMachine):
                     assert self.image.is_active(partition.leader)
                 if self.elr:
                     assert all(self.image.is_active(broker_id) for broker_id in partition.isr)
+
+    @invariant()
+    def reassignments_end_when_they_can(self) -> None:
+        for topic in self.image.topics_by_id.values():
+            for partition in topic.partitions.values():
+                adding, removing = partition.adding_replicas, partition.removing_replicas
+                assert not set(adding) & set(removing) and {*adding, *removing} <= set(partition.replicas)
+                staying = [replica for replica in partition.isr if replica not in removing]
+                if (adding or removing) and set(adding) <= set(staying):
+                    left = len(partition.replicas) - len(removing)
+                    assert len(staying) < min(2, left) or not staying
 
     @invariant()
     def a_snapshot_tells_all(self) -> None:
@@ -288,11 +318,14 @@ def test_random_lives(seed: int) -> None:
                 lambda: lives.leader_alters_isr(rng.randrange(2), []),
                 lambda: lives.leader_alters_isr(rng.randrange(2), [rng.choice(IDS)]),
                 lambda: lives.elections(rng.random() < 0.1),
+                lambda: lives.reassign(rng.randrange(2), rng.sample(IDS, rng.choice([1, 2, 2, 3, 3]))),
+                lambda: rng.random() < 0.3 and lives.cancel(rng.randrange(2)),
             ]
         )
         action()
         lives.fenced_brokers_lead_nothing()
         lives.who_can_lead_does()
+        lives.reassignments_end_when_they_can()
 
 
 BrokerLives.TestCase.settings = hypothesis_settings(max_examples=60, stateful_step_count=50, deadline=None)
