@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +39,11 @@ def fill(bootstrap: str, topic: str, first: int = 0, *, create: bool = True) -> 
     for number in range(first, first + COUNT):
         producer.produce(topic, str(number), partition=number % PARTITIONS)
     assert producer.flush(30) == 0
+
+
+def fill_one(bootstrap: str, topic: str) -> None:
+    helpers.create_topic(bootstrap, topic, PARTITIONS, replicas=1)
+    fill(bootstrap, topic, create=False)
 
 
 def confluent(bootstrap: str, group: str, **config: Any) -> Consumer:
@@ -77,9 +83,13 @@ def settle(consumers: list[Consumer], timeout_s: float = 30.0) -> list[list[int]
     raise AssertionError("the partitions were not shared out")
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_confluent_consumers_share_come_and_go(bootstrap: str, filled: str, strategy: str) -> None:
-    config = {"partition.assignment.strategy": strategy}
+CLASSIC = {"partition.assignment.strategy": "range"}
+COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky"}
+CONSUMER = {"group.protocol": "consumer"}
+
+
+@pytest.mark.parametrize("config", [CLASSIC, COOPERATIVE, CONSUMER], ids=["range", "cooperative", "consumer"])
+def test_confluent_consumers_share_come_and_go(bootstrap: str, filled: str, config: dict[str, str]) -> None:
     first = confluent(bootstrap, filled, **config)
     first.subscribe([filled])
     assert read([first], COUNT) == list(range(COUNT))
@@ -172,12 +182,13 @@ def coordinator_of(bootstrap: str, group: str) -> int:
     return helpers.leader_of(bootstrap, OFFSETS_TOPIC, partition_for(group, 50))
 
 
-def test_the_coordinator_is_killed(new_cluster: MakeCluster, topic: str) -> None:
+@pytest.mark.parametrize("config", [CLASSIC, CONSUMER], ids=["classic", "consumer"])
+def test_the_coordinator_is_killed(new_cluster: MakeCluster, topic: str, config: dict[str, str]) -> None:
     """Consumers go on with the next coordinator; commits made before are there, and nobody is thrown out."""
     supervisor = new_cluster()
     bootstrap = supervisor.plan.bootstrap
     fill(bootstrap, topic)
-    consumers = [confluent(bootstrap, topic) for _ in range(2)]
+    consumers = [confluent(bootstrap, topic, **config) for _ in range(2)]
     for consumer in consumers:
         consumer.subscribe([topic])
     assert read(consumers, COUNT) == list(range(COUNT))
@@ -191,7 +202,7 @@ def test_the_coordinator_is_killed(new_cluster: MakeCluster, topic: str) -> None
     assert settle(consumers) == owned
     for consumer in consumers:
         consumer.close()
-    successor = confluent(bootstrap, topic)
+    successor = confluent(bootstrap, topic, **config)
     successor.subscribe([topic])
     assert read([successor], 1, timeout_s=3) == []
     successor.close()
@@ -212,14 +223,18 @@ def commit_when_possible(consumers: list[Consumer]) -> None:
 
 
 @pytest.mark.java
-def test_java_console_consumer_and_group_tool(java_command: list[str], bootstrap: str, filled: str) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_java_console_consumer_and_group_tool(
+    java_command: list[str], bootstrap: str, filled: str, protocol: str
+) -> None:
     server = ("--bootstrap-server", bootstrap)
     arguments = ("--topic", filled, "--group", filled, "--from-beginning", "--max-messages", str(COUNT))
-    told = run_tool(java_command, "consumer.ConsoleConsumer", *server, *arguments, "--timeout-ms", "30000")
+    chosen = ("--timeout-ms", "30000", "--command-property", f"group.protocol={protocol}")
+    told = run_tool(java_command, "consumer.ConsoleConsumer", *server, *arguments, *chosen)
     assert sorted(map(int, told.split())) == list(range(COUNT))
     tool = "consumer.group.ConsumerGroupCommand"
     group = (*server, "--group", filled)
-    assert filled in run_tool(java_command, tool, *server, "--list")
+    assert filled in run_tool(java_command, tool, *server, "--list", "--type", protocol)
     rows = [line.split() for line in run_tool(java_command, tool, *group, "--describe").splitlines() if filled in line]
     assert sorted((row[2], row[3], row[5]) for row in rows if row[1] == filled) == [
         (str(partition), "50", "0") for partition in range(PARTITIONS)
@@ -227,3 +242,27 @@ def test_java_console_consumer_and_group_tool(java_command: list[str], bootstrap
     reset = ("--reset-offsets", "--to-offset", "7", "--topic", filled, "--execute")
     assert run_tool(java_command, tool, *group, *reset).count(filled) >= PARTITIONS
     assert "successful" in run_tool(java_command, tool, *group, "--delete")
+
+
+@pytest.mark.java
+def test_kafkas_dump_tool_reads_what_the_coordinator_writes(
+    java_command: list[str], new_cluster: MakeCluster, topic: str
+) -> None:
+    supervisor = new_cluster(1)
+    bootstrap = supervisor.plan.bootstrap
+    fill_one(bootstrap, topic)
+    for config in (CLASSIC, CONSUMER):
+        consumer = confluent(bootstrap, f"{topic}-{len(config)}-{next(iter(config))}", **config)
+        consumer.subscribe([topic])
+        assert read([consumer], COUNT) == list(range(COUNT))
+        consumer.commit(asynchronous=False)
+        consumer.close()
+    supervisor.stop()
+    data = Path(supervisor.plan.node(1).data_dir)
+    logs = [str(path) for path in data.glob(f"{OFFSETS_TOPIC}-*/*.log") if path.stat().st_size]
+    command = [*java_command, "kafka.tools.DumpLogSegments", "--offsets-decoder", "--files", ",".join(logs)]
+    told = subprocess.run(command, capture_output=True, check=True, text=True, timeout=90).stdout
+    for wanted in ('"offset":', '"protocolType":"consumer"', '"subscribedTopicNames"', '"assignedPartitions"'):
+        assert wanted in told, told[-3000:]
+    assert "corrupt" not in told.lower()
+    assert "failed" not in told.lower()
