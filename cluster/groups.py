@@ -18,6 +18,7 @@ from .consuming import EARLIEST, LATEST, Consumer
 _FIND_COORDINATOR_VERSION = 4
 _LIST_GROUPS_VERSION = 5
 _DESCRIBE_GROUPS_VERSION = 5
+_CONSUMER_GROUP_DESCRIBE_VERSION = 0
 _OFFSET_FETCH_VERSION = 8
 _OFFSET_COMMIT_VERSION = 8
 _DELETE_GROUPS_VERSION = 2
@@ -81,7 +82,20 @@ class GroupsClient:
         return sorted(found, key=lambda one: one.group_id)
 
     async def members(self, group_id: str) -> tuple[str, list[MemberView]]:
-        """State and members of a classic group. `RefusedError` when there is none."""
+        """State and members of a group of either protocol. `RefusedError` when there is none."""
+        asked = {"group_ids": [group_id], "include_authorized_operations": False}
+        answer = await self._ask(
+            group_id, ApiKey.CONSUMER_GROUP_DESCRIBE, _CONSUMER_GROUP_DESCRIBE_VERSION, asked, "groups"
+        )
+        row = answer.groups[0]
+        if not row.error_code:
+            members = [
+                MemberView(one.member_id, one.instance_id, one.client_id, one.client_host) for one in row.members
+            ]
+            return row.group_state, members
+        return await self._classic_members(group_id)
+
+    async def _classic_members(self, group_id: str) -> tuple[str, list[MemberView]]:
         fields = {"groups": [group_id], "include_authorized_operations": False}
         answer = await self._ask(group_id, ApiKey.DESCRIBE_GROUPS, _DESCRIBE_GROUPS_VERSION, fields, "groups")
         row = answer.groups[0]

@@ -1,0 +1,74 @@
+"""`raftwerk groups` as people call it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .test_command import fails, ok
+from .test_groups import CLASSIC, CONSUMER, COUNT, PARTITIONS, confluent, fill, filled, read
+
+__all__ = ["filled"]
+
+
+@pytest.mark.parametrize("config", [CLASSIC, CONSUMER], ids=["classic", "consumer"])
+def test_list_describe_lag_reset_delete(
+    bootstrap: str,
+    filled: str,
+    config: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    at = ("-b", bootstrap)
+    group = filled
+    consumer = confluent(bootstrap, group, **config)
+    consumer.subscribe([filled])
+    assert read([consumer], COUNT) == list(range(COUNT))
+    consumer.commit(asynchronous=False)
+    described = json.loads(ok("groups", "describe", group, "--json", *at))
+    assert (described["state"], len(described["members"])) == ("Stable", 1)
+    assert [row["lag"] for row in described["partitions"]] == [0] * PARTITIONS
+    assert "has members" in fails(1, "groups", "reset", group, "--topic", filled, "--to", "0", "--execute", *at)
+    assert "has members" in fails(1, "groups", "delete", group, *at)
+    consumer.close()
+
+    listed = [json.loads(line) for line in ok("groups", "list", "--json", *at).splitlines()]
+    kind = config.get("group.protocol", "classic")
+    assert [(row["state"], row["type"]) for row in listed if row["group"] == group] == [("Empty", kind)]
+    fill(bootstrap, filled, COUNT, create=False)
+    assert lags(group, at) == [50] * PARTITIONS
+    assert "50 -> 40" in ok("groups", "reset", group, "--topic", filled, "--shift=-10", *at)
+    assert lags(group, at) == [50] * PARTITIONS, "without --execute nothing changes"
+    ok("groups", "reset", group, "--topic", filled, "--shift=-10", "--execute", *at)
+    assert lags(group, at) == [60] * PARTITIONS
+    ok("groups", "reset", group, "--topic", filled, "--to", "latest", "--execute", *at)
+    assert lags(group, at) == [0] * PARTITIONS
+    ok("groups", "reset", group, "--topic", filled, "--time", "2020-01-01", "--execute", *at)
+    assert lags(group, at) == [100] * PARTITIONS
+    plan = tmp_path / "offsets.json"
+    plan.write_text(json.dumps({filled: {"0": 7, "1": 10**9}}))
+    ok("groups", "reset", group, "--file", str(plan), "--execute", *at)
+    assert lags(group, at)[:3] == [93, 0, 100]
+    assert f"Deleted group {group}" in ok("groups", "delete", group, *at)
+    assert "no such group" in fails(1, "groups", "delete", group, *at)
+
+
+def lags(group: str, at: tuple[str, ...]) -> list[Any]:
+    return [row["lag"] for row in json.loads(ok("groups", "lag", group, "--json", *at))["partitions"]]
+
+
+def test_what_is_wrong_is_said_in_a_sentence(bootstrap: str, topic: str) -> None:
+    at = ("-b", bootstrap)
+    assert "say one of" in fails_usage("groups", "reset", "g", "--topic", topic, *at)
+    assert "no such group" in fails(1, "groups", "describe", f"none-{topic}", *at)
+    assert "neither earliest" in fails(1, "groups", "reset", "g", "--topic", topic, "--to", "soon", *at)
+
+
+def fails_usage(*arguments: str) -> str:
+    from .test_command import raftwerk
+
+    done = raftwerk(*arguments)
+    assert done.returncode == 2
+    return done.stderr
