@@ -23,6 +23,7 @@ from .errors import LogDirError, StorageError
 from .housekeeping import Housekeeping, HousekeepingConfig
 from .log_cleaner import CleanerConfig, LogCleaner
 from .log_dir import LogDir
+from .names import parse_dir_name
 from .partition_log import LogHooks, PartitionLog
 
 METADATA_TOPIC = "__cluster_metadata"
@@ -426,14 +427,6 @@ class LogManager:
             return asyncio.get_running_loop().time()
         except RuntimeError:
             return 0.0
-
-
-def parse_dir_name(name: str) -> TopicPartition | None:
-    """The partition whose directory is called `name`, None for any other directory."""
-    topic, dash, partition = name.rpartition("-")
-    if not topic or not dash or not partition.isdecimal() or str(int(partition)) != partition:
-        return None
-    return TopicPartition(topic, int(partition))
 
 
 def _swallow(done: asyncio.Future[int]) -> None:

@@ -58,10 +58,19 @@ class LoadedLog:
 
 
 def load(
-    disk: Disk, directory: str, config: LogConfig, *, recovery_point: int, start_offset: int, clean_shutdown: bool
+    disk: Disk,
+    directory: str,
+    config: LogConfig,
+    *,
+    recovery_point: int,
+    start_offset: int,
+    clean_shutdown: bool,
+    keeps_gaps: bool = False,
 ) -> LoadedLog:
     """Open the segments of `directory`, made and empty at `start_offset` if there are none.
 
+    `keeps_gaps`: offsets that are missing between two sound segments are no sign of loss, as Apache Kafka's compaction
+    leaves such.
     `OSError` when the disk refuses; damaged contents never raise.
     """
     disk.makedirs(directory)
@@ -75,7 +84,7 @@ def load(
     is_settled = clean_shutdown and segments[-1].become_active()
     if not is_settled:
         first = len(segments) - 1 if clean_shutdown else max(bisect_right(files.log_bases, recovery_point) - 1, 0)
-        epochs = _recover(segments, first, epochs, config)
+        epochs = _recover(segments, first, epochs, config, keeps_gaps)
         snapshot_max = durable_offset = min(recovery_point, segments[-1].next_offset)
     else:
         snapshot_max = durable_offset = segments[-1].next_offset
@@ -197,7 +206,9 @@ def _read_epochs(disk: Disk, directory: str, segments: list[Segment]) -> list[Ep
     return entries
 
 
-def _recover(segments: list[Segment], first: int, epochs: list[EpochEntry], config: LogConfig) -> list[EpochEntry]:
+def _recover(
+    segments: list[Segment], first: int, epochs: list[EpochEntry], config: LogConfig, keeps_gaps: bool
+) -> list[EpochEntry]:
     """Check the segments from index `first` on, drop what cannot be trusted, return the epochs as they are."""
     epochs = [entry for entry in epochs if entry.start_offset < segments[first].base_offset]
     epoch = epochs[-1].epoch if epochs else -1
@@ -214,6 +225,8 @@ def _recover(segments: list[Segment], first: int, epochs: list[EpochEntry], conf
                 *(segment.file.path, damage, before, segment.size_bytes, segment.next_offset),
             )
         following = segments[at + 1 : at + 2]
+        if following and keeps_gaps and not damage:
+            segment.next_offset = max(segment.next_offset, following[0].base_offset)
         if following and (damage or following[0].base_offset != segment.next_offset):
             _drop(segments, at + 1)
             break

@@ -23,6 +23,8 @@ _COMMANDS = {
     "groups": ("groups:groups", "List and describe consumer groups, show their lag, move their offsets."),
     "produce": ("produce:produce", "Send lines to a topic."),
     "consume": ("consume:consume", "Print the records of a topic."),
+    "perf": ("perf:perf", "Measure throughput and latency."),
+    "log": ("logs:log", "Look into the files of a node, check them, and mend them."),
     "demo": ("tools:demo", "Stream flights through three nodes, kill two of them, count what was lost."),
     "chaos": ("chaos:chaos", "Torment real processes with faults, and judge what their clients saw."),
     "sim": ("tools:sim", "Run a cluster in the deterministic simulator."),

@@ -24,7 +24,8 @@ from raftwerk.log.errors import (
     UnformattedDirError,
 )
 from raftwerk.log.log_dir import format_dirs, read_meta_properties
-from raftwerk.log.log_manager import LogManager, LogManagerConfig, parse_dir_name
+from raftwerk.log.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.names import parse_dir_name
 from raftwerk.runtime.disk import RealDisk
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.errors import ErrorCode, ProtocolError

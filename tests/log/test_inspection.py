@@ -1,0 +1,152 @@
+"""Looking into files, checking them and mending them, without a node."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from click.testing import CliRunner
+from log_helpers import DIRECTORY, SMALL, append, headers_of, make_runtime, open_log, read_all
+from test_cleaner import COMPACT, Writer, drive, plan_of
+
+from raftwerk.chaos.sim_disk import SimDisk
+from raftwerk.cluster.cli import cli
+from raftwerk.log.cleaner import clean
+from raftwerk.log.inspection import describe, partition_dirs
+from raftwerk.log.log_dir import format_dirs
+from raftwerk.log.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.repair import plan_repair, repair_partition
+from raftwerk.log.verification import verify_partition
+from raftwerk.runtime.disk import RealDisk
+from raftwerk.runtime.ports import Runtime
+from raftwerk.wire.types import TopicPartition
+
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
+
+
+def closed_log() -> tuple[Runtime, SimDisk, bytes, list[int]]:
+    runtime, disk = make_runtime()
+    log = open_log(runtime)
+    for number in range(40):
+        append(log, 2, epoch=number // 15, producer_id=7, producer_epoch=0, base_sequence=2 * number)
+    content, bases = read_all(log), [segment.base_offset for segment in log.segments]
+    log.close()
+    return runtime, disk, content, bases
+
+
+def kinds(rows: list[dict[str, Any]]) -> dict[str, int]:
+    return {kind: sum(row["kind"] == kind for row in rows) for kind in dict.fromkeys(row["kind"] for row in rows)}
+
+
+def test_everything_in_a_directory_is_described() -> None:
+    _, disk, content, bases = closed_log()
+    rows = list(describe(disk, DIRECTORY, with_records=True))
+    counts = kinds(rows)
+    assert (counts["batch"], counts["record"]) == (40, 80)
+    assert counts["epoch"] == 3
+    assert counts["producer"] == len(bases)
+    assert counts["index"] > 3 <= counts["time_index"]
+    assert [row["base_offset"] for row in rows if row["kind"] == "batch"] == [
+        header.base_offset for header in headers_of(content)
+    ]
+    assert partition_dirs(disk, "/data") == [DIRECTORY] == partition_dirs(disk, DIRECTORY)
+    json.dumps(rows)
+
+
+def test_sound_logs_have_no_findings() -> None:
+    _, disk, _, _ = closed_log()
+    assert list(verify_partition(disk, DIRECTORY)) == []
+    runtime, disk = make_runtime()
+    log = open_log(runtime, COMPACT)
+    Writer(log, 3).fill(6, transactional=True)
+    drive(clean(log, disk, plan_of(log)))
+    log.close()
+    assert list(verify_partition(disk, DIRECTORY)) == []
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_damaged_batches_are_found_and_cut_off(seed: int) -> None:
+    runtime, disk, content, bases = closed_log()
+    rng = random.Random(seed)
+    base = rng.choice(bases[:-1])
+    path = f"{DIRECTORY}/{base:020d}.log"
+    position = rng.randrange(len(disk.read_bytes(path)))
+    if seed % 5 == 0:
+        disk.open(path).truncate(position)
+    else:
+        disk.open(path).pwrite(position, bytes([disk.read_bytes(path)[position] ^ 0x55]))
+    findings = list(verify_partition(disk, DIRECTORY))
+    planned = plan_repair(disk, DIRECTORY)
+    assert repair_partition(disk, DIRECTORY) == planned
+    assert list(verify_partition(disk, DIRECTORY)) == []
+    log = open_log(runtime, clean_shutdown=True)
+    assert log.log_end_offset == planned.log_end_offset
+    if findings:
+        assert content.startswith(read_all(log))
+    assert log.size_bytes == planned.kept_bytes
+    if planned.lost_bytes and seed % 5:
+        assert findings
+
+
+def test_side_files_that_contradict_the_batches_are_found() -> None:
+    def damage(name: str, data: bytes) -> list[str]:
+        _, disk, _, _ = closed_log()
+        disk.write_atomic(f"{DIRECTORY}/{name}", data)
+        return [one.what for one in verify_partition(disk, DIRECTORY)]
+
+    first = f"{0:020d}"
+    assert "is not at position 77" in damage(f"{first}.index", b"\0\0\0\5\0\0\0\x4d")[0]
+    assert "has not timestamp" in damage(f"{first}.timeindex", b"\0\0\0\0\0\0\0\5\0\0\0\1")[0]
+    assert damage(f"{first}.txnindex", b"x" * 7) == ["7 bytes are no whole entries"]
+    assert damage(f"{first}.snapshot", b"x" * 7) == ["7 bytes are too few"]
+    assert "leader epoch 2 is said to start at 99" in damage("leader-epoch-checkpoint", b"0\n1\n2 99\n")[0]
+    assert "does not parse" in damage("partition.metadata", b"x")[0]
+    assert "left over" in damage(f"{first}.log.cleaned", b"")[0]
+
+
+def test_the_commands(tmp_path: Path) -> None:
+    simulated, _ = make_runtime()
+    runtime = Runtime(RealDisk(), simulated.clock, simulated.rng)
+    root = str(tmp_path / "node")
+    format_dirs(runtime, (root,), CLUSTER, 1)
+    manager = LogManager(runtime, LogManagerConfig((root,), CLUSTER, 1, SMALL))
+    manager.load()
+    log = manager.create(TopicPartition("t", 0), UUID(int=5))
+    for _ in range(30):
+        append(log, 2)
+    runner = CliRunner()
+    refused = runner.invoke(cli, ["log", "repair", root])
+    assert refused.exit_code == 1
+    assert "in use" in refused.output
+    manager.shutdown()
+    rows = [
+        json.loads(line)
+        for line in runner.invoke(cli, ["log", "dump", root, "--records", "--json"]).output.splitlines()
+    ]
+    assert kinds(rows)["record"] == 60
+    assert {"directory", "topic", "offset"} <= set(kinds(rows))
+    text = runner.invoke(cli, ["log", "dump", f"{root}/t-0", "--records"]).output
+    assert "  batch position=0 base_offset=0 last_offset=1 count=2" in text
+    sound = runner.invoke(cli, ["log", "verify", root])
+    assert (sound.exit_code, sound.output) == (0, "1 partitions checked, 0 damages, 0 notes.\n")
+    with (Path(root) / "t-0" / f"{0:020d}.log").open("r+b") as file:
+        file.seek(400)
+        file.write(b"damage")
+    damaged = runner.invoke(cli, ["log", "verify", root])
+    assert damaged.exit_code == 1
+    assert "DAMAGE" in damaged.output
+    assert "Nothing was changed" in runner.invoke(cli, ["log", "repair", root]).output
+    assert runner.invoke(cli, ["log", "verify", root]).exit_code == 1
+    assert "cut off" in runner.invoke(cli, ["log", "repair", root, "--execute"]).output
+    assert runner.invoke(cli, ["log", "verify", root]).exit_code == 0
+    manager = LogManager(runtime, LogManagerConfig((root,), CLUSTER, 1, SMALL))
+    manager.load()
+    reopened = manager.get(TopicPartition("t", 0))
+    assert isinstance(reopened, PartitionLog)
+    assert 0 < reopened.log_end_offset < 60
+    manager.shutdown()
