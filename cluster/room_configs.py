@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
-from ..broker.config import AdvertisedListener, BrokerConfig, TopicDefaults
+from ..broker.config import AdvertisedListener, BrokerConfig, SettingRow, TopicDefaults
 from ..broker.connection import ConnectionLimits
 from ..broker.groups.config import ClassicConfig, ConsumerConfig, GroupConfig, OffsetsConfig, OffsetsTopicConfig
 from ..broker.server import ServerConfig
-from ..controller.configs import TOPIC_CONFIG_BY_BROKER_SETTING
+from ..controller.config_table import INT_MAX, TOPIC_CONFIG_BY_BROKER_SETTING, ConfigType
 from ..controller.features import SUPPORTED_FEATURES
 from ..controller.publisher import SnapshotPolicy
 from ..controller.settings import ControllerSettings
@@ -20,6 +20,7 @@ from ..log.log_cleaner import CleanerConfig
 from ..log.log_manager import LogManagerConfig
 from ..raft.config import RaftConfig, RaftTiming, VoterEndpoint
 from .config import QUORUM_FETCH_WAIT_MS, Listener, NodeConfig
+from .config_keys import KEYS, REQUIRED, Key
 
 _HOUR_MS = 60 * 60 * 1000
 _MINUTE_MS = 60 * 1000
@@ -151,6 +152,7 @@ def broker_config(config: NodeConfig, cluster_id: str, log_dir_ids: tuple[UUID, 
             configs=topic_defaults(config),
         ),
         values=dict(config.properties),
+        settings=setting_rows(),
         supported_features=SUPPORTED_FEATURES,
         log_dir_ids=log_dir_ids,
         log_dirs=config.log_dirs,
@@ -189,6 +191,32 @@ def group_config(config: NodeConfig) -> GroupConfig:
             retention_check_interval_ms=config["offsets.retention.check.interval.ms"],
         ),
     )
+
+
+def setting_rows() -> dict[str, SettingRow]:
+    """The table of settings as DescribeConfigs tells it."""
+    return {
+        key.name: SettingRow(int(config_type(key)), None if key.default is REQUIRED else shown(key.default), key.doc)
+        for key in KEYS.values()
+    }
+
+
+def config_type(key: Key) -> ConfigType:
+    """The type under its name in Kafka."""
+    if key.kind == "int":
+        return ConfigType.LONG if isinstance(key.default, int) and key.default > INT_MAX else ConfigType.INT
+    return {"bool": ConfigType.BOOLEAN, "list": ConfigType.LIST, "double": ConfigType.DOUBLE}.get(
+        key.kind, ConfigType.STRING
+    )
+
+
+def shown(default: object) -> str | None:
+    """A default as text, None when there is none."""
+    if isinstance(default, bool):
+        return "true" if default else "false"
+    if isinstance(default, tuple):
+        return ",".join(default)
+    return None if default is None else str(default)
 
 
 def advertised(listener: Listener) -> AdvertisedListener:

@@ -1,22 +1,15 @@
-"""IncrementalAlterConfigs (KIP-339), and what DescribeConfigs says of a topic."""
+"""IncrementalAlterConfigs (KIP-339), and AlterConfigs, which replaces all that a resource has."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..wire.errors import ErrorCode, ProtocolError
-from .configs import (
-    TOPIC_CONFIG_BY_BROKER_SETTING,
-    TOPIC_CONFIGS,
-    ConfigSource,
-    ConfigType,
-    TopicConfig,
-    parse_value,
-    resolve,
-    validate_topic_configs,
-)
+from .broker_configs import DYNAMIC_BROKER_CONFIGS
+from .config_table import TOPIC_CONFIGS, ConfigType, TopicConfig
+from .configs import parse_value, validate_topic_configs
 from .image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from .records import ConfigRecord, Record
 from .replication import clear_elr
@@ -34,6 +27,18 @@ class Operation(IntEnum):
 
 def incremental_alter_configs(image: MetadataImage, request: Any) -> ControllerResult:
     """IncrementalAlterConfigs 0-1 for topics and brokers; each resource succeeds or fails whole."""
+    return _alter(image, request, _incremented)
+
+
+def alter_configs(image: MetadataImage, request: Any) -> ControllerResult:
+    """AlterConfigs 0-2: what is not named goes back to its default."""
+    return _alter(image, request, _replaced)
+
+
+Change: TypeAlias = Callable[[int, Mapping[str, str], Any], dict[str, str]]
+
+
+def _alter(image: MetadataImage, request: Any, change: Change) -> ControllerResult:
     records: list[Record] = []
     results: list[Response] = []
     keys = [(resource.resource_type, resource.resource_name) for resource in request.resources]
@@ -41,7 +46,7 @@ def incremental_alter_configs(image: MetadataImage, request: Any) -> ControllerR
         try:
             if keys.count(key) > 1:
                 raise ProtocolError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            records += _alter_resource(image, key, resource.configs)
+            records += _alter_resource(image, key, resource.configs, change)
         except ProtocolError as error:
             results.append(_result(key, error.code, error.message))
         else:
@@ -54,26 +59,40 @@ def _result(key: tuple[int, str], code: ErrorCode, message: str | None) -> Respo
     return {"error_code": int(code), "error_message": message, "resource_type": key[0], "resource_name": key[1]}
 
 
-def _alter_resource(image: MetadataImage, key: tuple[int, str], changes: Any) -> list[Record]:
+def _alter_resource(image: MetadataImage, key: tuple[int, str], given: Any, change: Change) -> list[Record]:
     _check_resource(image, key)
-    names = [change.name for change in changes]
+    names = [one.name for one in given]
     if len(set(names)) < len(names):
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "Each configuration must appear at most once.")
     old = image.configs.get(key, {})
-    new = dict(old)
-    for change in changes:
-        _apply(new, key[0], change)
+    new = change(key[0], old, given)
     if key[0] == TOPIC_RESOURCE:
         validate_topic_configs(new)
     else:
-        _validate_broker_configs(key[1], new)
-    names = list(dict.fromkeys(names))
+        _validate_broker_configs(key[1], old, new)
     records: list[Record] = [
-        ConfigRecord(key[0], key[1], name, new.get(name)) for name in names if new.get(name) != old.get(name)
+        ConfigRecord(key[0], key[1], name, new.get(name))
+        for name in dict.fromkeys((*old, *new))
+        if new.get(name) != old.get(name)
     ]
     if new.get("min.insync.replicas") != old.get("min.insync.replicas"):
         records += _elr_after_min_isr_change(image, key)
     return records
+
+
+def _incremented(resource_type: int, old: Mapping[str, str], changes: Any) -> dict[str, str]:
+    new = dict(old)
+    for change in changes:
+        _apply(new, resource_type, change)
+    return new
+
+
+def _replaced(resource_type: int, old: Mapping[str, str], values: Any) -> dict[str, str]:
+    for one in values:
+        _declared(resource_type, one.name)
+        if one.value is None:
+            raise ProtocolError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {one.name}")
+    return {one.name: one.value for one in values}
 
 
 def _check_resource(image: MetadataImage, key: tuple[int, str]) -> None:
@@ -88,15 +107,17 @@ def _check_resource(image: MetadataImage, key: tuple[int, str]) -> None:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, complaint)
 
 
-def _declared(resource_type: int, name: str) -> TopicConfig | None:
-    return (TOPIC_CONFIGS if resource_type == TOPIC_RESOURCE else TOPIC_CONFIG_BY_BROKER_SETTING).get(name)
+def _declared(resource_type: int, name: str) -> TopicConfig:
+    config = (TOPIC_CONFIGS if resource_type == TOPIC_RESOURCE else DYNAMIC_BROKER_CONFIGS).get(name)
+    if config is not None:
+        return config
+    if resource_type == TOPIC_RESOURCE:
+        raise ProtocolError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
+    raise ProtocolError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: Set({name})")
 
 
 def _apply(values: dict[str, str], resource_type: int, change: Any) -> None:
     config = _declared(resource_type, change.name)
-    if config is None:
-        kind = "topic config name" if resource_type == TOPIC_RESOURCE else "dynamic broker config"
-        raise ProtocolError(ErrorCode.INVALID_CONFIG, f"Unknown {kind}: {change.name}")
     if change.config_operation == Operation.DELETE:
         values.pop(change.name, None)
         return
@@ -120,12 +141,12 @@ def _apply(values: dict[str, str], resource_type: int, change: Any) -> None:
     values[change.name] = ",".join(items)
 
 
-def _validate_broker_configs(broker: str, values: Mapping[str, str]) -> None:
+def _validate_broker_configs(broker: str, old: Mapping[str, str], values: Mapping[str, str]) -> None:
     for name, value in values.items():
-        config = TOPIC_CONFIG_BY_BROKER_SETTING.get(name)
+        config = DYNAMIC_BROKER_CONFIGS.get(name)
         if config is not None:
             parse_value(config, value)
-    if broker and "min.insync.replicas" in values:
+    if broker and values.get("min.insync.replicas") != old.get("min.insync.replicas"):
         complaint = "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
         raise ProtocolError(ErrorCode.INVALID_CONFIG, complaint)
 
@@ -134,46 +155,3 @@ def _elr_after_min_isr_change(image: MetadataImage, key: tuple[int, str]) -> lis
     if key[0] == TOPIC_RESOURCE:
         return clear_elr([image.topics_by_name[key[1]]])
     return clear_elr(image.topics_by_id.values())
-
-
-def describe_topic_configs(
-    image: MetadataImage,
-    topic: str,
-    static_defaults: Mapping[str, str],
-    keys: list[str] | None,
-    *,
-    synonyms: bool = False,
-) -> list[Response]:
-    """The rows of DescribeConfigs for a topic; `keys` None means all."""
-    names = TOPIC_CONFIGS if keys is None else [key for key in keys if key in TOPIC_CONFIGS]
-    return [_describe(image, topic, static_defaults, name, synonyms) for name in names]
-
-
-def _describe(
-    image: MetadataImage, topic: str, static_defaults: Mapping[str, str], name: str, synonyms: bool
-) -> Response:
-    value, source = resolve(image, topic, name, static_defaults)
-    return {
-        "name": name,
-        "value": value,
-        "read_only": False,
-        "is_default": source is ConfigSource.DEFAULT,
-        "config_source": int(source),
-        "is_sensitive": False,
-        "synonyms": _synonyms(image, topic, static_defaults, name) if synonyms else [],
-        "config_type": int(TOPIC_CONFIGS[name].type),
-        "documentation": None,
-    }
-
-
-def _synonyms(image: MetadataImage, topic: str, static_defaults: Mapping[str, str], name: str) -> list[Response]:
-    config = TOPIC_CONFIGS[name]
-    setting = config.broker_setting
-    cluster = image.configs.get((BROKER_RESOURCE, ""), {})
-    found = [
-        (name, image.configs.get((TOPIC_RESOURCE, topic), {}).get(name), ConfigSource.TOPIC),
-        (setting, cluster.get(setting), ConfigSource.DYNAMIC_DEFAULT_BROKER),
-        (setting, static_defaults.get(name), ConfigSource.STATIC_BROKER),
-        (setting, config.default if setting else None, ConfigSource.DEFAULT),
-    ]
-    return [{"name": key, "value": value, "source": int(source)} for key, value, source in found if value is not None]

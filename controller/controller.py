@@ -224,6 +224,12 @@ class QuorumController:
             refusals.refuse_list_reassignments,
         )
 
+    def alter_configs(self, request: Any) -> asyncio.Future[Response]:
+        """AlterConfigs."""
+        return self._handle(
+            request, lambda image: alter_configs.alter_configs(image, request), refusals.refuse_alter_configs
+        )
+
     def incremental_alter_configs(self, request: Any) -> asyncio.Future[Response]:
         """IncrementalAlterConfigs."""
         return self._handle(

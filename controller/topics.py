@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from ..wire.errors import ErrorCode, ProtocolError
-from .configs import TOPIC_CONFIGS, resolve, validate_topic_configs
+from .config_table import TOPIC_CONFIGS
+from .configs import resolve, validate_topic_configs
 from .image import TOPIC_RESOURCE, MetadataImage, TopicImage
 from .placement import UsableBroker, place
 from .records import ConfigRecord, PartitionRecord, Record, RemoveTopicRecord, TopicRecord

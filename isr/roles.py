@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 from uuid import UUID
 
+from ..controller.configs import dynamic_overrides
 from ..controller.image import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
@@ -222,6 +223,6 @@ class Roles:
         )
 
     def _log_config(self, topic: str) -> LogConfig:
-        overrides = self._directory.image.configs.get((TOPIC_RESOURCE, topic))
+        overrides = dynamic_overrides(self._directory.image, topic, self._directory.local_id)
         default = self._config.default_log_config
         return default.with_overrides(overrides) if overrides else default

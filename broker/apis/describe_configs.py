@@ -1,121 +1,158 @@
-"""DescribeConfigs for topics and brokers: each value with where it comes from."""
+"""DescribeConfigs for topics and brokers: each value with where it comes from, what else it might be, and its meaning.
+
+A topic's value is its own, else one that was set at run time for this broker or for all, else that of this node's
+server.properties, else the default. A broker's settings are shown as they hold on the broker that is asked; the
+resource with an empty name is what was set at run time for all of them.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
-from ...controller.configs import TOPIC_CONFIGS, ConfigSource, resolve
+from ...controller.broker_configs import DYNAMIC_BROKER_CONFIGS
+from ...controller.config_table import TOPIC_CONFIGS, ConfigType
+from ...controller.configs import ConfigSource
 from ...controller.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from ...wire.apis import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from ..api import Api, Fields
+from ..config import BrokerConfig
 from ..request import Request
 from ..services import BrokerServices
 from ..topic_view import is_legal_topic_name
 
-DYNAMIC_BROKER = 2
-STRING = 2
+
+class _Level(NamedTuple):
+    """A value that a setting has at one level, under the name it has there."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
 
 
-def _topic_rows(
-    services: BrokerServices, name: str, keys: list[str] | None, with_synonyms: bool
-) -> list[dict[str, Any]]:
-    image, defaults = services.metadata.image, services.config.topics.configs
+class _Asked(NamedTuple):
+    """What the request wants to know of one resource."""
+
+    keys: Iterable[str] | None
+    synonyms: bool
+    documentation: bool
+
+    def wants(self, name: str) -> bool:
+        return not self.keys or name in self.keys
+
+
+def _topic_rows(services: BrokerServices, topic: str, asked: _Asked) -> list[dict[str, Any]]:
+    image, config = services.metadata.image, services.config
+    own = image.configs.get((TOPIC_RESOURCE, topic), {})
     rows = []
-    for key, config in TOPIC_CONFIGS.items():
-        if keys and key not in keys:
-            continue
-        value, source = resolve(image, name, key, defaults)
-        row = {
-            "name": key,
-            "value": value,
-            "read_only": False,
-            "config_source": int(source),
-            "is_default": source is ConfigSource.DEFAULT,
-            "is_sensitive": False,
-            "config_type": int(config.type),
-        }
-        if with_synonyms:
-            row["synonyms"] = _synonyms(image, name, key, defaults)
-        rows.append(row)
+    for name, row in TOPIC_CONFIGS.items():
+        if asked.wants(name):
+            levels = [_Level(name, own.get(name), ConfigSource.TOPIC)]
+            if row.broker_setting:
+                levels += _dynamic_levels(image, str(config.node_id), row.broker_setting)
+            below = row.broker_setting or name
+            levels.append(_Level(below, config.topics.configs.get(name), ConfigSource.STATIC_BROKER))
+            levels.append(_Level(below, row.default, ConfigSource.DEFAULT))
+            rows.append(_row(name, row.type, levels, row.doc, asked))
     return rows
 
 
-def _synonyms(image: MetadataImage, topic: str, key: str, defaults: Any) -> list[dict[str, Any]]:
-    """Every level that has a value, the one that holds first."""
-    config = TOPIC_CONFIGS[key]
-    own = image.configs.get((TOPIC_RESOURCE, topic), {})
-    cluster = image.configs.get((BROKER_RESOURCE, ""), {})
-    levels = (
-        (key, own.get(key), ConfigSource.TOPIC),
-        (config.broker_setting, cluster.get(config.broker_setting), ConfigSource.DYNAMIC_DEFAULT_BROKER),
-        (config.broker_setting or key, defaults.get(key), ConfigSource.STATIC_BROKER),
-        (config.broker_setting or key, config.default, ConfigSource.DEFAULT),
-    )
+def _dynamic_levels(image: MetadataImage, broker: str, name: str) -> list[_Level]:
+    alone = image.configs.get((BROKER_RESOURCE, broker), {}) if broker else {}
+    everywhere = image.configs.get((BROKER_RESOURCE, ""), {})
     return [
-        {"name": name, "value": value, "source": int(source)} for name, value, source in levels if value is not None
+        _Level(name, alone.get(name), ConfigSource.DYNAMIC_BROKER),
+        _Level(name, everywhere.get(name), ConfigSource.DYNAMIC_DEFAULT_BROKER),
     ]
 
 
-def _broker_rows(services: BrokerServices, name: str, keys: list[str] | None) -> list[dict[str, Any]]:
-    image = services.metadata.image
-    found: dict[str, tuple[str, int]] = {}
-    if name:
-        found |= {key: (value, int(ConfigSource.STATIC_BROKER)) for key, value in services.config.values.items()}
-    shared = image.configs.get((BROKER_RESOURCE, ""), {})
-    found |= {key: (value, int(ConfigSource.DYNAMIC_DEFAULT_BROKER)) for key, value in shared.items()}
-    if name:
-        own = image.configs.get((BROKER_RESOURCE, name), {})
-        found |= {key: (value, DYNAMIC_BROKER) for key, value in own.items()}
-    return [
-        {
-            "name": key,
-            "value": None if _is_secret(key) else value,
-            "read_only": source == ConfigSource.STATIC_BROKER,
-            "config_source": source,
-            "is_sensitive": _is_secret(key),
-            "config_type": STRING,
-        }
-        for key, (value, source) in sorted(found.items())
-        if not keys or key in keys
-    ]
+def _broker_rows(services: BrokerServices, broker: str, asked: _Asked) -> list[dict[str, Any]]:
+    """All settings of this broker; for the empty name, what is set for all brokers at run time."""
+    image, config = services.metadata.image, services.config
+    if not broker:
+        names = dict.fromkeys(image.configs.get((BROKER_RESOURCE, ""), {}))
+    else:
+        own = image.configs.get((BROKER_RESOURCE, broker), {})
+        names = dict.fromkeys((*config.settings, *config.values, *DYNAMIC_BROKER_CONFIGS, *own))
+    rows = []
+    for name in sorted(name for name in names if asked.wants(name)):
+        levels = _dynamic_levels(image, broker, name)
+        if broker:
+            levels.append(_Level(name, config.values.get(name), ConfigSource.STATIC_BROKER))
+        kind, default, doc = _declared(config, name)
+        levels.append(_Level(name, default, ConfigSource.DEFAULT))
+        rows.append(_row(name, kind, levels, doc, asked, read_only=name not in DYNAMIC_BROKER_CONFIGS))
+    return rows
 
 
-def _is_secret(key: str) -> bool:
-    return "password" in key or "secret" in key or key.endswith("jaas.config")
+def _declared(config: BrokerConfig, name: str) -> tuple[ConfigType, str | None, str]:
+    dynamic, static = DYNAMIC_BROKER_CONFIGS.get(name), config.settings.get(name)
+    if static is not None:
+        return ConfigType(static.type), static.default, static.doc
+    return (dynamic.type, dynamic.default, dynamic.doc) if dynamic is not None else (ConfigType.STRING, None, "")
 
 
-def _describe(services: BrokerServices, wanted: Struct, with_synonyms: bool) -> dict[str, Any]:
+def _row(
+    name: str, kind: ConfigType, levels: list[_Level], doc: str, asked: _Asked, *, read_only: bool = False
+) -> dict[str, Any]:
+    """`levels` from the one that counts first; its value is the one that holds."""
+    there = [level for level in levels if level.value is not None]
+    secret = _is_secret(name)
+    source = there[0].source if there else ConfigSource.DEFAULT
+    row: dict[str, Any] = {
+        "name": name,
+        "value": None if secret or not there else there[0].value,
+        "read_only": read_only,
+        "config_source": int(source),
+        "is_default": source is ConfigSource.DEFAULT,
+        "is_sensitive": secret,
+        "config_type": int(kind),
+        "documentation": doc if asked.documentation else None,
+    }
+    if asked.synonyms:
+        row["synonyms"] = [
+            {"name": level.name, "value": None if secret else level.value, "source": int(level.source)}
+            for level in there
+        ]
+    return row
+
+
+def _is_secret(name: str) -> bool:
+    return "password" in name or "secret" in name or name.endswith("jaas.config")
+
+
+def _describe(services: BrokerServices, wanted: Struct, options: Mapping[str, bool]) -> dict[str, Any]:
     kind, name = wanted.resource_type, wanted.resource_name
-    keys = wanted.configuration_keys
+    asked = _Asked(wanted.configuration_keys, **options)
     if kind == TOPIC_RESOURCE:
         if not is_legal_topic_name(name):
-            return _row(wanted, int(ErrorCode.INVALID_TOPIC_EXCEPTION), f"Topic name is illegal: {name!r}")
+            return _result(wanted, int(ErrorCode.INVALID_TOPIC_EXCEPTION), f"Topic name is illegal: {name!r}")
         if name not in services.metadata.image.topics_by_name:
-            return _row(wanted, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), "")
-        return _row(wanted, 0, None) | {"configs": _topic_rows(services, name, keys, with_synonyms)}
+            return _result(wanted, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), "")
+        return _result(wanted, 0, None) | {"configs": _topic_rows(services, name, asked)}
     if kind == BROKER_RESOURCE:
         if name not in ("", str(services.config.node_id)):
             text = f"Unexpected broker id, expected {services.config.node_id} or empty string, but received {name}"
-            return _row(wanted, int(ErrorCode.INVALID_REQUEST), text)
-        return _row(wanted, 0, None) | {"configs": _broker_rows(services, name, keys)}
-    return _row(wanted, int(ErrorCode.INVALID_REQUEST), f"Unsupported resource type: {kind}")
+            return _result(wanted, int(ErrorCode.INVALID_REQUEST), text)
+        return _result(wanted, 0, None) | {"configs": _broker_rows(services, name, asked)}
+    return _result(wanted, int(ErrorCode.INVALID_REQUEST), f"Unsupported resource type: {kind}")
 
 
-def _row(wanted: Struct, code: int, text: str | None) -> dict[str, Any]:
+def _result(wanted: Struct, code: int, text: str | None) -> dict[str, Any]:
     name = {"resource_type": wanted.resource_type, "resource_name": wanted.resource_name}
     return {"error_code": code, "error_message": text, "configs": [], **name}
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
-    with_synonyms = message.include_synonyms
-    return {"results": [_describe(services, wanted, with_synonyms) for wanted in message.resources]}
+    options = {"synonyms": message.include_synonyms, "documentation": message.get("include_documentation", False)}
+    return {"results": [_describe(services, wanted, options) for wanted in message.resources]}
 
 
 def error(message: Struct, code: int, text: str) -> Fields:
     """Every resource asked for gets the error."""
-    return {"results": [_row(wanted, code, text) for wanted in message.resources]}
+    return {"results": [_result(wanted, code, text) for wanted in message.resources]}
 
 
 API = Api(ApiKey.DESCRIBE_CONFIGS, (1, 4), handle=handle, error=error)

@@ -363,7 +363,10 @@ def test_describe_configs_tells_values_and_sources(version):
     assert values["retention.ms"] == ("1000", 4)
     assert values["cleanup.policy"] == ("delete", 5)
     assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert {one.name: one.value for one in broker.configs} == {"node.id": "1", "ssl.keystore.password": None}
+    settings = {one.name: (one.value, one.config_source, one.read_only) for one in broker.configs}
+    assert settings["node.id"] == ("1", 4, True)
+    assert settings["ssl.keystore.password"][0] is None
+    assert settings["log.retention.ms"][1:] == (5, False), "what can be set at run time is shown with its default"
     assert other.error_code == ErrorCode.INVALID_REQUEST
 
 
