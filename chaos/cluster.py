@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..cluster.config import NodeConfig
-from ..cluster.formatting import format_node
+from ..cluster.errors import NodeFailedError
+from ..cluster.formatting import FormatError, format_node
 from ..cluster.node import Node
 from ..raft.driver import metadata_log_dir
 from ..runtime.ports import Runtime
 from .partition_checks import PartitionChecker
-from .quorum_checks import QuorumChecker
+from .quorum_checks import InvariantBroken, QuorumChecker
 from .sim_loop import ProcessLoop
 from .world import World
 
@@ -21,27 +22,34 @@ CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 LOG_DIR = "/data"
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
+_FIRST_CONTROLLER = 101
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """`properties` go to every node on top of the simulator's own."""
+    """`properties` go to every node on top of the simulator's own. With `controllers`, the nodes are but brokers."""
 
     nodes: int = 3
+    controllers: int = 0
+    client_names: Sequence[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
 class SimCluster:
-    """Nodes n1 to nN, combined broker and controller, watched by the checkers. A `scenario.Target`."""
+    """Brokers n1 to nN, controllers too unless there are c101, c102 ...; watched by the checkers. A `Target`."""
 
     def __init__(self, world: World, config: ClusterConfig) -> None:
         self.world = world
         self.config = config
-        self.ids = list(range(1, config.nodes + 1))
-        self.names = [f"n{node_id}" for node_id in self.ids]
+        self.brokers = list(range(1, config.nodes + 1))
+        apart = list(range(_FIRST_CONTROLLER, _FIRST_CONTROLLER + config.controllers))
+        self.voters = apart or self.brokers
+        self.ids = self.brokers + apart
+        self.client_names = config.client_names
+        self.names = [_host_name(node_id) for node_id in self.ids]
         self.nodes: dict[int, Node] = {}
         self.ready: dict[int, None] = {}
-        self.quorum = QuorumChecker(self.ids, world.trace.note)
+        self.quorum = QuorumChecker(self.voters, world.trace.note)
         self.partitions = PartitionChecker(world.trace.note)
         self._watched: dict[int, None] = {}
         self._node_of = {name: node_id for node_id, name in zip(self.ids, self.names, strict=True)}
@@ -51,7 +59,7 @@ class SimCluster:
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(f"{name}:{BROKER_PORT}" for name in self.names)
+        return ",".join(f"{_host_name(node_id)}:{BROKER_PORT}" for node_id in self.brokers)
 
     def start_all(self) -> None:
         for name in self.names:
@@ -59,16 +67,24 @@ class SimCluster:
 
     def properties(self, node_id: int) -> dict[str, str]:
         """server.properties of one node."""
-        name = f"n{node_id}"
+        name = _host_name(node_id)
+        broker, controller = f"PLAINTEXT://{name}:{BROKER_PORT}", f"CONTROLLER://{name}:{CONTROLLER_PORT}"
+        roles = {"broker": broker if node_id in self.brokers else "", "controller": controller}
+        if node_id not in self.voters:
+            roles["controller"] = ""
         return {
             "node.id": str(node_id),
-            "process.roles": "broker,controller",
-            "listeners": f"PLAINTEXT://{name}:{BROKER_PORT},CONTROLLER://{name}:{CONTROLLER_PORT}",
+            "process.roles": ",".join(role for role, listener in roles.items() if listener),
+            "listeners": ",".join(listener for listener in roles.values() if listener),
             "controller.listener.names": "CONTROLLER",
-            "controller.quorum.voters": ",".join(f"{each}@n{each}:{CONTROLLER_PORT}" for each in self.ids),
+            "controller.quorum.voters": ",".join(
+                f"{each}@{_host_name(each)}:{CONTROLLER_PORT}" for each in self.voters
+            ),
             "log.dirs": LOG_DIR,
-            "default.replication.factor": str(len(self.ids)),
-            "min.insync.replicas": str(len(self.ids) // 2 + 1),
+            "default.replication.factor": str(min(3, len(self.brokers))),
+            "min.insync.replicas": str(min(3, len(self.brokers)) // 2 + 1),
+            "offsets.topic.num.partitions": "2",
+            "offsets.topic.replication.factor": str(min(3, len(self.brokers))),
             **self.config.properties,
         }
 
@@ -77,10 +93,10 @@ class SimCluster:
     def resolve(self, target: str) -> str | None:
         """`controller`, `leader` (of the first topic's first partition), or a name."""
         if target == "controller":
-            return None if self.quorum.leader is None else f"n{self.quorum.leader}"
+            return None if self.quorum.leader is None else _host_name(self.quorum.leader)
         if target == "leader":
             leader = self._first_leader()
-            return None if leader is None else f"n{leader}"
+            return None if leader is None else _host_name(leader)
         return target
 
     def crash(self, name: str, *, power_loss: bool) -> None:
@@ -109,6 +125,16 @@ class SimCluster:
 
         process.call_soon(lambda: process.create_task(stop()))
 
+    def in_sync(self) -> bool:
+        return self.whole() and self.quorum.in_sync()
+
+    def on_disk_replaced(self, name: str) -> None:
+        self.quorum.on_disk_replaced(self._node_of[name])
+        self.partitions.on_disk_replaced(self._node_of[name])
+
+    def on_disk_rotten(self, name: str) -> None:
+        self.partitions.on_disk_rotten(self._node_of[name])
+
     # -- the state of things
 
     def whole(self) -> bool:
@@ -119,7 +145,7 @@ class SimCluster:
         """What `whole` waits for."""
         for node_id in self.ids:
             if node_id not in self.ready:
-                return f"n{node_id} is not ready"
+                return f"{_host_name(node_id)} is not ready"
         leader = self.quorum.leader
         if leader is None:
             return "no controller"
@@ -140,18 +166,42 @@ class SimCluster:
     def _program(self, node_id: int) -> Callable[[Runtime], Coroutine[Any, Any, None]]:
         async def main(runtime: Runtime) -> None:
             config = NodeConfig.from_properties(self.properties(node_id))
-            format_node(config, runtime, CLUSTER_ID, ignore_formatted=True)
-            node = self.nodes[node_id] = Node(config, runtime)
-            await node.start()
-            ready = asyncio.get_running_loop().create_task(node.ready(), name=f"n{node_id} ready")
-            ready.add_done_callback(lambda done: self._on_ready(node_id, done))
-            await node.wait_failed()
+            node = Node(config, runtime)
+            refused_before = self._refusals(node_id)
+            try:
+                format_node(config, runtime, CLUSTER_ID, ignore_formatted=True)
+                self.nodes[node_id] = node
+                await node.start()
+                ready = asyncio.get_running_loop().create_task(node.ready(), name=f"{node_id} ready")
+                ready.add_done_callback(lambda done: self._on_ready(node_id, done))
+                await node.wait_failed()
+            except (NodeFailedError, FormatError, OSError) as error:
+                if self._refusals(node_id) == refused_before:
+                    raise InvariantBroken("a node ends by itself only when its disk fails", str(error)) from error
+                self.world.trace.note(_host_name(node_id), f"ended: {error}")
+                await node.stop()
+                self._end(node_id)
 
         return main
 
+    def _refusals(self, node_id: int) -> int:
+        return self.world.hosts[_host_name(node_id)].disk.refusals
+
+    def _end(self, node_id: int) -> None:
+        """The process's main coroutine is through: nothing of it stays."""
+        host = self.world.hosts[_host_name(node_id)]
+        process = host.process
+
+        def end() -> None:
+            if host.process is process:
+                self.crash(host.name, power_loss=False)
+
+        if process is not None:
+            process.call_soon(end)
+
     def _on_ready(self, node_id: int, done: asyncio.Task[None]) -> None:
         if not done.cancelled() and done.exception() is None:
-            self.world.trace.note(f"n{node_id}", "ready")
+            self.world.trace.note(_host_name(node_id), "ready")
             self.ready[node_id] = None
 
     def _after_event(self, process: ProcessLoop) -> None:
@@ -165,10 +215,17 @@ class SimCluster:
 
     def _watch(self, node_id: int) -> None:
         node = self.nodes.get(node_id)
-        if node is None or node.raft is None or node.loader is None or node.replica_manager is None:
+        if node is None or node.raft is None or node.loader is None:
             return
-        disk = self.world.hosts[f"n{node_id}"].disk
+        if node.replica_manager is None and node_id in self.brokers:
+            return
+        disk = self.world.hosts[_host_name(node_id)].disk
         path = f"{metadata_log_dir(LOG_DIR)}/quorum-state"
         self.quorum.watch(node_id, node.raft, lambda: disk.read_bytes(path))
-        self.partitions.watch(node_id, node.replica_manager, node.loader)
+        if node.replica_manager is not None:
+            self.partitions.watch(node_id, node.replica_manager, node.loader)
         self._watched[node_id] = None
+
+
+def _host_name(node_id: int) -> str:
+    return f"{'n' if node_id < _FIRST_CONTROLLER else 'c'}{node_id}"

@@ -19,7 +19,8 @@ from ..controller.image import MetadataImage, PartitionRegistration
 from ..controller.publisher import MetadataLoader
 from ..isr.replica import Replica
 from ..isr.replica_manager import ReplicaManager
-from ..wire.records import iter_headers
+from ..log.errors import StorageError
+from ..wire.records import iter_headers, read_header, verify_crc
 from .quorum_checks import InvariantBroken
 
 _READ_BYTES = 1 << 20
@@ -61,6 +62,7 @@ class PartitionChecker:
         self._nodes: dict[int, _Node] = {}
         self._leaders: dict[tuple[UUID, int, int], int] = {}
         self._lost_power: dict[int, None] = {}
+        self._rotten: dict[int, None] = {}
         self._image_offset = -1
         self._registrations: dict[PartitionKey, PartitionRegistration] = {}
 
@@ -73,6 +75,15 @@ class PartitionChecker:
         self._nodes.pop(node_id, None)
         if power_loss:
             self._lost_power[node_id] = None
+
+    def on_disk_replaced(self, node_id: int) -> None:
+        """What the node held, rotten or not, is gone."""
+        self._lost_power[node_id] = None
+        self._rotten.pop(node_id, None)
+
+    def on_disk_rotten(self, node_id: int) -> None:
+        """Batches on this node may fail their checksums from now on."""
+        self._rotten[node_id] = None
 
     # -- after every event
 
@@ -152,14 +163,17 @@ class PartitionChecker:
         committed = self._committed(replica)
         offset = max(start, replica.log.log_start_offset)
         while offset < end:
-            data = replica.log.read(offset, _READ_BYTES, end_offset=end)
+            try:
+                data = replica.log.read(offset, _READ_BYTES, end_offset=end)
+            except StorageError:  # its disk has failed, and the node is about to end
+                return
             for position, header in iter_headers(data):
                 batch = bytes(data[position : position + header.size_bytes])
                 known = committed.batches.get(header.base_offset)
                 if known is None and header.base_offset == committed.end_offset:
                     committed.batches[header.base_offset] = batch
                     committed.end_offset = header.next_offset
-                elif known != batch:
+                elif known != batch and not (node_id in self._rotten and _is_harmed(batch)):
                     detail = f"{_name(replica)} on {node_id} at {header.base_offset}: {_differs(batch, known)}"
                     raise InvariantBroken(name, detail)
                 offset = header.next_offset
@@ -248,6 +262,10 @@ class PartitionChecker:
 
 def _name(replica: Replica) -> str:
     return f"{replica.topic_partition.topic}-{replica.topic_partition.partition}"
+
+
+def _is_harmed(batch: bytes) -> bool:
+    return not verify_crc(batch, 0, read_header(batch, 0))
 
 
 def _differs(batch: bytes, known: bytes | None) -> str:

@@ -63,6 +63,20 @@ class QuorumChecker:
         if watched is not None:
             self._durable[node_id] = watched.driver.quorum.log.durable_offset
 
+    def in_sync(self) -> bool:
+        """Every voter runs, knows the same epoch, and holds all that is committed on its disk."""
+        voters = [self._watched[voter].driver for voter in self._voters if voter in self._watched]
+        if len(voters) < len(self._voters) or any(driver.failure.done() for driver in voters):
+            return False
+        return len({driver.epoch for driver in voters}) == 1 and all(
+            driver.quorum.log.durable_offset >= self.committed_end for driver in voters
+        )
+
+    def on_disk_replaced(self, node_id: int) -> None:
+        """The node forgot its epoch and what was on its disk."""
+        self._epochs.pop(node_id, None)
+        self._durable.pop(node_id, None)
+
     @property
     def leader(self) -> int | None:
         """The leader of the highest epoch among running nodes that lead."""

@@ -120,6 +120,7 @@ class QuorumSim:
         self.snapshots = snapshots
         self.ids = list(range(1, voters + 1))
         self.names = [f"n{node_id}" for node_id in self.ids]
+        self.client_names: list[str] = []
         self.checker = QuorumChecker(self.ids, world.trace.note)
         self.listeners: dict[int, _Listener] = {}
         self.drivers: dict[int, RaftDriver] = {}
@@ -150,6 +151,15 @@ class QuorumSim:
     def restart(self, name: str) -> None:
         node_id = int(name[1:])
         self.world.hosts[name].start(self._program(node_id))
+
+    def in_sync(self) -> bool:
+        return self.checker.in_sync()
+
+    def on_disk_replaced(self, name: str) -> None:
+        self.checker.on_disk_replaced(int(name[1:]))
+
+    def on_disk_rotten(self, name: str) -> None:
+        """Partitions rot, and there are none."""
 
     def stop(self, name: str) -> None:
         """The driver hands leadership over and leaves."""

@@ -31,6 +31,7 @@ _PRODUCE_EVERY_S = 0.03
 
 _PROCESS_FAULTS = (FaultKind.KILL, FaultKind.STOP, FaultKind.PAUSE)
 _NETWORK_FAULTS = (FaultKind.ISOLATE, FaultKind.CUT, FaultKind.CUT_ONE_WAY, FaultKind.RESET, FaultKind.SLOW_LINK)
+_SHAPED_CUTS = (FaultKind.BRIDGE, FaultKind.RING, FaultKind.CLIENTS_CUT, FaultKind.RESET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Scenario:
     mean_duration_s: float = 1.0
     one_at_a_time: bool = False
     topic_configs: Mapping[str, str] = field(default_factory=dict)
+    controllers: int = 0
 
 
 SCENARIOS = {
@@ -85,6 +87,36 @@ SCENARIOS = {
             "power",
             kinds=(FaultKind.POWER_LOSS, FaultKind.POWER_LOSS, FaultKind.POWER_LOSS_ALL, FaultKind.KILL),
             topic_configs={"flush.messages": "1"},
+        ),
+        Scenario(
+            "disk",
+            kinds=(FaultKind.FSYNC_FAILS, FaultKind.DISK_FULL, FaultKind.SLOW_DISK, FaultKind.KILL),
+            topic_configs={"flush.messages": "1"},
+        ),
+        Scenario(
+            "lost-disk",
+            kinds=(FaultKind.WIPED_DISK, FaultKind.OLD_DISK, FaultKind.KILL, FaultKind.KILL_ALL),
+            mean_duration_s=0.5,
+        ),
+        Scenario("rot", kinds=(FaultKind.BIT_ROT,), targets=("leader", "n1", "n2", "n3"), one_at_a_time=True),
+        Scenario(
+            "clocks",
+            kinds=(FaultKind.CLOCK_JUMP, FaultKind.CLOCK_DRIFT, FaultKind.KILL, FaultKind.PAUSE),
+        ),
+        Scenario(
+            "roles",
+            kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, *_SHAPED_CUTS),
+            targets=("leader", "controller", "n1", "n2", "n3", "c101", "c102", "c103"),
+            controllers=3,
+            mean_gap_s=0.7,
+        ),
+        Scenario(
+            "cuts",
+            kinds=_SHAPED_CUTS,
+            targets=("leader", "controller", "n1", "n2", "n3", "n4", "n5"),
+            nodes=5,
+            mean_gap_s=1.5,
+            mean_duration_s=2.0,
         ),
         Scenario(
             "single",
@@ -132,7 +164,7 @@ class Run:
         self.world = World(seed)
         self.history = History()
         self._tasks = TaskSet()
-        self.cluster = SimCluster(self.world, ClusterConfig(scenario.nodes))
+        self.cluster = SimCluster(self.world, ClusterConfig(scenario.nodes, scenario.controllers, (CLIENT_HOST,)))
         self.faults = list(faults) if faults is not None else self._draw()
 
     def _draw(self) -> list[Fault]:
@@ -217,7 +249,7 @@ class Run:
 
     async def _create_topic(self) -> None:
         scenario = self.scenario
-        topic = NewTopic(TOPIC, scenario.partitions, scenario.nodes, dict(scenario.topic_configs))
+        topic = NewTopic(TOPIC, scenario.partitions, -1, dict(scenario.topic_configs))
         async with ClusterClient(self.cluster.bootstrap, timeout_s=3.0) as client:
             await client.create_topic(topic)
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from . import disk_faults
+from .sim_disk import DiskCopy
 from .sim_loop import ProcessLoop, SimulationError
 from .world import Host, World
 
@@ -33,7 +35,24 @@ class FaultKind(Enum):
     CUT_ONE_WAY = "cut one way"
     RESET = "reset connections"
     SLOW_LINK = "slow link"
+    BRIDGE = "two halves that only one node joins"
+    RING = "a ring in which each node reaches two others"
+    CLIENTS_CUT = "cut off from clients"
     SLOW_DISK = "slow disk"
+    FSYNC_FAILS = "fsync fails"
+    DISK_FULL = "disk full"
+    WIPED_DISK = "wiped disk"
+    OLD_DISK = "an old copy of the disk"
+    BIT_ROT = "bit rot"
+    CLOCK_JUMP = "clock jump"
+    CLOCK_DRIFT = "clock drift"
+
+
+_NEEDS_ALL_IN_SYNC = (FaultKind.WIPED_DISK, FaultKind.OLD_DISK, FaultKind.BIT_ROT)
+_SYNC_POLL_S = 0.05
+_SYNC_TRIES = 200
+_JUMP_MS_MAX = 3_600_000
+_DRIFT_MAX = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +80,25 @@ class Target(Protocol):
         """Its hosts."""
         ...
 
+    @property
+    def client_names(self) -> Sequence[str]:
+        """Hosts of clients."""
+        ...
+
     def resolve(self, target: str) -> str | None:
         """The host a role means now; None when nobody has it."""
+        ...
+
+    def in_sync(self) -> bool:
+        """Every replica and every voter holds all that is committed: one disk can be spared."""
+        ...
+
+    def on_disk_replaced(self, name: str) -> None:
+        """The host's disk is another one, or what it was long ago."""
+        ...
+
+    def on_disk_rotten(self, name: str) -> None:
+        """The host's disk holds harmed batches, until it is replaced."""
         ...
 
     def crash(self, name: str, *, power_loss: bool) -> None: ...
@@ -103,6 +139,8 @@ class Nemesis:
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = 0
         self._stopping: list[tuple[Host, ProcessLoop | None]] = []
+        self._rotten: list[Host] = []
+        self._rng = self._world.rng_for("nemesis")
         for fault in faults:
             self._at(fault.at_s, lambda fault=fault: self._begin(fault))  # type: ignore[misc]
 
@@ -121,12 +159,22 @@ class Nemesis:
         self._world.network.heal_all()
         for name in self._cluster.names:
             host = self._world.hosts[name]
-            host.disk.set_sync_latency(0.0002, 0.002)
+            host.disk.set_sync_latency(*disk_faults.USUAL_SYNC_S)
+            host.disk.fail_fsync(None)
+            host.disk.set_capacity()
             host.resume()
         self._await_stops()
         for name in self._cluster.names:
             if not self._world.hosts[name].running:
                 self._cluster.restart(name)
+        self._replace_rotten()
+
+    def _replace_rotten(self) -> None:
+        """An operator puts an empty disk in the place of each rotten one, one after the other."""
+        while self._rotten:
+            if not self._world.scheduler.run_until(self._cluster.in_sync, _SYNC_TRIES * _SYNC_POLL_S):
+                raise SimulationError("rot on one disk keeps the cluster from being in sync")
+            disk_faults.wipe(self._cluster, self._rotten.pop())()
 
     def _await_stops(self) -> None:
         def stopped() -> bool:
@@ -141,9 +189,13 @@ class Nemesis:
         self._numbers += 1
         heapq.heappush(self._agenda, (at_s, self._numbers, action))
 
-    def _begin(self, fault: Fault) -> None:
+    def _begin(self, fault: Fault, tries: int = _SYNC_TRIES) -> None:
         target, other = self._cluster.resolve(fault.target), self._cluster.resolve(fault.other)
         if target is None or other is None:
+            return
+        if fault.kind in _NEEDS_ALL_IN_SYNC and not self._cluster.in_sync():
+            if tries:
+                self._at(self._world.now_s + _SYNC_POLL_S, lambda: self._begin(fault, tries - 1))
             return
         self._world.trace.note("nemesis", f"{fault.kind.value} {target} {other} ({fault.duration_s:.3f} s)")
         undo = self._carry_out(fault, target, other)
@@ -179,9 +231,48 @@ class Nemesis:
             case FaultKind.SLOW_LINK:
                 network.set_latency(target, other, (0.02, 0.2))
                 return lambda: network.set_latency(target, other, None)
+            case FaultKind.BRIDGE:
+                return self._cut(_bridge([target, *(name for name in self._cluster.names if name != target)]))
+            case FaultKind.RING:
+                return self._cut(_outside_ring(self._cluster.names))
+            case FaultKind.CLIENTS_CUT:
+                pairs = [(target, name) for name in self._cluster.client_names]
+                return self._cut(pairs + [(there, here) for here, there in pairs])
+            case FaultKind.CLOCK_JUMP:
+                host.clock.jump(self._rng.randrange(-_JUMP_MS_MAX, _JUMP_MS_MAX))
+                return None
+            case FaultKind.CLOCK_DRIFT:
+                host.clock.drift(self._rng.uniform(-_DRIFT_MAX, _DRIFT_MAX))
+                return lambda: host.clock.drift(0.0)
+            case _:
+                return self._harm_disk(fault, host)
+
+    def _harm_disk(self, fault: Fault, host: Host) -> Callable[[], None] | None:
+        match fault.kind:
             case FaultKind.SLOW_DISK:
-                host.disk.set_sync_latency(0.05, 0.5)
-                return lambda: host.disk.set_sync_latency(0.0002, 0.002)
+                return disk_faults.slow(host)
+            case FaultKind.FSYNC_FAILS:
+                return disk_faults.fail_fsync(self._cluster, host)
+            case FaultKind.DISK_FULL:
+                return disk_faults.fill(self._cluster, host, self._rng)
+            case FaultKind.WIPED_DISK:
+                return disk_faults.wipe(self._cluster, host)
+            case FaultKind.OLD_DISK:
+                self._bring_back_later(host, fault.duration_s, host.disk.take_copy())
+            case FaultKind.BIT_ROT:
+                if disk_faults.rot(host, self._rng):
+                    self._cluster.on_disk_rotten(host.name)
+                    self._rotten.append(host)
+        return None
+
+    def _bring_back_later(self, host: Host, after_s: float, copy: DiskCopy, tries: int = _SYNC_TRIES) -> None:
+        def bring_back() -> None:
+            if self._cluster.in_sync():
+                disk_faults.bring_back(self._cluster, host, copy)
+            elif tries:
+                self._bring_back_later(host, _SYNC_POLL_S, copy, tries - 1)
+
+        self._at(self._world.now_s + after_s, bring_back)
 
     def _crash(self, names: Sequence[str], *, power_loss: bool) -> Callable[[], None]:
         hit = [name for name in names if self._world.hosts[name].running]
@@ -211,3 +302,21 @@ class Nemesis:
                 self._world.network.heal(source, target)
 
         return heal
+
+
+def _bridge(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Both directions of every link between two halves of the nodes after the first, which reaches all."""
+    middle = 1 + len(names) // 2
+    pairs = [(here, there) for here in names[1:middle] for there in names[middle:]]
+    return pairs + [(there, here) for here, there in pairs]
+
+
+def _outside_ring(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Every link, in both directions, that is not between neighbours on a ring."""
+    count = len(names)
+    return [
+        (here, there)
+        for i, here in enumerate(names)
+        for j, there in enumerate(names)
+        if (i - j) % count not in (0, 1, count - 1)
+    ]

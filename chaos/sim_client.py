@@ -25,7 +25,7 @@ from ..wire.fetch import (
     decode_fetch_response,
     encode_fetch_request,
 )
-from ..wire.records import NewRecord, encode_batch, iter_headers, iter_records
+from ..wire.records import NewRecord, encode_batch, iter_headers, iter_records, verify_crc
 from .partition_checks import PartitionChecker
 from .quorum_checks import InvariantBroken
 
@@ -266,19 +266,22 @@ class SimConsumer:
             return response.error_code
         row = response.topics[0].partitions[0]
         if not row.error_code and row.records is not None:
-            self._take(partition, memoryview(row.records))
+            return self._take(partition, memoryview(row.records))
         return row.error_code
 
-    def _take(self, partition: int, records: memoryview) -> None:
+    def _take(self, partition: int, records: memoryview) -> int:
         for position, header in iter_headers(records, allow_partial_tail=True):
             if header.last_offset < self.positions[partition]:
                 continue
             batch = records[position : position + header.size_bytes]
+            if not verify_crc(records, position, header):
+                return ErrorCode.CORRUPT_MESSAGE
             self._given.checker.on_consumed((self.client.topic_id, partition), header.base_offset, bytes(batch))
             for record in iter_records(batch):
                 if record.offset >= self.positions[partition]:
                     self._given.history.consumed[partition][record.offset] = bytes(record.value or b"").decode()
             self.positions[partition] = header.next_offset
+        return ErrorCode.NONE
 
 
 def check_history(history: History) -> None:

@@ -14,10 +14,12 @@ the fsync believes in bytes that the device never got.
 from __future__ import annotations
 
 import asyncio
+import copy
 import errno
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from ..runtime.ports import Buffer, File
 
@@ -104,6 +106,9 @@ class _Directory:
                 node.lose_power()
 
 
+DiskCopy: TypeAlias = _Directory
+
+
 @dataclass(slots=True, eq=False)
 class _Relink:
     """One journal entry: names in directories that now mean another node, or none."""
@@ -182,7 +187,7 @@ class SimFile:
     def fail_sync(self) -> None:
         self._failed = True
         self._inode.drop_dirty()
-        raise OSError(errno.EIO, "input/output error", self._path)
+        raise self._disk.refusal(errno.EIO, "input/output error", self._path)
 
     def _write(self, inode: _Inode, offset: int, data: bytes) -> int:
         growth = max(0, offset + len(data) - len(inode.data))
@@ -191,7 +196,7 @@ class SimFile:
             self._disk.use_bytes(max(0, offset + fitting - len(inode.data)), self._path)
             inode.perform(_Write(offset, data[:fitting]))
         if fitting < len(data):
-            raise OSError(errno.ENOSPC, "no space left on device", self._path)
+            raise self._disk.refusal(errno.ENOSPC, "no space left on device", self._path)
         return len(data)
 
     def _live(self) -> _Inode:
@@ -234,6 +239,8 @@ class SimDisk:
         self._locks: dict[str, None] = {}
         self._failing_prefix: str | None = None
         self.life = 0
+        self.refusals = 0
+        """How many operations a fault has made fail (EIO, ENOSPC)."""
 
     # -- faults
 
@@ -260,6 +267,42 @@ class SimDisk:
     def set_capacity(self, capacity_bytes: int = _UNLIMITED) -> None:
         """Writes beyond this fail with ENOSPC."""
         self._capacity_bytes = capacity_bytes
+
+    def fill(self, left_bytes: int) -> None:
+        """Somebody else takes all the space but this."""
+        self._capacity_bytes = self._used_bytes + left_bytes
+
+    def wipe(self) -> None:
+        """An empty disk in the place of this one; `crash` first."""
+        self.restore(_Directory())
+
+    def take_copy(self) -> DiskCopy:
+        """All files as programs see them now, for one `restore`."""
+        root = copy.deepcopy(self._root)
+        for directory in (root, *(node for node in root.walk() if isinstance(node, _Directory))):
+            directory.durable = dict(directory.entries)
+        for node in root.walk():
+            if isinstance(node, _Inode):
+                node.unsynced.clear()
+                node.durable = bytearray(node.data)
+        return root
+
+    def restore(self, taken: DiskCopy) -> None:
+        """Bring back what `take_copy` gave; `crash` first."""
+        self.life += 1
+        self._root = taken
+        self._journal.clear()
+        self._locks.clear()
+        self._used_bytes = sum(len(node.data) for node in taken.walk() if isinstance(node, _Inode))
+
+    def rot(self, path: str, offset: int, bit: int) -> None:
+        """Flip one bit of a file, on the device and in the page cache."""
+        node = self._find(path)
+        if not isinstance(node, _Inode):
+            raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
+        for data in (node.data, node.durable):
+            if offset < len(data):
+                data[offset] ^= 1 << bit
 
     def set_sync_latency(self, low_s: float, high_s: float) -> None:
         """How long `fsync_soon` takes from now on."""
@@ -424,7 +467,7 @@ class SimDisk:
     def use_bytes(self, growth: int, path: str) -> None:
         """Account for `growth` more bytes (negative: fewer); ENOSPC when they do not fit."""
         if growth > self.free_space:
-            raise OSError(errno.ENOSPC, "no space left on device", path)
+            raise self.refusal(errno.ENOSPC, "no space left on device", path)
         self._used_bytes += growth
 
     def fsync_fails(self, path: str) -> bool:
@@ -433,7 +476,12 @@ class SimDisk:
     def check_fsync(self, path: str, failed: bool) -> None:
         """EIO when an fsync of this file has failed before."""
         if failed:
-            raise OSError(errno.EIO, "input/output error", path)
+            raise self.refusal(errno.EIO, "input/output error", path)
+
+    def refusal(self, number: int, text: str, path: str) -> OSError:
+        """The error that a fault makes of an operation."""
+        self.refusals += 1
+        return OSError(number, text, path)
 
     def release_lock(self, key: str) -> None:
         self._locks.pop(key, None)
