@@ -123,7 +123,10 @@ class RaftDriver:
         self._leave()
         self._peers.close()
         await self._tasks.cancel_all()
-        self._log.close(clean=not self.failure.done())
+        try:
+            self._log.close(clean=not self.failure.done())
+        except StorageError as error:
+            _logger.error("the metadata log is left to recovery: %s", error)
 
     def _leave(self) -> None:
         self._is_running = False
