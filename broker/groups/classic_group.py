@@ -193,7 +193,7 @@ class ClassicGroup:
 
     def _update(self, member: Member, request: JoinRequest, token: Any) -> None:
         self._answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
-        member.protocols = request.protocols
+        self.members.set_protocols(member, request.protocols)
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.session_timeout_ms = request.session_timeout_ms
         member.join_token = token
@@ -205,7 +205,7 @@ class ClassicGroup:
         self._answer_sync(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
         self._end_session(member)
         self.members.rename(member, request.fresh_id)
-        member.protocols = request.protocols
+        self.members.set_protocols(member, request.protocols)
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.session_timeout_ms = request.session_timeout_ms
         member.client_id, member.client_host = request.client_id, request.client_host

@@ -73,6 +73,8 @@ class Membership:
     unsynced: dict[str, None] = field(default_factory=dict)
     """Who has joined the generation and not asked for its assignment yet."""
     leader: str | None = None
+    speakers: dict[str, int] = field(default_factory=dict)
+    """How many members know each protocol."""
 
     def __len__(self) -> int:
         return len(self.members)
@@ -89,6 +91,7 @@ class Membership:
         """Take the member in; the first to join is the leader."""
         self.members[member.member_id] = member
         self.pending.pop(member.member_id, None)
+        self._count(member, 1)
         if member.instance_id is not None:
             self.static_ids[member.instance_id] = member.member_id
         if self.leader is None:
@@ -99,8 +102,10 @@ class Membership:
         member = self.members.pop(member_id, None)
         self.unsynced.pop(member_id, None)
         self.pending.pop(member_id, None)
-        if member is not None and member.instance_id is not None:
-            self.static_ids.pop(member.instance_id, None)
+        if member is not None:
+            self._count(member, -1)
+            if member.instance_id is not None:
+                self.static_ids.pop(member.instance_id, None)
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
         return member
@@ -137,13 +142,22 @@ class Membership:
                 return ErrorCode.FENCED_INSTANCE_ID
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
+    def set_protocols(self, member: Member, protocols: Protocols) -> None:
+        """The member knows these now."""
+        self._count(member, -1)
+        member.protocols = protocols
+        self._count(member, 1)
+
+    def _count(self, member: Member, change: int) -> None:
+        for name in dict(member.protocols):
+            self.speakers[name] = self.speakers.get(name, 0) + change
+
     def candidates(self) -> list[str]:
         """Protocols that every member supports, as the first member orders them."""
-        members = list(self.members.values())
-        if not members:
+        first = next(iter(self.members.values()), None)
+        if first is None:
             return []
-        supported = [frozenset(name for name, _ in member.protocols) for member in members[1:]]
-        return [name for name, _ in members[0].protocols if all(name in names for names in supported)]
+        return [name for name in dict(first.protocols) if self.speakers[name] == len(self.members)]
 
     def supports(self, protocols: Protocols) -> bool:
         """Whether somebody with these protocols could be understood by all."""

@@ -34,6 +34,8 @@ from .topics import ImageTopics
 T = TypeVar("T")
 logger = logging.getLogger("raftwerk.groups")
 
+_LOAD_RETRY_MS = 1_000
+
 
 class GroupCoordinator:
     """The groups of one broker. Until `start` it coordinates nothing."""
@@ -122,6 +124,7 @@ class GroupCoordinator:
         self._loaders.pop(shard.partition, None)
         if not is_complete:
             self._resign(shard.partition)
+            self._timer_wheel().add(_LOAD_RETRY_MS, self._retry_loads)
             return
         shard.finish_loading(self.now_ms())
         for group in list(shard.groups.values()):
@@ -129,6 +132,10 @@ class GroupCoordinator:
         if shard.groups:
             logger.info("loaded %d groups of partition %d", len(shard.groups), shard.partition)
             self.watch_expiry()
+
+    def _retry_loads(self) -> None:
+        if self._is_started:
+            self._apply_all(self.metadata.image)
 
     def _resign(self, partition: int) -> None:
         shard = self._shards.pop(partition)

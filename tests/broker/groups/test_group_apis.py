@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
@@ -318,6 +319,26 @@ async def test_rotten_and_foreign_records_do_not_stop_loading(harness: GroupHarn
     log.append(memoryview(encode_batch([(key, value, (), 1) for key, value in rotten])))
     reborn = GroupHarness(harness.logs)
     await settle(30)
+    assert await reborn.committed("g") == 42
+
+
+@played
+async def test_a_load_that_fails_is_tried_again(harness: GroupHarness) -> None:
+    await harness.commit("g")
+    log = harness.logs[TopicPartition(OFFSETS_TOPIC, partition_for("g", 3))]
+    read = log.read
+
+    def refuse(*_: Any, **__: Any) -> bytes:
+        log.read = read  # type: ignore[method-assign]
+        raise OSError("the disk is slow to wake")
+
+    log.read = refuse  # type: ignore[method-assign]
+    reborn = GroupHarness(harness.logs)
+    await settle()
+    fields = {"group_id": "g", "topics": None}
+    answer = await reborn.call(ApiKey.OFFSET_FETCH, 8, {"groups": [fields], "require_stable": False})
+    assert answer.groups[0].error_code == ErrorCode.NOT_COORDINATOR
+    await asyncio.sleep(1.1)
     assert await reborn.committed("g") == 42
 
 
