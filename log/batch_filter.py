@@ -24,7 +24,7 @@ from ..wire.records import (
 )
 
 DELETE_HORIZON_FLAG = 0x40
-_CODEC_MASK = 0x07
+CODEC_MASK = 0x07
 _PLACE = struct.Struct(">qiibI")
 _CHECKED_PART = struct.Struct(">hiqqqhii")
 _LENGTH_AFTER_CRC = 9
@@ -100,13 +100,13 @@ def rebuild(
         max_timestamp=max_timestamp,
         record_count=len(kept),
     )
-    return _pack(rebuilt, compress(header.compression, records) if header.compression else records)
+    return pack(rebuilt, compress(header.compression, records) if header.compression else records)
 
 
 def emptied(header: BatchHeader) -> tuple[BatchHeader, bytes]:
     """The batch without records. Source: DefaultRecordBatch.writeEmptyHeader of Apache Kafka."""
-    attributes = header.attributes & ~(_CODEC_MASK | DELETE_HORIZON_FLAG)
-    return _pack(
+    attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_FLAG)
+    return pack(
         header._replace(attributes=attributes, base_timestamp=header.max_timestamp, record_count=0),
         b"",
     )
@@ -114,7 +114,7 @@ def emptied(header: BatchHeader) -> tuple[BatchHeader, bytes]:
 
 def filler(last: BatchHeader, offset: int) -> tuple[BatchHeader, bytes]:
     """An empty batch at `offset` alone, with the time and leader epoch of `last`."""
-    return _pack(
+    return pack(
         last._replace(
             base_offset=offset,
             attributes=0,
@@ -129,7 +129,8 @@ def filler(last: BatchHeader, offset: int) -> tuple[BatchHeader, bytes]:
     )
 
 
-def _pack(header: BatchHeader, body: bytes) -> tuple[BatchHeader, bytes]:
+def pack(header: BatchHeader, body: bytes) -> tuple[BatchHeader, bytes]:
+    """The batch of this header and (compressed) body, its length and CRC made anew."""
     checked = (
         _CHECKED_PART.pack(
             header.attributes,

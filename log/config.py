@@ -84,6 +84,11 @@ class LogConfig:
         """Whether retention by time and size applies."""
         return "delete" in self.cleanup_policy
 
+    @property
+    def reshapes(self) -> bool:
+        """Whether a leader has to look inside clients' batches."""
+        return self.compression_type is not None or self.is_compacted
+
     def draw_segment_ms(self, rng: random.Random) -> int:
         """`segment.ms` less a random part of the jitter, so that segments of many partitions do not roll at once."""
         jitter_ms = min(self.segment_jitter_ms, self.segment_ms)

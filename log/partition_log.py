@@ -25,7 +25,8 @@ from .config import MAX_INT32, LogConfig
 from .durability import Durability, LogFiles
 from .epoch_cache import EpochCache
 from .errors import StorageError
-from .producer_state import BatchMetadata, ProducerStates
+from .producer_state import ProducerStates
+from .reshaping import reshape
 from .results import AppendInfo, LogHooks
 from .retention import count_expired
 from .segment import Segment, TimestampOffset
@@ -46,6 +47,7 @@ class PartitionLog:
     ) -> None:
         self.directory = directory
         self._config = config
+        self._reshapes = config.reshapes
         self._rng = runtime.rng
         self._roll_after_ms = config.draw_segment_ms(self._rng)
         self.topic_id = read_topic_id(runtime.disk, directory)
@@ -106,6 +108,7 @@ class PartitionLog:
     def config(self, config: LogConfig) -> None:
         if config != self._config:
             self._config = config
+            self._reshapes = config.reshapes
             self._roll_after_ms = config.draw_segment_ms(self._rng)
 
     @property
@@ -184,13 +187,16 @@ class PartitionLog:
         """
         self._ensure_usable()
         config = self._config
+        if self._reshapes and not internal:
+            batches = reshape(batches, config)
         headers = prepare_for_leader(batches, self._log_end_offset, leader_epoch, config, now_ms, internal)
         staged: dict[int, tuple[int, int]] = {}
         for header in headers:
             if header.producer_id >= 0 and not header.is_control:
                 duplicate = self.producers.check(header, staged)
                 if duplicate is not None:
-                    return self._duplicate_info(duplicate)
+                    is_stamped = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+                    return AppendInfo.of_duplicate(duplicate, is_stamped)
         invariant(leader_epoch >= self.epoch_cache.latest, "a leader does not append in an epoch older than its log's")
         return self._append(batches, headers)
 
@@ -206,9 +212,7 @@ class PartitionLog:
             self._begin_with(batches)
         headers = prepare_for_follower(batches, self._log_end_offset, self.epoch_cache.latest, may_skip)
         if not headers:
-            return AppendInfo(
-                self._log_end_offset, self._log_end_offset - 1, NO_TIMESTAMP_MS, NO_TIMESTAMP_MS, 0, False
-            )
+            return AppendInfo.nothing(self._log_end_offset)
         size = sum(header.batch_length for header in headers) + LOG_OVERHEAD * len(headers)
         return self._append(batches if size == len(batches) else batches[:size], headers)
 
@@ -287,11 +291,6 @@ class PartitionLog:
         if self._active.file.size() != self._active.size_bytes:
             return self._fail("what a failed write left behind could not be cut off", error)
         return StorageError(f"{self.directory} cannot be written: {error}")
-
-    def _duplicate_info(self, batch: BatchMetadata) -> AppendInfo:
-        stamped = self._config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-        append_time_ms = batch.timestamp if stamped else NO_TIMESTAMP_MS
-        return AppendInfo(batch.first_offset, batch.last_offset, batch.timestamp, append_time_ms, 0, True)
 
     def roll(self) -> None:
         """Start a new segment at the end of the log, unless the active one is empty. `StorageError`."""

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..wire.records import NO_TIMESTAMP
+from .producer_state import BatchMetadata
+
 if TYPE_CHECKING:
     from .partition_log import PartitionLog
 
@@ -19,6 +22,17 @@ class AppendInfo(NamedTuple):
     log_append_time_ms: int
     size_bytes: int
     duplicate: bool
+
+    @classmethod
+    def nothing(cls, end_offset: int) -> AppendInfo:
+        """Nothing was appended to a log that ends at `end_offset`."""
+        return cls(end_offset, end_offset - 1, NO_TIMESTAMP, NO_TIMESTAMP, 0, False)
+
+    @classmethod
+    def of_duplicate(cls, batch: BatchMetadata, is_stamped: bool) -> AppendInfo:
+        """The batch was in the log before; `is_stamped`: its timestamp is the broker's."""
+        append_time_ms = batch.timestamp if is_stamped else NO_TIMESTAMP
+        return cls(batch.first_offset, batch.last_offset, batch.timestamp, append_time_ms, 0, True)
 
 
 def _ignore(log: PartitionLog, what: object) -> None:

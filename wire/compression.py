@@ -176,8 +176,12 @@ _DECOMPRESS: dict[int, Callable[[memoryview, int], bytes]] = {
 }
 
 
-def compress(codec: int, data: Buffer) -> bytes:
-    """`data` in the given codec, framed as the Java client frames it."""
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """`data` in the given codec, framed as the Java client frames it; `level` counts for gzip and zstd."""
+    if level is not None and codec == Compression.GZIP:
+        return bytes(cramjam.gzip.compress(data, level=level))
+    if level is not None and codec == Compression.ZSTD:
+        return zstandard.ZstdCompressor(level=level).compress(data)
     return _COMPRESS[codec](data)
 
 
