@@ -21,34 +21,43 @@ _BALLAST = "ballast"
 
 
 class NetworkLab:
-    """A bridge, and a namespace with an address of its own for each node. Clients stay outside, at the bridge."""
+    """A namespace with an address of its own for each node, joined by a bridge. Clients stay outside.
+
+    The bridge stands in a namespace too, so that no rule of the machine (Docker's, say) touches its packets.
+    """
 
     def __init__(self, node_ids: Sequence[int]) -> None:
         self._node_ids = list(node_ids)
         self._tag = f"rw{os.getpid() % 100_000}"
+        self._hub = f"{self._tag}hub"
         self._subnet = f"10.{64 + os.getpid() // 250 % 64}.{os.getpid() % 250}"
         self.client_address = f"{self._subnet}.254"
 
     def open(self) -> None:
         """Make it; `CommandFailed` when the machine refuses."""
-        bridge = self._tag
-        run_tool(["ip", "link", "add", bridge, "type", "bridge"])
-        run_tool(["ip", "addr", "add", f"{self.client_address}/24", "dev", bridge])
-        run_tool(["ip", "link", "set", bridge, "up"])
+        run_tool(["ip", "netns", "add", self._hub])
+        run_tool(["ip", "-n", self._hub, "link", "add", "hub", "type", "bridge"])
+        run_tool(["ip", "-n", self._hub, "link", "set", "hub", "up"])
+        self._plug("c", self._tag)
+        run_tool(["ip", "addr", "add", f"{self.client_address}/24", "dev", self._tag])
+        run_tool(["ip", "link", "set", self._tag, "up"])
         for node_id in self._node_ids:
-            name, outer, inner = self.namespace(node_id), f"{self._tag}o{node_id}", f"{self._tag}i{node_id}"
+            name, inner = self.namespace(node_id), f"{self._tag}i{node_id}"
             run_tool(["ip", "netns", "add", name])
-            run_tool(["ip", "link", "add", outer, "type", "veth", "peer", "name", inner])
-            run_tool(["ip", "link", "set", outer, "master", bridge, "up"])
+            self._plug(f"p{node_id}", inner)
             run_tool(["ip", "link", "set", inner, "netns", name, "name", "eth0"])
             run_tool(["ip", "-n", name, "addr", "add", f"{self.address(node_id)}/24", "dev", "eth0"])
             run_tool(["ip", "-n", name, "link", "set", "eth0", "up"])
             run_tool(["ip", "-n", name, "link", "set", "lo", "up"])
 
+    def _plug(self, port: str, device: str) -> None:
+        """Make a cable: one end is a port of the hub, the other a device outside."""
+        run_tool(["ip", "link", "add", device, "type", "veth", "peer", "name", port, "netns", self._hub])
+        run_tool(["ip", "-n", self._hub, "link", "set", port, "master", "hub", "up"])
+
     def close(self) -> None:
-        for node_id in self._node_ids:
-            run_tool(["ip", "netns", "del", self.namespace(node_id)], check=False)
-            run_tool(["ip", "link", "del", f"{self._tag}o{node_id}"], check=False)
+        for name in (self._hub, *(self.namespace(node_id) for node_id in self._node_ids)):
+            run_tool(["ip", "netns", "del", name], check=False)
         run_tool(["ip", "link", "del", self._tag], check=False)
 
     def namespace(self, node_id: int) -> str:

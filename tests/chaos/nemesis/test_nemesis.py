@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -240,3 +241,51 @@ def test_a_short_run_kills_heals_and_is_valid(tmp_path: Path) -> None:
     again = CliRunner().invoke(cli, ["chaos", "check", str(where)])
     assert again.exit_code == 0 and again.output.endswith("VALID\n")
     assert CliRunner().invoke(cli, ["chaos", "report", str(where)]).exit_code == 0
+
+
+def test_a_cut_node_is_cut_and_heals(tmp_path: Path) -> None:
+    reasons = machine.unmet(["network", "iptables"])
+    if reasons:
+        pytest.skip(f"no network namespaces here ({reasons[0]}): NOT tested")
+    lab = NetworkLab([1, 2])
+    try:
+        lab.open()
+        with served(lab, 2) as port:
+            assert reaches(lab, 1, lab.address(2), port)
+            assert reaches(None, 1, lab.address(2), port)
+            lab.inside(2, "iptables", "-A", "INPUT", "-s", lab.address(1), "-j", "DROP")
+            assert not reaches(lab, 1, lab.address(2), port)
+            assert reaches(None, 1, lab.address(2), port)
+            lab.heal(2)
+            assert reaches(lab, 1, lab.address(2), port)
+    finally:
+        lab.close()
+
+
+LISTEN = """
+import socket, sys
+with socket.create_server((sys.argv[1], 0)) as server:
+    print(server.getsockname()[1], flush=True)
+    while True:
+        server.accept()[0].close()
+"""
+
+
+@contextmanager
+def served(lab: NetworkLab, node_id: int) -> Iterator[str]:
+    command = [*lab.prefixes()[node_id], sys.executable, "-c", LISTEN, lab.address(node_id)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            yield server.stdout.readline().strip()
+        finally:
+            server.kill()
+
+
+def reaches(lab: NetworkLab | None, node_id: int, address: str, port: str) -> bool:
+    script = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=0.7)"
+    prefix = lab.prefixes()[node_id] if lab is not None else []
+    done = subprocess.run(
+        [*prefix, sys.executable, "-c", script, address, port], stderr=subprocess.DEVNULL, check=False
+    )
+    return done.returncode == 0
