@@ -28,6 +28,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+from ..raft.driver import QuorumFailedError
 from ..raft.types import LeaderAndEpoch, NotLeaderError
 from ..runtime.invariants import invariant
 from ..runtime.ports import Runtime
@@ -56,7 +57,8 @@ class ControllerPorts:
     """What the controller needs of its node.
 
     `append(records, epoch)` writes one batch to the metadata log and returns its last offset, or raises
-    `NotLeaderError`; `log_end_offset()` is the offset the next record will get.
+    `NotLeaderError`, or `QuorumFailedError` when the disk failed; `log_end_offset()` is the offset the next record
+    will get.
     """
 
     append: Callable[[Sequence[bytes], int], int]
@@ -282,7 +284,7 @@ class QuorumController:
             term.image.replay(record, offset, delta)
         try:
             last_offset = self._ports.append([encode_record(record) for record in records], term.epoch)
-        except NotLeaderError:
+        except (NotLeaderError, QuorumFailedError):
             self._resign()
             return False
         invariant(last_offset == base_offset + len(records) - 1, "a decision's records are one batch at the log's end")
