@@ -248,11 +248,11 @@ class Broker:
             return False
         if self.lifecycle.state is not before:
             logger.info(
-                "broker %d: %s to %s, epoch %d",
+                "broker %d, epoch %d: Transitioning from %s to %s",  # Kafka's words: tools wait for this line
                 self.config.node_id,
+                self.lifecycle.broker_epoch,
                 before.name,
                 self.lifecycle.state.name,
-                self.lifecycle.broker_epoch,
             )
         elif response.error_code and before is not BrokerState.STARTING:
             logger.warning("heartbeat refused: %s", ErrorCode(response.error_code).name)

@@ -1,0 +1,99 @@
+"""Kills one container of this compose project after the other and starts it again, by the engine's API.
+
+It waits for the victim of the round before to serve again before it takes the next: one node is down at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import random
+import socket
+import sys
+import time
+import urllib.parse
+from typing import Any
+
+SOCKET = "/var/run/docker.sock"
+
+
+class _Engine(http.client.HTTPConnection):
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.connect(SOCKET)
+
+
+def call(method: str, path: str) -> Any:
+    """One request to the engine; RuntimeError when it refuses."""
+    engine = _Engine("engine", timeout=30)
+    try:
+        engine.request(method, path)
+        answer = engine.getresponse()
+        body = answer.read()
+    finally:
+        engine.close()
+    if answer.status >= 300 and answer.status != 304:
+        raise RuntimeError(f"{method} {path}: {answer.status} {body.decode(errors='replace')}")
+    return json.loads(body) if body else None
+
+
+def containers(filters: dict[str, list[str]]) -> list[dict[str, Any]]:
+    """Containers, stopped ones too."""
+    found: list[dict[str, Any]] = call(
+        "GET", f"/containers/json?all=1&filters={urllib.parse.quote(json.dumps(filters))}"
+    )
+    return found
+
+
+def own_project() -> str:
+    """The compose project that this container belongs to."""
+    labels = call("GET", f"/containers/{socket.gethostname()}/json")["Config"]["Labels"]
+    return str(labels["com.docker.compose.project"])
+
+
+def wait_until_healthy(container: str, limit_s: float = 60.0) -> None:
+    """Return when its health check says so, or after the limit."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        health = call("GET", f"/containers/{container}/json")["State"].get("Health")
+        if health is None or health["Status"] == "healthy":
+            return
+        time.sleep(0.5)
+    say(f"{container[:12]} is not healthy after {limit_s:g} s")
+
+
+def say(text: str) -> None:
+    """One line on standard output."""
+    sys.stdout.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--every", type=float, default=30.0, help="seconds between kills")
+    parser.add_argument("--down", type=float, default=8.0, help="seconds that a victim stays down")
+    parser.add_argument("--services", required=True, help="whom to kill, joined by commas")
+    parser.add_argument("--project", default=os.environ.get("COMPOSE_PROJECT_NAME"), help="default: this container's")
+    parser.add_argument("--rounds", type=int, default=0, help="0: for ever")
+    options = parser.parse_args()
+    services = options.services.split(",")
+    project = options.project or own_project()
+    done = 0
+    while not options.rounds or done < options.rounds:
+        service = random.choice(services)
+        labels = [f"com.docker.compose.project={project}", f"com.docker.compose.service={service}"]
+        for found in containers({"label": labels}):
+            say(f"killing {service}")
+            call("POST", f"/containers/{found['Id']}/kill?signal=KILL")
+            time.sleep(options.down)
+            call("POST", f"/containers/{found['Id']}/start")
+            wait_until_healthy(found["Id"])
+            say(f"{service} serves again")
+        done += 1
+        time.sleep(options.every)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""What the measuring client decides before it sends anything."""
+
+from __future__ import annotations
+
+from raftwerk.cluster.perf import PerfResult, ProduceLoad
+
+
+def test_a_batch_is_64_kb_unless_the_load_is_paced() -> None:
+    assert ProduceLoad("t", record_size=100).batch_size == 595
+    assert ProduceLoad("t", record_size=1_000_000).batch_size == 1
+    assert ProduceLoad("t", throughput=1000).batch_size == 20
+    assert ProduceLoad("t", throughput=10).batch_size == 1
+    assert ProduceLoad("t", throughput=10, batch_records=7).batch_size == 7
+
+
+def test_the_figures_of_a_result() -> None:
+    result = PerfResult(records=1000, size_bytes=100_000, seconds=2.0, retries=1, longest_gap_s=0.25)
+    assert result.to_json() == {"records": 1000, "seconds": 2.0, "records_per_s": 500, "mb_per_s": 0.05}
+    result.latency.observe(0.001)
+    found = result.to_json()
+    assert 1.0 <= found["latency_p50_ms"] <= 1.07
+    assert (found["longest_gap_ms"], found["retries"]) == (250.0, 1)
+    assert "records_per_s 500" in str(result)
