@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -78,6 +79,7 @@ def run(ctx: click.Context, /, nemesis: str, directory: str | None, as_json: boo
     from ..supervisor import NodeFailed
 
     chosen = {"all": tuple(FAULTS), "none": ()}.get(nemesis, tuple(part for part in nemesis.split(",") if part))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that networks and mounts are taken down
     where = os.path.abspath(directory or time.strftime("chaos-%Y%m%d-%H%M%S"))
     began = time.monotonic()
 
