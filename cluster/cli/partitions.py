@@ -1,0 +1,148 @@
+"""`raftwerk partitions`: move partitions between brokers, elect leaders."""
+
+from __future__ import annotations
+
+import json
+from typing import IO
+
+import click
+
+from ..moving import Move
+from .common import bootstrap_option, json_option, print_json, run_client
+
+
+@click.group()
+def partitions() -> None:
+    """Move partitions between brokers, elect leaders.
+
+    \b
+    Examples:
+      raftwerk partitions reassign flights-0=2,3 flights-1=3,1 --wait
+      raftwerk partitions reassign --file plan.json
+      raftwerk partitions reassignments
+      raftwerk partitions cancel flights-0
+      raftwerk partitions elect flights-0
+      raftwerk partitions elect --all
+    """
+
+
+@partitions.command()
+@click.argument("moves", nargs=-1, metavar="[TOPIC-PARTITION=BROKER,BROKER,...]...")
+@click.option("--file", type=click.File(), help="A plan as kafka-reassign-partitions takes it.")
+@click.option("--wait", is_flag=True, help="Return when all has moved.")
+@click.option("--timeout", "timeout_s", default=300.0, show_default=True, help="Seconds to wait.")
+@bootstrap_option
+def reassign(moves: tuple[str, ...], file: IO[str] | None, wait: bool, timeout_s: float, bootstrap: str) -> None:
+    """Give partitions other replicas; the first one is the preferred leader."""
+    wanted = [_parse_move(text) for text in moves]
+    if file is not None:
+        wanted += _parse_plan(file.read())
+    if not wanted:
+        raise click.UsageError("name a move, for example flights-0=2,3, or a --file")
+
+    async def run() -> None:
+        from ..admin import ClusterClient
+        from ..moving import reassign, wait_for_moves
+
+        async with ClusterClient(bootstrap) as client:
+            await reassign(client, wanted)
+            if wait:
+                await wait_for_moves(client, wanted, timeout_s)
+
+    run_client(run())
+    click.echo(f"{'Moved' if wait else 'Moving'} {len(wanted)} partitions.")
+
+
+@partitions.command()
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC-PARTITION...")
+@bootstrap_option
+def cancel(names: tuple[str, ...], bootstrap: str) -> None:
+    """Call off moves: the partitions go back to the replicas that they had."""
+    wanted = [Move(*_parse_partition(name), None) for name in names]
+
+    async def run() -> None:
+        from ..admin import ClusterClient
+        from ..moving import reassign
+
+        async with ClusterClient(bootstrap) as client:
+            await reassign(client, wanted)
+
+    run_client(run())
+    click.echo(f"Called off {len(wanted)} moves.")
+
+
+@partitions.command()
+@bootstrap_option
+@json_option
+def reassignments(bootstrap: str, as_json: bool) -> None:
+    """List the moves under way."""
+
+    async def run() -> list[dict[str, object]]:
+        from ..admin import ClusterClient
+        from ..moving import reassignments
+
+        async with ClusterClient(bootstrap) as client:
+            return [
+                {
+                    "topic": one.topic,
+                    "partition": one.partition,
+                    "replicas": list(one.replicas),
+                    "adding": list(one.adding),
+                    "removing": list(one.removing),
+                }
+                for one in await reassignments(client)
+            ]
+
+    rows = run_client(run())
+    for row in rows:
+        if as_json:
+            print_json(row)
+        else:
+            click.echo(f"{row['topic']}-{row['partition']}  adding {row['adding']}  removing {row['removing']}")
+    if not rows and not as_json:
+        click.echo("Nothing is moving.")
+
+
+@partitions.command()
+@click.argument("names", nargs=-1, metavar="[TOPIC-PARTITION]...")
+@click.option("--all", "everything", is_flag=True, help="All partitions.")
+@click.option("--unclean", is_flag=True, help="Where there is no leader: let any live replica lead. Loses records.")
+@bootstrap_option
+def elect(names: tuple[str, ...], everything: bool, unclean: bool, bootstrap: str) -> None:
+    """Elect the preferred leaders (the first replicas) of partitions."""
+    if bool(names) == everything:
+        raise click.UsageError("name partitions, for example flights-0, or give --all")
+    wanted = None if everything else [_parse_partition(name) for name in names]
+
+    async def run() -> list[str]:
+        from ..admin import ClusterClient
+        from ..moving import elect
+
+        async with ClusterClient(bootstrap) as client:
+            return await elect(client, wanted, unclean=unclean)
+
+    for line in run_client(run()) or ["Every leader is the preferred one."]:
+        click.echo(line)
+
+
+def _parse_partition(text: str) -> tuple[str, int]:
+    topic, dash, index = text.rpartition("-")
+    if not dash or not topic or not index.isdigit():
+        raise click.BadParameter(f"{text!r} is no TOPIC-PARTITION, for example flights-0")
+    return topic, int(index)
+
+
+def _parse_move(text: str) -> Move:
+    name, _, brokers = text.partition("=")
+    ids = brokers.split(",")
+    if not all(one.strip().isdigit() for one in ids):
+        raise click.BadParameter(f"{text!r} is no TOPIC-PARTITION=BROKER,BROKER, for example flights-0=2,3")
+    return Move(*_parse_partition(name), tuple(int(one) for one in ids))
+
+
+def _parse_plan(text: str) -> list[Move]:
+    try:
+        rows = json.loads(text)["partitions"]
+        return [Move(str(row["topic"]), int(row["partition"]), tuple(map(int, row["replicas"]))) for row in rows]
+    except (ValueError, KeyError, TypeError) as error:
+        raise click.BadParameter(f"the file is no reassignment plan: {error!r}") from None

@@ -1,0 +1,162 @@
+"""What operators ask of the controller, over `ClusterClient`: move partitions, elect leaders, set values."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..wire.apis import ApiKey
+from ..wire.codec import Struct
+from ..wire.errors import ErrorCode
+from .admin import LOST, ClusterClient
+from .client_errors import ClientError, RefusedError
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+_TIMEOUT_MS = 30_000
+_LOOK_AGAIN_S = 0.2
+_BROKER_SOURCES = (2, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Where a partition shall go; None calls off the move it is on."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """A partition on its way."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A setting as DescribeConfigs tells it."""
+
+    name: str
+    value: str | None
+    source: int
+    read_only: bool
+    documentation: str | None
+
+
+async def reassign(client: ClusterClient, moves: Sequence[Move]) -> None:
+    """Begin (or call off) the moves; `RefusedError` for the first that is refused, the others begin."""
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for move in moves:
+        replicas = None if move.replicas is None else list(move.replicas)
+        topics.setdefault(move.topic, []).append({"partition_index": move.partition, "replicas": replicas})
+    fields = {"timeout": _TIMEOUT_MS, "topics": [{"name": name, "partitions": p} for name, p in topics.items()]}
+    answer = await client.request(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, fields)
+    _check(answer, "the reassignment")
+    for topic in answer.responses:
+        for row in topic.partitions:
+            _check(row, f"{topic.name}-{row.partition_index}")
+
+
+async def reassignments(client: ClusterClient) -> list[Moving]:
+    """The moves under way."""
+    answer = await client.request(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, {"timeout": _TIMEOUT_MS, "topics": None})
+    _check(answer, "the reassignments")
+    return [
+        Moving(
+            topic.name,
+            row.partition_index,
+            tuple(row.replicas),
+            tuple(row.adding_replicas),
+            tuple(row.removing_replicas),
+        )
+        for topic in answer.topics
+        for row in topic.partitions
+    ]
+
+
+async def wait_for_moves(client: ClusterClient, moves: Iterable[Move], timeout_s: float) -> None:
+    """Return when none of the moves is under way; `ClientError` when some still are after `timeout_s`."""
+    wanted = {(move.topic, move.partition): None for move in moves}
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    while left := [one for one in await reassignments(client) if (one.topic, one.partition) in wanted]:
+        if loop.time() > deadline:
+            names = ", ".join(f"{one.topic}-{one.partition}" for one in left)
+            raise ClientError(f"still moving after {timeout_s:g} s: {names}; it goes on, look with: reassignments")
+        await asyncio.sleep(_LOOK_AGAIN_S)
+
+
+async def elect(client: ClusterClient, partitions: Sequence[tuple[str, int]] | None, *, unclean: bool) -> list[str]:
+    """Elect preferred, or with `unclean` any, leaders of some partitions or all; one line a partition that changed.
+
+    `RefusedError` when a partition that was named cannot have such a leader.
+    """
+    named: dict[str, list[int]] = {}
+    for topic, index in partitions or ():
+        named.setdefault(topic, []).append(index)
+    topics = None if partitions is None else [{"topic": t, "partitions": p} for t, p in named.items()]
+    fields = {"election_type": int(unclean), "topic_partitions": topics, "timeout": _TIMEOUT_MS}
+    answer = await client.request(ApiKey.ELECT_LEADERS, 2, fields)
+    _check(answer, "the election")
+    lines = []
+    for topic in answer.replica_election_results:
+        for row in topic.partition_result:
+            name = f"{topic.topic}-{row.partition_id}"
+            if row.error_code == ErrorCode.ELECTION_NOT_NEEDED:
+                lines.append(f"{name} has its leader already")
+            elif row.error_code and partitions is None:
+                lines.append(f"{name} not elected: {ErrorCode(row.error_code).name}")
+            else:
+                _check(row, name)
+                lines.append(f"{name} elected")
+    return lines
+
+
+async def unregister_broker(client: ClusterClient, broker_id: int) -> None:
+    """Forget a broker that will not come back; its replicas stay assigned. `RefusedError`."""
+    _check(await client.request(ApiKey.UNREGISTER_BROKER, 0, {"broker_id": broker_id}), f"broker {broker_id}")
+
+
+async def describe_configs(
+    client: ClusterClient, resource_type: int, name: str, *, everything: bool = False
+) -> list[Value]:
+    """The values of a topic or broker: those set at run time, or `everything`."""
+    resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
+    fields = {"resources": [resource], "include_synonyms": False, "include_documentation": True}
+    if resource_type == BROKER and name:
+        await client.metadata(())
+        try:
+            answer = await client.request_node(int(name), ApiKey.DESCRIBE_CONFIGS, 4, fields)
+        except LOST as error:
+            raise ClientError(f"broker {name} does not answer: {error}") from error
+    else:
+        answer = await client.request(ApiKey.DESCRIBE_CONFIGS, 4, fields)
+    _check(answer.results[0], name or "all brokers")
+    rows = [Value(c.name, c.value, c.config_source, c.read_only, c.documentation) for c in answer.results[0].configs]
+    own = (1,) if resource_type == TOPIC else (2,) if name else _BROKER_SOURCES
+    return rows if everything else [row for row in rows if row.source in own]
+
+
+async def alter_configs(
+    client: ClusterClient, resource_type: int, name: str, values: Mapping[str, str], deleted: Sequence[str]
+) -> None:
+    """Set `values` and take `deleted` back. `RefusedError` with what is wrong."""
+    changes = [{"name": key, "config_operation": SET, "value": value} for key, value in values.items()]
+    changes += [{"name": key, "config_operation": DELETE, "value": None} for key in deleted]
+    resource = {"resource_type": resource_type, "resource_name": name, "configs": changes}
+    fields = {"resources": [resource], "validate_only": False}
+    answer = await client.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields)
+    _check(answer.responses[0], name or "all brokers")
+
+
+def _check(row: Struct, what: str) -> None:
+    if row.error_code:
+        raise RefusedError(row.error_code, what, row.error_message)
