@@ -68,8 +68,10 @@ def format_dirs(
 
 
 @click.command()
-def settings() -> None:
+@click.option("--markdown", is_flag=True, help="The page docs/configuration.md, topics' settings too.")
+def settings(markdown: bool) -> None:
     """List every setting that a node reads: name, type, default, meaning."""
+    from ..config_docs import configuration_page
     from ..config_keys import describe_keys
 
-    click.echo(describe_keys())
+    click.echo(configuration_page() if markdown else describe_keys(), nl=not markdown)
