@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from uuid import UUID
 
 from ..broker.broker import Broker
 from ..broker.controller_channel import ControllerAddress
@@ -15,6 +16,7 @@ from ..isr.replica_manager import ReplicaManager
 from ..log.log_manager import LogManager
 from ..raft.driver import RaftDriver
 from ..runtime.ports import Runtime
+from ..wire.types import TopicPartition
 from .config import NodeConfig
 from .errors import listen
 from .room_configs import broker_config, replica_manager_config, server_config
@@ -39,6 +41,7 @@ class BrokerPart:
     ) -> None:
         self._config = config
         self._raft = raft
+        self._loader = loader
         self.log_manager = log_manager
         log_manager.load()
         directory_ids = tuple(log_manager.directory_ids.values())
@@ -61,6 +64,7 @@ class BrokerPart:
         """Register, take up the partitions, listen, then ask to be unfenced. OSError when a port is taken."""
         await self.broker.start()
         await self.broker.registered()
+        self.log_manager.set_aside(self._is_stray)
         await self.replica_manager.start()
         self.log_manager.start(self.replica_manager.high_watermark_of)
         for server in self.servers:
@@ -91,6 +95,13 @@ class BrokerPart:
             logger.warning("stopping without a hand-over: the quorum has no leader, or its leader no majority")
         elif not asked.result():
             logger.warning("stopping without a hand-over: the controller did not let this broker go in time")
+
+    def _is_stray(self, tp: TopicPartition, topic_id: UUID | None) -> bool:
+        topic = self._loader.image.topics_by_name.get(tp.topic)
+        registration = topic.partitions.get(tp.partition) if topic is not None else None
+        if topic is None or registration is None or topic_id not in (None, topic.topic_id):
+            return True
+        return self._config.node_id not in registration.replicas
 
     def _find_controller(self) -> ControllerAddress | None:
         leader_id = self._raft.leader_and_epoch.leader_id

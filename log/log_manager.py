@@ -27,7 +27,7 @@ from .names import parse_dir_name
 from .partition_log import LogHooks, PartitionLog
 
 METADATA_TOPIC = "__cluster_metadata"
-_DELETED_SUFFIX = "-delete"
+_DELETED_SUFFIX, _STRAY_SUFFIX = "-delete", "-stray"
 _DIR_NAME_LENGTH_MAX = 255
 _UPKEEP_INTERVAL_S = 5.0
 _logger = logging.getLogger(__name__)
@@ -156,22 +156,43 @@ class LogManager:
 
         `StorageError` when the disk refuses.
         """
+        path = self._rename_away(tp, _DELETED_SUFFIX)
+        if path is not None:
+            self._deleted.append((self._now_s() + self._config.file_delete_delay_ms / 1000, path))
+
+    def set_aside(self, is_stray: Callable[[TopicPartition, UUID | None], bool]) -> list[TopicPartition]:
+        """Take partitions that are no business of this node out of its way; returns them.
+
+        Their directories are renamed to end in `-stray`, and stay: that the metadata does not know them may be an
+        error of its own. Source: KIP-866 and LogManager.isStrayKraftReplica of Apache Kafka.
+        """
+        strays = [tp for tp, log in self.logs.items() if not log.is_failed and is_stray(tp, log.topic_id)]
+        for tp in strays:
+            try:
+                path = self._rename_away(tp, _STRAY_SUFFIX)
+            except StorageError as error:
+                _logger.error("%s", error)
+            else:
+                _logger.warning("%s is not in the metadata; set aside as %s, to be removed by hand", tp, path)
+        return strays
+
+    def _rename_away(self, tp: TopicPartition, ending: str) -> str | None:
         log_dir = self._dir_of.pop(tp, None)
         if log_dir is None:
-            return
+            return None
         log = log_dir.logs.pop(tp)
         self.high_watermark_checkpoint.pop(tp, None)
         self._flushed_at_s.pop(tp, None)
         log.close(clean=False)
-        suffix = f"-{tp.partition}.{self._runtime.rng.getrandbits(128):032x}{_DELETED_SUFFIX}"
+        suffix = f"-{tp.partition}.{self._runtime.rng.getrandbits(128):032x}{ending}"
         path = f"{log_dir.held.path}/{tp.topic[: _DIR_NAME_LENGTH_MAX - len(suffix)]}{suffix}"
         try:
             self._runtime.disk.rename(log.directory, path)
             self._runtime.disk.fsync_dir(log_dir.held.path)
         except OSError as error:
             self._dir_failed(log_dir, error)
-            raise StorageError(f"{log.directory} cannot be deleted: {error}") from error
-        self._deleted.append((self._now_s() + self._config.file_delete_delay_ms / 1000, path))
+            raise StorageError(f"{log.directory} cannot be renamed to {path}: {error}") from error
+        return path
 
     # Upkeep
 

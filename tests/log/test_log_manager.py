@@ -26,6 +26,7 @@ from raftwerk.log.errors import (
 from raftwerk.log.log_dir import format_dirs, read_meta_properties
 from raftwerk.log.log_manager import LogManager, LogManagerConfig
 from raftwerk.log.names import parse_dir_name
+from raftwerk.log.partition_log import PartitionLog
 from raftwerk.runtime.disk import RealDisk
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.errors import ErrorCode, ProtocolError
@@ -208,6 +209,26 @@ def test_a_deleted_partition_leaves_no_trace_in_its_successor() -> None:
     assert b"a 0" not in disk.read_bytes("/data/replication-offset-checkpoint")
     manager.remove_deleted(all_now=True)
     assert [name for name in disk.listdir("/data") if name.startswith("a-0")] == ["a-0"]
+
+
+def test_strays_are_set_aside_and_kept() -> None:
+    runtime, disk = formatted()
+    manager = loaded(runtime)
+    for tp in (A, B):
+        append(manager.create(tp, TOPIC_ID), 3)
+    manager.shutdown()
+    manager = loaded(runtime)
+    assert manager.set_aside(lambda tp, topic_id: tp == A and topic_id == TOPIC_ID) == [A]
+    assert list(manager.logs) == [B]
+    manager.remove_deleted(all_now=True)
+    manager.shutdown()
+    manager = loaded(runtime)
+    (name,) = [name for name in disk.listdir("/data") if name.endswith("-stray")]
+    assert name.startswith("a-0.")
+    assert list(manager.logs) == [B]
+    assert manager.create(A, OTHER_ID).log_end_offset == 0
+    log = PartitionLog.open(runtime, f"/data/{name}", SMALL)
+    assert log.log_end_offset == 3
 
 
 def test_half_deleted_partitions_are_removed_after_a_restart() -> None:
