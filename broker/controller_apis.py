@@ -68,6 +68,8 @@ class ControllerPort(Protocol):
 
     def incremental_alter_configs(self, request: Any) -> asyncio.Future[dict[str, Any]]: ...
 
+    def update_features(self, request: Any) -> asyncio.Future[dict[str, Any]]: ...
+
     def alter_configs(self, request: Any) -> asyncio.Future[dict[str, Any]]: ...
 
     def alter_partition_reassignments(self, request: Any) -> asyncio.Future[dict[str, Any]]: ...
@@ -242,6 +244,7 @@ def controller_registry() -> ApiRegistry[ControllerServices]:
             _like(forwarded.ELECT_LEADERS, _decided(lambda c, m: c.elect_leaders(m))),
             _like(forwarded.ALTER_PARTITION_REASSIGNMENTS, _decided(lambda c, m: c.alter_partition_reassignments(m))),
             _like(forwarded.LIST_PARTITION_REASSIGNMENTS, _decided(lambda c, m: c.list_partition_reassignments(m))),
+            _like(forwarded.UPDATE_FEATURES, _decided(lambda c, m: c.update_features(m))),
             _like(forwarded.ALTER_CONFIGS, _decided(lambda c, m: c.alter_configs(m))),
             _like(forwarded.INCREMENTAL_ALTER_CONFIGS, _decided(lambda c, m: c.incremental_alter_configs(m))),
         )

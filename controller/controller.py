@@ -33,8 +33,17 @@ from ..raft.types import LeaderAndEpoch, NotLeaderError
 from ..runtime.invariants import invariant
 from ..runtime.ports import Runtime
 from ..wire.errors import ErrorCode, ProtocolError
-from . import alter_configs, alter_partition, brokers, producer_ids, reassignment, refusals, replication, topics
-from .features import bootstrap_records
+from . import (
+    alter_configs,
+    alter_partition,
+    brokers,
+    features,
+    producer_ids,
+    reassignment,
+    refusals,
+    replication,
+    topics,
+)
 from .image import BrokerRegistration, MetadataDelta, MetadataImage
 from .probe import Probe, ProbeResult
 from .publisher import MetadataLoader
@@ -226,6 +235,10 @@ class QuorumController:
             refusals.refuse_list_reassignments,
         )
 
+    def update_features(self, request: Any) -> asyncio.Future[Response]:
+        """UpdateFeatures."""
+        return self._handle(request, lambda image: features.update_features(image, request), refusals.refuse)
+
     def alter_configs(self, request: Any) -> asyncio.Future[Response]:
         """AlterConfigs."""
         return self._handle(
@@ -316,7 +329,7 @@ class QuorumController:
         term = self._term = _Term(epoch, self._committed.copy())
         term.image.advance(term.image.offset, epoch)
         self._sessions.start(term.image, self._now_ms())
-        if not self._append(term, bootstrap_records(term.image)):
+        if not self._append(term, features.bootstrap_records(term.image)):
             return
         self._arm_expiry(term)
         self._arm_rebalance(term)

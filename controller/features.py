@@ -11,7 +11,8 @@ from typing import Any
 
 from ..wire.errors import ErrorCode, ProtocolError
 from .image import ELR_FEATURE, METADATA_VERSION_FEATURE, MetadataImage
-from .records import FeatureLevelRecord, Record
+from .records import FeatureLevelRecord, PartitionChangeRecord, Record
+from .result import ControllerResult, Response, error_response
 
 METADATA_VERSION_MIN = 7
 METADATA_VERSION = 29
@@ -50,3 +51,96 @@ def check_supported(image: MetadataImage, offered: Any) -> None:
                 f"Unable to register because the broker does not support finalized version {level} of {one.name}. "
                 f"The broker wants a version between {low} and {high}, inclusive.",
             )
+
+
+# -- UpdateFeatures ------------------------------------------------------------------------------------------------
+
+_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
+
+
+def update_features(image: MetadataImage, request: Any) -> ControllerResult:
+    """UpdateFeatures 0-2: all of the updates, or none. The response has a result for each (not sent in version 2).
+
+    `metadata.version` names the level of Apache Kafka that this node's records are equal to; it has one level only, so
+    it cannot move. `eligible.leader.replicas.version` can be switched on, and off again as long as no partition depends
+    on an eligible replica.
+    """
+    records: list[Record] = []
+    results: list[Response] = []
+    names = [update.feature for update in request.feature_updates]
+    failure: ProtocolError | None = None
+    for update in request.feature_updates:
+        try:
+            if names.count(update.feature) > 1:
+                raise ProtocolError(ErrorCode.INVALID_REQUEST, f"The feature {update.feature} is named twice.")
+            records += _update_one(image, update)
+            results.append({"feature": update.feature, "error_code": 0, "error_message": None})
+        except ProtocolError as error:
+            failure = failure or error
+            results.append(
+                {"feature": update.feature, "error_code": int(error.code), "error_message": error.message or None}
+            )
+    if failure is not None:
+        message = f"The update failed for all features since the following feature had an error: {failure.message}"
+        return ControllerResult([], {**error_response(failure.code, message), "results": results})
+    dry = request.get("validate_only", False)
+    return ControllerResult([] if dry else records, {**error_response(ErrorCode.NONE), "results": results})
+
+
+def _update_one(image: MetadataImage, update: Any) -> list[Record]:
+    name, level = update.feature, update.max_version_level
+    supported = SUPPORTED_FEATURES.get(name)
+    current = image.features.get(name, 0)
+    if supported is None or not supported[0] <= level <= supported[1]:
+        known = "does not support the feature" if supported is None else f"supports {supported[0]} to {supported[1]}"
+        message = f"Invalid update version {level} for feature {name}. Local controller {known}."
+        raise ProtocolError(ErrorCode.INVALID_UPDATE_VERSION, message)
+    _check_direction(update, current, level)
+    if level == current:
+        return []
+    if name == METADATA_VERSION_FEATURE:
+        message = f"Invalid metadata.version {level}. The records of this cluster are those of {current} alone."
+        raise ProtocolError(ErrorCode.INVALID_UPDATE_VERSION, message)
+    _check_brokers(image, name, level)
+    records: list[Record] = []
+    if name == ELR_FEATURE and level == 0:
+        records += _without_elr(image)
+    return [*records, FeatureLevelRecord(name, level)]
+
+
+def _check_direction(update: Any, current: int, level: int) -> None:
+    allowed = update.get("upgrade_type", _UNSAFE_DOWNGRADE if update.get("allow_downgrade", False) else _UPGRADE)
+    if allowed not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
+        message = "The controller does not support the given upgrade type."
+        raise ProtocolError(ErrorCode.INVALID_UPDATE_VERSION, message)
+    if level < current and allowed == _UPGRADE:
+        message = (
+            f"Invalid update version {level} for feature {update.feature}. Can't downgrade the version of this feature "
+            "without setting the upgrade type to either safe or unsafe downgrade."
+        )
+        raise ProtocolError(ErrorCode.INVALID_UPDATE_VERSION, message)
+    if level > current and allowed != _UPGRADE:
+        message = f"Invalid update version {level} for feature {update.feature}. Can't upgrade to a higher level so."
+        raise ProtocolError(ErrorCode.INVALID_UPDATE_VERSION, message)
+
+
+def _check_brokers(image: MetadataImage, name: str, level: int) -> None:
+    for broker in image.brokers.values():
+        for offered, low, high in broker.features:
+            if offered == name and not low <= level <= high:
+                message = f"Broker {broker.broker_id} supports {name} from {low} to {high}, not {level}."
+                raise ProtocolError(ErrorCode.INVALID_UPDATE_VERSION, message)
+
+
+def _without_elr(image: MetadataImage) -> list[Record]:
+    for topic in image.topics_by_id.values():
+        for index, partition in topic.partitions.items():
+            if not partition.isr:
+                message = f"{topic.name}-{index} has eligible leader replicas and no ISR: bring one of them back first."
+                raise ProtocolError(ErrorCode.INVALID_UPDATE_VERSION, message)
+    return [
+        PartitionChangeRecord(topic.topic_id, index, elr=(), last_known_elr=())
+        for topic in image.topics_by_id.values()
+        for index, partition in topic.partitions.items()
+        if partition.elr or partition.last_known_elr
+    ]

@@ -53,6 +53,7 @@ DELETE_TOPICS = _api(ApiKey.DELETE_TOPICS, (1, 6), _delete_topics_error)
 CREATE_PARTITIONS = _api(ApiKey.CREATE_PARTITIONS, (0, 3), _create_partitions_error)
 ELECT_LEADERS = _api(ApiKey.ELECT_LEADERS, (0, 2), top_level_error)
 INCREMENTAL_ALTER_CONFIGS = _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), _alter_configs_error)
+UPDATE_FEATURES = _api(ApiKey.UPDATE_FEATURES, (0, 2), top_level_error)
 ALTER_CONFIGS = _api(ApiKey.ALTER_CONFIGS, (0, 2), _alter_configs_error)
 DESCRIBE_QUORUM = _api(ApiKey.DESCRIBE_QUORUM, (0, 2), top_level_error)
 ALTER_PARTITION_REASSIGNMENTS = _api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), top_level_error)
@@ -67,6 +68,7 @@ APIS = (
     INCREMENTAL_ALTER_CONFIGS,
     ALTER_CONFIGS,
     DESCRIBE_QUORUM,
+    UPDATE_FEATURES,
     UNREGISTER_BROKER,
     ALTER_PARTITION_REASSIGNMENTS,
     LIST_PARTITION_REASSIGNMENTS,
