@@ -1,0 +1,91 @@
+"""UpdateFeatures: all or nothing, in the direction that was allowed, and never away from who needs it."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from controller_harness import struct
+
+from raftwerk.controller.features import update_features
+from raftwerk.controller.image import MetadataDelta, MetadataImage
+from raftwerk.controller.records import (
+    BrokerChangeRecord,
+    Endpoint,
+    FeatureLevelRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    Record,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
+from raftwerk.wire.errors import ErrorCode
+
+ELR = "eligible.leader.replicas.version"
+TOPIC = UUID(int=1)
+
+
+def image_of(*records: Record) -> MetadataImage:
+    image = MetadataImage("c")
+    for offset, record in enumerate((FeatureLevelRecord("metadata.version", 29), *records)):
+        image.replay(record, offset, MetadataDelta())
+    return image
+
+
+def ask(image: MetadataImage, *updates: tuple[str, int, int], **more: Any) -> tuple[list[Record], int]:
+    rows = [{"feature": name, "max_version_level": level, "upgrade_type": kind} for name, level, kind in updates]
+    result = update_features(image, struct(feature_updates=rows, **more))
+    return result.records, result.response["error_code"]
+
+
+def broker(*features: tuple[str, int, int]) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(1, UUID(int=5), (Endpoint("PLAINTEXT", "h", 1),), fenced=False, features=features)
+
+
+def test_on_and_off() -> None:
+    assert ask(image_of(), (ELR, 1, 1)) == ([FeatureLevelRecord(ELR, 1)], 0)
+    assert ask(image_of(), (ELR, 1, 1), validate_only=True) == ([], 0)
+    assert ask(image_of(FeatureLevelRecord(ELR, 1)), (ELR, 0, 2)) == ([FeatureLevelRecord(ELR, 0)], 0)
+    assert ask(image_of(), ("metadata.version", 29, 1)) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        ("nonsense", 1, 1),
+        (ELR, 2, 1),
+        (ELR, 0, 1),
+        (ELR, 0, 7),
+        ("metadata.version", 28, 2),
+        ("metadata.version", 30, 1),
+        ("kraft.version", 1, 1),
+    ],
+)
+def test_refusals(update: tuple[str, int, int]) -> None:
+    assert ask(image_of(FeatureLevelRecord(ELR, 1)), update) == ([], ErrorCode.INVALID_UPDATE_VERSION)
+
+
+def test_one_refusal_refuses_all() -> None:
+    assert ask(image_of(), (ELR, 1, 1), ("nonsense", 1, 1)) == ([], ErrorCode.INVALID_UPDATE_VERSION)
+    assert ask(image_of(), (ELR, 1, 1), (ELR, 1, 1)) == ([], ErrorCode.INVALID_REQUEST)
+
+
+def test_brokers_must_know_the_level() -> None:
+    assert ask(image_of(broker((ELR, 0, 0))), (ELR, 1, 1)) == ([], ErrorCode.INVALID_UPDATE_VERSION)
+    assert ask(image_of(broker((ELR, 0, 1))), (ELR, 1, 1))[1] == 0
+
+
+def test_elrs_go_with_the_feature_unless_they_are_needed() -> None:
+    base = [
+        FeatureLevelRecord(ELR, 1),
+        broker(),
+        TopicRecord("t", TOPIC),
+        PartitionRecord(TOPIC, 0, (1, 2), (1,), 1, elr=(2,)),
+    ]
+    assert ask(image_of(*base), (ELR, 0, 2)) == (
+        [PartitionChangeRecord(TOPIC, 0, elr=(), last_known_elr=()), FeatureLevelRecord(ELR, 0)],
+        0,
+    )
+    gone = [BrokerChangeRecord(1, 2, fenced=True), PartitionChangeRecord(TOPIC, 0, isr=(), leader=-1, elr=(1, 2))]
+    assert ask(image_of(*base, *gone), (ELR, 0, 2)) == ([], ErrorCode.INVALID_UPDATE_VERSION)
