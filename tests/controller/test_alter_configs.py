@@ -1,0 +1,120 @@
+"""IncrementalAlterConfigs and AlterConfigs: what is stored, what is refused, what holds on a broker's logs."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from controller_harness import struct
+
+from raftwerk.controller.alter_configs import alter_configs, incremental_alter_configs
+from raftwerk.controller.configs import ConfigSource, dynamic_overrides, resolve
+from raftwerk.controller.image import MetadataDelta, MetadataImage
+from raftwerk.controller.records import Endpoint, PartitionRecord, RegisterBrokerRecord, TopicRecord
+from raftwerk.wire.errors import ErrorCode
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def new_image() -> MetadataImage:
+    image = MetadataImage("c")
+    topic_id = UUID(int=1)
+    endpoint = (Endpoint("PLAINTEXT", "h", 1),)
+    apply(
+        image,
+        RegisterBrokerRecord(1, UUID(int=5), endpoint, fenced=False),
+        TopicRecord("t", topic_id),
+        PartitionRecord(topic_id, 0, (1, 2), (1,), 1, elr=(2,)),
+    )
+    return image
+
+
+def apply(image: MetadataImage, *records: Any) -> None:
+    for record in records:
+        image.replay(record, image.offset + 1, MetadataDelta())
+
+
+def change(image: MetadataImage, kind: int, name: str, *changes: tuple[str, int, str | None], **more: Any) -> int:
+    rows = [{"name": key, "config_operation": operation, "value": value} for key, operation, value in changes]
+    resource = {"resource_type": kind, "resource_name": name, "configs": rows}
+    result = incremental_alter_configs(image, struct(resources=[resource], **more))
+    apply(image, *result.records)
+    return int(result.response["responses"][0]["error_code"])
+
+
+def replace(image: MetadataImage, kind: int, name: str, **values: str | None) -> int:
+    rows = [{"name": key.replace("_", "."), "value": value} for key, value in values.items()]
+    result = alter_configs(image, struct(resources=[{"resource_type": kind, "resource_name": name, "configs": rows}]))
+    apply(image, *result.records)
+    return int(result.response["responses"][0]["error_code"])
+
+
+def test_operations() -> None:
+    image = new_image()
+    assert change(image, TOPIC, "t", ("retention.ms", SET, "5"), ("cleanup.policy", APPEND, "compact")) == 0
+    assert image.configs[TOPIC, "t"] == {"retention.ms": "5", "cleanup.policy": "delete,compact"}
+    assert change(image, TOPIC, "t", ("retention.ms", DELETE, None), ("cleanup.policy", SUBTRACT, "delete")) == 0
+    assert image.configs[TOPIC, "t"] == {"cleanup.policy": "compact"}
+    assert change(image, TOPIC, "t", ("retention.ms", SET, "6"), validate_only=True) == 0
+    assert "retention.ms" not in image.configs[TOPIC, "t"]
+
+
+def test_alter_configs_replaces_everything() -> None:
+    image = new_image()
+    change(image, TOPIC, "t", ("retention.ms", SET, "5"), ("segment.ms", SET, "9"))
+    assert replace(image, TOPIC, "t", segment_ms="9", flush_ms="1") == 0
+    assert image.configs[TOPIC, "t"] == {"segment.ms": "9", "flush.ms": "1"}
+    assert replace(image, TOPIC, "t") == 0
+    assert (TOPIC, "t") not in image.configs
+    assert replace(image, TOPIC, "t", retention_ms=None) == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "key", "value", "code"),
+    [
+        (TOPIC, "t", "bogus", "1", ErrorCode.INVALID_CONFIG),
+        (TOPIC, "t", "retention.ms", "soon", ErrorCode.INVALID_CONFIG),
+        (TOPIC, "t", "segment.bytes", "1", ErrorCode.INVALID_CONFIG),
+        (TOPIC, "nowhere", "retention.ms", "1", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (BROKER, "1", "node.id", "7", ErrorCode.INVALID_REQUEST),
+        (BROKER, "one", "log.retention.ms", "7", ErrorCode.INVALID_REQUEST),
+        (BROKER, "", "log.segment.bytes", "x", ErrorCode.INVALID_CONFIG),
+        (BROKER, "1", "min.insync.replicas", "2", ErrorCode.INVALID_CONFIG),
+        (99, "t", "retention.ms", "1", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_refusals(kind: int, name: str, key: str, value: str, code: ErrorCode) -> None:
+    image = new_image()
+    assert change(image, kind, name, (key, SET, value)) == code
+    assert not image.configs
+
+
+def test_what_one_broker_was_told_holds_before_what_all_were_told() -> None:
+    image = new_image()
+    change(image, BROKER, "", ("log.retention.ms", SET, "70"), ("log.roll.ms", SET, "71"))
+    change(image, BROKER, "1", ("log.retention.ms", SET, "60"))
+    change(image, TOPIC, "t", ("segment.ms", SET, "50"))
+    assert dynamic_overrides(image, "t", 1) == {"retention.ms": "60", "segment.ms": "50"}
+    assert dynamic_overrides(image, "t", 2) == {"retention.ms": "70", "segment.ms": "50"}
+    found = [resolve(image, "t", name, {}, broker_id=1) for name in ("retention.ms", "segment.ms", "flush.ms")]
+    assert found == [
+        ("60", ConfigSource.DYNAMIC_BROKER),
+        ("50", ConfigSource.TOPIC),
+        (str(2**63 - 1), ConfigSource.DEFAULT),
+    ]
+
+
+def test_another_min_isr_empties_the_elr() -> None:
+    image = new_image()
+    assert change(image, BROKER, "", ("min.insync.replicas", SET, "2")) == 0
+    assert image.topics_by_name["t"].partitions[0].elr == ()
+
+
+def test_throttles_of_kafkas_tools_come_and_go() -> None:
+    image = new_image()
+    assert change(image, BROKER, "1", ("leader.replication.throttled.rate", SET, "1000")) == 0
+    assert change(image, BROKER, "1", ("leader.replication.throttled.rate", DELETE, None)) == 0
+    assert change(image, TOPIC, "t", ("leader.replication.throttled.replicas", SET, "0:1,0:2")) == 0
+    assert image.configs == {(TOPIC, "t"): {"leader.replication.throttled.replicas": "0:1,0:2"}}
