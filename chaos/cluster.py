@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from ..cluster.config import NodeConfig
 from ..cluster.errors import NodeFailedError
@@ -151,6 +152,27 @@ class SimCluster:
             return "no controller"
         loader = self.nodes[leader].loader
         return "no metadata" if loader is None else self.partitions.describe_lag(loader.image)
+
+    def views_of(self, topic: str) -> list[tuple[UUID, int] | None]:
+        """What each running broker knows of a topic: its id and number of partitions."""
+        views: list[tuple[UUID, int] | None] = []
+        for node_id in self.brokers:
+            node = self.nodes.get(node_id)
+            if node is not None and node.loader is not None:
+                found = node.loader.image.topics_by_name.get(topic)
+                views.append(None if found is None else (found.topic_id, len(found.partitions)))
+        return views
+
+    def why_moving(self) -> str | None:
+        """A partition whose replicas change, by the controller's knowledge; None when there is none."""
+        controller = self.nodes.get(self.quorum.leader or 0)
+        if controller is None or controller.loader is None:
+            return "no controller"
+        for topic in controller.loader.image.topics_by_id.values():
+            for index, registration in topic.partitions.items():
+                if registration.adding_replicas or registration.removing_replicas:
+                    return f"{topic.name}-{index}: {registration}"
+        return None
 
     def _first_leader(self) -> int | None:
         controller = self.nodes.get(self.quorum.leader or 0)

@@ -13,12 +13,16 @@ from dataclasses import dataclass, field, replace
 
 from ..cluster.admin import ClusterClient, NewTopic
 from ..runtime.loop import TaskSet
+from .actors import Actor, Runner
 from .cluster import ClusterConfig, SimCluster
 from .quorum_checks import InvariantBroken
 from .scenario import Fault, FaultKind, Nemesis, draw_faults
+from .sim_admin import PartitionMover, TopicChurn
 from .sim_client import History, SimConsumer, SimProducer, Surroundings, check_history
 from .sim_clock import SimClock
+from .sim_group import GroupLoad
 from .sim_loop import ProcessLoop, SimulationError
+from .sim_plain import PlainLoad
 from .world import World
 
 TOPIC = "t"
@@ -49,6 +53,7 @@ class Scenario:
     one_at_a_time: bool = False
     topic_configs: Mapping[str, str] = field(default_factory=dict)
     controllers: int = 0
+    actors: Sequence[str] = ()
 
 
 SCENARIOS = {
@@ -119,6 +124,19 @@ SCENARIOS = {
             mean_duration_s=2.0,
         ),
         Scenario(
+            "clients",
+            kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.KILL_ALL),
+            actors=("plain", "group"),
+        ),
+        Scenario("churn", kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.KILL_ALL), actors=("churn",)),
+        Scenario(
+            "moves",
+            kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS),
+            targets=("leader", "controller", "n1", "n2", "n3", "n4", "n5"),
+            nodes=5,
+            actors=("moves",),
+        ),
+        Scenario(
             "single",
             kinds=(FaultKind.KILL, FaultKind.STOP, FaultKind.PAUSE, FaultKind.RESET),
             targets=("n1",),
@@ -164,6 +182,7 @@ class Run:
         self.world = World(seed)
         self.history = History()
         self._tasks = TaskSet()
+        self._actors: list[Actor] = []
         self.cluster = SimCluster(self.world, ClusterConfig(scenario.nodes, scenario.controllers, (CLIENT_HOST,)))
         self.faults = list(faults) if faults is not None else self._draw()
 
@@ -229,10 +248,18 @@ class Run:
         self._until(lambda: len(self.history.acked) > acked, _DRAIN_LIMIT_S, "writes go on after healing")
         for producer in producers:
             producer.stop()
+        for actor in self._actors:
+            actor.stop()
         self._until(lambda: all(each.finished for each in producers), _DRAIN_LIMIT_S, "all that was sent is acked")
         self._until(cluster.whole, _HEAL_LIMIT_S, "the replicas agree in the end", cluster.why_not_whole)
         self._until(consumer.caught_up, _DRAIN_LIMIT_S, "the consumer reads to the end", consumer.describe)
         check_history(self.history)
+        for actor in self._actors:
+            settled = lambda actor=actor: actor.why_not_settled() is None  # noqa: E731
+            self._until(settled, _HEAL_LIMIT_S, f"{actor.name} comes to rest", actor.why_not_settled)
+            actor.check()
+        if self._actors:
+            self._until(cluster.whole, _HEAL_LIMIT_S, "the replicas agree in the end", cluster.why_not_whole)
 
     def _until(
         self, condition: Callable[[], bool], limit_s: float, what: str, why_not: Callable[[], str | None] | None = None
@@ -254,21 +281,29 @@ class Run:
             await client.create_topic(topic)
 
     def _start_load(self, client: ProcessLoop) -> tuple[list[SimProducer], SimConsumer]:
-        def given(purpose: str) -> Surroundings:
+        def given(purpose: str, topic: str = TOPIC, history: History | None = None) -> Surroundings:
             return Surroundings(
                 self.cluster.bootstrap,
-                TOPIC,
+                topic,
                 self.world.rng_for(purpose),
                 self.cluster.partitions,
-                self.history,
+                self.history if history is None else history,
                 SimClock(lambda: self.world.now_s).wall_ms,
             )
 
         producers = [SimProducer(given(f"producer {n}"), f"p{n}", _PRODUCE_EVERY_S) for n in range(_PRODUCERS)]
         consumer = SimConsumer(given("consumer"))
-        for producer in producers:
-            client.call_soon(self._tasks.spawn, producer.run(), producer.name)
-        client.call_soon(self._tasks.spawn, consumer.run(), consumer.name)
+        cluster = self.cluster
+        made: dict[str, Callable[[], Actor]] = {
+            "plain": lambda: PlainLoad(given("plain", "plain", History())),
+            "group": lambda: GroupLoad(given("group", TOPIC, History()), self.history),
+            "churn": lambda: TopicChurn(given("churn", "churn"), lambda: cluster.views_of("churn")),
+            "moves": lambda: PartitionMover(given("moves"), cluster.brokers, cluster.why_moving),
+        }
+        self._actors = [made[name]() for name in self.scenario.actors]
+        runners: list[Runner] = [*producers, consumer, *self._actors]
+        for each in runners:
+            client.call_soon(self._tasks.spawn, each.run(), each.name)
         return producers, consumer
 
     def _inflict(self) -> None:

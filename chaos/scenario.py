@@ -51,7 +51,8 @@ class FaultKind(Enum):
 _NEEDS_ALL_IN_SYNC = (FaultKind.WIPED_DISK, FaultKind.OLD_DISK, FaultKind.BIT_ROT)
 _SYNC_POLL_S = 0.05
 _SYNC_TRIES = 200
-_JUMP_MS_MAX = 3_600_000
+_JUMP_MS_MAX = 600_000
+"""Far from the hour by which a record may be ahead of its broker's clock."""
 _DRIFT_MAX = 0.05
 
 

@@ -236,11 +236,10 @@ class SimConsumer:
         return f"positions {self.positions}"
 
     async def _read_partition(self, partition: int) -> None:
-        self.positions[partition] = 0
-        self._given.history.consumed[partition] = {}
+        self.start_at(partition, 0)
         while True:
             try:
-                code = await self._fetch(partition)
+                code = await self.fetch(partition)
             except LOST:
                 code = ErrorCode.NETWORK_EXCEPTION
             if code:
@@ -250,7 +249,13 @@ class SimConsumer:
                 await asyncio.sleep(_RETRY_PAUSE_S)
                 await self.client.refresh()
 
-    async def _fetch(self, partition: int) -> int:
+    def start_at(self, partition: int, offset: int) -> None:
+        """Read the partition from here on."""
+        self.positions[partition] = offset
+        self._given.history.consumed.setdefault(partition, {})
+
+    async def fetch(self, partition: int) -> int:
+        """Read once from the partition's position; the error code. Raises one of `LOST`."""
         view = self.client.partitions[partition]
         if view.leader < 0:
             return ErrorCode.LEADER_NOT_AVAILABLE
@@ -274,6 +279,9 @@ class SimConsumer:
             if header.last_offset < self.positions[partition]:
                 continue
             batch = records[position : position + header.size_bytes]
+            if header.base_offset > self.positions[partition]:
+                detail = f"partition {partition}: {header.base_offset} after {self.positions[partition]}"
+                raise InvariantBroken("a consumer is shown every offset", detail)
             if not verify_crc(records, position, header):
                 return ErrorCode.CORRUPT_MESSAGE
             self._given.checker.on_consumed((self.client.topic_id, partition), header.base_offset, bytes(batch))

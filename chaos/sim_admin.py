@@ -1,0 +1,211 @@
+"""Administrators in the simulator: one whose topic comes, grows, goes and comes again, one who moves partitions.
+
+A request whose answer is lost may still be carried out later, even after others. So "already exists" to the first
+create, or "unknown topic" to the first delete, proves a bug only while no answer was ever lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+from uuid import UUID
+
+from ..cluster.admin import LOST, ClusterClient, TopicView
+from ..cluster.client_errors import ClientError, is_retriable
+from ..wire.apis import ApiKey
+from ..wire.codec import Struct
+from ..wire.errors import ErrorCode
+from ..wire.fetch import FetchPartition, FetchRequest, FetchTopic, decode_fetch_response, encode_fetch_request
+from ..wire.records import NewRecord, encode_batch, iter_headers, iter_records
+from .quorum_checks import InvariantBroken
+from .sim_client import Surroundings
+
+_CREATE_TOPICS = 7
+_DELETE_TOPICS = 6
+_CREATE_PARTITIONS = 3
+_ALTER_REASSIGNMENTS = 0
+_BY_ID = 13
+"""Produce and Fetch name topics by their ids from this version on."""
+_PARTITIONS_MAX = 6
+_PAUSE_S = 0.15
+_RETRY_S = 0.1
+_TIMEOUT_S = 3.0
+
+
+class Admin:
+    """Asks any broker until it has an answer that settles the matter."""
+
+    def __init__(self, given: Surroundings, name: str) -> None:
+        self.cluster = ClusterClient(given.bootstrap, client_id=name, timeout_s=_TIMEOUT_S)
+        self.in_doubt = False
+        """Whether an answer was lost, ever."""
+
+    async def ask(
+        self, api: ApiKey, version: int, fields: Mapping[str, Any], code_of: Callable[[Struct], int]
+    ) -> ErrorCode:
+        """The first code that is not temporary."""
+        while True:
+            try:
+                code = code_of(await self.cluster.request(api, version, {**fields, "timeout": 2000}))
+            except ClientError:
+                self.in_doubt = True
+            else:
+                self.in_doubt = self.in_doubt or code == ErrorCode.REQUEST_TIMED_OUT
+                if not is_retriable(code) or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    return ErrorCode(code)
+            await asyncio.sleep(_RETRY_S)
+
+
+class TopicChurn:
+    """An `Actor`. Its records say for which incarnation of the topic they were meant; they are in no other."""
+
+    name = "churn"
+
+    def __init__(self, given: Surroundings, views: Callable[[], list[tuple[UUID, int] | None]]) -> None:
+        """`views` gives what each broker knows of the topic: its id and number of partitions."""
+        self._given = given
+        self._views = views
+        self._admin = Admin(given, self.name)
+        self._partitions = 0
+        self._stopping = False
+        self._finished = False
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    async def run(self) -> None:
+        rng = self._given.rng
+        while not self._stopping:
+            steps = [self._create] if not self._partitions else [self._grow, self._delete, self._write, self._write]
+            await rng.choice(steps)()
+            await asyncio.sleep(rng.expovariate(1 / _PAUSE_S))
+        if not self._partitions:
+            await self._create()
+        await self._write()
+        self._finished = True
+
+    def why_not_settled(self) -> str | None:
+        if not self._finished:
+            return "it still acts"
+        views = self._views()
+        return None if len({*views}) == 1 else f"the brokers differ: {views}"
+
+    def check(self) -> None:
+        """All know the topic as the last answers left it."""
+        for view in self._views():
+            known = view[1] if view is not None else 0
+            if known != self._partitions and not self._admin.in_doubt:
+                detail = f"{known} partitions, {self._partitions} were asked for"
+                raise InvariantBroken("an answered change of topics stays", detail)
+
+    async def _create(self) -> None:
+        count = self._given.rng.randrange(1, 4)
+        row = {"name": self._given.topic, "num_partitions": count, "replication_factor": -1}
+        fields = {"topics": [{**row, "assignments": [], "configs": []}], "validate_only": False}
+        code = await self._admin.ask(ApiKey.CREATE_TOPICS, _CREATE_TOPICS, fields, lambda a: a.topics[0].error_code)
+        self._expect(code, "create", ErrorCode.TOPIC_ALREADY_EXISTS)
+        self._partitions = count
+
+    async def _grow(self) -> None:
+        if self._partitions >= _PARTITIONS_MAX:
+            return
+        row = {"name": self._given.topic, "count": self._partitions + 1, "assignments": None}
+        fields = {"topics": [row], "validate_only": False}
+        code = await self._admin.ask(
+            ApiKey.CREATE_PARTITIONS, _CREATE_PARTITIONS, fields, lambda answer: answer.results[0].error_code
+        )
+        self._expect(code, "grow", ErrorCode.INVALID_PARTITIONS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self._partitions += 1
+
+    async def _delete(self) -> None:
+        fields = {"topics": [{"name": self._given.topic, "topic_id": None}]}
+        code = await self._admin.ask(
+            ApiKey.DELETE_TOPICS, _DELETE_TOPICS, fields, lambda answer: answer.responses[0].error_code
+        )
+        self._expect(code, "delete", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self._partitions = 0
+
+    def _expect(self, code: ErrorCode, what: str, *in_doubt: ErrorCode) -> None:
+        if code and not (self._admin.in_doubt and code in in_doubt):
+            raise InvariantBroken("a change of topics is answered rightly", f"{what}: {code.name}")
+
+    # -- records
+
+    async def _write(self) -> None:
+        try:
+            topic = await self._look()
+            if topic is None or topic.topic_id is None:
+                return
+            partition = self._given.rng.choice(topic.partitions)
+            await self._produce(topic.topic_id, partition.partition, partition.leader)
+            await self._read(topic.topic_id, partition.partition, partition.leader)
+        except (ClientError, *LOST):
+            return
+
+    async def _look(self) -> TopicView | None:
+        view = await self._admin.cluster.metadata([self._given.topic])
+        return next((topic for topic in view.topics if topic.partitions), None)
+
+    async def _produce(self, topic_id: UUID, partition: int, leader: int) -> None:
+        records = bytes(encode_batch([NewRecord(b"k", str(topic_id).encode(), (), self._given.wall_ms())]))
+        rows = [{"topic_id": topic_id, "partition_data": [{"index": partition, "records": records}]}]
+        fields = {"transactional_id": None, "acks": -1, "timeout": 1000, "topic_data": rows}
+        await self._admin.cluster.request_node(leader, ApiKey.PRODUCE, _BY_ID, fields)
+
+    async def _read(self, topic_id: UUID, partition: int, leader: int) -> None:
+        request = FetchRequest(max_wait_ms=100, topics=[FetchTopic(None, topic_id, [FetchPartition(partition)])])
+        connection = await self._admin.cluster.connection(leader)
+        body = [encode_fetch_request(_BY_ID, request)]
+        answer = await connection.send_raw(ApiKey.FETCH, _BY_ID, body, timeout_s=_TIMEOUT_S)
+        for topic in decode_fetch_response(_BY_ID, answer).topics:
+            records = memoryview(topic.partitions[0].records or b"")
+            for position, header in iter_headers(records, allow_partial_tail=True):
+                for record in iter_records(records[position : position + header.size_bytes]):
+                    if bytes(record.value or b"") != str(topic_id).encode():
+                        detail = f"{topic_id}-{partition} at {record.offset}: {bytes(record.value or b'')!r}"
+                        raise InvariantBroken("a topic made anew holds nothing of the old", detail)
+
+
+class PartitionMover:
+    """An `Actor`: gives partitions of the main topic other replicas, and sometimes thinks better of it."""
+
+    name = "moves"
+
+    def __init__(self, given: Surroundings, brokers: list[int], why_moving: Callable[[], str | None]) -> None:
+        """`why_moving` names a partition that is on its way, None when there is none."""
+        self._given = given
+        self._brokers = brokers
+        self._why_moving = why_moving
+        self._admin = Admin(given, self.name)
+        self._stopping = False
+        self._finished = False
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    async def run(self) -> None:
+        rng = self._given.rng
+        while not self._stopping:
+            await asyncio.sleep(rng.expovariate(1 / (2 * _PAUSE_S)))
+            await self._move(rng.sample(self._brokers, 3) if rng.random() < 0.8 else None)
+        self._finished = True
+
+    def why_not_settled(self) -> str | None:
+        return self._why_moving() if self._finished else "it still acts"
+
+    def check(self) -> None:
+        """Where partitions are does not matter; that they get there does."""
+
+    async def _move(self, replicas: list[int] | None) -> None:
+        partition = {"partition_index": self._given.rng.randrange(2), "replicas": replicas}
+        fields = {"topics": [{"name": self._given.topic, "partitions": [partition]}]}
+
+        def code_of(answer: Struct) -> int:
+            code: int = answer.error_code or answer.responses[0].partitions[0].error_code
+            return code
+
+        code = await self._admin.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, _ALTER_REASSIGNMENTS, fields, code_of)
+        nothing_to_cancel = replicas is None and code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+        if code and not nothing_to_cancel:
+            raise InvariantBroken("partitions may be moved", f"{partition}: {code.name}")
