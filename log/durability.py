@@ -55,6 +55,12 @@ class Durability:
         """Whether rolled segments wait for their fsync."""
         return bool(self._unsynced)
 
+    def park(self) -> None:
+        """Give the descriptors of rolled and durable segments free; who reads one opens it again."""
+        for segment in self._files.segments.items[:-1]:
+            if segment not in self._unsynced:
+                segment.park()
+
     # What changes
 
     def segment_rolled(self, segment: Segment) -> None:
@@ -141,7 +147,7 @@ class Durability:
         for segment in self._unsynced:
             if segment.next_offset <= target:
                 segment.indexes_synced()
-                segment.close_indexes()
+                segment.park()
         self._unsynced = [segment for segment in self._unsynced if segment.next_offset > target]
         self.recovery_point = max(self.recovery_point, target)
 

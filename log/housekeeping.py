@@ -1,4 +1,4 @@
-"""What every log of a node needs now and then: segments rolled by age, retention, forgotten producers.
+"""What every log of a node needs now and then: segments rolled by age, retention, forgotten producers, files closed.
 
 One timer for all of them. A round visits some logs a turn of the loop, so that thousands of them stall nobody; a log
 with nothing to do costs some microseconds a round.
@@ -78,6 +78,7 @@ class Housekeeping:
         except StorageError as error:
             _logger.error("%s", error)
             return
+        log.durability.park()
         if deleted:
             _logger.info("%s: %d segments deleted, the log starts at %d", tp, deleted, log.log_start_offset)
         expired = log.producers.expire(now_ms, self._config.producer_expiration_ms)

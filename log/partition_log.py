@@ -61,7 +61,7 @@ class PartitionLog:
         self._snapshots = loaded.snapshots
         self.epoch_cache = EpochCache(lambda: self._log_end_offset, loaded.epochs)
         files = LogFiles(runtime.disk, directory, self._segments, self.epoch_cache, loaded.snapshots)
-        self._durability = Durability(files, loaded.durable_offset, loaded.is_settled, self._fail)
+        self.durability = Durability(files, loaded.durable_offset, loaded.is_settled, self._fail)
         self._failure: StorageError | None = None
         self._is_closed = False
 
@@ -93,6 +93,7 @@ class PartitionLog:
             log = cls(runtime, directory, config, hooks, loaded)
             log._log_start_offset = min(max(log_start_offset, log._segments.first_offset), log._log_end_offset)
             recovery.load_producers(log.producers, loaded.snapshots, loaded.segments, log._log_end_offset)
+            log.durability.park()
             if log.recovery_point < recovery_point:
                 hooks.on_recovery_point_lowered(log, log.recovery_point)
         except OSError as error:
@@ -124,7 +125,7 @@ class PartitionLog:
     @property
     def recovery_point(self) -> int:
         """Everything below it is fsynced."""
-        return self._durability.recovery_point
+        return self.durability.recovery_point
 
     @property
     def size_bytes(self) -> int:
@@ -143,7 +144,7 @@ class PartitionLog:
     @property
     def history(self) -> int:
         """Changes whenever offsets or files that were there before are no more: whoever worked on them starts over."""
-        return self._durability.history
+        return self.durability.history
 
     @property
     def is_failed(self) -> bool:
@@ -153,7 +154,7 @@ class PartitionLog:
     @property
     def has_unsynced_segments(self) -> bool:
         """Whether rolled segments wait for their fsync."""
-        return self._durability.has_unsynced_segments
+        return self.durability.has_unsynced_segments
 
     @property
     def starts_within_segment(self) -> bool:
@@ -230,7 +231,7 @@ class PartitionLog:
             self._write(batches, headers)
         else:
             self._write_across_segments(batches, headers)
-        if self._log_end_offset - self._durability.recovery_point >= self._config.flush_messages:
+        if self._log_end_offset - self.durability.recovery_point >= self._config.flush_messages:
             self.flush()
         max_timestamp = last.max_timestamp if len(headers) == 1 else max(header.max_timestamp for header in headers)
         stamped = last.timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -302,12 +303,12 @@ class PartitionLog:
         try:
             self._active.finish()
             if self.recovery_point == self._log_end_offset:
-                self._durability.sync_indexes(self._active)  # as recovery would start at the new segment
+                self.durability.sync_indexes(self._active)  # as recovery would start at the new segment
             self._snapshots.write(base_offset, self.producers)
             segment = Segment.create(self._disk, self.directory, base_offset)
         except OSError as error:
             raise StorageError(f"{self.directory} cannot start a new segment: {error}") from error
-        self._durability.segment_rolled(self._active)
+        self.durability.segment_rolled(self._active)
         self._active.next_offset = base_offset
         self._segments.add(segment)
         self._active = segment
@@ -410,7 +411,7 @@ class PartitionLog:
         if count == len(self._segments):
             self._start_segment(self._log_end_offset)
             self._disk.fsync_dir(self.directory)  # the log's end is in the new segment's name alone
-        self._durability.segments_gone(self.segments[:count])
+        self.durability.segments_gone(self.segments[:count])
         paths = self._segments.delete_first(count)
         self.raise_start(self._segments.first_offset)
         self._remove_later(paths)
@@ -476,7 +477,7 @@ class PartitionLog:
             self.producers.clear()
             self._ends_at(offset)
             self._disk.fsync_dir(self.directory)
-            self._durability.recovery_point = offset
+            self.durability.recovery_point = offset
         except OSError as error:
             raise self._fail("it could not be truncated", error) from error
 
@@ -488,7 +489,7 @@ class PartitionLog:
         try:
             below = min(offset, self.recovery_point)
             while len(self._segments) > 1 and self.segments[0].next_offset <= below:
-                self._durability.segments_gone(self.segments[:1])
+                self.durability.segments_gone(self.segments[:1])
                 for path in self._segments.delete_first(1):
                     self._disk.remove(path)
                 self._disk.fsync_dir(self.directory)
@@ -496,10 +497,10 @@ class PartitionLog:
             raise self._fail("a segment could not be removed", error) from error
 
     def _lower_recovery_point(self, offset: int) -> None:
-        self._durability.history += 1
+        self.durability.history += 1
         if offset < self.recovery_point:
             self._hooks.on_recovery_point_lowered(self, offset)
-            self._durability.recovery_point = offset
+            self.durability.recovery_point = offset
 
     def _remove_segments(self, keep: int) -> None:
         for segment in reversed(self._segments.cut(keep)):
@@ -510,7 +511,7 @@ class PartitionLog:
         self._log_end_offset = end
         self._log_start_offset = min(self._log_start_offset, end)
         self.epoch_cache.truncate_from_end(end)
-        self._durability.truncated(end)
+        self.durability.truncated(end)
 
     # Durability
 
@@ -518,7 +519,7 @@ class PartitionLog:
         """fsync everything; returns the new `recovery_point`. `StorageError` for good when the fsync fails."""
         self._ensure_usable()
         try:
-            self._durability.sync(self._log_end_offset)
+            self.durability.sync(self._log_end_offset)
         except OSError as error:
             raise self._fail("fsync failed", error) from error
         return self.recovery_point
@@ -528,11 +529,11 @@ class PartitionLog:
 
         It is less than the end at the call when the log was truncated meanwhile. Fails with `StorageError`.
         """
-        return self._sync_soon(self._log_end_offset, self._durability.all_files)
+        return self._sync_soon(self._log_end_offset, self.durability.all_files)
 
     def flush_rolled_soon(self) -> asyncio.Future[int]:
         """Like `flush_soon`, for all segments but the active one."""
-        return self._sync_soon(self._active.base_offset, self._durability.rolled_files)
+        return self._sync_soon(self._active.base_offset, self.durability.rolled_files)
 
     def _sync_soon(self, target: int, files_of: Callable[[], list[File]]) -> asyncio.Future[int]:
         result: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -541,7 +542,7 @@ class PartitionLog:
         except StorageError as error:
             result.set_exception(error)
         else:
-            self._durability.sync_soon(target, files_of, result)
+            self.durability.sync_soon(target, files_of, result)
         return result
 
     # Ending
@@ -558,7 +559,7 @@ class PartitionLog:
                 self._finish()
         finally:
             self._is_closed = True
-            self._durability.history += 1
+            self.durability.history += 1
             self._snapshots.close()
             for segment in self._segments:
                 segment.close()
@@ -578,8 +579,8 @@ class PartitionLog:
             if self._snapshots.latest_offset < end and end > self._segments.first_offset:
                 self._snapshots.write(end, self.producers)
             self.flush()
-            self._durability.sync_side_files()
-            self._durability.sync_indexes(self._active)
+            self.durability.sync_side_files()
+            self.durability.sync_indexes(self._active)
         except OSError as error:
             raise self._fail("it could not be closed cleanly", error) from error
 

@@ -54,13 +54,13 @@ class Segment:
     __slots__ = (
         "_directory",
         "_disk",
+        "_file",
         "_indexes",
         "_recent_last_offsets",
         "_recent_positions",
         "_suffix",
         "_uncounted_bytes",
         "base_offset",
-        "file",
         "first_timestamp",
         "max_timestamp",
         "max_timestamp_offset",
@@ -71,7 +71,7 @@ class Segment:
 
     def __init__(self, disk: Disk, directory: str, base_offset: int, file: File, suffix: str = "") -> None:
         self.base_offset = base_offset
-        self.file = file
+        self._file: File | None = file
         self.size_bytes = file.size()
         self.next_offset = base_offset
         self.first_timestamp = NO_TIMESTAMP
@@ -109,6 +109,21 @@ class Segment:
     def open(cls, disk: Disk, directory: str, base_offset: int) -> Segment:
         """An existing segment; its contents are not looked at."""
         return cls(disk, directory, base_offset, disk.open(segment_path(directory, base_offset, LOG_SUFFIX)))
+
+    @property
+    def file(self) -> File:
+        """The batches' file, opened again where it was parked. `OSError`."""
+        file = self._file
+        if file is None:
+            file = self._file = self._disk.open(self._path(LOG_SUFFIX))
+        return file
+
+    def park(self) -> None:
+        """Give the descriptors free until somebody reads; for a segment that is rolled and durable."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self.close_indexes()
 
     @property
     def offset_index(self) -> OffsetIndex:
@@ -331,7 +346,8 @@ class Segment:
         return self.first_timestamp
 
     def close(self) -> None:
-        self.file.close()
+        if self._file is not None:
+            self._file.close()
         self.close_indexes()
 
     def close_indexes(self) -> None:

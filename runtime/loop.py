@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import random
+import resource
 import signal
 import sys
 from collections.abc import Coroutine
@@ -31,8 +32,18 @@ def real_runtime(seed: int | None = None) -> Runtime:
     return Runtime(disk=RealDisk(), clock=SystemClock(), rng=random.Random(seed))
 
 
+def raise_file_limit() -> None:
+    """Let the process open as many files as the system lets it: a partition keeps some, a client one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError) as error:
+        _logger.debug("the limit of open files stays at %d: %s", soft, error)
+
+
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` to its end on a new uvloop; a broken invariant anywhere ends the process at once."""
+    raise_file_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.get_loop().set_exception_handler(_on_unhandled)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from uuid import UUID
 
@@ -396,3 +397,29 @@ def test_on_the_real_disk(tmp_path: Path) -> None:
 
     asyncio.run(main())
     assert sorted(entry.name for entry in Path(path).iterdir() if entry.is_dir()) == []
+
+
+def test_rolled_segments_keep_no_descriptors(tmp_path: Path) -> None:
+    simulated, _ = make_runtime()
+    runtime = Runtime(RealDisk(), simulated.clock, simulated.rng)
+
+    def descriptors() -> int:
+        return sum(str(tmp_path) in os.path.realpath(entry) for entry in Path("/proc/self/fd").iterdir())
+
+    directory = str(tmp_path / "t-0")
+    log = PartitionLog.open(runtime, directory, SMALL)
+    while len(log.segments) < 20:
+        append(log, 3)
+    content = read_all(log)
+    log.flush()
+    assert descriptors() <= 4
+    assert read_all(log) == content
+    assert descriptors() >= 20
+    log.durability.park()
+    assert descriptors() <= 4
+    log.close()
+    assert descriptors() == 0
+    log = PartitionLog.open(runtime, directory, SMALL, clean_shutdown=True)
+    assert descriptors() <= 4
+    assert read_all(log) == content
+    log.close()

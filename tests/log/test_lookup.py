@@ -131,7 +131,7 @@ def test_tail_reads_need_no_scan() -> None:
             reads.append((offset, length))
             return file.pread(offset, length)
 
-    log.segments[-1].file = Counting()  # type: ignore[assignment]
+    log.segments[-1]._file = Counting()  # type: ignore[assignment]
     assert log.read(998, 1 << 20, end_offset=1000)
     assert len(reads) == 1
     reads.clear()
