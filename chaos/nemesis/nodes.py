@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...cluster.layout import ClusterPlan, NodePlan
-from ...cluster.supervisor import NodeFailed, Supervisor
+from ...cluster.supervisor import NodeFailed, Supervisor, last_line
 
 _POLL_S = 0.02
 _START_TRIES = 3
@@ -28,6 +28,9 @@ class Nodes(Protocol):
 
     def signal(self, node_id: int, sent: signal.Signals) -> None:
         """Send a signal; one that ends the process is waited for."""
+
+    def last_words(self, node_id: int) -> str:
+        """The last line that a node logged, where that is known."""
 
     def start(self, node_id: int) -> None:
         """Start a dead node and wait until it serves, or give up quietly: the heal at the end tells."""
@@ -64,6 +67,9 @@ class SupervisedNodes:
         self._supervisor.kill(node_id, sent)
         if sent is signal.SIGTERM:
             _wait(lambda: not self.alive(node_id), 30.0)
+
+    def last_words(self, node_id: int) -> str:
+        return last_line(self._supervisor.plan.node(node_id).log_file)
 
     def start(self, node_id: int, timeout_s: float = 20.0) -> None:
         for _ in range(_START_TRIES):
@@ -115,6 +121,9 @@ class AdoptedNodes:
             os.kill(self._pids[node_id], sent)
         if sent in (signal.SIGKILL, signal.SIGTERM):
             _wait(lambda: not self.alive(node_id), 30.0)
+
+    def last_words(self, node_id: int) -> str:
+        return last_line(self._pid_files % node_id + ".log")
 
     def start(self, node_id: int) -> None:
         if self.alive(node_id):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import os
 import random
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from ...cluster.admin import ClusterClient, NewTopic
 from ...cluster.client_errors import ClientError
 from ...cluster.layout import ClusterPlan, ClusterShape, plan_cluster
+from ...cluster.supervisor import last_line
 from ..checker.checker import Result, check_paths
 from ..history import HistoryWriter
 from ..load.java import why_not as why_no_java
@@ -89,6 +91,8 @@ class ChaosRun:
 
     def execute(self) -> RunResult:
         """The whole run. The directory then holds `history/`, the nodes' data and logs."""
+        if importlib.util.find_spec("confluent_kafka") is None:
+            raise ClientError("the package confluent-kafka is not installed; pip install 'raftwerk[demo]'")
         os.makedirs(os.path.join(self.options.directory, "history"))
         faults = self._choose()
         with self._cluster(faults) as battle:
@@ -98,6 +102,7 @@ class ChaosRun:
             with ExitStack() as load:
                 finishing = [load.enter_context(self._process(module, task)) for module, task in self._tasks(battle)]
                 time.sleep(_WARM_UP_S)
+                self._check_load(finishing)
                 self._torment(battle, faults, nemesis)
                 self._heal(battle, nemesis)
                 self._drain(finishing)
@@ -195,6 +200,12 @@ class ChaosRun:
                 process.kill()
             process.wait()
 
+    def _check_load(self, running: Sequence[tuple[str, subprocess.Popen[bytes]]]) -> None:
+        for name, process in running:
+            if process.poll() is not None:
+                log = os.path.join(self.options.directory, f"{name}.log")
+                raise ClientError(f"{name} ended with exit code {process.returncode}: {last_line(log)}")
+
     def _drain(self, finishing: Sequence[tuple[str, subprocess.Popen[bytes]]]) -> None:
         """Producers first, so that consumers may follow to the end."""
         producing = [one for one in finishing if "producer" in one[0]]
@@ -269,6 +280,9 @@ class ChaosRun:
         return missing
 
     def _not_in_sync(self, battle: Field) -> str | None:
+        for node_id in battle.nodes.ids:
+            if not battle.nodes.alive(node_id):
+                return f"node {node_id} is down: {battle.nodes.last_words(node_id)}"
         try:
             seen = asyncio.run(asyncio.wait_for(look(battle.bootstrap, self.topic), 5))
         except (ClientError, OSError, TimeoutError) as error:

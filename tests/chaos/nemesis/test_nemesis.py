@@ -21,8 +21,9 @@ from raftwerk.chaos.nemesis import faults, machine
 from raftwerk.chaos.nemesis.faults import FAULTS, Field
 from raftwerk.chaos.nemesis.labs import DiskLab, NetworkLab
 from raftwerk.chaos.nemesis.nodes import AdoptedNodes
-from raftwerk.chaos.nemesis.run import RunOptions
+from raftwerk.chaos.nemesis.run import ChaosRun, RunOptions
 from raftwerk.cluster.cli import cli
+from raftwerk.cluster.client_errors import ClientError
 from raftwerk.cluster.layout import ClusterShape, plan_cluster
 
 VIEW = {"leaders": [2, 2], "isr": [[1, 2, 3], [1, 2, 3]], "controller": 3}
@@ -47,6 +48,9 @@ class PaperNodes:
         self.done.append(f"{sent.name} {node_id}")
         if sent in (signal.SIGKILL, signal.SIGTERM):
             self.dead.append(node_id)
+
+    def last_words(self, node_id: int) -> str:
+        return ""
 
     def start(self, node_id: int) -> None:
         if node_id in self.dead:
@@ -289,3 +293,19 @@ def reaches(lab: NetworkLab | None, node_id: int, address: str, port: str) -> bo
         [*prefix, sys.executable, "-c", script, address, port], stderr=subprocess.DEVNULL, check=False
     )
     return done.returncode == 0
+
+
+def test_a_load_process_that_dies_at_once_is_told_with_its_last_words(tmp_path: Path) -> None:
+    run = ChaosRun(RunOptions(str(tmp_path)), lambda _: None)
+    (tmp_path / "producer-0.log").write_text("Traceback ...\nImportError: no such thing\n")
+    with subprocess.Popen(["false"]) as process:
+        process.wait()
+        with pytest.raises(ClientError, match="exit code 1: ImportError: no such thing"):
+            run._check_load([("producer-0", process)])
+
+
+def test_a_node_that_is_down_is_not_in_sync_and_its_last_words_are_told(tmp_path: Path, field: Field) -> None:
+    assert isinstance(field.nodes, PaperNodes)
+    field.nodes.dead.append(2)
+    run = ChaosRun(RunOptions(str(tmp_path)), lambda _: None)
+    assert run._not_in_sync(field) == "node 2 is down: "
