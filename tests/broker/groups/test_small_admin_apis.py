@@ -1,0 +1,54 @@
+"""The admin APIs beside the groups that every tool calls."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from broker_harness import TOPIC
+from group_harness import GroupHarness
+from test_group_apis import play, played
+
+from raftwerk.log.producer_state import BatchMetadata, ProducerEntry
+from raftwerk.wire.apis import ApiKey
+from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.types import TopicPartition
+
+
+@played
+async def test_describe_producers(harness: GroupHarness) -> None:
+    entry = ProducerEntry(3)
+    entry.batches.append(BatchMetadata(0, 4, 4, 4, 1000))
+    entry.last_timestamp = 1000
+    log = SimpleNamespace(producers={77: entry})
+    harness.replicas.partitions[TopicPartition(TOPIC, 0)] = SimpleNamespace(is_leader=True, log=log)
+    fields = {"topics": [{"name": TOPIC, "partition_indexes": [0, 1, 9]}]}
+    here, elsewhere, nowhere = (await harness.call(ApiKey.DESCRIBE_PRODUCERS, 0, fields)).topics[0].partitions
+    (row,) = here.active_producers
+    assert (row.producer_id, row.producer_epoch, row.last_sequence, row.last_timestamp) == (77, 3, 4, 1000)
+    assert row.current_txn_start_offset == -1
+    assert elsewhere.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert nowhere.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_list_config_resources(version: int) -> None:
+    async def test(harness: GroupHarness) -> None:
+        answer = await harness.call(ApiKey.LIST_CONFIG_RESOURCES, version, {"resource_types": [2]})
+        found = [(row.get("resource_type"), row.resource_name) for row in answer.config_resources]
+        assert found == ([] if version == 0 else [(2, "__consumer_offsets"), (2, TOPIC)])
+        if version:
+            refused = await harness.call(ApiKey.LIST_CONFIG_RESOURCES, version, {"resource_types": [99]})
+            assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+    play(test)
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_describe_client_quotas(version: int) -> None:
+    async def test(harness: GroupHarness) -> None:
+        fields = {"components": [], "strict": False}
+        answer = await harness.call(ApiKey.DESCRIBE_CLIENT_QUOTAS, version, fields)
+        assert (answer.error_code, answer.entries) == (0, [])
+
+    play(test)
