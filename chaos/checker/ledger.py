@@ -49,6 +49,7 @@ class Ledger:
         self.places: list[PlaceState] = []
         self.idempotent: dict[int, bool] = {}
         self.has_final = False
+        self.origin_ns: int | None = None
         self.skips: list[tuple[str, int, int, int]] = []
         self._place_numbers: dict[tuple[str, int], int] = {}
         self._directory = directory
@@ -74,6 +75,8 @@ class Ledger:
     def sent(self, producer: int, number: int, state: int, key: int, place: int, times_ns: tuple[int, int]) -> None:
         """An invocation or an outcome; an outcome wins over the invocation."""
         _check_limits(producer, number)
+        if self.origin_ns is None or times_ns[0] < self.origin_ns:
+            self.origin_ns = times_ns[0]
         page, at = self.records.row(producer, number)
         if page[at + STATE] > state:
             return
@@ -166,7 +169,7 @@ class Ledger:
         if seen:
             self._judge_seen(producer, number, row.tolist())
         if state == INVOKED:
-            self._about("unanswered", producer, number, f"sent at {_seconds(row[START])}, never answered")
+            self._about("unanswered", producer, number, f"sent at {self._seconds(row[START])}, never answered")
         gone = not (row[FINAL] if self.has_final else seen)
         if state == ACKED and gone:
             self._judge_gone(producer, number, row.tolist())
@@ -197,7 +200,7 @@ class Ledger:
         where = f"{place} offset {row[ACK] - 1}" if row[ACK] else f"{place}, offset not told"
         before = ", though it was read before" if row[SEEN] else ""
         if reach >= (row[ACK] - 1 if row[ACK] else 0):
-            said = f"acked at {_seconds(row[END])} for {where}, is gone{before}; others were read up to offset {reach}"
+            said = f"acked at {self._seconds(row[END])} for {where}, is gone{before}; others were read up to offset {reach}"
             self._about("lost", producer, number, said)
         else:
             self._about("unseen", producer, number, f"acked for {where}; reading ended at offset {reach}{before}")
@@ -234,6 +237,10 @@ class Ledger:
                 self.findings.add("skipped-poll", said, process=process, place=str(self.places[place]), offset=offset)
                 return
 
+    def _seconds(self, ns: int) -> str:
+        """A time, counted from the first send."""
+        return f"{(ns - (self.origin_ns or 0)) / 1e9:.3f} s"
+
     def _about(self, kind: str, producer: int, number: int, said: str) -> None:
         name = name_record(producer, number)
         self.findings.add(kind, f"{name} {said}", record=name)
@@ -253,10 +260,6 @@ def name_record(producer: int, number: int) -> str:
 def name_value(value: int) -> str:
     """How evidence names what an offset's row holds."""
     return name_record(value >> _NUMBER_BITS, value & _NUMBER_MASK)
-
-
-def _seconds(ns: int) -> str:
-    return f"{ns / 1e9:.3f} s"
 
 
 def _check_limits(producer: int, number: int) -> None:

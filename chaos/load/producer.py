@@ -1,4 +1,4 @@
-"""A producer of confluent-kafka, idempotent with acks=all, at a steady rate, that writes down what it was told.
+"""A producer of confluent-kafka at a steady rate, idempotent where acks=all, that writes down what it was told.
 
 `python -m raftwerk.chaos.load.producer TASK`. An error of delivery leaves open whether the record was written (`info`),
 but for the few that say so (`fail`). Nothing is ever sent twice by the process itself.
@@ -31,7 +31,8 @@ class LoadProducer:
     def __init__(self, task: Task) -> None:
         self.task = task
         self.history = HistoryWriter(task.history, task.process)
-        self.history.begin(producer=task.number, idempotent=True)
+        self.idempotent = task.acks == "all"
+        self.history.begin(producer=task.number, idempotent=self.idempotent)
         self.sent = 0
         self.answered = 0
         self._client = self._new_client()
@@ -91,8 +92,8 @@ class LoadProducer:
         config = client_config(
             self.task,
             **{
-                "enable.idempotence": True,
-                "acks": "all",
+                "enable.idempotence": self.idempotent,
+                "acks": self.task.acks,
                 "linger.ms": 2,
                 "message.timeout.ms": 120_000,
                 "retry.backoff.ms": 50,

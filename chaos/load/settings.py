@@ -34,6 +34,7 @@ class Task:
     keys: int = 60
     value_bytes: int = 100
     limit_s: float = 120.0
+    acks: str = "all"
 
     @property
     def process(self) -> str:

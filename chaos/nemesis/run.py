@@ -50,6 +50,7 @@ class RunOptions:
     consumers: int = 2
     rate: int = 500
     java: bool = False
+    acks: str = "all"
     interval_s: float = 6.0
     hold_s: float = 4.0
     seed: int = 1
@@ -173,7 +174,7 @@ class ChaosRun:
         def task(role: str, number: int, rate: int = 0) -> Task:
             process = f"{role}-{number}"
             place = (battle.bootstrap, self.topic, options.partitions, self._history(process))
-            return Task(role, number, *place, rate=rate, keys=_JAVA_KEYS, limit_s=_DRAIN_LIMIT_S)
+            return Task(role, number, *place, rate=rate, keys=_JAVA_KEYS, limit_s=_DRAIN_LIMIT_S, acks=options.acks)
 
         for number in range(options.producers):
             yield "producer", task("producer", number, options.rate)

@@ -55,6 +55,9 @@ def faults(as_json: bool) -> None:
 @click.option("--producers", type=click.IntRange(0, 50), default=2, show_default=True)
 @click.option("--consumers", type=click.IntRange(0, 50), default=2, show_default=True)
 @click.option("--rate", type=click.IntRange(1, 100_000), default=500, show_default=True, help="Records/s a producer.")
+@click.option(
+    "--acks", type=click.Choice(["all", "1"]), default="all", show_default=True, help="With 1, losses are to be found."
+)
 @click.option("--java", is_flag=True, help="A Java VerifiableProducer too, where Java and its jars are.")
 @click.option(
     "--interval", "interval_s", type=click.FloatRange(0.1), default=6.0, show_default=True, help="Between faults, s."
