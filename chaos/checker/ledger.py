@@ -200,7 +200,8 @@ class Ledger:
         where = f"{place} offset {row[ACK] - 1}" if row[ACK] else f"{place}, offset not told"
         before = ", though it was read before" if row[SEEN] else ""
         if reach >= (row[ACK] - 1 if row[ACK] else 0):
-            said = f"acked at {self._seconds(row[END])} for {where}, is gone{before}; others were read up to offset {reach}"
+            acked = f"acked at {self._seconds(row[END])} for {where}"
+            said = f"{acked}, is gone{before}; others were read up to offset {reach}"
             self._about("lost", producer, number, said)
         else:
             self._about("unseen", producer, number, f"acked for {where}; reading ended at offset {reach}{before}")
