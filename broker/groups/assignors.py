@@ -35,14 +35,14 @@ def range_assignment(subscriptions: Subscriptions, counts: Counts, previous: Map
 def uniform_assignment(subscriptions: Subscriptions, counts: Counts, previous: Mapping[str, Parts]) -> dict[str, Parts]:
     """Everybody keeps what it may, what is free goes to who has least, then the fullest give to the emptiest."""
     owned, free = _kept(subscriptions, counts, previous)
+    if len({frozenset(topics) for topics in subscriptions.values()}) <= 1:
+        _level(owned, free)
+        return {member: tuple(sorted(parts)) for member, parts in owned.items()}
     readers = {topic: [member for member in owned if topic in subscriptions[member]] for topic in counts}
     for part in sorted(free, key=lambda part: (len(readers[part[0]]), part)):
         if readers[part[0]]:
             owned[min(readers[part[0]], key=lambda member: len(owned[member]))].append(part)
-    if len({frozenset(topics) for topics in subscriptions.values()}) <= 1:
-        _level(owned)
-    else:
-        _balance(owned, readers)
+    _balance(owned, readers)
     return {member: tuple(sorted(parts)) for member, parts in owned.items()}
 
 
@@ -60,12 +60,12 @@ def _kept(
     return owned, list(free)
 
 
-def _level(owned: dict[str, list[PartitionId]]) -> None:
+def _level(owned: dict[str, list[PartitionId]], free: list[PartitionId]) -> None:
     """All read the same topics: the fullest may have one more than the emptiest."""
-    total = sum(map(len, owned.values()))
+    total = sum(map(len, owned.values())) + len(free)
     least, more = divmod(total, len(owned)) if owned else (0, 0)
     fullest_first = sorted(owned, key=lambda member: -len(owned[member]))
-    spare: list[PartitionId] = []
+    spare = free[::-1]
     for index, member in enumerate(fullest_first):
         share = least + (1 if index < more else 0)
         spare += owned[member][share:]

@@ -13,7 +13,7 @@ from .shard import Shard
 
 logger = logging.getLogger("raftwerk.groups")
 
-PIECE_BYTES = 128 * 1024
+PIECE_BYTES = 32 * 1024
 
 
 class ShardLoader:
