@@ -74,7 +74,7 @@ class MetadataLoader:
             self.image.advance(batch.last_offset, batch.epoch)
             self._bytes_since_snapshot += batch.size_bytes if batch.records else 0
         self._publish(delta)
-        if self._snapshot_sink is not None and self._bytes_since_snapshot:
+        if batches and self._snapshot_sink is not None and self._bytes_since_snapshot:
             self._snapshot_if_due(self._snapshot_sink, batches[-1].append_time_ms)
 
     def on_snapshot(self, snapshot_id: SnapshotId, records: Iterable[bytes]) -> None:

@@ -19,12 +19,13 @@ class Publisher:
         self._log = log
         self._listener = listener
         self._told_leader = LeaderAndEpoch(None, -1)
+        self._told_current = False
         self.delivered_offset = 0
 
     @property
     def is_behind(self) -> bool:
         """Whether `publish` has something to tell."""
-        return self._has_commits or self._leader_to_tell() is not None
+        return self._has_commits or self._is_current_news() or self._leader_to_tell() is not None
 
     @property
     def _has_commits(self) -> bool:
@@ -41,10 +42,17 @@ class Publisher:
             batches = self._log.read_batches(self.delivered_offset, high_watermark, _CHUNK_BYTES)
             self.delivered_offset = batches[-1].last_offset + 1
             self._listener.on_commit(batches)
+        elif self._is_current_news():
+            self._told_current = True
+            self._listener.on_commit([])
         leader = self._leader_to_tell()
         if leader is not None:
             self._told_leader = leader
             self._listener.on_leader_change(leader)
+
+    def _is_current_news(self) -> bool:
+        """Whether the listener shall look anew: what it took from a snapshot has turned out to be all there is."""
+        return self._quorum.is_high_watermark_current and not self._told_current
 
     def _needs(self, snapshot_id: SnapshotId) -> bool:
         """Whether the listener shall take a snapshot: it knows nothing yet, or the log does not reach back to it."""

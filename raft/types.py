@@ -86,7 +86,10 @@ class RaftListener(Protocol):
     """Learns what the quorum decided. Called on the event loop, never while the quorum is in the middle of an event."""
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
-        """Committed batches in offset order, each exactly once in the life of the process, without gaps."""
+        """Committed batches in offset order, each exactly once in the life of the process, without gaps.
+
+        None when all that is committed has been told, and only that became known: see `is_high_watermark_current`.
+        """
         ...
 
     def on_snapshot(self, snapshot_id: SnapshotId, records: Iterable[bytes]) -> None:

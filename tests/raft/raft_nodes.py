@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from raftwerk.raft.types import CommittedBatch, LeaderAndEpoch
 from raftwerk.runtime.clock import SystemClock
 from raftwerk.runtime.disk import RealDisk
 from raftwerk.runtime.ports import Buffer, File, Runtime
+from raftwerk.wire.types import SnapshotId
 
 HOST = "127.0.0.1"
 
@@ -47,8 +48,15 @@ class Listener:
         self.end_offset = 0
         self.leaders: list[LeaderAndEpoch] = []
         self.committed_when_leading = 0
+        self.looks = 0
+        """How often it was told that nothing new is committed."""
+
+    def on_snapshot(self, snapshot_id: SnapshotId, records: Iterable[bytes]) -> None:
+        self.end_offset = snapshot_id.end_offset
+        self.records = list(records)
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
+        self.looks += not batches
         for batch in batches:
             assert batch.base_offset == self.end_offset, "in order, exactly once"
             self.end_offset = batch.last_offset + 1

@@ -15,11 +15,13 @@ from raftwerk.raft.driver import QuorumFailedError
 from raftwerk.raft.election_state import QuorumStateError, parse_quorum_state
 from raftwerk.raft.peers import is_refused
 from raftwerk.raft.roles import Leader
+from raftwerk.raft.snapshot_writer import SnapshotContents
 from raftwerk.raft.types import METADATA_TOPIC, LeaderAndEpoch, NotLeaderError, ReplicaKey
 from raftwerk.wire.apis import ApiKey
 from raftwerk.wire.codec import decode_request, decode_response, encode_request, encode_response
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.fetch import FetchPartition, FetchRequest, FetchTopic
+from raftwerk.wire.types import SnapshotId
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -342,3 +344,21 @@ def test_fetches_of_anything_else_are_refused(tmp_path: Path) -> None:
 )
 def test_what_refused_means(error: OSError, refused: bool) -> None:
     assert is_refused(error) is refused
+
+
+def test_a_node_that_starts_from_a_snapshot_learns_that_it_knows_all(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with RaftNodes(tmp_path, 3) as nodes:
+            leader = await nodes.elected()
+            leader.driver.append([b"a"], leader.driver.epoch)
+            other = next(node for node in nodes.nodes.values() if node is not leader)
+            await until(lambda: other.listener.records == [b"a"])
+            snapshot_id = SnapshotId(other.listener.end_offset, other.driver.epoch)
+            other.driver.create_snapshot(SnapshotContents(snapshot_id, 0, iter([[b"a"]])))
+            await until(lambda: other.driver.quorum.log.latest_snapshot == snapshot_id)
+            await other.stop()
+            await other.start()
+            await until(lambda: other.driver.is_high_watermark_current and other.listener.looks > 0)
+            assert other.listener.records == [b"a"], "nothing new is committed in the idle quorum"
+
+    run(scenario())
