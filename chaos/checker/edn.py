@@ -27,6 +27,7 @@ class EdnWriter:
         self._next = 0
         self._sending: dict[tuple[int, int], int] = {}
         self._reading: dict[str, int] = {}
+        self._assigned: dict[int, dict[int, None]] = {}
 
     def add(self, line: Line) -> None:
         """One line of the history; lines must come in the order of their times."""
@@ -34,7 +35,9 @@ class EdnWriter:
         if f == "send":
             self._send(line)
         elif f in ("poll", "assign"):
-            process = self._reading.setdefault(line["process"], self._take_for_good())
+            process = self._reading.get(line["process"])
+            if process is None:
+                process = self._reading[line["process"]] = self._take_for_good()
             (self._poll if f == "poll" else self._assign)(line, process)
         elif f == "fault":
             start = line["type"] == "invoke"
@@ -69,8 +72,11 @@ class EdnWriter:
         self._write("ok", "poll", f"[[:poll {{{line['partition']} [{pairs}]}}]]", str(process), line["end"])
 
     def _assign(self, line: Line, process: int) -> None:
+        """Jepsen's assignments replace each other, ours add up."""
+        assigned = self._assigned.setdefault(process, {})
+        assigned[line["partition"]] = None
         for type_ in ("invoke", "ok"):
-            self._write(type_, "assign", f"[{line['partition']}]", str(process), line["start"])
+            self._write(type_, "assign", f"[{' '.join(map(str, assigned))}]", str(process), line["start"])
 
     def _take_for_good(self) -> int:
         self._next += 1

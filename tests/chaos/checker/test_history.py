@@ -117,6 +117,22 @@ def test_edn(tmp_path: Path) -> None:
     ]
 
 
+def test_edn_of_consumers() -> None:
+    """A reader keeps its process; assignments add up."""
+    assign = {"process": "c0", "type": "ok", "f": "assign", "topic": "t", "offset": 0, "start": 1}
+    output = io.StringIO()
+    writer = EdnWriter(output)
+    for line in ({**assign, "partition": 0}, {**assign, "partition": 1}, poll((0, 0)), poll(process="c1")):
+        writer.add(line)
+    rows = [line.split(":process ")[1] for line in output.getvalue().splitlines() if ":type :ok" in line]
+    assert rows == [
+        "0, :f :assign, :value [0]}",
+        "0, :f :assign, :value [0 1]}",
+        "0, :f :poll, :value [[:poll {0 [[0 0]]}]]}",
+        "1, :f :poll, :value [[:poll {0 []}]]}",
+    ]
+
+
 def test_edn_of_files_is_in_the_order_of_times(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", [invoke(5), ack(5, 0)])
     write(tmp_path / "b.jsonl", [invoke(3, producer=1), ack(3, 1, producer=1)])
