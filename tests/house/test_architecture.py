@@ -26,6 +26,7 @@ PROCESS_EDGE = (
     "cluster/layout.py",
     "cluster/demo.py",
     "cluster/metrics/*.py",
+    "cluster/testing/*.py",
     "cluster/demo/*.py",
     "chaos/*_main.py",
     "chaos/history.py",

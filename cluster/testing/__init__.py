@@ -1,0 +1,1 @@
+"""Clusters for tests: the pytest plugin and what its fixtures give."""

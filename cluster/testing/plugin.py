@@ -1,0 +1,65 @@
+"""The pytest plugin `raftwerk`: clusters of real processes as fixtures.
+
+Loaded by its entry point in every project that has Raftwerk installed, so it imports nothing of Raftwerk until a
+fixture is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from .cluster import TestCluster
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`raftwerk_nodes` in pytest's ini file, or `--raftwerk-nodes`."""
+    parser.addini("raftwerk_nodes", "Nodes of the session's Raftwerk cluster.", default="1")
+    group = parser.getgroup("raftwerk", "Kafka-compatible clusters for tests")
+    group.addoption("--raftwerk-nodes", type=int, default=None, help="nodes of the session's cluster (default: 1)")
+
+
+@pytest.fixture(scope="session")
+def raftwerk_cluster(request: pytest.FixtureRequest) -> Iterator[TestCluster]:
+    """The session's cluster; each xdist worker has its own. Leave it whole: for killing take `raftwerk_factory`."""
+    from .cluster import TestCluster
+
+    nodes = request.config.getoption("--raftwerk-nodes") or int(request.config.getini("raftwerk_nodes"))
+    with TestCluster.start(nodes) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def raftwerk_factory() -> Iterator[Callable[..., TestCluster]]:
+    """`raftwerk_factory(nodes=3, settings={...})` starts a cluster of the test's own, stopped at its end."""
+    from .cluster import TestCluster
+
+    running: list[TestCluster] = []
+
+    def make(nodes: int = 3, *, settings: Mapping[str, str] | None = None, separate: bool = False) -> TestCluster:
+        cluster = TestCluster.start(nodes, settings=settings, separate=separate)
+        running.append(cluster)
+        return cluster
+
+    yield make
+    for cluster in running:
+        cluster.stop()
+
+
+@pytest.fixture
+def raftwerk_topic(request: pytest.FixtureRequest, raftwerk_cluster: TestCluster) -> Iterator[str]:
+    """A topic of the test's own in the session's cluster: its name. Deleted afterwards."""
+    from .cluster import unique_topic
+
+    name = raftwerk_cluster.create_topic(unique_topic(request.node.name))
+    yield name
+    raftwerk_cluster.delete_topic(name)
+
+
+@pytest.fixture(scope="session")
+def raftwerk_bootstrap_servers(raftwerk_cluster: TestCluster) -> str:
+    """`bootstrap.servers` of the session's cluster."""
+    return raftwerk_cluster.bootstrap_servers

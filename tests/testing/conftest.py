@@ -1,0 +1,3 @@
+"""The plugin's tests run pytest inside pytest."""
+
+pytest_plugins = ["pytester"]

@@ -1,0 +1,78 @@
+"""The plugin as a stranger's project sees it: pytest in a process of its own, with the documentation's test."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from raftwerk.cluster.testing.cluster import unique_topic
+
+ROOT = Path(__file__).resolve().parents[2]
+IS_INSTALLED = any(point.name == "raftwerk" for point in entry_points(group="pytest11"))
+PLUGIN = () if IS_INSTALLED else ("-p", "raftwerk.cluster.testing.plugin")
+
+
+def with_plugin(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    """As its entry point would load it, whether the package was installed before it had one or after."""
+    pytester.makeconftest("")
+    return pytester.runpytest_subprocess(*PLUGIN, "-p", "no:cacheprovider", *arguments, timeout=120)
+
+
+def test_names_of_topics_are_legal_and_their_own() -> None:
+    name = unique_topic("test_x[a/b ü]")
+    assert re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name)
+    assert name != unique_topic("test_x[a/b ü]")
+    assert unique_topic("[]").startswith("topic-")
+
+
+def test_the_plugin_costs_nothing_until_it_is_used(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import sys
+        def test_nothing_is_imported():
+            assert "uvloop" not in sys.modules and "raftwerk.cluster.supervisor" not in sys.modules
+        """
+    )
+    with_plugin(pytester).assert_outcomes(passed=1)
+
+
+@pytest.mark.process
+def test_the_documentation_s_test_passes_on_two_workers(pytester: pytest.Pytester) -> None:
+    (source,) = re.findall(r"```python\n(from confluent_kafka.*?)```", (ROOT / "docs" / "pytest.md").read_text(), re.S)
+    pytester.makepyfile(test_orders=source)
+    with_plugin(pytester, "-n", "2").assert_outcomes(passed=2)
+
+
+@pytest.mark.process
+def test_a_cluster_is_hurt_and_heals(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import asyncio
+
+        def test_faults(raftwerk_factory):
+            cluster = raftwerk_factory(nodes=3)
+            topic = cluster.create_topic(partitions=3, replicas=3)
+            assert cluster.node_ids == [1, 2, 3] and cluster.controller() in (1, 2, 3)
+            cluster.pause(3)
+            assert cluster.is_alive(3)
+            cluster.resume(3)
+            cluster.kill(2)
+            assert not cluster.is_alive(2)
+            cluster.heal()
+            assert cluster.is_alive(2), cluster.log_of(2)
+
+        def test_inside_a_loop(raftwerk_cluster):
+            async def inside():
+                return raftwerk_cluster.create_topic()
+            name = asyncio.run(inside())
+            assert name in [topic.name for topic in raftwerk_cluster.describe().topics]
+        """
+    )
+    with_plugin(pytester).assert_outcomes(passed=2)
+
+
+def test_the_entry_point_is_declared() -> None:
+    assert 'raftwerk = "raftwerk.cluster.testing.plugin"' in (ROOT / "pyproject.toml").read_text()
