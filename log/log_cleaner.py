@@ -92,7 +92,7 @@ class CleanerHost(Protocol):
     def logs(self) -> Mapping[TopicPartition, PartitionLog]: ...
 
     def clean_offset(self, tp: TopicPartition) -> int:
-        """How far the partition is clean, as it is checkpointed."""
+        """How far the partition is clean, 0 when it never was."""
         ...
 
     def durable_offset(self, tp: TopicPartition) -> int:
@@ -100,7 +100,7 @@ class CleanerHost(Protocol):
         ...
 
     def note_clean(self, tp: TopicPartition, offset: int) -> None:
-        """Checkpoint that the partition is clean up to `offset`."""
+        """The partition is clean up to `offset`: to be remembered on disk too."""
         ...
 
 

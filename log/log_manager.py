@@ -56,6 +56,7 @@ class _Dir:
     held: LogDir
     checkpoints: DirCheckpoints
     logs: dict[TopicPartition, PartitionLog] = field(default_factory=dict)
+    clean_offsets: dict[TopicPartition, int] = field(default_factory=dict)
     failure: OSError | None = None
     is_loaded: bool = False
 
@@ -181,6 +182,7 @@ class LogManager:
         if log_dir is None:
             return None
         log = log_dir.logs.pop(tp)
+        log_dir.clean_offsets.pop(tp, None)
         self.high_watermark_checkpoint.pop(tp, None)
         self._flushed_at_s.pop(tp, None)
         log.close(clean=False)
@@ -244,6 +246,8 @@ class LogManager:
             try:
                 log_dir.checkpoints.recovery_points.write(log_dir.recovery_points())
                 log_dir.checkpoints.log_start_offsets.write(log_dir.log_start_offsets())
+                if log_dir.clean_offsets:
+                    log_dir.checkpoints.clean_offsets.write(log_dir.clean_offsets)
             except OSError as error:
                 self._dir_failed(log_dir, error)
 
@@ -253,13 +257,15 @@ class LogManager:
                 failed = partial(self._dir_failed, log_dir)
                 log_dir.checkpoints.recovery_points.write_soon(log_dir.recovery_points(), failed)
                 log_dir.checkpoints.log_start_offsets.write_soon(log_dir.log_start_offsets(), failed)
+                if log_dir.clean_offsets:
+                    log_dir.checkpoints.clean_offsets.write_soon(log_dir.clean_offsets, failed)
 
     # Compaction
 
     def clean_offset(self, tp: TopicPartition) -> int:
-        """How far the partition is clean, as it is checkpointed."""
+        """How far the partition is clean, 0 when it never was."""
         log_dir = self._dir_of.get(tp)
-        return log_dir.checkpoints.clean_offsets.offsets.get(tp, 0) if log_dir is not None else 0
+        return log_dir.clean_offsets.get(tp, 0) if log_dir is not None else 0
 
     def durable_offset(self, tp: TopicPartition) -> int:
         """The recovery point of the partition, as it is checkpointed."""
@@ -267,17 +273,11 @@ class LogManager:
         return log_dir.checkpoints.recovery_points.offsets.get(tp, 0) if log_dir is not None else 0
 
     def note_clean(self, tp: TopicPartition, offset: int) -> None:
-        """Checkpoint that the partition is clean up to `offset`. A refusing disk fails its directory."""
+        """The partition is clean up to `offset`; soon checkpointed. A refusing disk fails its directory."""
         log_dir = self._dir_of.get(tp)
-        if log_dir is None or not log_dir.is_usable:
-            return
-        known = log_dir.checkpoints.clean_offsets.offsets
-        try:
-            log_dir.checkpoints.clean_offsets.write(
-                {**{k: v for k, v in known.items() if k in log_dir.logs}, tp: offset}
-            )
-        except OSError as error:
-            self._dir_failed(log_dir, error)
+        if log_dir is not None and log_dir.is_usable:
+            log_dir.clean_offsets[tp] = offset
+            log_dir.checkpoints.clean_offsets.write_soon(log_dir.clean_offsets, partial(self._dir_failed, log_dir))
 
     def on_storage_error(self, tp: TopicPartition, error: OSError) -> None:
         """A partition's disk refused: its directory is used no more, even if the log could take the write back.
@@ -372,6 +372,8 @@ class LogManager:
                     f"Partition {tp} is in {self._dir_of[tp].held.path} and in {root}: remove the one that is stale."
                 )
             self._adopt(log_dir, tp, self._open(log_dir, tp, self._config.defaults, clean_shutdown=clean_shutdown))
+            if tp in log_dir.checkpoints.clean_offsets.offsets:
+                log_dir.clean_offsets[tp] = log_dir.checkpoints.clean_offsets.offsets[tp]
             if tp in log_dir.checkpoints.high_watermarks.offsets:
                 self.high_watermark_checkpoint[tp] = log_dir.checkpoints.high_watermarks.offsets[tp]
         log_dir.is_loaded = True
@@ -392,6 +394,8 @@ class LogManager:
 
     def _open(self, log_dir: _Dir, tp: TopicPartition, config: LogConfig, *, clean_shutdown: bool) -> PartitionLog:
         def recovery_point_lowered(_: PartitionLog, offset: int) -> None:
+            if tp in log_dir.clean_offsets:
+                log_dir.clean_offsets[tp] = min(log_dir.clean_offsets[tp], offset)
             log_dir.checkpoints.clean_offsets.lower(tp, offset)
             log_dir.checkpoints.recovery_points.lower(tp, offset)
 

@@ -400,6 +400,7 @@ def test_the_manager_cleans_what_is_dirty_beside_other_work(monkeypatch: pytest.
         monkeypatch.setattr(manager, "note_clean", note)
         await cleaned.wait()
         clean_offset = log.segments[-1].base_offset
+        manager.checkpoint_recovery_points()
         assert disk.read_bytes("/data/cleaner-offset-checkpoint") == b"0\n1\nt 0 %d\n" % clean_offset
         assert log.size_bytes < before
         assert records_of(log) == writer.expected(clean_offset, tombstones=True)
