@@ -120,7 +120,8 @@ class Node:
             await self._controller_part.stop()
         if self.log_manager is not None:
             epoch = self._broker_part.broker.broker_epoch if self._broker_part else -1
-            self.log_manager.shutdown(epoch)
+            # One that stops before it registered has changed nothing, and proves so by its former life's epoch.
+            self.log_manager.shutdown(max(epoch, self.log_manager.previous_broker_epoch))
         self._broker_part = self._controller_part = None
         self.raft = self.log_manager = None
 
