@@ -50,7 +50,7 @@ class SimCluster:
         self.names = [_host_name(node_id) for node_id in self.ids]
         self.nodes: dict[int, Node] = {}
         self.ready: dict[int, None] = {}
-        self.quorum = QuorumChecker(self.voters, world.trace.note)
+        self.quorum = QuorumChecker(self.voters, world.trace.note, lambda: world.now_s)
         self.partitions = PartitionChecker(world.trace.note)
         self._watched: dict[int, None] = {}
         self._node_of = {name: node_id for node_id, name in zip(self.ids, self.names, strict=True)}

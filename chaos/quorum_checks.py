@@ -2,7 +2,7 @@
 
 Kept by name: "epochs do not go back", "one leader an epoch", "the vote is durable before its reply", "the high
 watermark does not go back", "committed records never change", "a committed record is on a majority's disks", "a leader
-holds every committed record", "nothing committed is truncated".
+holds every committed record", "nothing committed is truncated", "a leader whose time is over resigns".
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ from ..raft.roles import Leader, Role
 from ..raft.types import CommittedBatch
 
 _READ_BYTES = 1 << 20
+_OUTDATED_LIMIT_S = 4.0
+"""Check-quorum takes one and a half fetch time-outs of two seconds."""
+_PAUSE_S = 1.0
+"""A process that does nothing for so long was stopped, and may need a moment to see what time it is."""
 
 
 class InvariantBroken(Exception):
@@ -38,17 +42,21 @@ class _Watched:
     role: Role | None = None
     high_watermark: int = 0
     end_offset: int = 0
+    outdated_since_s: float | None = None
+    last_event_s: float = 0.0
 
 
 class QuorumChecker:
     """Watches all nodes' quorums. `committed` is the log that the cluster agreed on."""
 
-    def __init__(self, voters: Sequence[int], note: Callable[[str, str], None]) -> None:
+    def __init__(self, voters: Sequence[int], note: Callable[[str, str], None], now_s: Callable[[], float]) -> None:
         self.committed: dict[int, CommittedBatch] = {}
         self.committed_end = 0
         self.leaders: dict[int, int] = {}
         self._voters = tuple(voters)
         self._note = note
+        self._now_s = now_s
+        self._newest_leader = -1
         self._watched: dict[int, _Watched] = {}
         self._epochs: dict[int, int] = {}
         self._durable: dict[int, int] = {}
@@ -91,6 +99,8 @@ class QuorumChecker:
         quorum = watched.driver.quorum
         if quorum.role is not watched.role:
             self._on_role(watched)
+        if isinstance(watched.role, Leader):
+            self._check_outdated(watched, watched.role.epoch)
         end_offset = quorum.log.end_offset
         if end_offset < watched.end_offset and end_offset < watched.high_watermark:
             detail = f"node {node_id} cut its log to {end_offset}, below its high watermark {watched.high_watermark}"
@@ -112,8 +122,20 @@ class QuorumChecker:
             leader = self.leaders.setdefault(role.epoch, node_id)
             if leader != node_id:
                 raise InvariantBroken("one leader an epoch", f"both {leader} and {node_id} lead epoch {role.epoch}")
+            self._newest_leader = max(self._newest_leader, role.epoch)
             self._check_complete(watched)
         self._note(f"n{node_id}", f"{role.kind.value} of epoch {role.epoch}, leader {role.leader_id}")
+
+    def _check_outdated(self, watched: _Watched, epoch: int) -> None:
+        now_s, before_s = self._now_s(), watched.last_event_s
+        watched.last_event_s = now_s
+        if epoch == self._newest_leader:
+            watched.outdated_since_s = None
+        elif watched.outdated_since_s is None or now_s - before_s > _PAUSE_S:
+            watched.outdated_since_s = now_s
+        elif now_s - watched.outdated_since_s > _OUTDATED_LIMIT_S:
+            detail = f"node {watched.node_id} still leads epoch {epoch}, {self._newest_leader} began long ago"
+            raise InvariantBroken("a leader whose time is over resigns", detail)
 
     def _check_persisted(self, watched: _Watched) -> None:
         role = watched.driver.quorum.role

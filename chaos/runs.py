@@ -2,7 +2,10 @@
 
 A partition's records are durable by replication, not by fsync. So a scenario may kill processes as it likes, since
 their hosts keep the page cache; but the power goes out on one host at a time, while all others are in sync, or else the
-topic asks for a flush at every append.
+topic asks for a flush at every append. One host alone may lose power at any time while others stop cleanly ("elr"):
+what is committed is on min.insync.replicas nodes, and one that may have lost its tail is not eligible to lead
+(KIP-966). A SIGKILL looks like a loss of power to the controller; two of either, at the wrong time, may lose records,
+as in Kafka.
 """
 
 from __future__ import annotations
@@ -54,6 +57,8 @@ class Scenario:
     topic_configs: Mapping[str, str] = field(default_factory=dict)
     controllers: int = 0
     actors: Sequence[str] = ()
+    only_at: Mapping[FaultKind, str] = field(default_factory=dict)
+    """Faults of these kinds have this target, whatever was drawn."""
 
 
 SCENARIOS = {
@@ -137,6 +142,14 @@ SCENARIOS = {
             actors=("moves",),
         ),
         Scenario(
+            "elr",
+            kinds=(FaultKind.STOP, FaultKind.STOP, FaultKind.POWER_LOSS),
+            targets=("n1", "n2", "n3"),
+            mean_gap_s=0.3,
+            mean_duration_s=0.5,
+            only_at={FaultKind.POWER_LOSS: "n1"},
+        ),
+        Scenario(
             "single",
             kinds=(FaultKind.KILL, FaultKind.STOP, FaultKind.PAUSE, FaultKind.RESET),
             targets=("n1",),
@@ -188,7 +201,7 @@ class Run:
 
     def _draw(self) -> list[Fault]:
         scenario = self.scenario
-        return draw_faults(
+        faults = draw_faults(
             self.world.rng_for("faults"),
             scenario.kinds,
             scenario.targets,
@@ -197,6 +210,7 @@ class Run:
             mean_gap_s=scenario.mean_gap_s,
             mean_duration_s=scenario.mean_duration_s,
         )
+        return [replace(fault, target=scenario.only_at.get(fault.kind, fault.target)) for fault in faults]
 
     def execute(self) -> Outcome:
         """Run it to the end. Never raises for what the run found."""

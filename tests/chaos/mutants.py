@@ -1,0 +1,255 @@
+"""Known bugs of replicated logs, as patches on whole nodes, for the check of the checkers.
+
+Each mutant says which scenarios it is run in, and after how many seeds at most it must have been noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from raftwerk.broker.broker import Broker
+from raftwerk.broker.groups import journal
+from raftwerk.chaos import sim_disk
+from raftwerk.chaos.runs import SCENARIOS, Run
+from raftwerk.controller import alter_partition, brokers, reassignment, replication
+from raftwerk.isr import appends, roles
+from raftwerk.isr.isr_state import PendingExpandIsr
+from raftwerk.isr.leader_state import LeaderState
+from raftwerk.isr.partition import Partition
+from raftwerk.isr.replica import Replica
+from raftwerk.log.durability import Durability
+from raftwerk.log.partition_log import PartitionLog
+from raftwerk.raft.election_state import QuorumStateStore, format_quorum_state
+from raftwerk.raft.roles import Leader
+from raftwerk.runtime.ports import File
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`apply` puts the bug in."""
+
+    name: str
+    apply: Patch
+    scenarios: tuple[str, ...]
+    seeds: int = 40
+
+
+def replacing(owner: Any, name: str, value: Any) -> Patch:
+    return lambda monkeypatch: monkeypatch.setattr(owner, name, value)
+
+
+def truncate_by_high_watermark(self: Replica, registration: Any) -> bool:
+    changed = ORIGINAL_MAKE_FOLLOWER(self, registration)
+    if changed:
+        self.truncate_to(self.high_watermark)
+    return changed
+
+
+def leave_divergence(self: Replica, diverging: object) -> None:
+    """Append behind what the leader does not have."""
+
+
+def vote_without_sync(self: QuorumStateStore, state: Any) -> None:
+    disk: Any = self._disk
+    file: File = disk.open(self.path, create=True)
+    file.truncate(0)
+    file.append([format_quorum_state(state)])
+    file.close()
+
+
+def high_watermark_of_the_leader_alone(self: LeaderState, log_end_offset: int, now_ms: int) -> bool:
+    """Moves although fewer than min ISR are in sync."""
+    offsets = [follower.log_end_offset for id, follower in self.followers.items() if id in self.isr_state.maximal_isr]
+    lowest = min([log_end_offset, *offsets])
+    moved = lowest > self.high_watermark
+    self.high_watermark = max(lowest, self.high_watermark)
+    return moved
+
+
+async def at_once(self: Broker) -> None:
+    """Take up the roles that the metadata gave to a former incarnation."""
+
+
+def unclean_goal(self: Any, *arguments: Any) -> Any:
+    goal = ORIGINAL_GOAL(self, *arguments)
+    return type(goal)(
+        goal.isr, goal.acceptable, goal.min_insync_replicas, goal.elr_enabled, replication.Election.UNCLEAN
+    )
+
+
+def divergence_by_the_next_epoch(self: Replica, epoch: int) -> Any:
+    """Answer for an epoch that this leader never had as if it had it."""
+    found = ORIGINAL_END_OFFSET(self, epoch)
+    return found if found.epoch < 0 else found._replace(epoch=max(epoch, found.epoch))
+
+
+def read_uncommitted(self: Replica, params: Any, request: Any, max_bytes: int, *, min_one_batch: bool) -> Any:
+    """What the leader has, whether the followers have it or not."""
+    found = ORIGINAL_READ(self, params, request, max_bytes, min_one_batch=min_one_batch)
+    end_offset = self.log.log_end_offset
+    if params.replica_id >= 0 or found.diverging_epoch is not None or request.fetch_offset >= end_offset:
+        return found
+    return replace(found, records=self.log.read(request.fetch_offset, max_bytes, end_offset=end_offset))
+
+
+def ignore_broker_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        LeaderState, "check_follower", lambda self, replica_id, broker_epoch: self.followers[replica_id]
+    )
+    monkeypatch.setattr(alter_partition, "_check_eligible", lambda image, members: None)
+    monkeypatch.setattr(LeaderState, "_is_eligible", lambda self, follower: follower.broker_epoch is not None)
+    monkeypatch.setattr(brokers, "broker_leaves", lambda *_, **__: [])
+
+
+def fenced_in_isr(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alter_partition, "_check_eligible", lambda image, members: None)
+    monkeypatch.setattr(LeaderState, "_is_eligible", lambda self, follower: follower.broker_epoch is not None)
+
+
+def every_shutdown_is_clean(image: Any, settings: Any, broker_id: int, *, unclean: bool = False) -> Any:
+    return ORIGINAL_LEAVES(image, settings, broker_id)
+
+
+def believe_a_failed_fsync(self: Durability, target: int) -> None:
+    try:
+        ORIGINAL_SYNC(self, target)
+    except OSError:
+        self._synced_up_to(target)
+
+
+def believe_failed_fsyncs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Durability, "sync", believe_a_failed_fsync)
+    monkeypatch.setattr(sim_disk.SimFile, "finish_sync", _sync_or_drop)
+
+
+def _sync_or_drop(file: Any, operations: Any) -> None:
+    try:
+        ORIGINAL_FINISH(file, operations)
+    except OSError:
+        return
+
+
+def keep_the_old_log(self: Any, topic_partition: Any, topic_id: Any) -> Any:
+    """Take a directory for the new topic's, whosever it was."""
+    log = self._logs.get(topic_partition)
+    if log is None:
+        return ORIGINAL_LOG_FOR(self, topic_partition, topic_id)
+    log.set_topic_id(topic_id)
+    return log
+
+
+def move_at_once(partition: Any, target: Any) -> Any:
+    """The new replicas take over before they have anything."""
+    return reassignment.ReplicaSets(target, (), ())
+
+
+ORIGINAL_MAKE_FOLLOWER = Replica.make_follower
+ORIGINAL_GOAL = replication.PartitionRules.goal
+ORIGINAL_END_OFFSET = Replica.end_offset_for_epoch
+ORIGINAL_READ = Replica.read
+ORIGINAL_LEAVES = brokers.broker_leaves
+ORIGINAL_SYNC = Durability.sync
+ORIGINAL_FINISH = sim_disk.SimFile.finish_sync
+ORIGINAL_LOG_FOR = roles.Roles._log_for
+ORIGINAL_FOLLOWER_APPEND = PartitionLog.append_as_follower
+
+
+def forget_producers(self: PartitionLog, batches: memoryview) -> Any:
+    info = ORIGINAL_FOLLOWER_APPEND(self, batches)
+    self.producers.clear()
+    return info
+
+
+def ack_uncommitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(appends, "ACKS_ALL", -2)
+
+
+MUTANTS = (
+    Mutant("acks before the followers have it", ack_uncommitted, ("kill",)),
+    Mutant(
+        "truncation by high watermark (KIP-101)",
+        replacing(Replica, "make_follower", truncate_by_high_watermark),
+        ("chase", "kill"),
+    ),
+    Mutant(
+        "append before truncation (KAFKA-14704)",
+        replacing(Replica, "truncate_to_divergence", leave_divergence),
+        ("chase", "mixed"),
+    ),
+    Mutant(
+        "a vote that is not synced", replacing(QuorumStateStore, "write", vote_without_sync), ("power", "leader-crash")
+    ),
+    Mutant(
+        "high watermark below min ISR (KAFKA-15583)",
+        replacing(LeaderState, "maybe_advance_high_watermark", high_watermark_of_the_leader_alone),
+        ("kill", "mixed"),
+    ),
+    Mutant(
+        "high watermark past a joining replica (KAFKA-12686)",
+        replacing(PendingExpandIsr, "maximal_isr", property(lambda self: self.committed.isr)),
+        ("kill", "mixed"),
+    ),
+    Mutant("leading for a former incarnation", replacing(Broker, "registered", at_once), ("leader-crash",)),
+    Mutant(
+        "a leader counts a diverging fetch (KAFKA-13141)",
+        replacing(Replica, "_divergence", lambda *_: None),
+        ("chase", "mixed"),
+    ),
+    Mutant(
+        "dedupe lost at a leader change",
+        replacing(PartitionLog, "append_as_follower", forget_producers),
+        ("kill", "stop"),
+    ),
+    Mutant(
+        "divergence of an epoch unknown to the leader (KIP-279)",
+        replacing(Replica, "end_offset_for_epoch", divergence_by_the_next_epoch),
+        ("chase", "mixed"),
+    ),
+    Mutant(
+        "a stale fetch is not fenced (KIP-320)",
+        replacing(Partition, "check_leader_epoch", lambda *_: None),
+        ("chase", "network"),
+    ),
+    Mutant("a fenced replica back in the ISR (KAFKA-13916)", fenced_in_isr, ("kill", "roles")),
+    Mutant("no broker epochs (KAFKA-14617)", ignore_broker_epochs, ("leader-crash", "lost-disk")),
+    Mutant(
+        "a cut-off leader never resigns (KAFKA-15489)",
+        replacing(Leader, "quorum_deadline_ms", lambda self: None),
+        ("cuts", "roles"),
+    ),
+    Mutant(
+        "last replica standing after an unclean shutdown (KIP-966)",
+        replacing(brokers, "broker_leaves", every_shutdown_is_clean),
+        ("elr",),
+    ),
+    Mutant("a failed fsync is believed", believe_failed_fsyncs, ("disk",)),
+    Mutant("consumers read what is not committed", replacing(Replica, "read", read_uncommitted), ("kill",)),
+    Mutant(
+        "the log of a deleted topic serves the new one (KIP-516)",
+        replacing(roles.Roles, "_log_for", keep_the_old_log),
+        ("churn",),
+    ),
+    Mutant("offsets are answered before they are replicated", replacing(journal, "ACKS_ALL", 1), ("clients",)),
+    Mutant(
+        "a partition moves before its new replicas have it", replacing(reassignment, "plan", move_at_once), ("moves",)
+    ),
+    Mutant("unclean elections", replacing(replication.PartitionRules, "goal", unclean_goal), ("few-alive",)),
+)
+
+
+def seeds_until_caught(mutant: Mutant) -> tuple[int, str] | None:
+    """How many runs it took, and what the last one found; None when it was not noticed."""
+    count = 0
+    for seed in range(mutant.seeds):
+        for scenario in mutant.scenarios:
+            count += 1
+            failure = Run(SCENARIOS[scenario], seed).execute().failure
+            if failure is not None:
+                return count, f"{scenario} {seed}: {failure}"
+    return None
