@@ -116,12 +116,15 @@ class Segments:
         Where compaction left a segment without records, the next one is read: clients take an answer without records
         for a sign that they asked for too few bytes.
         """
+        active = self.active
+        if offset >= active.base_offset:
+            return active.read(offset, end_offset, max_bytes, min_one_batch)
         items = self._items
-        at = -1 if offset >= self.active.base_offset else bisect_right(self._bases, offset) - 1
+        at = bisect_right(self._bases, offset) - 1
         data = items[at].read(offset, end_offset, max_bytes, min_one_batch)
         if data[_COUNT] != _NO_RECORDS and (data or not min_one_batch):
             return data
-        while at != -1 and at < len(items) - 1 and (_is_hollow(data) if data else min_one_batch):
+        while at < len(items) - 1 and (_is_hollow(data) if data else min_one_batch):
             at += 1
             if self._bases[at] >= end_offset:
                 break
