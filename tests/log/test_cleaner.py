@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import struct
 from collections.abc import Generator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
@@ -20,6 +21,7 @@ from raftwerk.log.log_dir import format_dirs
 from raftwerk.log.log_manager import LogManager, LogManagerConfig
 from raftwerk.log.offset_map import BYTES_PER_KEY, OffsetMap
 from raftwerk.log.partition_log import LogHooks, PartitionLog
+from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.compression import Compression
 from raftwerk.wire.records import (
     ControlRecordType,
@@ -431,3 +433,40 @@ def test_segments_without_records_are_passed_over_but_for_the_last() -> None:
     follower.append_as_follower(memoryview(log.read(0, 1 << 20, end_offset=end)), may_skip=True)
     assert (follower.log_start_offset, follower.log_end_offset) == (0, end)
     assert records_of(follower) == records_of(log)
+
+
+class PowerCutError(BaseException):
+    """Not to be caught by anything."""
+
+
+@pytest.mark.parametrize("after", range(40))
+def test_power_cuts_within_a_replacement_lose_nothing(after: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The power goes after some of the renames and syncs that put a segment in place."""
+    log, disk, writer = filled(after, segments=4)
+    end, recovery_point = log.log_end_offset, log.recovery_point
+    newest = {one.key: one.value for one in writer.visible() if one.key is not None}
+    calls = 0
+
+    def cutting(method: Any) -> Any:
+        def call(*args: Any) -> None:
+            nonlocal calls
+            calls += 1
+            if calls > after:
+                raise PowerCutError
+            method(*args)
+
+        return call
+
+    with monkeypatch.context() as patched:
+        for name in ("rename", "fsync_dir", "remove"):
+            patched.setattr(disk, name, cutting(getattr(disk, name)))
+        with contextlib.suppress(PowerCutError):
+            drive(clean(log, disk, plan_of(log)))
+    disk.crash(power_loss=True)
+    runtime, _ = make_runtime()
+    log = PartitionLog.open(
+        Runtime(disk, runtime.clock, runtime.rng), DIRECTORY, COMPACT, recovery_point=recovery_point
+    )
+    assert log.log_end_offset == end
+    assert {key: value for *_, key, value in records_of(log) if key is not None} == newest
+    assert set(records_of(log)) <= {one[:4] for one in writer.written}
