@@ -58,6 +58,9 @@ class PartitionRaftLog:
         return self._start.epoch if latest is None else latest
 
     def end_offset_for(self, epoch: int) -> EpochEndOffset:
+        latest = self._log.epoch_cache.latest_epoch()
+        if latest is not None and epoch >= latest:
+            return EpochEndOffset(latest, self.end_offset)
         # What is below the log's start counts as one epoch, that of its last record.
         starts: list[tuple[int, int]] = [] if self._start == LOG_BEGIN else [(self._start.epoch, 0)]
         starts.extend(entry for entry in self._log.epoch_cache.entries if entry.epoch > self._start.epoch)

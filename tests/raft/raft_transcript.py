@@ -1,7 +1,7 @@
 """Runs a transcript: commands (`> ...`) to a quorum of pure state machines, and what the nodes then say and do.
 
 Time moves only by `advance`; messages arrive in the order in which they were sent. The commands:
-    quorum 1,2,3 [observers 4,5]   make the nodes, all down
+    quorum 1,2,3 [observers 4,5]   make the nodes, all down; small-fetches: of two records
     start 1 [2 ...]                start or restart nodes
     crash 1 [2 ...]                they lose what was not flushed
     settle                         deliver messages and finish flushes until all is quiet
@@ -11,6 +11,7 @@ Time moves only by `advance`; messages arrive in the order in which they were se
     flush 1 / hold-flush 1         finish a flush, or keep the node from flushing till then
     cut 1-2 [...] / heal           requests between two nodes time out, till healed
     resign 1                       graceful resignation
+    snapshot 1                     of what it knows to be committed; its log starts there
     state                          one line a node
 """
 
@@ -25,10 +26,21 @@ from raft_memory_log import MemoryLog
 
 from raftwerk.raft.config import RaftConfig, VoterEndpoint
 from raftwerk.raft.effects import Effects, FailureKind
-from raftwerk.raft.messages import BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchReply, Outgoing, Vote, VoteReply
+from raftwerk.raft.messages import (
+    BeginQuorumEpoch,
+    EndQuorumEpoch,
+    Fetch,
+    FetchReply,
+    FetchSnapshot,
+    Outgoing,
+    SnapshotReply,
+    Vote,
+    VoteReply,
+)
 from raftwerk.raft.quorum import Quorum
 from raftwerk.raft.types import ElectionState
 from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.types import SnapshotId
 
 
 class SmallestDraws:
@@ -77,10 +89,12 @@ class Transcript:
 
     def do_quorum(self, voters: str, *rest: str) -> None:
         ids = [int(word) for word in voters.split(",")]
-        observers = [int(word) for word in rest[1].split(",")] if rest else []
+        observers = [int(word) for word in rest[1].split(",")] if rest[:1] == ("observers",) else []
         endpoints = {i: VoterEndpoint(f"n{i}", 9093) for i in ids}
+        fetch_max = 2 if "small-fetches" in rest else 8 * 1024 * 1024
         for i in ids + observers:
-            self.members[i] = Member(RaftConfig(node_id=i, cluster_id="c", voters=endpoints))
+            config = RaftConfig(node_id=i, cluster_id="c", voters=endpoints, fetch_max_bytes=fetch_max)
+            self.members[i] = Member(config)
 
     def do_elect(self, leader: str) -> None:
         told, self.lines = self.lines, []
@@ -152,6 +166,14 @@ class Transcript:
 
     def do_resign(self, leader: str) -> None:
         self.event(self.members[int(leader)], lambda quorum: quorum.resign(self.now_ms))
+
+    def do_snapshot(self, node: str) -> None:
+        member = self.members[int(node)]
+        assert member.quorum is not None and member.quorum.high_watermark is not None
+        end_offset = member.quorum.high_watermark
+        member.log.take_snapshot(SnapshotId(end_offset, member.log.entries[end_offset - 1].epoch), kept=1)
+        member.log.start = max(member.log.snapshots)
+        self.say(f"{member.id} has a snapshot of all below {end_offset}, and nothing else of it")
 
     def do_state(self) -> None:
         for member in self.members.values():
@@ -234,6 +256,7 @@ class Transcript:
             Vote: Quorum.on_vote,
             BeginQuorumEpoch: Quorum.on_begin_quorum_epoch,
             EndQuorumEpoch: Quorum.on_end_quorum_epoch,
+            FetchSnapshot: Quorum.on_fetch_snapshot,
         }
         handle: Any = handlers[type(request)]
         self.event(
@@ -295,6 +318,9 @@ def describe(message: Any) -> str:
             return f"EndQuorumEpoch {message.epoch}, successors {list(message.preferred_successors)}"
         case Fetch():
             return f"Fetch {message.fetch_offset}@{message.last_epoch} in epoch {message.epoch}"
+        case FetchSnapshot():
+            end_offset, epoch = message.snapshot_id
+            return f"FetchSnapshot {end_offset}@{epoch} from {message.position} in epoch {message.epoch}"
     parts = [] if message.error is ErrorCode.NONE else [message.error.name]
     if isinstance(message, VoteReply):
         parts.append("granted" if message.granted else "refused")
@@ -303,8 +329,12 @@ def describe(message: Any) -> str:
             parts.append(f"diverging, epoch {message.diverging.epoch} ends {message.diverging.end_offset}")
         if message.records:
             parts.append("records " + " ".join(f"{e.payload.decode()}@{e.epoch}" for e in message.records))
+        if message.snapshot_id is not None:
+            parts.append(f"fetch snapshot {message.snapshot_id.end_offset}@{message.snapshot_id.epoch}")
         if message.error is ErrorCode.NONE:
             parts.append(f"high watermark {message.high_watermark}")
+    if isinstance(message, SnapshotReply) and message.error is ErrorCode.NONE:
+        parts.append(f"{len(message.data)} of {message.size_bytes} from {message.position}")
     parts.append(f"epoch {message.epoch}" + ("" if message.leader_id is None else f" led by {message.leader_id}"))
     return ", ".join(parts)
 

