@@ -129,6 +129,25 @@ def write_properties(plan: ClusterPlan) -> None:
             file.write(format_properties(node.properties))
 
 
+def load_plan(directory: str) -> ClusterPlan:
+    """The cluster that was laid out under `directory`, as its files tell; FileNotFoundError when there is none."""
+    directory = os.path.abspath(directory)
+    names = [name for name in os.listdir(directory) if name[:1] == "s" and name.endswith(".properties")]
+    nodes = []
+    for node_id in sorted(int(name[1:-11]) for name in names if name[1:-11].isdigit()):
+        with open(os.path.join(directory, f"s{node_id}.properties"), encoding="utf-8") as file:
+            properties = parse_properties(file.read())
+        ports = {
+            name: int(at.rpartition(":")[2])
+            for name, _, at in (entry.partition("://") for entry in properties["listeners"].split(","))
+        }
+        nodes.append(NodePlan(node_id, ports.get("PLAINTEXT"), ports.get("CONTROLLER"), directory, properties))
+    cluster_id = existing_cluster_id(node.data_dir for node in nodes)
+    if cluster_id is None:
+        raise FileNotFoundError(directory)
+    return ClusterPlan(cluster_id, directory, tuple(nodes))
+
+
 def existing_cluster_id(data_dirs: Iterable[str]) -> str | None:
     """The cluster id in the first formatted directory."""
     for directory in data_dirs:

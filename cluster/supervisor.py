@@ -192,6 +192,21 @@ def stop_by_pid_files(directory: str, timeout_s: float = STOP_TIMEOUT_S) -> list
     return sorted(running)
 
 
+def node_pid(plan: NodePlan) -> int | None:
+    """The process of a node, whoever started it; None when it does not run."""
+    pid = _read_pid(plan.pid_file)
+    return pid if pid is not None and _is_node(pid) else None
+
+
+def is_paused(pid: int) -> bool:
+    """Whether the process was stopped by a signal; False where /proc does not tell."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            return file.read().rpartition(")")[2].split()[0] == "T"
+    except (OSError, IndexError):
+        return False
+
+
 def _read_pid(path: str) -> int | None:
     try:
         with open(path, encoding="ascii") as file:

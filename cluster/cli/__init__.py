@@ -16,6 +16,9 @@ from raftwerk import __version__
 _COMMANDS = {
     "up": ("up:up", "Start a local cluster of N nodes."),
     "down": ("up:down", "Stop a cluster that was started with up --detach."),
+    "status": ("local:status", "Show the nodes of a local cluster."),
+    "kill": ("local:kill", "Send a signal to a node of a local cluster."),
+    "start": ("local:start", "Start a node of a local cluster again."),
     "node": ("node:node", "Run one node from server.properties."),
     "format": ("node:format_dirs", "Prepare the log directories of a node."),
     "settings": ("node:settings", "List the settings that server.properties may have."),
@@ -26,10 +29,12 @@ _COMMANDS = {
     "groups": ("groups:groups", "List and describe consumer groups, show their lag, move their offsets."),
     "produce": ("produce:produce", "Send lines to a topic."),
     "consume": ("consume:consume", "Print the records of a topic."),
+    "doctor": ("doctor:doctor", "Find what is wrong with a cluster, a configuration, this machine."),
     "perf": ("perf:perf", "Measure throughput and latency."),
     "log": ("logs:log", "Look into the files of a node, check them, and mend them."),
     "demo": ("tools:demo", "Stream flights through three nodes, kill two of them, count what was lost."),
     "chaos": ("chaos:chaos", "Torment real processes with faults, and judge what their clients saw."),
+    "completion": ("local:completion", "Print the completion script for a shell."),
     "sim": ("tools:sim", "Run a cluster in the deterministic simulator."),
 }
 

@@ -76,7 +76,7 @@ def up(
       raftwerk up -n 3 --metrics-port 9404;  curl localhost:9404/metrics
       raftwerk up -n 3 --separate -o min.insync.replicas=2
       raftwerk up -n 3 --detach -d /tmp/c1;  raftwerk down -d /tmp/c1
-      kill -9 $(cat raftwerk-data/n2.pid)          then watch who takes over
+      raftwerk kill 2                              then watch who takes over; raftwerk start 2 brings it back
     """
     if ephemeral and (directory or rest["detach"]):
         raise click.UsageError("--ephemeral throws its data away: it goes with neither --dir nor --detach")
@@ -126,6 +126,8 @@ def _run(plan: ClusterPlan, options: _UpOptions) -> int:
         return 1
     finally:
         forced = supervisor.stop()
+        if not options.detach:
+            stop_by_pid_files(plan.directory)  # what raftwerk start has brought back
         for each, handler in previous.items():
             signal.signal(each, handler)
     click.echo(f"Stopped; forced: {forced}." if forced else "Stopped cleanly.")
@@ -174,7 +176,7 @@ def _report_death(child: Child, supervisor: Supervisor, options: _UpOptions, pri
     code = child.process.returncode
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     why = "" if code < 0 else f": {last_line(child.plan.log_file)}"
-    next_step = "starting it again" if options.restart else f"raftwerk node {child.plan.properties_file} brings it back"
+    next_step = "starting it again" if options.restart else f"raftwerk start {child.plan.node_id} brings it back"
     if print_it:
         click.echo(f"node {child.plan.node_id} {how}{why}; {next_step}")
         sys.stdout.flush()

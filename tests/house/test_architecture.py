@@ -24,6 +24,7 @@ PROCESS_EDGE = (
     "cluster/supervisor.py",
     "cluster/process.py",
     "cluster/layout.py",
+    "cluster/doctor.py",
     "cluster/demo.py",
     "cluster/metrics/*.py",
     "cluster/testing/*.py",

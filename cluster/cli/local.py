@@ -1,0 +1,208 @@
+"""`raftwerk status`, `kill` and `start`: the nodes of a local cluster, one by one; and `completion`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .common import json_option, print_json
+from .up import DEFAULT_DIR
+
+if TYPE_CHECKING:
+    from ..admin import ClusterView
+    from ..layout import ClusterPlan, NodePlan
+
+_SIGNALS = ("KILL", "TERM", "STOP", "CONT", "INT", "HUP")
+_GONE_TIMEOUT_S = 30.0
+
+_dir_option = click.option(
+    "-d", "--dir", "directory", type=click.Path(file_okay=False), default=DEFAULT_DIR, show_default=True
+)
+
+
+@click.command()
+@_dir_option
+@json_option
+@click.pass_context
+def status(ctx: click.Context, directory: str, as_json: bool) -> None:
+    """Show the nodes of the local cluster in DIR: which live, who leads, what is out of sync.
+
+    Exit code 0 when every node lives and every replica is in sync, 1 otherwise.
+
+    \b
+    Examples:
+      raftwerk status
+      raftwerk status -d /tmp/c1 --json | jq -r 'select(.state == "down") | .node'
+    """
+    plan = _plan(directory)
+    view, controller = _ask(plan)
+    rows = [_row(node, view, controller) for node in plan.nodes]
+    for row in rows:
+        if as_json:
+            print_json(row)
+    partitions = [one for topic in view.topics for one in topic.partitions] if view else []
+    behind = sum(len(one.isr) < len(one.replicas) for one in partitions)
+    leaderless = sum(one.leader < 0 for one in partitions)
+    if not as_json:
+        _print_table(rows)
+        click.echo(f"bootstrap.servers={plan.bootstrap}  cluster id {plan.cluster_id}")
+        if view is None:
+            click.echo("No broker answers: raftwerk up starts the cluster, raftwerk start N one node.")
+        else:
+            click.echo(f"{len(partitions)} partitions, {behind} under-replicated, {leaderless} without a leader")
+    ctx.exit(0 if view and not behind and not leaderless and all(row["state"] != "down" for row in rows) else 1)
+
+
+@click.command()
+@click.argument("node_id", type=int, metavar="NODE")
+@click.option(
+    "-s", "--signal", "name", default="KILL", show_default=True, type=click.Choice(_SIGNALS, case_sensitive=False)
+)
+@_dir_option
+def kill(node_id: int, name: str, directory: str) -> None:
+    """Send a signal to a node of the local cluster in DIR: KILL as a crash, TERM to end it, STOP and CONT to pause it.
+
+    \b
+    Examples:
+      raftwerk kill 2                     a crash
+      raftwerk kill 2 --signal STOP       as a machine that hangs; CONT ends it
+    """
+    from ..supervisor import node_pid
+
+    node = _node(directory, node_id)
+    pid = node_pid(node)
+    if pid is None:
+        raise click.ClickException(f"node {node_id} does not run; raftwerk start {node_id} starts it")
+    sent = signal.Signals[f"SIG{name.upper()}"]
+    os.kill(pid, sent)
+    deadline = time.monotonic() + _GONE_TIMEOUT_S
+    while sent in (signal.SIGKILL, signal.SIGTERM) and node_pid(node) == pid:
+        if time.monotonic() > deadline:
+            raise click.ClickException(f"node {node_id} (process {pid}) still runs; see {node.log_file}")
+        time.sleep(0.01)
+    click.echo(f"Sent SIG{name.upper()} to node {node_id} (process {pid}).")
+
+
+@click.command()
+@click.argument("node_id", type=int, metavar="NODE")
+@_dir_option
+def start(node_id: int, directory: str) -> None:
+    """Start a node of the local cluster in DIR again, and wait until it serves.
+
+    \b
+    Example:
+      raftwerk kill 2;  raftwerk start 2
+    """
+    from ..supervisor import NodeFailed, Supervisor, node_pid
+
+    plan = _plan(directory)
+    node = _node(directory, node_id)
+    if node_pid(node) is not None:
+        raise click.ClickException(f"node {node_id} runs already (process {node_pid(node)})")
+    supervisor = Supervisor(plan, detach=True)
+    began = time.monotonic()
+    try:
+        supervisor.start_node(node_id)
+        supervisor.wait_ready([node_id])
+    except NodeFailed as error:
+        raise click.ClickException(str(error)) from None
+    finally:
+        supervisor.leave_running()
+    click.echo(f"Node {node_id} serves after {time.monotonic() - began:.2f} s.")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what makes SHELL complete raftwerk's subcommands and options.
+
+    \b
+    Examples:
+      raftwerk completion bash > ~/.local/share/bash-completion/completions/raftwerk
+      raftwerk completion zsh > "${fpath[1]}/_raftwerk"
+      raftwerk completion fish > ~/.config/fish/completions/raftwerk.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    from . import cli
+
+    found = get_completion_class(shell)
+    if found is None:
+        raise click.ClickException(f"no completion for {shell}")
+    click.echo(found(cli, {}, "raftwerk", "_RAFTWERK_COMPLETE").source())
+
+
+def _plan(directory: str) -> ClusterPlan:
+    from ..layout import load_plan
+
+    try:
+        return load_plan(directory)
+    except FileNotFoundError:
+        raise click.ClickException(
+            f"there is no cluster in {directory}: name its directory with --dir, or start one with raftwerk up"
+        ) from None
+
+
+def _node(directory: str, node_id: int) -> NodePlan:
+    plan = _plan(directory)
+    try:
+        return plan.node(node_id)
+    except KeyError:
+        known = ", ".join(str(node.node_id) for node in plan.nodes)
+        raise click.ClickException(f"there is no node {node_id}; the cluster in {directory} has {known}") from None
+
+
+def _ask(plan: ClusterPlan) -> tuple[ClusterView | None, int | None]:
+    import asyncio
+
+    from ..admin import ClusterClient
+    from ..client_errors import ClientError
+
+    async def run() -> tuple[ClusterView | None, int | None]:
+        async with ClusterClient(plan.bootstrap, timeout_s=2.0) as client:
+            try:
+                view = await client.metadata()
+                return view, await client.quorum_leader()
+            except (ClientError, OSError):
+                return None, None
+
+    return asyncio.run(run())
+
+
+def _row(node: NodePlan, view: ClusterView | None, controller: int | None) -> dict[str, Any]:
+    from ..supervisor import is_paused, memory_bytes, node_pid
+
+    pid = node_pid(node)
+    partitions = [one for topic in view.topics for one in topic.partitions] if view else []
+    state = "down" if pid is None else "paused" if is_paused(pid) else "up"
+    return {
+        "node": node.node_id,
+        "roles": node.roles,
+        "port": node.port or node.controller_port,
+        "pid": pid,
+        "state": state,
+        "controller": node.node_id == controller,
+        "memory_bytes": None if pid is None else memory_bytes(pid),
+        "leads": sum(one.leader == node.node_id for one in partitions),
+        "replicas": sum(node.node_id in one.replicas for one in partitions),
+        "in_sync": sum(node.node_id in one.isr for one in partitions),
+    }
+
+
+def _print_table(rows: list[dict[str, Any]]) -> None:
+    click.echo(
+        f"{'node':>4}  {'roles':17}  {'port':>5}  {'pid':>7}  {'memory':>7}  {'leads':>5}  {'in sync':>9}  state"
+    )
+    for row in rows:
+        memory = f"{row['memory_bytes'] / 1e6:.0f} MB" if row["memory_bytes"] else "-"
+        state = "active controller" if row["controller"] and row["state"] == "up" else row["state"]
+        colour = {"down": "red", "paused": "yellow"}.get(row["state"], "green" if row["controller"] else None)
+        in_sync = f"{row['in_sync']}/{row['replicas']}"
+        click.echo(
+            f"{row['node']:>4}  {row['roles']:17}  {row['port']:>5}  {row['pid'] or '-':>7}  {memory:>7}  "
+            f"{row['leads']:>5}  {in_sync:>9}  {click.style(state, fg=colour)}"
+        )
