@@ -25,7 +25,7 @@ from .taps import ElectionWatch, ProcessTaps, RequestTimes, TrafficTap
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BY_NAME = {spec.name: spec for spec in CATALOG}
-_CHUNK = 1000
+_CHUNK = 250
 
 
 class _Family(Collector):
