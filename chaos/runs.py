@@ -68,7 +68,7 @@ SCENARIOS = {
             "leader-crash",
             kinds=(FaultKind.POWER_LOSS,),
             targets=("leader",),
-            faults_s=2.0,
+            faults_s=1.0,
             mean_gap_s=0.5,
             mean_duration_s=0.6,
             one_at_a_time=True,
@@ -81,6 +81,14 @@ SCENARIOS = {
             mean_gap_s=0.15,
             mean_duration_s=0.1,
             faults_s=4.0,
+        ),
+        Scenario(
+            "failover",
+            kinds=(FaultKind.KILL, FaultKind.KILL, FaultKind.SLOW_LINK),
+            targets=("leader", "leader", "n1", "n2", "n3"),
+            mean_gap_s=0.08,
+            mean_duration_s=0.2,
+            faults_s=3.0,
         ),
         Scenario(
             "few-alive",
@@ -119,6 +127,14 @@ SCENARIOS = {
             targets=("leader", "controller", "n1", "n2", "n3", "c101", "c102", "c103"),
             controllers=3,
             mean_gap_s=0.7,
+        ),
+        Scenario(
+            "isolation",
+            kinds=(FaultKind.ISOLATE,),
+            targets=("controller",),
+            faults_s=16.0,
+            mean_gap_s=20.0,
+            mean_duration_s=30.0,
         ),
         Scenario(
             "cuts",

@@ -27,6 +27,9 @@ _CREATE_PARTITIONS = 3
 _ALTER_REASSIGNMENTS = 0
 _BY_ID = 13
 """Produce and Fetch name topics by their ids from this version on."""
+_FINAL = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)
+_NOT_YET = (ErrorCode.INVALID_REPLICATION_FACTOR,)
+"""What a controller says that knows no unfenced broker yet."""
 _PARTITIONS_MAX = 6
 _PAUSE_S = 0.15
 _RETRY_S = 0.1
@@ -52,7 +55,7 @@ class Admin:
                 self.in_doubt = True
             else:
                 self.in_doubt = self.in_doubt or code == ErrorCode.REQUEST_TIMED_OUT
-                if not is_retriable(code) or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                if code in _FINAL or not (code in _NOT_YET or is_retriable(code)):
                     return ErrorCode(code)
             await asyncio.sleep(_RETRY_S)
 

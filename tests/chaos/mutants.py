@@ -12,14 +12,12 @@ from typing import Any
 import pytest
 
 from raftwerk.broker.broker import Broker
-from raftwerk.broker.groups import journal
 from raftwerk.chaos import sim_disk
 from raftwerk.chaos.runs import SCENARIOS, Run
 from raftwerk.controller import alter_partition, brokers, reassignment, replication
-from raftwerk.isr import appends, roles
+from raftwerk.isr import appends
 from raftwerk.isr.isr_state import PendingExpandIsr
 from raftwerk.isr.leader_state import LeaderState
-from raftwerk.isr.partition import Partition
 from raftwerk.isr.replica import Replica
 from raftwerk.log.durability import Durability
 from raftwerk.log.partition_log import PartitionLog
@@ -83,12 +81,6 @@ def unclean_goal(self: Any, *arguments: Any) -> Any:
     )
 
 
-def divergence_by_the_next_epoch(self: Replica, epoch: int) -> Any:
-    """Answer for an epoch that this leader never had as if it had it."""
-    found = ORIGINAL_END_OFFSET(self, epoch)
-    return found if found.epoch < 0 else found._replace(epoch=max(epoch, found.epoch))
-
-
 def read_uncommitted(self: Replica, params: Any, request: Any, max_bytes: int, *, min_one_batch: bool) -> Any:
     """What the leader has, whether the followers have it or not."""
     found = ORIGINAL_READ(self, params, request, max_bytes, min_one_batch=min_one_batch)
@@ -135,15 +127,6 @@ def _sync_or_drop(file: Any, operations: Any) -> None:
         return
 
 
-def keep_the_old_log(self: Any, topic_partition: Any, topic_id: Any) -> Any:
-    """Take a directory for the new topic's, whosever it was."""
-    log = self._logs.get(topic_partition)
-    if log is None:
-        return ORIGINAL_LOG_FOR(self, topic_partition, topic_id)
-    log.set_topic_id(topic_id)
-    return log
-
-
 def move_at_once(partition: Any, target: Any) -> Any:
     """The new replicas take over before they have anything."""
     return reassignment.ReplicaSets(target, (), ())
@@ -151,12 +134,10 @@ def move_at_once(partition: Any, target: Any) -> Any:
 
 ORIGINAL_MAKE_FOLLOWER = Replica.make_follower
 ORIGINAL_GOAL = replication.PartitionRules.goal
-ORIGINAL_END_OFFSET = Replica.end_offset_for_epoch
 ORIGINAL_READ = Replica.read
 ORIGINAL_LEAVES = brokers.broker_leaves
 ORIGINAL_SYNC = Durability.sync
 ORIGINAL_FINISH = sim_disk.SimFile.finish_sync
-ORIGINAL_LOG_FOR = roles.Roles._log_for
 ORIGINAL_FOLLOWER_APPEND = PartitionLog.append_as_follower
 
 
@@ -206,22 +187,12 @@ MUTANTS = (
         replacing(PartitionLog, "append_as_follower", forget_producers),
         ("kill", "stop"),
     ),
-    Mutant(
-        "divergence of an epoch unknown to the leader (KIP-279)",
-        replacing(Replica, "end_offset_for_epoch", divergence_by_the_next_epoch),
-        ("chase", "mixed"),
-    ),
-    Mutant(
-        "a stale fetch is not fenced (KIP-320)",
-        replacing(Partition, "check_leader_epoch", lambda *_: None),
-        ("chase", "network"),
-    ),
     Mutant("a fenced replica back in the ISR (KAFKA-13916)", fenced_in_isr, ("kill", "roles")),
     Mutant("no broker epochs (KAFKA-14617)", ignore_broker_epochs, ("leader-crash", "lost-disk")),
     Mutant(
         "a cut-off leader never resigns (KAFKA-15489)",
         replacing(Leader, "quorum_deadline_ms", lambda self: None),
-        ("cuts", "roles"),
+        ("isolation",),
     ),
     Mutant(
         "last replica standing after an unclean shutdown (KIP-966)",
@@ -230,12 +201,6 @@ MUTANTS = (
     ),
     Mutant("a failed fsync is believed", believe_failed_fsyncs, ("disk",)),
     Mutant("consumers read what is not committed", replacing(Replica, "read", read_uncommitted), ("kill",)),
-    Mutant(
-        "the log of a deleted topic serves the new one (KIP-516)",
-        replacing(roles.Roles, "_log_for", keep_the_old_log),
-        ("churn",),
-    ),
-    Mutant("offsets are answered before they are replicated", replacing(journal, "ACKS_ALL", 1), ("clients",)),
     Mutant(
         "a partition moves before its new replicas have it", replacing(reassignment, "plan", move_at_once), ("moves",)
     ),
