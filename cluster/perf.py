@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from ..runtime.clock import SystemClock
@@ -208,25 +209,44 @@ async def consume_perf(client: ClusterClient, topic: str, max_records: int = 0) 
 
 async def e2e_perf(client: ClusterClient, topic: str, count: int, record_size: int) -> PerfResult:
     """`count` records one after the other: the time from sending each until a consumer has it."""
-    reader = Consumer(client, topic)
-    await reader.start((), at=LATEST)
-    async with ClusterClient(",".join(f"{host}:{port}" for host, port in client.bootstrap)) as own:
-        producer = Producer(own, topic)
+    view = (await client.metadata([topic])).topic(topic)
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Queue[bytes | None] = asyncio.Queue()
+    async with AsyncExitStack() as stack:
+        readers = []
+        for one in view.partitions:  # each with its own connection: a fetch that waits holds up those behind it
+            reader = Consumer(await stack.enter_async_context(_another(client)), topic)
+            await reader.start((one.partition,), at=LATEST)
+            readers.append(loop.create_task(_read_into(arrived, reader)))
+        producer = Producer(client, topic)
         await producer.start()
-        result, loop = PerfResult(), asyncio.get_running_loop()
+        result = PerfResult()
         began = loop.time()
-        for number in range(count):
-            value = str(number).encode().ljust(record_size, b".")
-            sent_at = loop.time()
-            sending = loop.create_task(producer.send([(None, value)]))
-            while not any(one.record.value == value for one in await reader.poll()):
-                pass
-            result.latency.observe(loop.time() - sent_at)
-            await sending
-            result.records += 1
-            result.size_bytes += record_size
+        try:
+            for number in range(count):
+                value = str(number).encode().ljust(record_size, b".")
+                sent_at = loop.time()
+                sending = loop.create_task(producer.send([(None, value)]))
+                while await arrived.get() != value:
+                    pass
+                result.latency.observe(loop.time() - sent_at)
+                await sending
+                result.records += 1
+                result.size_bytes += record_size
+        finally:
+            for task in readers:
+                task.cancel()
         result.seconds = loop.time() - began
         return result
+
+
+async def _read_into(arrived: asyncio.Queue[bytes | None], reader: Consumer) -> None:
+    async for one in reader.records():
+        arrived.put_nowait(one.record.value)
+
+
+def _another(client: ClusterClient) -> ClusterClient:
+    return ClusterClient(",".join(f"{host}:{port}" for host, port in client.bootstrap))
 
 
 async def ensure_topic(client: ClusterClient, topic: str, partitions: int, replicas: int) -> None:
