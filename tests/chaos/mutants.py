@@ -141,8 +141,8 @@ ORIGINAL_FINISH = sim_disk.SimFile.finish_sync
 ORIGINAL_FOLLOWER_APPEND = PartitionLog.append_as_follower
 
 
-def forget_producers(self: PartitionLog, batches: memoryview) -> Any:
-    info = ORIGINAL_FOLLOWER_APPEND(self, batches)
+def forget_producers(self: PartitionLog, *arguments: Any, **named: Any) -> Any:
+    info = ORIGINAL_FOLLOWER_APPEND(self, *arguments, **named)
     self.producers.clear()
     return info
 
@@ -216,5 +216,7 @@ def seeds_until_caught(mutant: Mutant) -> tuple[int, str] | None:
             count += 1
             failure = Run(SCENARIOS[scenario], seed).execute().failure
             if failure is not None:
+                if "TypeError" in failure or "AttributeError" in failure:
+                    raise ValueError(f"the patch does not fit the code: {failure}")
                 return count, f"{scenario} {seed}: {failure}"
     return None
