@@ -25,12 +25,19 @@ from ..wire.frames import encode_response as encode_response_frame
 from ..wire.frames import parse_request_header
 from ..wire.types import SnapshotId
 from .quorum_checks import InvariantBroken, QuorumChecker
+from .scenario import FaultKind
 from .sim_loop import ProcessLoop
 from .world import World
 
 PORT = 9093
 LOG_DIR = "/data"
 _APPEND_EVERY_S = 0.02
+FAULTS = [
+    kind
+    for kind in FaultKind
+    if kind not in (FaultKind.FSYNC_FAILS, FaultKind.DISK_FULL, FaultKind.BIT_ROT, FaultKind.CLIENTS_CUT)
+]
+"""What may happen here: processes do not end when their disks fail, there are no partitions, and no clients."""
 
 
 class QuorumServer(asyncio.BufferedProtocol):

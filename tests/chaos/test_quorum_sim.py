@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftwerk.chaos.quorum_sim import QuorumSim
+from raftwerk.chaos.quorum_sim import FAULTS, QuorumSim
 from raftwerk.chaos.scenario import FaultKind, Nemesis, draw_faults
 from raftwerk.chaos.world import World
 
@@ -18,7 +18,7 @@ def run(seed: int, voters: int) -> tuple[str, int]:
         cluster.start_all()
         faults = draw_faults(
             world.rng_for("faults"),
-            list(FaultKind),
+            [kind for kind in FAULTS if voters > 1 or kind not in (FaultKind.WIPED_DISK, FaultKind.OLD_DISK)],
             ["leader", "leader", *cluster.names],
             start_s=0.2,
             end_s=FAULTS_S,
