@@ -19,8 +19,8 @@ A check of the checkers: bugs that Kafka, KRaft and others once had, put back in
 Each must be noticed. Written by `python tests/chaos/write_mutants.py`; the tests are `tests/chaos/test_mutants.py`
 (whole nodes in the simulator) and `tests/raft/test_mutants.py` (the quorum's core on a model of the network).
 
-Whole nodes did not show, in the seeds that were tried, a stale fetch that is not fenced (KIP-320), a divergence answered
-for an epoch that the leader never had (KIP-279), and offsets of a group that are answered before they are replicated.
+Whole nodes did not show, in the seeds that were tried: a stale fetch that is not fenced (KIP-320), a divergence
+answered for an epoch that the leader never had (KIP-279), offsets of a group answered before they are replicated.
 
 | bug | seen by | runs until seen | what was said |
 |---|---|---|---|
