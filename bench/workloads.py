@@ -104,6 +104,7 @@ def consume(bootstrap: str, topic: str, count: int, size_bytes: int) -> Figure:
             "fetch.max.bytes": 52_428_800,
             "max.partition.fetch.bytes": 4_194_304,
             "queued.max.messages.kbytes": 262_144,
+            "fetch.queue.backoff.ms": 5,  # by default a client that was served too fast pauses for a second
         }
     )
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
