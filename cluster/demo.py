@@ -318,6 +318,20 @@ class _Run:
                 await asyncio.sleep(0.1)
 
 
+def _end_of(consumer: Any, partition: Any) -> int:
+    """The end of a partition, asked again while its leadership moves back to a node that was restarted."""
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + _READ_TIMEOUT_S
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(partition, timeout=20)[1])
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
 def _read_back(bootstrap: str) -> dict[int, list[bytes]]:
     """Every value of every partition in the order of offsets, to what is the end now."""
     from confluent_kafka import Consumer, TopicPartition
@@ -326,7 +340,7 @@ def _read_back(bootstrap: str) -> dict[int, list[bytes]]:
         {"bootstrap.servers": bootstrap, "group.id": "demo", "enable.auto.commit": False, "log_level": 0}
     )
     try:
-        ends = {p: consumer.get_watermark_offsets(TopicPartition(TOPIC, p), timeout=20)[1] for p in range(PARTITIONS)}
+        ends = {p: _end_of(consumer, TopicPartition(TOPIC, p)) for p in range(PARTITIONS)}
         consumer.assign([TopicPartition(TOPIC, p, 0) for p in range(PARTITIONS)])
         read: dict[int, list[bytes]] = {p: [] for p in range(PARTITIONS)}
         reached = dict.fromkeys(range(PARTITIONS), 0)
