@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from raftwerk.cluster.admin import ClusterClient, ClusterView, NewTopic
 
@@ -53,12 +53,24 @@ def active_controller(bootstrap: str) -> int:
     return leader
 
 
+def end_of(consumer: Consumer, partition: TopicPartition) -> int:
+    """The end of a partition, asked again while its leadership moves back to a node that was restarted."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(partition, timeout=20)[1])
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
 def read_all(bootstrap: str, name: str, partitions: int = 1, **config: Any) -> list[list[bytes]]:
     """The values of every partition, read by assignment to the end as it is now."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "e2e", "enable.auto.commit": False, **config}
     consumer = Consumer(settings)
     try:
-        ends = [consumer.get_watermark_offsets(TopicPartition(name, p), timeout=20)[1] for p in range(partitions)]
+        ends = [end_of(consumer, TopicPartition(name, p)) for p in range(partitions)]
         consumer.assign([TopicPartition(name, p, 0) for p in range(partitions)])
         values: list[list[bytes]] = [[] for _ in range(partitions)]
         positions = [0] * partitions
