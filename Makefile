@@ -19,7 +19,7 @@ demo: $(STAMP)   ## stream a year of flights through three nodes, kill the leade
 	$(BIN)/raftwerk demo
 
 test: $(STAMP)   ## all tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: $(STAMP)  ## formatting, lints, types, import rules
 	$(BIN)/ruff format --check .

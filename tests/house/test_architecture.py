@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NODE_ROOMS = ("wire", "log", "raft", "controller", "isr", "broker", "cluster", "chaos")
-ALL_ROOMS = ("runtime", *NODE_ROOMS, "bench")
+ALL_ROOMS = ("runtime", *NODE_ROOMS, "bench", "pipeline")
 
 # The edge of the process: these start processes, ask the terminal, or drive and judge a cluster from outside.
 PROCESS_EDGE = (

@@ -1,0 +1,161 @@
+"""The Spark session that jobs, tests and benchmarks share, with Spark's own Kafka connector where it is asked for.
+
+The connector is no part of PySpark. Spark fetches it by its Maven coordinates, with all that it depends on, as the JVM
+starts, and keeps it in Ivy's cache in the home directory; `spark.jars.repositories` and `spark.jars.ivySettings` say
+where else to look, in spark-defaults.conf or in `config`. The data source of `pipeline.source` needs none of that.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from .errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MIN = 17
+"""Spark 4 runs on Java 17 and later."""
+
+_CONNECTOR_CLASS = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+_JAVA_ANSWER_TIMEOUT_S = 30.0
+
+
+def spark_session(
+    app: str,
+    *,
+    master: str = "local[2]",
+    kafka_connector: bool = False,
+    memory: str = "1g",
+    config: Mapping[str, str] | None = None,
+    log_level: str = "ERROR",
+) -> SparkSession:
+    """A session named `app`, or the one that runs already; `memory` is that of the driver's JVM.
+
+    Under `spark-submit` the JVM is there already, and master, memory and jars are what its command line says.
+    `config` is Spark's own settings, by their names. Raises `PipelineError` when PySpark or Java is missing or too old,
+    when Spark does not start, and when the connector is asked for and cannot be had.
+    """
+    pyspark_version = _pyspark_version()
+    check_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {"spark.app.name": app}
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        settings |= _launch_settings(master, memory)
+        if kafka_connector:
+            settings["spark.jars.packages"] = connector_coordinates(pyspark_version)
+    settings |= config or {}
+    session = _start(settings, kafka_connector)
+    session.sparkContext.setLogLevel(log_level)
+    if kafka_connector and not has_connector(session):
+        raise PipelineError(
+            "Spark's Kafka connector is not on the class path of the JVM that runs already: start it with "
+            f"--packages {connector_coordinates(pyspark_version)}, or in a process that has no session yet."
+        )
+    return session
+
+
+def connector_coordinates(spark_version: str) -> str:
+    """The Maven coordinates of Spark's Kafka connector, which must be of Spark's own version."""
+    return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark_version}"
+
+
+def has_connector(session: SparkSession) -> bool:
+    """Whether Spark's own Kafka connector is on the session's class path."""
+    from py4j.protocol import Py4JJavaError
+
+    jvm = session.sparkContext._jvm
+    if jvm is None:
+        return False
+    try:
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        jvm.java.lang.Class.forName(_CONNECTOR_CLASS, False, loader)
+    except Py4JJavaError:
+        return False
+    return True
+
+
+def check_java() -> int:
+    """The major version of the Java that Spark will start; `PipelineError` when there is none, or one below 17."""
+    home = os.environ.get("JAVA_HOME")
+    command = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    where = f"JAVA_HOME={home}" if home else "the path"
+    if command is None or not os.path.exists(command):
+        raise PipelineError(f"Spark needs Java {JAVA_MIN} or later, and there is none in {where}: {_java_way_out()}")
+    try:
+        answer = subprocess.run(
+            [command, "-version"], check=False, capture_output=True, text=True, timeout=_JAVA_ANSWER_TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PipelineError(f"Spark needs Java {JAVA_MIN} or later, and {command} does not run: {error}") from None
+    major = java_major(answer.stderr + answer.stdout)
+    if major is None:
+        raise PipelineError(f"{command} -version does not tell a version: {_java_way_out()}")
+    if major < JAVA_MIN:
+        raise PipelineError(f"Spark needs Java {JAVA_MIN} or later, and {command} is Java {major}: {_java_way_out()}")
+    return major
+
+
+def java_major(text: str) -> int | None:
+    """17 for what `java -version` of Java 17 prints, 8 for that of 1.8; None when no version is in it."""
+    found = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(found.group(1)) if found else None
+
+
+def _java_way_out() -> str:
+    return f"install a JRE of {JAVA_MIN} or later and set JAVA_HOME to its directory."
+
+
+def _pyspark_version() -> str:
+    try:
+        import pyspark
+    except ImportError:
+        raise PipelineError("PySpark is not installed: pip install 'raftwerk[spark]'.") from None
+    version: str = pyspark.__version__
+    if int(version.split(".")[0]) < 4:
+        raise PipelineError(f"PySpark is {version}, and 4.0 or later is needed: pip install 'raftwerk[spark]'.")
+    return version
+
+
+def _launch_settings(master: str, memory: str) -> dict[str, str]:
+    settings = {
+        "spark.master": master,
+        "spark.driver.memory": memory,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", master)
+    if local:
+        # One machine needs no name that resolves, and no 200 tasks to shuffle what a few cores hold.
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        cores = os.cpu_count() if local.group(1) == "*" else local.group(1)
+        settings["spark.sql.shuffle.partitions"] = str(2 * int(cores or 1))
+    return settings
+
+
+def _start(settings: Mapping[str, str], kafka_connector: bool) -> SparkSession:
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.Builder()
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        if kafka_connector:
+            raise PipelineError(
+                f"Spark's JVM ended as it started, most likely because {settings['spark.jars.packages']} could not be "
+                "fetched (its lines above say why): let it reach Maven Central once, or name a mirror in "
+                "spark.jars.repositories; the data source `raftwerk` needs no jars."
+            ) from None
+        raise PipelineError("Spark's JVM ended as it started: its lines above say why.") from None

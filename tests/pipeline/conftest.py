@@ -1,0 +1,56 @@
+"""One Spark, one three-node cluster, for all tests of a process: a JVM of a gigabyte is not started twice."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from raftwerk.cluster.testing.cluster import TestCluster
+from raftwerk.pipeline.errors import PipelineError
+
+HERE = Path(__file__).parent
+_numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents and "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.process)
+            item.add_marker(pytest.mark.java)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[object]:
+    """Spark on two cores, with its own Kafka connector."""
+    pytest.importorskip("pyspark", reason="no PySpark: Spark is NOT tested")
+    from raftwerk.pipeline.session import spark_session
+
+    try:
+        session = spark_session("tests", kafka_connector=True, memory="1g")
+    except PipelineError as error:
+        pytest.skip(f"Spark is NOT tested: {error}")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[TestCluster]:
+    """Three nodes that are whole when a test begins; a test that kills one heals it."""
+    with TestCluster.start(3, settings={"min.insync.replicas": "2"}) as running:
+        yield running
+
+
+@pytest.fixture
+def bootstrap(cluster: TestCluster) -> str:
+    return cluster.bootstrap_servers
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name nobody else uses."""
+    return f"t-{os.getpid()}-{next(_numbers)}"
