@@ -105,7 +105,7 @@ _ROWS: tuple[Key, ...] = (
     Key("log.dirs", "list", (), "Directories of the partitions, joined by commas; default: log.dir."),
     Key("log.dir", "string", "/tmp/kafka-logs", "The directory of the partitions, when log.dirs is not set."),
     Key("metadata.log.dir", "string", "", "The directory of the metadata log; default: the first of log.dirs."),
-    Key("log.segment.bytes", "int", 1073741824, "Size at which a segment is full.", at_least(14)),
+    Key("log.segment.bytes", "int", 1073741824, "Size at which a segment is full.", at_least(1024 * 1024)),
     Key("log.roll.ms", "int", None, "Age at which a segment is full; before log.roll.hours.", _POSITIVE),
     Key("log.roll.hours", "int", 168, "Age in hours at which a segment is full.", _POSITIVE),
     Key("log.index.size.max.bytes", "int", 10485760, "Size at which an index is full.", at_least(4)),
