@@ -26,6 +26,7 @@ from .controller_part import ControllerPart
 from .errors import NodeFailedError
 from .formatting import cluster_id_of
 from .room_configs import log_manager_config, raft_config, snapshot_policy
+from .state_changes import StateChangeLog
 
 logger = logging.getLogger("raftwerk.node")
 
@@ -144,6 +145,9 @@ class Node:
             await self._controller_part.start()
         if config.is_broker:
             self._broker_part = BrokerPart(config, runtime, self.loader, self.raft, self.log_manager, self._fail)
+        changes = StateChangeLog(config.node_id)
+        self.loader.subscribe(changes.on_metadata)
+        self.loader.subscribe_leader(changes.on_leader)
         self.loader.subscribe(lambda image, delta: self._check_caught_up())
         self.loader.subscribe_leader(lambda leader: self._check_caught_up())
         await self.raft.start()

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..runtime.log_lines import configure_logging
+from ..runtime.log_lines import TEXT, configure_logging
 from ..runtime.loop import real_runtime, run, stop_event_on_signals, tune_gc_for_server
 from .config import ConfigError, NodeConfig, load_config
 
@@ -38,6 +38,7 @@ class NodeOptions:
     use_env: bool = False
     format_id: str | None = None
     log_level: str = "INFO"
+    log_format: str = TEXT
     ready_fd: int | None = None
     stop_at_eof: bool = False
 
@@ -50,7 +51,7 @@ def run_node(options: NodeOptions) -> int:
         return _refuse(error)
     except OSError as error:
         return _fail(f"cannot read {options.file}: {error.strerror}")
-    configure_logging(options.log_level, node_id=config.node_id)
+    configure_logging(options.log_level, node_id=config.node_id, line_format=options.log_format)
     for warning in config.warnings:
         _logger.warning("%s", warning)
     return run(_serve(config, options))

@@ -14,6 +14,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 
+from ..runtime.log_lines import TEXT
 from .layout import ClusterPlan, NodePlan, write_properties
 
 STOP_TIMEOUT_S = 30.0
@@ -45,10 +46,12 @@ class Child:
 class Supervisor:
     """The processes of one local cluster. Synchronous; every wait has a limit in seconds."""
 
-    def __init__(self, plan: ClusterPlan, *, detach: bool = False, log_level: str = "INFO") -> None:
+    def __init__(
+        self, plan: ClusterPlan, *, detach: bool = False, log_level: str = "INFO", log_format: str = TEXT
+    ) -> None:
         self.plan = plan
         self.detach = detach
-        self.log_level = log_level
+        self._log_options = ["--log-level", log_level, "--log-format", log_format]
         self.children: dict[int, Child] = {}
         self.notes: dict[int, str] = {}
 
@@ -157,7 +160,7 @@ class Supervisor:
 
     def _command(self, plan: NodePlan, ready_fd: int) -> list[str]:
         command = [sys.executable, "-P", "-m", "raftwerk", "node", plan.properties_file]
-        command += ["--format", self.plan.cluster_id, "--ready-fd", str(ready_fd), "--log-level", self.log_level]
+        command += ["--format", self.plan.cluster_id, "--ready-fd", str(ready_fd), *self._log_options]
         return command if self.detach else [*command, "--stop-at-eof"]
 
     def _why_it_died(self, child: Child) -> str:

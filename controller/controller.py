@@ -23,6 +23,7 @@ changes, nothing ticks.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ from .records import Record, encode_record
 from .result import ControllerResult, Response
 from .sessions import BrokerSessions
 from .settings import ControllerSettings
+
+_logger = logging.getLogger(__name__)
 
 STALL_MS = 500
 """A timer this late means that this process was stopped: heartbeats wait unread, and silence proves nothing."""
@@ -397,6 +400,7 @@ class QuorumController:
         if self._term is None or suspect is None or suspect.epoch != dead.epoch:
             return
         self._sessions.end(dead.broker_id)
+        _logger.warning("broker %d is fenced: its connections closed and its port refuses", dead.broker_id)
         self._append(self._term, brokers.fence_broker(self._term.image, self._settings, dead.broker_id))
 
     def _arm_expiry(self, term: _Term) -> None:
@@ -414,6 +418,7 @@ class QuorumController:
             self._sessions.extend(now_ms - deadline_ms)
         for broker in self._sessions.expired(term.image, now_ms):
             self._sessions.end(broker.broker_id)
+            _logger.warning("broker %d is fenced: it was silent for its session", broker.broker_id)
             if not self._append(term, brokers.fence_broker(term.image, self._settings, broker.broker_id)):
                 return
         self._arm_expiry(term)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from ..runtime.log_lines import log_event
+from ..runtime.loggers import STATE_CHANGE
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.types import TopicPartition
 from .directory import ReplicaDirectory
@@ -14,6 +16,7 @@ from .purgatory import Purgatory
 from .replica import Replica
 
 _logger = logging.getLogger(__name__)
+_state_changes = logging.getLogger(STATE_CHANGE)
 
 
 class Consequences:
@@ -48,7 +51,14 @@ class Consequences:
     def on_proposal(self, replica: Replica, proposal: IsrProposal) -> None:
         """The leader wants another ISR."""
         members = [broker_id for broker_id, _ in proposal.new_isr]
-        _logger.info("%s: ISR %s -> %s proposed", replica.topic_partition, proposal.state.isr, members)
+        log_event(
+            _state_changes,
+            "isr-proposed",
+            topic=replica.topic_partition.topic,
+            partition=replica.topic_partition.partition,
+            isr=members,
+            isr_before=proposal.state.isr,
+        )
         self._submit(AlterPartitionItem(replica.topic_id, replica.topic_partition, proposal))
 
     def on_role_lost(self, replica: Replica, error_code: int = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:

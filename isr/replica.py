@@ -6,11 +6,14 @@ caller as KAFKA_STORAGE_ERROR, and other partitions are not touched.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from uuid import UUID
 
 from ..log.partition_log import AppendInfo, PartitionLog
 from ..runtime.invariants import invariant
+from ..runtime.log_lines import log_event
+from ..runtime.loggers import STATE_CHANGE
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.fetch import FetchPartition, FetchPartitionResponse
 from ..wire.types import EpochEndOffset, LeaderIdAndEpoch, TopicPartition
@@ -20,6 +23,7 @@ from .results import FetchParams
 from .truncation import decide_truncation
 
 ACKS_ALL = -1
+_state_changes = logging.getLogger(STATE_CHANGE)
 _UNCOMMITTED_ENTRIES_MAX = 4_096
 """More appends than these above the high watermark are counted together."""
 
@@ -231,6 +235,8 @@ class Replica:
         """Cut everything from `offset` on."""
         log = self.log
         if offset < log.log_end_offset:
+            topic, partition = self.topic_partition
+            log_event(_state_changes, "truncated", topic=topic, partition=partition, to=offset, end=log.log_end_offset)
             log.truncate_to(max(offset, log.log_start_offset))
         while self._uncommitted and self._uncommitted[-1][0] > log.log_end_offset:
             self._uncommitted.pop()

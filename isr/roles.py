@@ -22,6 +22,8 @@ from ..controller.image import (
 )
 from ..log.config import LogConfig
 from ..log.partition_log import PartitionLog
+from ..runtime.log_lines import log_event
+from ..runtime.loggers import STATE_CHANGE
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.types import TopicPartition
 from .consequences import Consequences
@@ -33,6 +35,7 @@ from .ports import ReplicaLogs, ReplicaManagerConfig
 from .replica import Replica
 
 _logger = logging.getLogger(__name__)
+_state_changes = logging.getLogger(STATE_CHANGE)
 
 MIN_ISR_KEY = "min.insync.replicas"
 
@@ -111,7 +114,15 @@ class Roles:
         old_high_watermark = replica.high_watermark
         self._fetchers.remove(replica)
         if replica.make_leader(registration, self._now_ms()):
-            _logger.info("%s: leader in epoch %d", replica.topic_partition, registration.leader_epoch)
+            log_event(
+                _state_changes,
+                "leads",
+                topic=replica.topic_partition.topic,
+                partition=replica.topic_partition.partition,
+                leader_epoch=registration.leader_epoch,
+                log_end_offset=replica.log.log_end_offset,
+                high_watermark=replica.high_watermark,
+            )
         if replica.high_watermark != old_high_watermark:
             self._consequences.on_high_watermark(replica)
 

@@ -16,6 +16,8 @@ from ..log.config import MAX_INT32, MAX_INT64, LogConfig
 from ..log.errors import StorageError
 from ..log.partition_log import PartitionLog
 from ..runtime.invariants import InvariantViolation
+from ..runtime.log_lines import log_event
+from ..runtime.loggers import STATE_CHANGE
 from ..runtime.loop import TaskSet
 from ..runtime.ports import Runtime
 from ..wire.apis import ApiKey
@@ -46,6 +48,7 @@ from .wire_messages import (
 T = TypeVar("T")
 
 _logger = logging.getLogger(__name__)
+_state_changes = logging.getLogger(STATE_CHANGE)
 
 
 class QuorumFailedError(Exception):
@@ -100,6 +103,7 @@ class RaftDriver:
         self._publish_is_due = False
         self._serve_is_due = False
         self._is_running = False
+        self._logged_role = ""
         self._is_snapshotting = False
         self._left_resigned: asyncio.Future[Any] | None = None
         self.failure: asyncio.Future[Any] = self._loop.create_future()
@@ -327,12 +331,19 @@ class RaftDriver:
         for outgoing in effects.requests:
             self._tasks.spawn(self._exchange(outgoing), name=f"raft to {outgoing.to}")
         self._answer_fetches(effects)
+        self._log_role()
         self._log.flush_if_behind(self._on_flushed)
         self._arm_timer()
         if self._publisher.is_behind and not self._publish_is_due:
             self._publish_is_due = True
             self._loop.call_soon(self._publish)
         self._check_left_resigned()
+
+    def _log_role(self) -> None:
+        role = type(self._quorum.role).__name__.lower()
+        if role != self._logged_role:
+            before, self._logged_role = self._logged_role, role
+            log_event(_state_changes, "quorum-role", role=role, role_before=before or "none", epoch=self.epoch)
 
     def _answer_fetches(self, effects: Effects) -> None:
         for token, reply in effects.fetch_replies:

@@ -33,6 +33,27 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")(function)
 
 
+def log_options(function: F) -> F:
+    """`--log-level` and `--log-format` of whatever starts nodes."""
+    level = click.option(
+        "--log-level",
+        default="INFO",
+        show_default=True,
+        envvar="RAFTWERK_LOG_LEVEL",
+        type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]),
+        help="Of all loggers (environment: RAFTWERK_LOG_LEVEL).",
+    )
+    line_format = click.option(
+        "--log-format",
+        default="text",
+        show_default=True,
+        envvar="RAFTWERK_LOG_FORMAT",
+        type=click.Choice(["text", "json"]),
+        help="For people, or for what collects logs (environment: RAFTWERK_LOG_FORMAT).",
+    )
+    return level(line_format(function))
+
+
 def run_client(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a client; what the cluster refuses becomes one sentence and exit code 1."""
     from ..client_errors import ClientError

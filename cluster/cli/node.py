@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from .common import log_options
+
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(dir_okay=False), metavar="[SERVER.PROPERTIES]")
@@ -12,9 +14,7 @@ import click
 )
 @click.option("--env", "use_env", is_flag=True, help="Read KAFKA_* variables too; always done without a file.")
 @click.option("--format", "format_id", metavar="CLUSTER_ID", help="Format directories that are not formatted yet.")
-@click.option(
-    "--log-level", default="INFO", show_default=True, type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"])
-)
+@log_options
 @click.option("--ready-fd", type=int, hidden=True)
 @click.option("--stop-at-eof", is_flag=True, hidden=True)
 @click.pass_context
@@ -25,6 +25,7 @@ def node(
     use_env: bool,
     format_id: str | None,
     log_level: str,
+    log_format: str,
     ready_fd: int | None,
     stop_at_eof: bool,
 ) -> None:
@@ -41,7 +42,8 @@ def node(
     """
     from ..process import NodeOptions, run_node
 
-    options = NodeOptions(file, overrides, use_env or file is None, format_id, log_level, ready_fd, stop_at_eof)
+    use_env = use_env or file is None
+    options = NodeOptions(file, overrides, use_env, format_id, log_level, log_format, ready_fd, stop_at_eof)
     ctx.exit(run_node(options))
 
 

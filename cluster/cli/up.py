@@ -16,7 +16,7 @@ import click
 
 from ..layout import ClusterPlan, ClusterShape, plan_cluster
 from ..supervisor import Child, NodeFailed, Supervisor, last_line, stop_by_pid_files
-from .common import parse_pairs
+from .common import log_options, parse_pairs
 
 DEFAULT_DIR = "raftwerk-data"
 _TICK_S = 0.2
@@ -31,6 +31,7 @@ class _UpOptions:
     restart: bool
     plain: bool
     log_level: str
+    log_format: str
 
 
 @click.command()
@@ -47,9 +48,7 @@ class _UpOptions:
 @click.option("--restart", is_flag=True, help="Start a node again a second after it died.")
 @click.option("--detach", is_flag=True, help="Leave the nodes running; stop them with raftwerk down.")
 @click.option("--plain", is_flag=True, help="Plain lines instead of the live table.")
-@click.option(
-    "--log-level", default="INFO", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), show_default=True
-)
+@log_options
 @click.pass_context
 def up(
     ctx: click.Context,
@@ -112,7 +111,7 @@ def _run(plan: ClusterPlan, options: _UpOptions) -> int:
         stopping.append(number)
 
     previous = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
-    supervisor = Supervisor(plan, detach=options.detach, log_level=options.log_level)
+    supervisor = Supervisor(plan, detach=options.detach, log_level=options.log_level, log_format=options.log_format)
     try:
         took_s = supervisor.start()
         if options.detach:

@@ -1,0 +1,93 @@
+"""One event is one line, in text and in JSON; levels change by name."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from raftwerk.runtime import loggers
+from raftwerk.runtime.log_lines import JSON, TEXT, configure_logging, log_event
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def root_logger_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    before = (root.handlers[:], root.level)
+    yield
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
+
+
+def say_everything() -> None:
+    logger = logging.getLogger("raftwerk.node")
+    log_event(logger, "partition-change", topic="a b", partition=0, isr=(1, 2), leader_before=None)
+    logger.warning("two\nlines")
+    with suppress(ValueError):
+        try:
+            raise ValueError("bad\nthing")
+        except ValueError:
+            logger.exception("it failed")
+            raise
+
+
+def test_text_has_one_line_an_event(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(node_id=3, line_format=TEXT)
+    say_everything()
+    first, second, third = capsys.readouterr().err.splitlines()
+    head = 'INFO  node=3 raftwerk.node: partition-change topic="a b" partition=0 isr=[1,2] leader_before=None'
+    assert first.endswith("Z " + head)
+    assert second.endswith("WARNING node=3 raftwerk.node: two\\nlines")
+    assert "it failed\\nTraceback" in third and third.endswith("ValueError: bad\\nthing")
+
+
+def test_json_has_an_event_s_fields_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(node_id=3, line_format=JSON)
+    say_everything()
+    first, second, third = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert (first["node"], first["level"], first["logger"]) == (3, "INFO", "raftwerk.node")
+    assert (first["event"], first["topic"], first["isr"]) == ("partition-change", "a b", [1, 2])
+    assert second["message"] == "two\nlines"
+    assert "bad\nthing" in third["exception"]
+
+
+def test_a_level_is_changed_by_name_and_taken_back() -> None:
+    configure_logging("INFO")
+    assert loggers.levels()["raftwerk.isr"] == "INFO"
+    try:
+        loggers.set_level("raftwerk.isr", "debug")
+        assert loggers.levels()["raftwerk.isr"] == "DEBUG"
+        assert loggers.levels()["raftwerk.raft"] == "INFO"
+        assert logging.getLogger("raftwerk.isr.fetcher").isEnabledFor(logging.DEBUG)
+        loggers.set_level("raftwerk.isr", "OFF")
+        assert not logging.getLogger("raftwerk.isr").isEnabledFor(logging.CRITICAL)
+    finally:
+        loggers.clear_level("raftwerk.isr")
+    assert loggers.levels()["raftwerk.isr"] == "INFO"
+
+
+@pytest.mark.parametrize(("name", "level"), [("raftwerk.isr", "LOUD"), ("no.such", "INFO")])
+def test_what_does_not_exist_is_named(name: str, level: str) -> None:
+    with pytest.raises(loggers.LoggerError, match="there are"):
+        loggers.set_level(name, level)
+
+
+def test_the_root_keeps_a_level() -> None:
+    with pytest.raises(loggers.LoggerError):
+        loggers.clear_level("root")
+
+
+def test_every_logger_of_the_code_is_known() -> None:
+    """By its own name, or as a child of a room's."""
+    rooms = [path for path in (ROOT / "raftwerk").iterdir() if path.is_symlink()]
+    for room in rooms:
+        for path in room.resolve().rglob("*.py"):
+            text = path.read_text()
+            if "getLogger(__name__)" in text and room.name not in ("chaos", "bench", "pipeline"):
+                assert f"raftwerk.{room.name}" in loggers.LOGGERS, path
