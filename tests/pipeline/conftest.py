@@ -40,8 +40,8 @@ def spark() -> Iterator[object]:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[TestCluster]:
-    """Three nodes that are whole when a test begins; a test that kills one heals it."""
-    with TestCluster.start(3, settings={"min.insync.replicas": "2"}) as running:
+    """Three nodes that are whole when a test begins; a test that kills one heals it. Old records are kept."""
+    with TestCluster.start(3, settings={"min.insync.replicas": "2", "log.retention.ms": "-1"}) as running:
         yield running
 
 
