@@ -30,8 +30,9 @@ def spark() -> Iterator[object]:
     pytest.importorskip("pyspark", reason="no PySpark: Spark is NOT tested")
     from raftwerk.pipeline.session import spark_session
 
+    settings = {"spark.sql.streaming.numRecentProgressUpdates": "10000", "spark.sql.streaming.pollingDelay": "10ms"}
     try:
-        session = spark_session("tests", kafka_connector=True, memory="1g")
+        session = spark_session("tests", kafka_connector=True, memory="1g", config=settings)
     except PipelineError as error:
         pytest.skip(f"Spark is NOT tested: {error}")
     yield session

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+
 from .helpers import T0, Sent, delete_records_before, numbers, read_back, send, values_by_partition
 
 FORMATS = ["kafka"]
@@ -112,9 +113,7 @@ def test_an_empty_range_is_empty(spark: Any, bootstrap: str, numbered: str, form
 
 
 def test_timestamps(spark: Any, bootstrap: str, numbered: str, form: str) -> None:
-    frame = load(
-        spark, form, bootstrap, subscribe=numbered, startingTimestamp=T0 + 40_000, endingTimestamp=T0 + 45_000
-    )
+    frame = load(spark, form, bootstrap, subscribe=numbered, startingTimestamp=T0 + 40_000, endingTimestamp=T0 + 45_000)
     assert values_by_partition(frame.collect()) == {p: list(range(40, 45)) for p in range(3)}
     by_partition = load(
         spark,
@@ -128,7 +127,7 @@ def test_timestamps(spark: Any, bootstrap: str, numbered: str, form: str) -> Non
 
 def test_a_timestamp_past_the_end(spark: Any, bootstrap: str, numbered: str, form: str) -> None:
     late = {"subscribe": numbered, "startingTimestamp": T0 + 10_000_000}
-    with pytest.raises(Exception, match="(?i)no offset|timestamp"):
+    with pytest.raises(Exception, match=r"(?i)no offset|timestamp"):
         load(spark, form, bootstrap, **late).count()
     frame = load(spark, form, bootstrap, **late, startingOffsetsByTimestampStrategy="latest")
     assert frame.count() == 0
@@ -148,7 +147,7 @@ def test_records_that_are_gone(spark: Any, cluster: Any, bootstrap: str, topic: 
     delete_records_before(bootstrap, topic, 0, 8)
     wanted = {"subscribe": topic, "startingOffsets": per(topic, p0=3)}
     assert values_by_partition(load(spark, form, bootstrap, subscribe=topic).collect()) == {0: list(range(8, 20))}
-    with pytest.raises(Exception, match="(?i)data|out of range"):
+    with pytest.raises(Exception, match=r"(?i)data|out of range"):
         load(spark, form, bootstrap, **wanted, failOnDataLoss=True).collect()
     kept = load(spark, form, bootstrap, **wanted, failOnDataLoss=False)
     assert values_by_partition(kept.collect()) == {0: list(range(8, 20))}
