@@ -4,9 +4,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SEEDS ?= 2000
 
-.PHONY: demo test check soak bench setup clean help
+.PHONY: demo test test-containers check soak bench setup clean help
 help:            ## list the targets
-	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/: .*##/ -/'
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/: .*##/ -/'
 
 setup: $(STAMP)  ## make .venv with everything in it
 $(STAMP): pyproject.toml
@@ -20,6 +20,9 @@ demo: $(STAMP)   ## stream a year of flights through three nodes, kill the leade
 
 test: $(STAMP)   ## all tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+test-containers: $(STAMP)  ## the image and the compose file, on a Docker engine
+	$(BIN)/python -m pytest -m containers tests/containers
 
 check: $(STAMP)  ## formatting, lints, types, import rules
 	$(BIN)/ruff format --check .

@@ -1,15 +1,19 @@
 """Kills one container of this compose project after the other and starts it again, by the engine's API.
 
-It waits for the victim of the round before to serve again before it takes the next: one node is down at a time.
+It waits for the victim of the round before to serve again before it takes the next: one node is down at a time. Asked
+to stop, it ends at once and leaves its victim dead: `docker compose down` has made its list of what runs before it
+asks, and Compose 1 overlooks what is started later.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
 import json
 import os
 import random
+import signal
 import socket
 import sys
 import time
@@ -19,6 +23,14 @@ from typing import Any
 SOCKET = "/var/run/docker.sock"
 
 
+class Refused(RuntimeError):
+    """The engine said no; `status` is HTTP's."""
+
+    def __init__(self, what: str, status: int) -> None:
+        super().__init__(what)
+        self.status = status
+
+
 class _Engine(http.client.HTTPConnection):
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -26,7 +38,7 @@ class _Engine(http.client.HTTPConnection):
 
 
 def call(method: str, path: str) -> Any:
-    """One request to the engine; RuntimeError when it refuses."""
+    """One request to the engine. `Refused` when it says no."""
     engine = _Engine("engine", timeout=30)
     try:
         engine.request(method, path)
@@ -35,7 +47,7 @@ def call(method: str, path: str) -> Any:
     finally:
         engine.close()
     if answer.status >= 300 and answer.status != 304:
-        raise RuntimeError(f"{method} {path}: {answer.status} {body.decode(errors='replace')}")
+        raise Refused(f"{method} {path}: {answer.status} {body.decode(errors='replace').strip()}", answer.status)
     return json.loads(body) if body else None
 
 
@@ -70,7 +82,28 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
+def torment(container: str, service: str, down_s: float) -> None:
+    """Kill it, wait, start it, wait until it serves. One that somebody else has stopped or removed is left alone."""
+    kill = f"/containers/{container}/kill?signal=KILL"
+    try:
+        say(f"killing {service}")
+        call("POST", kill)
+        time.sleep(down_s)
+        call("POST", f"/containers/{container}/start")
+        wait_until_healthy(container)
+        say(f"{service} serves again")
+    except Refused as error:
+        if error.status not in (404, 409):
+            raise
+        say(f"{service} is left alone: {error}")
+    except SystemExit:
+        with contextlib.suppress(Refused):
+            call("POST", kill)
+        raise
+
+
 def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # process 1 of a container has no default for it
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--every", type=float, default=30.0, help="seconds between kills")
     parser.add_argument("--down", type=float, default=8.0, help="seconds that a victim stays down")
@@ -85,12 +118,7 @@ def main() -> None:
         service = random.choice(services)
         labels = [f"com.docker.compose.project={project}", f"com.docker.compose.service={service}"]
         for found in containers({"label": labels}):
-            say(f"killing {service}")
-            call("POST", f"/containers/{found['Id']}/kill?signal=KILL")
-            time.sleep(options.down)
-            call("POST", f"/containers/{found['Id']}/start")
-            wait_until_healthy(found["Id"])
-            say(f"{service} serves again")
+            torment(found["Id"], service, options.down)
         done += 1
         time.sleep(options.every)
 
