@@ -212,6 +212,13 @@ _ROWS: tuple[Key, ...] = (
     Key("group.consumer.session.timeout.ms", "int", 45000, "Session of a member, KIP-848.", _POSITIVE),
     Key("group.consumer.heartbeat.interval.ms", "int", 5000, "Heartbeats of a member, KIP-848.", _POSITIVE),
     Key("group.consumer.max.size", "int", INT_MAX, "The most members of a group, KIP-848.", _POSITIVE),
+    Key(
+        "group.consumer.migration.policy",
+        "str",
+        "bidirectional",
+        "Which way groups with members may go between the protocols.",
+        one_of("disabled", "upgrade", "downgrade", "bidirectional"),
+    ),
     Key("group.consumer.assignors", "list", ("uniform", "range"), "Assignors, the default first.", _assignors),
 )
 

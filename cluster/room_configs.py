@@ -7,7 +7,14 @@ from uuid import UUID
 
 from ..broker.config import AdvertisedListener, BrokerConfig, SettingRow, TopicDefaults
 from ..broker.connection import ConnectionLimits
-from ..broker.groups.config import ClassicConfig, ConsumerConfig, GroupConfig, OffsetsConfig, OffsetsTopicConfig
+from ..broker.groups.config import (
+    ClassicConfig,
+    ConsumerConfig,
+    GroupConfig,
+    MigrationPolicy,
+    OffsetsConfig,
+    OffsetsTopicConfig,
+)
 from ..broker.server import ServerConfig
 from ..controller.config_table import INT_MAX, TOPIC_CONFIG_BY_BROKER_SETTING, ConfigType
 from ..controller.features import SUPPORTED_FEATURES
@@ -183,6 +190,7 @@ def group_config(config: NodeConfig) -> GroupConfig:
             heartbeat_interval_ms=config["group.consumer.heartbeat.interval.ms"],
             max_size=config["group.consumer.max.size"],
             assignors=tuple(config["group.consumer.assignors"]),
+            migration_policy=MigrationPolicy(config["group.consumer.migration.policy"].lower()),
         ),
         offsets=OffsetsConfig(
             metadata_max_bytes=config["offset.metadata.max.bytes"],

@@ -38,6 +38,9 @@ from .records import (
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+BROKER_LOGGER_RESOURCE = 8
+CLIENT_METRICS_RESOURCE = 16
+GROUP_RESOURCE = 32
 ELR_FEATURE = "eligible.leader.replicas.version"
 METADATA_VERSION_FEATURE = "metadata.version"
 

@@ -18,7 +18,7 @@ from ..request import Request
 from ..services import BrokerServices
 from ..topic_view import OPERATIONS_NOT_ASKED
 
-CONSUMER_MEMBER_TYPE = 1
+CLASSIC_MEMBER_TYPE, CONSUMER_MEMBER_TYPE = 0, 1
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
@@ -61,7 +61,7 @@ def _member(image: MetadataImage, group: ConsumerGroup, member: ConsumerMember) 
         "subscribed_topic_regex": said.topic_regex,
         "assignment": _assignment(image, member.assigned),
         "target_assignment": _assignment(image, group.target.get(member.member_id, ())),
-        "member_type": CONSUMER_MEMBER_TYPE,
+        "member_type": CONSUMER_MEMBER_TYPE if said.classic is None else CLASSIC_MEMBER_TYPE,
     }
 
 

@@ -11,7 +11,7 @@ from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, ProtocolError
 from ..api import Api, Fields
 from ..groups.assignors import Parts
-from ..groups.consumer_group import HeartbeatRequest, HeartbeatResult
+from ..groups.consumer_events import HeartbeatRequest, HeartbeatResult
 from ..groups.consumer_members import JOIN_EPOCH, LEAVE_STATIC_EPOCH
 from ..groups.consumer_records import by_topic
 from ..groups.requests import answer, check_group_id, client_host
@@ -27,9 +27,6 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     group_id = check_group_id(message.group_id)
     _check(request, message, groups.config.consumer.assignors)
     shard = groups.shard_of(group_id)
-    if group_id not in shard.groups and message.member_epoch != JOIN_EPOCH:
-        raise ProtocolError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} has no member {message.member_id}.")
-    group = groups.consumer_group(shard, group_id)
     asked = HeartbeatRequest(
         member_id=message.member_id or groups.fresh_id(),
         member_epoch=message.member_epoch,
@@ -43,10 +40,11 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
         assignor=message.server_assignor,
         owned=_owned(message),
     )
+    group = groups.consumer_group(shard, group_id, asked)
     future: asyncio.Future[HeartbeatResult] = asyncio.get_running_loop().create_future()
-    groups.run(shard, group, lambda now_ms, _: group.heartbeat(asked, future, now_ms))
+    groups.run(shard, group, lambda now_ms, wall_ms: group.heartbeat(asked, future, now_ms, wall_ms))
     groups.watch_expiry()
-    interval_ms = groups.config.consumer.heartbeat_interval_ms
+    interval_ms = group.config.consumer.heartbeat_interval_ms
     return answer(future, lambda result: _fields(result, interval_ms))
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from ...wire.apis import ApiKey
 from ...wire.codec import Struct
 from ..api import Api, Fields, top_level_error
-from ..groups.requests import classic_group
+from ..groups.requests import classic_side, group_of_member
 from ..request import Request
 from ..services import BrokerServices
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
-    shard, group = classic_group(services.groups, message.group_id)
+    shard, group = group_of_member(services.groups, message.group_id)
+    side = classic_side(group)
     member = message.member_id, message.get("group_instance_id"), message.generation_id
-    code = services.groups.run(shard, group, lambda now_ms, _: group.heartbeat(*member, now_ms))
+    code = services.groups.run(shard, group, lambda now_ms, _: side.heartbeat(*member, now_ms))
     return {"error_code": int(code)}
 
 

@@ -12,7 +12,7 @@ from ...wire.errors import ErrorCode, ProtocolError
 from ..api import Api, Fields
 from ..groups.classic_events import JoinRequest
 from ..groups.effects import JoinResult
-from ..groups.requests import answer, check_group_id, client_host
+from ..groups.requests import answer, check_group_id, classic_side, client_host
 from ..request import Request
 from ..services import BrokerServices
 
@@ -30,10 +30,11 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     shard = groups.shard_of(group_id)
     if group_id not in shard.groups and message.member_id:
         raise ProtocolError(ErrorCode.UNKNOWN_MEMBER_ID)
-    group = groups.classic_group(shard, group_id)
+    group = groups.group_to_join(shard, group_id)
+    side = classic_side(group)
     asked = _join_request(request, message, groups.fresh_id())
     future: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
-    groups.run(shard, group, lambda now_ms, wall_ms: group.join(asked, future, now_ms, wall_ms))
+    groups.run(shard, group, lambda now_ms, wall_ms: side.join(asked, future, now_ms, wall_ms))
     groups.watch_expiry()
     return answer(future, lambda result: _fields(request, result))
 

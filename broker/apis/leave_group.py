@@ -6,7 +6,7 @@ from ...wire.apis import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, ProtocolError
 from ..api import Api, Fields, top_level_error
-from ..groups.requests import classic_group
+from ..groups.requests import classic_side, group_of_member
 from ..request import Request
 from ..services import BrokerServices
 
@@ -18,13 +18,14 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     rows = message.members if batched else [message]
     leavers = [(row.member_id, row.get("group_instance_id")) for row in rows]
     try:
-        shard, group = classic_group(services.groups, message.group_id)
+        shard, group = group_of_member(services.groups, message.group_id)
     except ProtocolError as refused:
         if refused.code is not ErrorCode.UNKNOWN_MEMBER_ID:
             raise
         codes: list[ErrorCode] = [refused.code for _ in leavers]
     else:
-        codes = services.groups.run(shard, group, lambda now_ms, wall_ms: group.leave(leavers, now_ms, wall_ms))
+        side = classic_side(group)
+        codes = services.groups.run(shard, group, lambda now_ms, wall_ms: side.leave(leavers, now_ms, wall_ms))
     if not batched:
         return {"error_code": int(codes[0])}
     return {

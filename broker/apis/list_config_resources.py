@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from ...controller.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from ...controller.image import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
 from ...wire.apis import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, ProtocolError
@@ -10,7 +16,6 @@ from ..api import Api, Fields, top_level_error
 from ..request import Request
 from ..services import BrokerServices
 
-BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE = 8, 16, 32
 _KNOWN = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
 
 
@@ -24,6 +29,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
         TOPIC_RESOURCE: sorted(image.topics_by_name),
         BROKER_RESOURCE: brokers,
         BROKER_LOGGER_RESOURCE: brokers,
+        CLIENT_METRICS_RESOURCE: sorted(name for kind, name in image.configs if kind == CLIENT_METRICS_RESOURCE),
         GROUP_RESOURCE: sorted(name for kind, name in image.configs if kind == GROUP_RESOURCE),
     }
     return {

@@ -11,7 +11,7 @@ from ...wire.errors import ErrorCode, ProtocolError
 from ..api import Api, Fields
 from ..groups.classic_events import SyncRequest
 from ..groups.effects import SyncResult
-from ..groups.requests import answer, classic_group
+from ..groups.requests import answer, classic_side, group_of_member
 from ..request import Request
 from ..services import BrokerServices
 
@@ -22,7 +22,8 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     names = message.get("protocol_type"), message.get("protocol_name")
     if request.api_version >= PROTOCOL_NAMED_SINCE and None in names:
         raise ProtocolError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    shard, group = classic_group(services.groups, message.group_id)
+    shard, group = group_of_member(services.groups, message.group_id)
+    side = classic_side(group)
     asked = SyncRequest(
         message.member_id,
         message.generation_id,
@@ -31,7 +32,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
         tuple((one.member_id, one.assignment) for one in message.assignments),
     )
     future: asyncio.Future[SyncResult] = asyncio.get_running_loop().create_future()
-    services.groups.run(shard, group, lambda now_ms, wall_ms: group.sync(asked, future, now_ms, wall_ms))
+    services.groups.run(shard, group, lambda now_ms, wall_ms: side.sync(asked, future, now_ms, wall_ms))
     return answer(future, _fields)
 
 

@@ -62,6 +62,13 @@ class ClassicGroup:
             group._start_session(member, now_ms, member.session_timeout_ms)
         return group
 
+    def take_up(self, now_ms: int, wall_ms: int, *, must_rebalance: bool) -> None:
+        """Begin with members that were those of a consumer group."""
+        for member in self.members.members.values():
+            self._start_session(member, now_ms, member.session_timeout_ms)
+        if must_rebalance:
+            self._prepare_rebalance(now_ms, wall_ms)
+
     # ---------------------------------------------------------------- views
 
     kind = "classic"

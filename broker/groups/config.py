@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -35,14 +37,36 @@ class ClassicConfig:
     new_member_join_timeout_ms: int = 5 * 60 * 1000
 
 
+class MigrationPolicy(StrEnum):
+    """group.consumer.migration.policy: which way a group with members may go from one protocol to the other."""
+
+    DISABLED = "disabled"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    BIDIRECTIONAL = "bidirectional"
+
+    @property
+    def upgrades(self) -> bool:
+        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+    @property
+    def downgrades(self) -> bool:
+        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
     """group.consumer.*: the protocol of KIP-848, in which the coordinator assigns."""
 
     session_timeout_ms: int = 45_000
+    min_session_timeout_ms: int = 45_000
+    max_session_timeout_ms: int = 60_000
     heartbeat_interval_ms: int = 5_000
+    min_heartbeat_interval_ms: int = 5_000
+    max_heartbeat_interval_ms: int = 15_000
     max_size: int = 2**31 - 1
     assignors: tuple[str, ...] = ("uniform", "range")
+    migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +87,25 @@ class GroupConfig:
     classic: ClassicConfig = ClassicConfig()
     consumer: ConsumerConfig = ConsumerConfig()
     offsets: OffsetsConfig = OffsetsConfig()
+
+
+def with_own_values(config: GroupConfig, own: Mapping[str, str]) -> GroupConfig:
+    """The settings of a group that has values of its own, within what the broker allows (KIP-848, "Group Configs").
+
+    Values are held to the limits here too: they may have been narrower or wider where the value was checked.
+    """
+    consumer = config.consumer
+    session_ms = int(own.get("consumer.session.timeout.ms", consumer.session_timeout_ms))
+    interval_ms = int(own.get("consumer.heartbeat.interval.ms", consumer.heartbeat_interval_ms))
+    limited = replace(
+        consumer,
+        session_timeout_ms=_within(session_ms, consumer.min_session_timeout_ms, consumer.max_session_timeout_ms),
+        heartbeat_interval_ms=_within(
+            interval_ms, consumer.min_heartbeat_interval_ms, consumer.max_heartbeat_interval_ms
+        ),
+    )
+    return replace(config, consumer=limited)
+
+
+def _within(value: int, low: int, high: int) -> int:
+    return min(max(value, low), high)

@@ -7,19 +7,24 @@ coordinator knows is fenced, and begins again at 0.
 
 What a heartbeat changes is written first and answered when it is committed. Should the log refuse, what is in memory
 is no longer what is known: the group asks to be loaded anew (`Reload`).
+
+Members may speak the classic protocol while a group goes over from one to the other: see `classic_side`, `migration`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from ...wire.errors import ErrorCode
 from .assignors import ASSIGNORS, PartitionId, Parts
-from .config import ConsumerConfig
+from .classic_group import ClassicGroup
+from .classic_side import ClassicSide
+from .config import GroupConfig
+from .consumer_events import HeartbeatRequest, HeartbeatResult, reads_otherwise, refused, updated, within
 from .consumer_members import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember, MemberState, reconcile
 from .consumer_records import (
     ConsumerKey,
@@ -32,8 +37,9 @@ from .consumer_records import (
     target_record,
     tombstone,
 )
-from .effects import CancelTimer, Effect, Persist, Reload, Reply, SetTimer, TimerName
-from .records import GroupRecord
+from .effects import Become, CancelTimer, Effect, JoinResult, Persist, Reload, Reply, SetTimer, TimerName
+from .migration import ConsumerState, check_upgrade, downgraded, upgraded_members
+from .records import GroupRecord, group_record
 from .subscription import CONSUMER_PROTOCOL_TYPE
 from .topics import Topics, matching
 
@@ -48,46 +54,12 @@ class ConsumerGroupState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class HeartbeatRequest:
-    """ConsumerGroupHeartbeat; None and -1 stand for what has not changed since the last one."""
-
-    member_id: str
-    member_epoch: int
-    client_id: str = ""
-    client_host: str = ""
-    instance_id: str | None = None
-    rack_id: str | None = None
-    rebalance_timeout_ms: int = -1
-    topic_names: tuple[str, ...] | None = None
-    topic_regex: str | None = None
-    assignor: str | None = None
-    owned: Parts | None = None
-
-    @property
-    def is_full(self) -> bool:
-        """It tells everything, as a member does that may have missed an answer."""
-        return self.member_epoch == JOIN_EPOCH or (
-            self.rebalance_timeout_ms != -1
-            and (self.topic_names is not None or self.topic_regex is not None)
-            and self.owned is not None
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class HeartbeatResult:
-    """The answer; `assignment` None where it has not changed."""
-
-    error: ErrorCode = ErrorCode.NONE
-    message: str | None = None
-    member_id: str = ""
-    member_epoch: int = 0
-    assignment: Parts | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Answer:
     token: Any
-    result: HeartbeatResult
+    result: HeartbeatResult | JoinResult
+
+
+_TIMERS = ("session", "rebalance", "join", "sync")
 
 
 class ConsumerGroup:
@@ -98,7 +70,7 @@ class ConsumerGroup:
     is_simple = False
     state_timestamp_ms = -1
 
-    def __init__(self, group_id: str, config: ConsumerConfig, topics: Topics) -> None:
+    def __init__(self, group_id: str, config: GroupConfig, topics: Topics) -> None:
         self.group_id = group_id
         self.config = config
         self.epoch = 0
@@ -110,18 +82,39 @@ class ConsumerGroup:
         self.is_carrying = False
         self.are_topics_stale = True
         """Topics may have changed since the group last looked."""
-        self._topics = topics
+        self.topics = topics
+        self.classic = ClassicSide(self)
+        self.is_closed = False
         self._static_ids: dict[str, str] = {}
         self._owners: dict[PartitionId, str] = {}
         self._deadlines: dict[str, int] = {}
         self._records: list[GroupRecord] = []
-        self._is_closed = False
+        """To be written with the next answer."""
+
+    @classmethod
+    def upgraded(cls, group: ClassicGroup, config: GroupConfig, topics: Topics) -> ConsumerGroup:
+        """The consumer group that a classic one becomes, written with its first answer; `restore` makes it live.
+
+        Of a group without members nothing stays. `ProtocolError(GROUP_ID_NOT_FOUND)` where it must stay classic.
+        """
+        new = cls(group.group_id, config, topics)
+        new._records = group.tombstones()
+        if group.is_empty:
+            return new
+        check_upgrade(group, config.consumer)
+        members = upgraded_members(group, topics)
+        new.epoch = new.target_epoch = group.generation
+        new.members = {member.member_id: member for member in members}
+        new.target = {member.member_id: member.assigned for member in members}
+        new.metadata_hash = new._hash_topics()
+        new._records += new._all_records()
+        return new
 
     def restore(self, now_ms: int) -> None:
         """All records are replayed into the fields above: find what follows from them, and begin all sessions."""
         for member in list(self.members.values()):
             self._put(member)
-            self._start_session(member.member_id, now_ms)
+            self.start_session(member, now_ms)
             if member.state is MemberState.UNREVOKED:
                 self._start_revocation(member, now_ms)
 
@@ -138,10 +131,12 @@ class ConsumerGroup:
             return ConsumerGroupState.EMPTY
         if self.epoch > self.target_epoch:
             return ConsumerGroupState.ASSIGNING
-        settled = all(
-            one.state is MemberState.STABLE and one.epoch == self.target_epoch for one in self.members.values()
-        )
-        return ConsumerGroupState.STABLE if settled else ConsumerGroupState.RECONCILING
+        return ConsumerGroupState.STABLE if self.is_settled else ConsumerGroupState.RECONCILING
+
+    @property
+    def is_settled(self) -> bool:
+        """Everybody has what it shall have."""
+        return all(one.state is MemberState.STABLE and one.epoch == self.target_epoch for one in self.members.values())
 
     @property
     def assignor(self) -> str:
@@ -150,7 +145,7 @@ class ConsumerGroup:
         for member in self.members.values():
             if member.subscription.assignor is not None:
                 votes[member.subscription.assignor] = votes.get(member.subscription.assignor, 0) + 1
-        return max(votes, key=lambda name: votes[name]) if votes else self.config.assignors[0]
+        return max(votes, key=lambda name: votes[name]) if votes else self.config.consumer.assignors[0]
 
     def subscribed_topics(self) -> tuple[str, ...] | None:
         """Of all members together."""
@@ -158,10 +153,26 @@ class ConsumerGroup:
         return tuple(sorted(names))
 
     def tombstones(self) -> list[GroupRecord]:
-        """The end of the group in the log."""
-        rows = [record for member_id in self.members for record in self._member_tombstones(member_id)]
-        rows += [tombstone(ConsumerKey(kind, self.group_id)) for kind in (ConsumerKind.TARGET, ConsumerKind.GROUP)]
-        return rows
+        """The end of the group in the log, in Kafka's order."""
+        kinds = (ConsumerKind.CURRENT_MEMBER, ConsumerKind.TARGET_MEMBER, ConsumerKind.TARGET, ConsumerKind.MEMBER)
+        rows = []
+        for kind in kinds:
+            names = [""] if kind is ConsumerKind.TARGET else list(self.members)
+            rows += [tombstone(ConsumerKey(kind, self.group_id, member_id)) for member_id in names]
+        return rows + [
+            tombstone(ConsumerKey(kind, self.group_id)) for kind in (ConsumerKind.PARTITIONS, ConsumerKind.GROUP)
+        ]
+
+    def _all_records(self) -> list[GroupRecord]:
+        """The whole group in the log, in Kafka's order."""
+        members = self.members.values()
+        return [
+            *(subscription_record(self.group_id, one.member_id, one.subscription) for one in members),
+            epoch_record(ConsumerKey(ConsumerKind.GROUP, self.group_id), EpochValue(self.epoch, self.metadata_hash)),
+            *(target_record(self.group_id, one.member_id, self.target[one.member_id]) for one in members),
+            epoch_record(ConsumerKey(ConsumerKind.TARGET, self.group_id), EpochValue(self.target_epoch)),
+            *(current_record(self.group_id, one.member_id, one.current()) for one in members),
+        ]
 
     def drain(self) -> list[Effect]:
         """What is to be done; it is forgotten here."""
@@ -170,104 +181,158 @@ class ConsumerGroup:
 
     # ---------------------------------------------------------------- heartbeats
 
-    def heartbeat(self, request: HeartbeatRequest, token: Any, now_ms: int) -> None:
+    def heartbeat(self, request: HeartbeatRequest, token: Any, now_ms: int, wall_ms: int) -> None:
         """Join, stay or leave. Answered at once where nothing changes, else when it is committed."""
-        member = self._known(request)
-        refusal = self._refuse(request, member)
+        refusal = self.refusal(request)
+        member = self.known(request.member_id, request.instance_id)
         if refusal is not None:
-            self._reply(token, refusal)
+            self.reply(token, refusal)
         elif request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
-            self._leave(member, request, token)
+            self._leave(member, request, token, now_ms, wall_ms)
         else:
             self._stay(member, request, token, now_ms)
 
-    def _known(self, request: HeartbeatRequest) -> ConsumerMember | None:
-        if request.instance_id is not None and request.instance_id in self._static_ids:
-            return self.members[self._static_ids[request.instance_id]]
-        return self.members.get(request.member_id)
+    def known(self, member_id: str, instance_id: str | None) -> ConsumerMember | None:
+        """The member of that id, or the one that holds the instance."""
+        return self.members.get(self._static_ids.get(instance_id or "", member_id))
 
-    def _refuse(self, request: HeartbeatRequest, member: ConsumerMember | None) -> HeartbeatResult | None:
+    def refusal(self, request: HeartbeatRequest) -> HeartbeatResult | None:
+        """Why the heartbeat is not taken; None where it is."""
+        member = self.known(request.member_id, request.instance_id)
         joins = request.member_epoch == JOIN_EPOCH
-        if self._is_closed:
+        if self.is_closed:
             return HeartbeatResult(ErrorCode.NOT_COORDINATOR)
         if member is None:
             if not joins:
-                return _refused(
-                    ErrorCode.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not a member of the group."
-                )
-            if len(self.members) >= self.config.max_size:
-                return _refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "The consumer group has reached its maximum size.")
+                return refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not a member of the group.")
+            if len(self.members) >= self.config.consumer.max_size:
+                return refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "The consumer group has reached its maximum size.")
             return None
         if request.instance_id is not None and member.member_id != request.member_id:
             if not joins:
-                return _refused(ErrorCode.FENCED_INSTANCE_ID, f"Instance {request.instance_id} is held by another.")
-            if not member.has_left:
-                return _refused(ErrorCode.UNRELEASED_INSTANCE_ID, f"Instance {request.instance_id} is in use.")
+                return refused(ErrorCode.FENCED_INSTANCE_ID, f"Instance {request.instance_id} is held by another.")
+            if not member.has_left and member.subscription.classic is None:
+                return refused(ErrorCode.UNRELEASED_INSTANCE_ID, f"Instance {request.instance_id} is in use.")
             return None
         if request.member_epoch <= JOIN_EPOCH or request.member_epoch == member.epoch:
             return None
-        resent = request.member_epoch == member.previous_epoch and _within(request.owned, member.assigned)
+        resent = request.member_epoch == member.previous_epoch and within(request.owned, member.assigned)
         if request.member_epoch < member.epoch and resent:
             return None  # the answer that told the new epoch was lost
-        return _refused(
+        return refused(
             ErrorCode.FENCED_MEMBER_EPOCH,
             f"The member's epoch is {member.epoch}, not {request.member_epoch}; it must rejoin.",
         )
 
-    def _stay(self, member: ConsumerMember | None, request: HeartbeatRequest, token: Any, now_ms: int) -> None:
-        before = member
-        if member is None:
-            member = ConsumerMember(request.member_id, _updated(None, request))
-        elif member.member_id != request.member_id:
-            member = self._take_over(member, request.member_id)
-        subscription = _updated(member.subscription, request)
-        if before is None or member.member_id != before.member_id or subscription != before.subscription:
-            member = replace(member, subscription=subscription)
-            self._write(subscription_record(self.group_id, member.member_id, subscription))
-        self._put(member)
-        self._check_epoch(must_grow=before is None or _reads_otherwise(before.subscription, subscription))
-        self._check_target()
-        after = self._reconciled(member, request)
-        if after != before:
-            self._put(after)
-            self._write(current_record(self.group_id, after.member_id, after.current()))
-        self._start_session(after.member_id, now_ms)
+    def _stay(self, before: ConsumerMember | None, request: HeartbeatRequest, token: Any, now_ms: int) -> None:
+        subscription = updated(None if before is None else before.subscription, request)
+        owned = () if request.member_epoch == JOIN_EPOCH else request.owned
+        after = self.settle(before, request.member_id, subscription, owned)
+        self.start_session(after, now_ms)
         self._watch_revocation(before, after, now_ms)
+        if before is not None and before.subscription.classic is not None:
+            for kind in ("join", "sync"):
+                self.cancel_timer(kind, after.member_id)
         tells = request.is_full or before is None or after.assigned != before.assigned
         assignment = after.assigned if tells else None
-        self._finish(token, HeartbeatResult(ErrorCode.NONE, None, after.member_id, after.epoch, assignment))
+        self.finish(token, HeartbeatResult(ErrorCode.NONE, None, after.member_id, after.epoch, assignment))
 
-    def _reconciled(self, member: ConsumerMember, request: HeartbeatRequest) -> ConsumerMember:
-        if member.has_left:  # it begins anew; what it had is its own to take again
-            member = replace(member, epoch=JOIN_EPOCH, state=MemberState.UNRELEASED, revoking=())
-        target = self.target.get(member.member_id, ())
+    def settle(
+        self, before: ConsumerMember | None, member_id: str, subscription: SubscriptionValue, owned: Parts | None
+    ) -> ConsumerMember:
+        """Take in what a member says, and lead it a step on; `owned` is what it reads (None: it does not say).
 
-        def is_free(part: PartitionId) -> bool:
-            return self._owners.get(part, member.member_id) == member.member_id
+        `before` is who has its place now: nobody, itself, or the static member that it replaces.
+        """
+        member = ConsumerMember(member_id, subscription) if before is None else before
+        if member.member_id != member_id:
+            member = self._take_over(member, member_id)
+        elif member.has_left:
+            member = _anew(member)
+        if before is None or member.member_id != before.member_id or subscription != before.subscription:
+            member = replace(member, subscription=subscription)
+            self._write(subscription_record(self.group_id, member_id, subscription))
+        self._put(member)
+        self._check_epoch(must_grow=before is None or reads_otherwise(before.subscription, subscription))
+        self._check_target()
+        after = reconcile(member, self.target_epoch, self.target.get(member_id, ()), owned, self._is_free_for(member))
+        self._put(after)
+        if before is None or member_id != before.member_id or after.current() != before.current():
+            self._write(current_record(self.group_id, member_id, after.current()))
+        return after
 
-        owned = () if request.member_epoch == JOIN_EPOCH else request.owned
-        return reconcile(member, self.target_epoch, target, owned, is_free)
+    def _is_free_for(self, member: ConsumerMember) -> Callable[[PartitionId], bool]:
+        return lambda part: self._owners.get(part, member.member_id) == member.member_id
+
+    def is_waiting_for_others(self, member: ConsumerMember) -> bool:
+        """Something that the member shall have is not free yet."""
+        is_free = self._is_free_for(member)
+        return not all(map(is_free, self.target.get(member.member_id, ())))
 
     def _take_over(self, member: ConsumerMember, member_id: str) -> ConsumerMember:
-        """A static member returns under a new id, to the place it has left."""
-        target = self.target.pop(member.member_id, ())
-        self._remove(member)
+        """A static member returns under a new id, to its old place."""
+        target = self.target.get(member.member_id, ())
+        self.remove(member)
         self.target[member_id] = target
         self._write(target_record(self.group_id, member_id, target))
-        return replace(member, member_id=member_id)
+        return _anew(replace(member, member_id=member_id))
 
-    def _leave(self, member: ConsumerMember | None, request: HeartbeatRequest, token: Any) -> None:
+    def _leave(
+        self, member: ConsumerMember | None, request: HeartbeatRequest, token: Any, now_ms: int, wall_ms: int
+    ) -> None:
         if member is None:
             return
+        result = HeartbeatResult(ErrorCode.NONE, None, member.member_id, request.member_epoch)
         if request.member_epoch == LEAVE_STATIC_EPOCH and member.instance_id is not None:
             away = replace(member, epoch=LEAVE_STATIC_EPOCH, state=MemberState.STABLE, revoking=())
             self._put(away)
             self._write(current_record(self.group_id, away.member_id, away.current()))
-            self._cancel_timer("rebalance", member.member_id)
+            self.cancel_timer("rebalance", member.member_id)
+            self.finish(token, result)
         else:
-            self._remove(member)
+            self.remove(member)
+            self.after_removal(token, result, now_ms, wall_ms)
+
+    def after_removal(self, token: Any, result: HeartbeatResult | None, now_ms: int, wall_ms: int) -> None:
+        """Members are gone: a new epoch, or, where only classic members stay, the end of this protocol."""
+        if self.may_become_classic():
+            self.become_classic(token, result, now_ms, wall_ms, must_rebalance=True)
+        else:
             self._check_epoch(must_grow=True)
-        self._finish(token, HeartbeatResult(ErrorCode.NONE, None, member.member_id, request.member_epoch))
+            self.finish(token, result or HeartbeatResult())
+
+    def may_become_classic(self) -> bool:
+        """There are only classic members, which may be a classic group."""
+        return (
+            self.config.consumer.migration_policy.downgrades
+            and 0 < len(self.members) <= self.config.classic.max_size
+            and all(member.subscription.classic is not None for member in self.members.values())
+        )
+
+    def become_classic(
+        self,
+        token: Any,
+        result: HeartbeatResult | JoinResult | None,
+        now_ms: int,
+        wall_ms: int,
+        *,
+        must_rebalance: bool,
+    ) -> None:
+        """Give way to a classic group of the same members.
+
+        Its generation is the epoch. Where a rebalance follows, the log has the next one already: should another
+        coordinator take the group over before the rebalance is complete, members of this one must join anew, or what
+        the last member left would be read by nobody.
+        """
+        state = ConsumerState(self.group_id, self.epoch, self.members.values(), self.target)
+        classic = downgraded(state, self.config.classic, self.topics, wall_ms)
+        value = classic.value()
+        self._records += self.tombstones()
+        self._write(group_record(self.group_id, value._replace(generation=value.generation + must_rebalance)))
+        self.finish(token, result or HeartbeatResult())
+        self.close(ErrorCode.NOT_COORDINATOR)
+        classic.take_up(now_ms, wall_ms, must_rebalance=must_rebalance)
+        self.effects.append(Become(classic))
 
     # ---------------------------------------------------------------- epochs and targets
 
@@ -290,7 +355,7 @@ class ConsumerGroup:
         counts: dict[Any, int] = {}
         subscriptions = {}
         for member in self.members.values():
-            found = [topic for name in self._topics_of(member) if (topic := self._topics.find(name)) is not None]
+            found = [topic for name in self._topics_of(member) if (topic := self.topics.find(name)) is not None]
             counts |= dict(found)
             subscriptions[member.member_id] = tuple(topic_id for topic_id, _ in found)
         target = ASSIGNORS[self.assignor](subscriptions, counts, self.target)
@@ -304,11 +369,11 @@ class ConsumerGroup:
     def _topics_of(self, member: ConsumerMember) -> list[str]:
         names = dict.fromkeys(member.subscription.topic_names)
         if member.subscription.topic_regex:
-            names |= dict.fromkeys(matching(member.subscription.topic_regex, self._topics))
+            names |= dict.fromkeys(matching(member.subscription.topic_regex, self.topics))
         return list(names)
 
     def _hash_topics(self) -> int:
-        text = repr([(name, self._topics.find(name)) for name in self.subscribed_topics() or ()])
+        text = repr([(name, self.topics.find(name)) for name in self.subscribed_topics() or ()])
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big", signed=True)
 
     # ---------------------------------------------------------------- time
@@ -319,30 +384,31 @@ class ConsumerGroup:
         if member is None:
             return
         if name.kind == "session" and self._deadlines.get(member.member_id, 0) > now_ms:
-            self._set_timer("session", member.member_id, self._deadlines[member.member_id])
+            self.set_timer("session", member.member_id, self._deadlines[member.member_id])
             return
-        self._remove(member)
-        self._check_epoch(must_grow=True)
-        self._finish(None, HeartbeatResult())
+        self.remove(member)
+        self.after_removal(None, None, now_ms, wall_ms)
 
-    def _start_session(self, member_id: str, now_ms: int) -> None:
+    def start_session(self, member: ConsumerMember, now_ms: int) -> None:
         """The timer runs to the first deadline, and is set anew there when heartbeats have moved it on."""
-        has_timer = member_id in self._deadlines
-        self._deadlines[member_id] = now_ms + self.config.session_timeout_ms
-        if not has_timer:
-            self._set_timer("session", member_id, self._deadlines[member_id])
+        classic = member.subscription.classic
+        timeout_ms = self.config.consumer.session_timeout_ms if classic is None else classic.session_timeout_ms
+        known_ms = self._deadlines.get(member.member_id)
+        deadline_ms = self._deadlines[member.member_id] = now_ms + timeout_ms
+        if known_ms is None or deadline_ms < known_ms:
+            self.set_timer("session", member.member_id, deadline_ms)
 
     def _watch_revocation(self, before: ConsumerMember | None, after: ConsumerMember, now_ms: int) -> None:
         was_revoking = before is not None and before.state is MemberState.UNREVOKED
         if after.state is not MemberState.UNREVOKED:
             if was_revoking:
-                self._cancel_timer("rebalance", after.member_id)
+                self.cancel_timer("rebalance", after.member_id)
         elif not was_revoking:
             self._start_revocation(after, now_ms)
 
     def _start_revocation(self, member: ConsumerMember, now_ms: int) -> None:
         timeout_ms = member.subscription.rebalance_timeout_ms
-        self._set_timer("rebalance", member.member_id, now_ms + timeout_ms)
+        self.set_timer("rebalance", member.member_id, now_ms + timeout_ms)
 
     # ---------------------------------------------------------------- commits
 
@@ -359,32 +425,34 @@ class ConsumerGroup:
         member = self.members.get(member_id or "")
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.NONE if member.epoch == member_epoch else ErrorCode.STALE_MEMBER_EPOCH
+        if member.epoch == member_epoch:
+            return ErrorCode.NONE
+        return ErrorCode.STALE_MEMBER_EPOCH if member.subscription.classic is None else ErrorCode.ILLEGAL_GENERATION
 
     # ---------------------------------------------------------------- log and end
 
     def on_persisted(self, tag: Any, error: ErrorCode, now_ms: int, wall_ms: int) -> None:
         """What a heartbeat changed is committed, or not."""
         if error:
-            self._reply(tag.token, HeartbeatResult(error))
+            is_join = isinstance(tag.result, JoinResult)
+            self.reply(tag.token, JoinResult(error, tag.result.member_id) if is_join else HeartbeatResult(error))
             self.effects.append(Reload())
         else:
-            self._reply(tag.token, tag.result)
+            self.reply(tag.token, tag.result)
 
     def close(self, error: ErrorCode) -> None:
         """The group moves away or becomes another."""
-        self._is_closed = True
+        self.is_closed = True
         for member_id in self.members:
-            self._cancel_timer("session", member_id)
-            self._cancel_timer("rebalance", member_id)
+            self._cancel_timers(member_id)
 
-    def _finish(self, token: Any, result: HeartbeatResult) -> None:
+    def finish(self, token: Any, result: HeartbeatResult | JoinResult) -> None:
         """Answer when all is written that has been changed."""
         records, self._records = self._records, []
         if records:
             self.effects.append(Persist(tuple(records), _Answer(token, result)))
         else:
-            self._reply(token, result)
+            self.reply(token, result)
 
     def _put(self, member: ConsumerMember) -> None:
         self._release(member.member_id)
@@ -394,16 +462,18 @@ class ConsumerGroup:
         for part in (*member.assigned, *member.revoking):
             self._owners[part] = member.member_id
 
-    def _remove(self, member: ConsumerMember) -> None:
-        self._records += self._member_tombstones(member.member_id)
+    def remove(self, member: ConsumerMember) -> None:
+        """The member is gone; what that means for the others is found afterwards."""
+        kinds = (ConsumerKind.CURRENT_MEMBER, ConsumerKind.TARGET_MEMBER, ConsumerKind.MEMBER)
+        self._records += [tombstone(ConsumerKey(kind, self.group_id, member.member_id)) for kind in kinds]
         self._release(member.member_id)
         del self.members[member.member_id]
         self.target.pop(member.member_id, None)
         self._deadlines.pop(member.member_id, None)
         if member.instance_id is not None:
             self._static_ids.pop(member.instance_id, None)
-        self._cancel_timer("session", member.member_id)
-        self._cancel_timer("rebalance", member.member_id)
+        self.classic.forget(member.member_id)
+        self._cancel_timers(member.member_id)
 
     def _release(self, member_id: str) -> None:
         old = self.members.get(member_id)
@@ -411,54 +481,27 @@ class ConsumerGroup:
             if self._owners.get(part) == member_id:
                 del self._owners[part]
 
-    def _member_tombstones(self, member_id: str) -> list[GroupRecord]:
-        kinds: Iterable[ConsumerKind] = (
-            ConsumerKind.CURRENT_MEMBER,
-            ConsumerKind.TARGET_MEMBER,
-            ConsumerKind.MEMBER,
-        )
-        return [tombstone(ConsumerKey(kind, self.group_id, member_id)) for kind in kinds]
-
     def _write(self, record: GroupRecord) -> None:
         self._records.append(record)
 
-    def _reply(self, token: Any, result: HeartbeatResult) -> None:
+    def reply(self, token: Any, result: Any) -> None:
+        """Answer who waits under `token`, if anybody does."""
         if token is not None:
             self.effects.append(Reply(token, result))
 
-    def _set_timer(self, kind: str, member_id: str, deadline_ms: int) -> None:
+    def set_timer(self, kind: str, member_id: str, deadline_ms: int) -> None:
+        """Unless something happens to the member until then, it is removed."""
         self.effects.append(SetTimer(TimerName(kind, member_id), deadline_ms))
 
-    def _cancel_timer(self, kind: str, member_id: str) -> None:
+    def cancel_timer(self, kind: str, member_id: str) -> None:
+        """It has happened."""
         self.effects.append(CancelTimer(TimerName(kind, member_id)))
 
-
-def _refused(error: ErrorCode, message: str) -> HeartbeatResult:
-    return HeartbeatResult(error, message)
-
-
-def _reads_otherwise(one: SubscriptionValue, other: SubscriptionValue) -> bool:
-    return (one.topic_names, one.topic_regex, one.assignor) != (other.topic_names, other.topic_regex, other.assignor)
+    def _cancel_timers(self, member_id: str) -> None:
+        for kind in _TIMERS:
+            self.cancel_timer(kind, member_id)
 
 
-def _within(owned: Parts | None, assigned: Parts) -> bool:
-    return owned is not None and all(part in assigned for part in owned)
-
-
-def _updated(known: SubscriptionValue | None, request: HeartbeatRequest) -> SubscriptionValue:
-    """What a member has said up to now. Joining, it says everything: what it leaves out is not there."""
-    if known is None or request.member_epoch == JOIN_EPOCH:
-        known = SubscriptionValue(None, None, "", "", (), None, -1, None)
-    regex = request.topic_regex if request.topic_regex is not None else known.topic_regex
-    return SubscriptionValue(
-        instance_id=request.instance_id if request.instance_id is not None else known.instance_id,
-        rack_id=request.rack_id if request.rack_id is not None else known.rack_id,
-        client_id=request.client_id,
-        client_host=request.client_host,
-        topic_names=known.topic_names if request.topic_names is None else tuple(sorted(request.topic_names)),
-        topic_regex=regex or None,
-        rebalance_timeout_ms=(
-            known.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms
-        ),
-        assignor=request.assignor if request.assignor is not None else known.assignor,
-    )
+def _anew(member: ConsumerMember) -> ConsumerMember:
+    """It comes back and reads nothing; what it had is its own to take again."""
+    return replace(member, epoch=JOIN_EPOCH, state=MemberState.UNRELEASED, revoking=())

@@ -15,12 +15,15 @@ from .packing import BadRecord, FieldReader, FieldWriter
 from .records import GroupRecord
 
 _HASH_TAG = 0
+_CLASSIC_TAG = 0
 
 
 class ConsumerKind(IntEnum):
     """The types of the keys."""
 
     GROUP = 3
+    PARTITIONS = 4
+    """Written by older versions of Apache Kafka; only its tombstone is."""
     MEMBER = 5
     TARGET = 6
     TARGET_MEMBER = 7
@@ -42,6 +45,13 @@ class EpochValue(NamedTuple):
     metadata_hash: int = 0
 
 
+class ClassicPart(NamedTuple):
+    """Of a member that speaks the classic protocol: its session, and what it said for each assignor."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
 class SubscriptionValue(NamedTuple):
     """What a member said about itself."""
 
@@ -53,6 +63,7 @@ class SubscriptionValue(NamedTuple):
     topic_regex: str | None
     rebalance_timeout_ms: int
     assignor: str | None
+    classic: ClassicPart | None = None
 
 
 class CurrentValue(NamedTuple):
@@ -88,8 +99,7 @@ def epoch_record(key: ConsumerKey, value: EpochValue) -> GroupRecord:
     """The epoch of a group (GROUP) or of its target assignment (TARGET)."""
     writer = _value().int32(value.epoch)
     if key.kind is ConsumerKind.GROUP and value.metadata_hash:
-        writer.data += bytes((1, _HASH_TAG, 8))
-        writer.int64(value.metadata_hash)
+        writer.tagged(_HASH_TAG, value.metadata_hash.to_bytes(8, "big", signed=True))
     else:
         writer.tags()
     return GroupRecord(_encode_key(key), bytes(writer.data))
@@ -101,7 +111,15 @@ def subscription_record(group_id: str, member_id: str, value: SubscriptionValue)
     writer.count(len(value.topic_names))
     for name in value.topic_names:
         writer.string(name)
-    writer.string(value.topic_regex).int32(value.rebalance_timeout_ms).string(value.assignor).tags()
+    writer.string(value.topic_regex).int32(value.rebalance_timeout_ms).string(value.assignor)
+    if value.classic is None:
+        writer.tags()
+    else:
+        inner = FieldWriter(compact=True).int8(1).int32(value.classic.session_timeout_ms)
+        inner.count(len(value.classic.protocols))
+        for name, metadata in value.classic.protocols:
+            inner.string(name).blob(metadata).tags()
+        writer.tagged(_CLASSIC_TAG, bytes(inner.tags().data))
     return GroupRecord(_encode_key(ConsumerKey(ConsumerKind.MEMBER, group_id, member_id)), bytes(writer.data))
 
 
@@ -135,7 +153,22 @@ def decode_subscription(data: bytes) -> SubscriptionValue:
     reader = _reader(data)
     who = reader.nullable_string(), reader.nullable_string(), reader.string(), reader.string()
     names = tuple(reader.array(reader.string))
-    return SubscriptionValue(*who, names, reader.nullable_string(), reader.int32(), reader.nullable_string())
+    said = reader.nullable_string(), reader.int32(), reader.nullable_string()
+    classic = _read_classic(reader.tags().get(_CLASSIC_TAG, b""))
+    return SubscriptionValue(*who, names, *said, classic)
+
+
+def _read_classic(data: bytes) -> ClassicPart | None:
+    reader = FieldReader(data, compact=True)
+    if not data or reader.int8() < 0:
+        return None
+
+    def protocol() -> tuple[str, bytes]:
+        found = reader.string(), reader.blob()
+        reader.tags()
+        return found
+
+    return ClassicPart(reader.int32(), tuple(reader.array(protocol)))
 
 
 def decode_target(data: bytes) -> Parts:

@@ -13,16 +13,17 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
-from ...controller.image import MetadataDelta, MetadataImage, required
+from ...controller.image import GROUP_RESOURCE, MetadataDelta, MetadataImage, required
 from ...isr.deadlines import Deadlines
 from ...runtime.ports import Runtime
 from ...runtime.timer_wheel import TimerHandle
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
-from .classic_group import ClassicGroup
-from .config import OFFSETS_TOPIC, GroupConfig
+from .config import OFFSETS_TOPIC, GroupConfig, with_own_values
+from .consumer_events import HeartbeatRequest
 from .consumer_group import ConsumerGroup
-from .effects import CancelTimer, Effect, Persist, Reload, Reply, SetTimer, TimerName
+from .consumer_members import JOIN_EPOCH
+from .effects import Become, CancelTimer, Effect, Persist, Reload, Reply, SetTimer, TimerName
 from .hashing import partition_for
 from .journal import write
 from .loading import ShardLoader
@@ -86,6 +87,8 @@ class GroupCoordinator:
             self._apply_all(image)
         if delta.changed_partitions or delta.created_topics or delta.deleted_topics:
             self._mark_topics_stale()
+        if any(kind == GROUP_RESOURCE for kind, _ in delta.changed_configs):
+            self.apply_configs()
         if delta.deleted_topics:
             self._forget_topics([one.name for one in delta.deleted_topics.values()])
 
@@ -111,7 +114,7 @@ class GroupCoordinator:
         replica = self._replicas.partitions.get(TopicPartition(OFFSETS_TOPIC, partition))
         if replica is None or not replica.is_leader:
             return
-        shard = self._shards[partition] = Shard(partition, leader_epoch, self.config, self._topics)
+        shard = self._shards[partition] = Shard(partition, leader_epoch, self.config_of, self._topics)
         self._timers[partition] = {}
         call_soon = asyncio.get_running_loop().call_soon
         loader = self._loaders[partition] = ShardLoader(shard, replica, call_soon, self._on_loaded)
@@ -175,6 +178,16 @@ class GroupCoordinator:
         topic = self.metadata.image.topics_by_name.get(OFFSETS_TOPIC)
         return partition_for(group_id, self.config.topic.partitions if topic is None else len(topic.partitions))
 
+    def config_of(self, group_id: str) -> GroupConfig:
+        """The settings that hold for the group: its own, else the broker's."""
+        own = self.metadata.image.configs.get((GROUP_RESOURCE, group_id))
+        return with_own_values(self.config, own) if own else self.config
+
+    def apply_configs(self) -> None:
+        """Settings have changed."""
+        for shard in self._shards.values():
+            shard.apply_configs()
+
     def shard_of(self, group_id: str) -> Shard:
         """The active shard of the group. `ProtocolError`: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
         shard = self._shards.get(self.partition_of(group_id))
@@ -191,38 +204,50 @@ class GroupCoordinator:
             raise ProtocolError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return shards
 
-    def classic_group(self, shard: Shard, group_id: str) -> ClassicGroup:
-        """The classic group, made if it is not there. `ProtocolError(INCONSISTENT_GROUP_PROTOCOL)`.
+    def group_to_join(self, shard: Shard, group_id: str) -> Group:
+        """The group for a member of the classic protocol, made if it is not there.
 
-        A consumer group whose members have all left becomes one, and keeps its offsets.
+        A consumer group whose members have all left becomes a classic one, and keeps its offsets.
+        """
+        group = shard.groups.get(group_id)
+        if isinstance(group, ConsumerGroup) and group.is_empty:
+            self._end(shard, group)
+            group = None
+        return shard.new_classic(group_id) if group is None else group
+
+    def consumer_group(self, shard: Shard, group_id: str, asked: HeartbeatRequest) -> ConsumerGroup:
+        """The consumer group that a heartbeat is for; who joins makes it, or makes one of a classic group.
+
+        `ProtocolError(GROUP_ID_NOT_FOUND)` where it is not there or cannot be; or why the heartbeat is refused.
         """
         group = shard.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
-            if not group.is_empty:
-                raise ProtocolError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-            self._end(shard, group)
-        return group if isinstance(group, ClassicGroup) else shard.new_classic(group_id)
+            return group
+        if asked.member_epoch != JOIN_EPOCH:
+            text = f"Group {group_id} is not a consumer group." if group else f"Consumer group {group_id} not found."
+            raise ProtocolError(ErrorCode.GROUP_ID_NOT_FOUND, text)
+        if group is None:
+            return shard.new_consumer(group_id)
+        try:
+            upgraded = ConsumerGroup.upgraded(group, self.config_of(group_id), self._topics)
+        except ProtocolError as refused:
+            logger.info("%s", refused.message)
+            raise
+        refusal = upgraded.refusal(asked)
+        if refusal is not None:
+            raise ProtocolError(refusal.error, refusal.message or "")
+        group.close(ErrorCode.REBALANCE_IN_PROGRESS)
+        self.carry_out(shard, group)
+        upgraded.restore(self.now_ms())
+        shard.groups[group_id] = upgraded
+        logger.info("group %s is a consumer group from here on, with %d members", group_id, len(upgraded.members))
+        return upgraded
 
-    def consumer_group(self, shard: Shard, group_id: str) -> ConsumerGroup:
-        """The consumer group, made if it is not there. `ProtocolError(GROUP_ID_NOT_FOUND)`.
-
-        A classic group whose members have all left becomes one, and keeps its offsets.
-        """
-        group = shard.groups.get(group_id)
-        if isinstance(group, ClassicGroup):
-            if not group.is_empty:
-                text = f"Group {group_id} is not a consumer group, and has members."
-                raise ProtocolError(ErrorCode.GROUP_ID_NOT_FOUND, text)
-            self._end(shard, group)
-        return group if isinstance(group, ConsumerGroup) else shard.new_consumer(group_id)
-
-    def _end(self, shard: Shard, group: Group) -> None:
+    def _end(self, shard: Shard, group: ConsumerGroup) -> None:
         """The group gives way to one of the other protocol, whose records follow its tombstones."""
         group.close(ErrorCode.NOT_COORDINATOR)
         self.carry_out(shard, group)
-        records = group.tombstones()
-        if records:
-            self.append(shard, records, lambda _: None)
+        self.append(shard, group.tombstones(), lambda _: None)
 
     # ---------------------------------------------------------------- doing
 
@@ -280,6 +305,11 @@ class GroupCoordinator:
             handle = self._timers.get(shard.partition, {}).pop((group.group_id, effect.name), None)
             if handle is not None:
                 handle.cancel()
+        elif isinstance(effect, Become):
+            if shard.groups.get(group.group_id) is group:
+                shard.groups[group.group_id] = effect.group
+                logger.info("group %s is a classic group from here on", group.group_id)
+                self.carry_out(shard, effect.group)
         elif isinstance(effect, Reload) and self._is_current(shard):
             self._resign(shard.partition)
             self._take_up(shard.partition, shard.leader_epoch)

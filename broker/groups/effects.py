@@ -10,7 +10,10 @@ from .records import GroupRecord
 
 
 class TimerName(NamedTuple):
-    """A group has one timer of each name; `kind` is session, pending, join, sync or rebalance."""
+    """A group has one timer of each name; `kind` is session, pending, join, sync or rebalance.
+
+    In a classic group join and sync are the group's own, in a consumer group those of its classic members.
+    """
 
     kind: str
     member_id: str = ""
@@ -52,7 +55,14 @@ class Reload:
     """What is in memory may not be what is in the log: replay it."""
 
 
-Effect: TypeAlias = "Reply | Persist | SetTimer | CancelTimer | Reload"
+@dataclass(frozen=True, slots=True)
+class Become:
+    """The group is another object from here on, which stands in its place."""
+
+    group: Any
+
+
+Effect: TypeAlias = "Reply | Persist | SetTimer | CancelTimer | Reload | Become"
 
 
 @dataclass(frozen=True, slots=True)

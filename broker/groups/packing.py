@@ -148,3 +148,11 @@ class FieldWriter:
         if self.compact:
             self.data.append(0)
         return self
+
+    def tagged(self, tag: int, raw: bytes) -> FieldWriter:
+        """One tagged field, the only one."""
+        write_uvarint(self.data, 1)
+        write_uvarint(self.data, tag)
+        write_uvarint(self.data, len(raw))
+        self.data += raw
+        return self

@@ -13,8 +13,9 @@ from ...wire.errors import ErrorCode, ProtocolError
 from ..api import Fields
 from ..request import Request
 from .classic_group import ClassicGroup
+from .classic_side import ClassicSide
 from .coordinator import GroupCoordinator
-from .shard import Shard
+from .shard import Group, Shard
 
 R = TypeVar("R")
 
@@ -34,11 +35,16 @@ def client_host(request: Request) -> str:
     return f"/{request.sink.peer}"
 
 
-def classic_group(groups: GroupCoordinator, group_id: str) -> tuple[Shard, ClassicGroup]:
-    """A classic group that is there. `ProtocolError`: UNKNOWN_MEMBER_ID, or why it cannot be looked for."""
+def classic_side(group: Group) -> ClassicGroup | ClassicSide:
+    """What serves the classic protocol for the group."""
+    return group if isinstance(group, ClassicGroup) else group.classic
+
+
+def group_of_member(groups: GroupCoordinator, group_id: str) -> tuple[Shard, Group]:
+    """A group that is there. `ProtocolError`: UNKNOWN_MEMBER_ID, or why it cannot be looked for."""
     shard = groups.shard_of(check_group_id(group_id))
     group = shard.groups.get(group_id)
-    if not isinstance(group, ClassicGroup):
+    if group is None:
         raise ProtocolError(ErrorCode.UNKNOWN_MEMBER_ID)
     return shard, group
 

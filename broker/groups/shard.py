@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -43,13 +43,15 @@ GroupOffsets: TypeAlias = dict[TopicPartition, OffsetValue]
 class Shard:
     """Loading: records are replayed, in order; `finish_loading` makes groups of them. Then it is active."""
 
-    def __init__(self, partition: int, leader_epoch: int, config: GroupConfig, topics: Topics) -> None:
+    def __init__(
+        self, partition: int, leader_epoch: int, config_of: Callable[[str], GroupConfig], topics: Topics
+    ) -> None:
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.is_loading = True
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, GroupOffsets] = {}
-        self._config = config
+        self._config_of = config_of
         self._topics = topics
         self._classic: dict[str, GroupValue] = {}
         self._consumer: dict[str, ConsumerGroup] = {}
@@ -81,25 +83,34 @@ class Shard:
                 self.groups[group_id] = group
                 group.restore(now_ms)
         for group_id, value in self._classic.items():
-            self.groups[group_id] = ClassicGroup.restored(group_id, self._config.classic, value, now_ms)
+            self.groups[group_id] = ClassicGroup.restored(group_id, self._config_of(group_id).classic, value, now_ms)
         self._classic.clear()
         self._consumer.clear()
         for group_id in self.offsets:
             if group_id not in self.groups:
-                self.groups[group_id] = ClassicGroup(group_id, self._config.classic)
+                self.groups[group_id] = ClassicGroup(group_id, self._config_of(group_id).classic)
         self.is_loading = False
 
     # ---------------------------------------------------------------- groups
 
     def new_classic(self, group_id: str) -> ClassicGroup:
         """A classic group without members, in the place of whatever was there."""
-        group = self.groups[group_id] = ClassicGroup(group_id, self._config.classic)
+        group = self.groups[group_id] = ClassicGroup(group_id, self._config_of(group_id).classic)
         return group
 
     def new_consumer(self, group_id: str) -> ConsumerGroup:
         """A consumer group without members, in the place of whatever was there."""
-        group = self.groups[group_id] = ConsumerGroup(group_id, self._config.consumer, self._topics)
+        group = self.groups[group_id] = ConsumerGroup(group_id, self._config_of(group_id), self._topics)
         return group
+
+    def apply_configs(self) -> None:
+        """Settings have changed: give each group its own anew."""
+        for group_id, group in self.groups.items():
+            config = self._config_of(group_id)
+            if isinstance(group, ConsumerGroup):
+                group.config = config
+            else:
+                group.config = config.classic
 
     def offsets_of(self, group_id: str) -> GroupOffsets:
         """What the group has committed."""
@@ -141,7 +152,9 @@ class Shard:
         if group is None:
             if value is None:
                 return
-            group = self._consumer[key.group_id] = ConsumerGroup(key.group_id, self._config.consumer, self._topics)
+            group = self._consumer[key.group_id] = ConsumerGroup(
+                key.group_id, self._config_of(key.group_id), self._topics
+            )
         if key.kind is ConsumerKind.GROUP:
             if value is None:
                 del self._consumer[key.group_id]
@@ -149,6 +162,8 @@ class Shard:
                 group.epoch, group.metadata_hash = decode_epoch(value)
         elif key.kind is ConsumerKind.TARGET:
             group.target_epoch = 0 if value is None else decode_epoch(value).epoch
+        elif key.kind is ConsumerKind.PARTITIONS:
+            return
         elif key.kind is ConsumerKind.TARGET_MEMBER:
             if value is None:
                 group.target.pop(key.member_id, None)

@@ -17,6 +17,10 @@ class Topics(Protocol):
         """Id and number of partitions."""
         ...
 
+    def name_of(self, topic_id: UUID) -> str | None:
+        """The name of a topic that is there."""
+        ...
+
     def names(self) -> Iterable[str]:
         """All that a regular expression may match, sorted."""
         ...
@@ -32,6 +36,11 @@ class ImageTopics:
         """See `Topics`."""
         topic = self._image().topics_by_name.get(name)
         return None if topic is None else (topic.topic_id, len(topic.partitions))
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        """See `Topics`."""
+        topic = self._image().topics_by_id.get(topic_id)
+        return None if topic is None else topic.name
 
     def names(self) -> Iterable[str]:
         """See `Topics`; internal topics are matched by no expression."""

@@ -14,7 +14,8 @@ from uuid import UUID
 
 from raftwerk.broker.groups.assignors import Parts
 from raftwerk.broker.groups.config import GroupConfig
-from raftwerk.broker.groups.consumer_group import ConsumerGroup, HeartbeatRequest, HeartbeatResult
+from raftwerk.broker.groups.consumer_events import HeartbeatRequest, HeartbeatResult
+from raftwerk.broker.groups.consumer_group import ConsumerGroup
 from raftwerk.broker.groups.consumer_records import decode_consumer_key
 from raftwerk.broker.groups.effects import CancelTimer, Persist, Reload, Reply, SetTimer, TimerName
 from raftwerk.broker.groups.records import GroupRecord
@@ -56,7 +57,7 @@ class Stage:
     def __init__(self) -> None:
         self.topics = FakeTopics()
         self.config = GroupConfig()
-        self.group = ConsumerGroup("g", self.config.consumer, self.topics)
+        self.group = ConsumerGroup("g", self.config, self.topics)
         self.now_ms = 0
         self.epochs: dict[str, int] = {}
         self.timers: dict[TimerName, int] = {}
@@ -99,7 +100,7 @@ class Stage:
             assignor=options.get("assignor"),
             owned=parts_of(options["owns"]) if "owns" in options else None,
         )
-        self.group.heartbeat(request, name, self.now_ms)
+        self.group.heartbeat(request, name, self.now_ms, self.now_ms)
 
     def on_commit(self, names: list[str], options: dict[str, str]) -> None:
         epoch = int(options.get("epoch", self.epochs.get(names[0], 0) if names else -1))
@@ -125,7 +126,7 @@ class Stage:
 
     def on_failover(self, names: list[str], options: dict[str, str]) -> None:
         """Another coordinator reads the log."""
-        shard = Shard(0, 1, self.config, self.topics)
+        shard = Shard(0, 1, lambda _: self.config, self.topics)
         for record in self.log:
             shard.replay(record.key, record.value)
         shard.finish_loading(self.now_ms)

@@ -4,6 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raftwerk.broker.groups.consumer_records import (
+    ClassicPart,
+    SubscriptionValue,
+    decode_subscription,
+    subscription_record,
+)
 from raftwerk.broker.groups.hashing import java_hash, partition_for
 from raftwerk.broker.groups.packing import BadRecord, FieldWriter
 from raftwerk.broker.groups.records import (
@@ -128,3 +134,13 @@ def test_topics_of_a_subscription() -> None:
     subscription = FieldWriter().int16(3).count(2).string("a").string("b").blob(b"").count(0).data
     assert subscribed_topics(bytes(subscription)) == ("a", "b")
     assert subscribed_topics(b"\x00") is None
+
+
+def test_a_classic_member_of_a_consumer_group_as_kafka_writes_it() -> None:
+    """The bytes that Apache Kafka 4.2's own class gives for these values."""
+    classic = ClassicPart(7, (("range", b"\x01\x02"),))
+    said = SubscriptionValue("", "", "c", "/h", ("t",), "", 5, "", classic)
+    written = subscription_record("g", "m", said).value
+    assert written is not None
+    assert written.hex() == "000001010263032f680202740100000005010100110100000007020672616e67650301020000"
+    assert decode_subscription(written) == said

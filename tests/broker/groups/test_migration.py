@@ -1,0 +1,14 @@
+"""Groups that go from one protocol to the other with members in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from migration_transcript import run_transcript, transcripts
+
+
+@pytest.mark.parametrize("path", transcripts(), ids=lambda path: path.stem)
+def test_transcript(path: Path) -> None:
+    written = path.read_text()
+    assert run_transcript(written) == written
