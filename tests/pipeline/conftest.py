@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[object]:
-    """Spark on two cores, with its own Kafka connector."""
+    """Spark on two cores, with its own Kafka connector and our data source."""
     pytest.importorskip("pyspark", reason="no PySpark: Spark is NOT tested")
     from raftwerk.pipeline.session import spark_session
 
@@ -35,6 +35,9 @@ def spark() -> Iterator[object]:
         session = spark_session("tests", kafka_connector=True, memory="1g", config=settings)
     except PipelineError as error:
         pytest.skip(f"Spark is NOT tested: {error}")
+    from raftwerk.pipeline.source import RaftwerkDataSource
+
+    session.dataSource.register(RaftwerkDataSource)
     yield session
     session.stop()
 

@@ -10,7 +10,7 @@ import pytest
 
 from .helpers import T0, Sent, delete_records_before, numbers, read_back, send, values_by_partition
 
-FORMATS = ["kafka"]
+FORMATS = ["kafka", "raftwerk"]
 pytestmark = pytest.mark.parametrize("form", FORMATS)
 
 

@@ -24,7 +24,7 @@ from .helpers import (
     values_by_partition,
 )
 
-FORMATS = ["kafka"]
+FORMATS = ["kafka", "raftwerk"]
 pytestmark = pytest.mark.parametrize("form", FORMATS)
 
 

@@ -1,0 +1,5 @@
+"""`spark.dataSource.register(RaftwerkDataSource)`: Kafka topics as a Spark data source, without jars."""
+
+from .source import RaftwerkDataSource
+
+__all__ = ["RaftwerkDataSource"]

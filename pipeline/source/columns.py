@@ -1,0 +1,426 @@
+"""Kafka's record batches into Arrow's columns, many records at a time.
+
+A record is a run of varints, so where it begins is known only from the one before: that walk is the one loop over
+records. All else is done for all records of a fetch at once: every varint by a gather over the bytes, and keys and
+values as one Arrow array whose offsets alternate between a field's begin and its end, of which `take` copies each
+second element. Batches are checked by their CRC first; record batch v2 is the only format (KIP-98).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...runtime.ports import Buffer
+from ...wire.compression import Compression, CompressionError, decompress
+from ...wire.errors import ProtocolError
+from ...wire.fetch import AbortedTransaction
+from ...wire.records import (
+    BATCH_HEADER_SIZE,
+    BatchHeader,
+    ControlRecordType,
+    TimestampType,
+    control_record_type,
+    iter_headers,
+    iter_records,
+    verify_crc,
+)
+from ..errors import PipelineError
+
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+HEADERS_TYPE = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
+ARROW_TYPES: dict[str, pa.DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": HEADERS_TYPE,
+}
+"""Every column of the Kafka connector, in its order."""
+
+GROUP_BYTES = 16 * 1024 * 1024
+"""About how many bytes of records go into one Arrow batch."""
+_DECOMPRESSED_LIMIT_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Offsets `first` to before `end` of a partition."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(slots=True)
+class _Group:
+    """Bodies of batches, one after the other in `data`, each of `counts` records that begin at `begins`."""
+
+    data: Buffer
+    begins: list[int]
+    ends: list[int]
+    headers: list[BatchHeader]
+
+
+def next_offset(records: Buffer) -> int | None:
+    """The offset after the last whole batch, None when there is none. `ProtocolError` when it is not batches."""
+    last = None
+    for _, header in iter_headers(records, allow_partial_tail=True):
+        last = header.next_offset
+    return last
+
+
+def decode(
+    records: Buffer, aborted: Sequence[AbortedTransaction], wanted: Range, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The records of a fetched run of batches that are in the wanted range, as Arrow batches of these columns.
+
+    Control records and those of `aborted` transactions are left out. `PipelineError` names the offset of a batch that
+    is damaged.
+    """
+    for group in _groups(memoryview(records), aborted, wanted):
+        yield _decode_group(group, wanted, columns)
+
+
+# ---------------------------------------------------------------------------------------------------------- batches
+
+
+def _groups(view: memoryview, aborted: Sequence[AbortedTransaction], wanted: Range) -> Iterator[_Group]:
+    picked: list[tuple[int, BatchHeader]] = []
+    size = 0
+    for position, header in _pick(view, aborted, wanted):
+        picked.append((position, header))
+        size += header.size_bytes
+        if size >= GROUP_BYTES:
+            yield from _group(view, picked, wanted)
+            picked, size = [], 0
+    if picked:
+        yield from _group(view, picked, wanted)
+
+
+def _pick(view: memoryview, aborted: Sequence[AbortedTransaction], wanted: Range) -> Iterator[tuple[int, BatchHeader]]:
+    """The batches with records to give. A producer's abort ends with its marker (KIP-98)."""
+    coming = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
+    aborting: dict[int, None] = {}
+    for position, header in iter_headers(view, allow_partial_tail=True):
+        if header.base_offset >= wanted.end:
+            return
+        if not verify_crc(view, position, header):
+            raise damaged(wanted, header.base_offset, "its CRC does not match its bytes")
+        while coming and coming[-1].first_offset <= header.last_offset:
+            aborting[coming.pop().producer_id] = None
+        if header.is_control:
+            if header.producer_id in aborting and _is_abort(view[position:], header):
+                del aborting[header.producer_id]
+            continue
+        if header.is_transactional and header.producer_id in aborting:
+            continue
+        if header.last_offset >= wanted.first and header.record_count:
+            yield position, header
+
+
+def _is_abort(view: memoryview, header: BatchHeader) -> bool:
+    (record,) = iter_records(view[: header.size_bytes])
+    return control_record_type(record.key) == ControlRecordType.ABORT
+
+
+def _group(view: memoryview, picked: list[tuple[int, BatchHeader]], wanted: Range) -> Iterator[_Group]:
+    """One group of what is as it came; as many as it takes of what had to be decompressed."""
+    headers = [header for _, header in picked]
+    if all(header.compression == Compression.NONE for header in headers):
+        start = picked[0][0]
+        begins = [position - start + BATCH_HEADER_SIZE for position, _ in picked]
+        ends = [position - start + header.size_bytes for position, header in picked]
+        yield _Group(view[start : start + ends[-1]], begins, ends, headers)
+        return
+    bodies: list[Buffer] = []
+    held: list[BatchHeader] = []
+    size = 0
+    for position, header in picked:
+        body = _body(view[position + BATCH_HEADER_SIZE : position + header.size_bytes], header, wanted)
+        bodies.append(body)
+        held.append(header)
+        size += len(body)
+        if size >= GROUP_BYTES:
+            yield _joined(bodies, held)
+            bodies, held, size = [], [], 0
+    if bodies:
+        yield _joined(bodies, held)
+
+
+def _body(data: memoryview, header: BatchHeader, wanted: Range) -> Buffer:
+    try:
+        return decompress(header.compression, data, _DECOMPRESSED_LIMIT_BYTES)
+    except CompressionError as error:
+        raise damaged(wanted, header.base_offset, str(error)) from None
+
+
+def _joined(bodies: list[Buffer], headers: list[BatchHeader]) -> _Group:
+    ends = np.cumsum([len(body) for body in bodies]).tolist()
+    return _Group(b"".join(bodies), [0, *ends[:-1]], ends, headers)
+
+
+def damaged(wanted: Range, offset: int, reason: str) -> PipelineError:
+    """What is said of a batch that cannot be read."""
+    return PipelineError(
+        f"{wanted}: the records from offset {offset} on cannot be read: {reason}; look at the file with `raftwerk log "
+        "verify`, or begin after them with startingOffsets."
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------- records
+
+
+def _decode_group(group: _Group, wanted: Range, columns: Sequence[str]) -> pa.RecordBatch:
+    counts = [header.record_count for header in group.headers]
+    try:
+        starts, ends = _walk(group, wanted)
+        fields = _parse(group, starts, ends)
+    except (IndexError, _Malformed) as error:
+        first = group.headers[0].base_offset
+        raise damaged(wanted, first, f"a record is malformed ({error})") from None
+    base = np.repeat(np.array([header.base_offset for header in group.headers], dtype=np.int64), counts)
+    fields.offset = base + fields.offset
+    keep = (fields.offset >= wanted.first) & (fields.offset < wanted.end)
+    rows: Ints | None = None if keep.all() else np.flatnonzero(keep)
+    return pa.RecordBatch.from_arrays(
+        [_COLUMNS[name](_Table(group, fields, counts, wanted, rows)) for name in columns],
+        schema=pa.schema([(name, ARROW_TYPES[name]) for name in columns]),
+    )
+
+
+class _Malformed(Exception):
+    """A record is not what its lengths say."""
+
+
+@dataclass(slots=True)
+class _Fields:
+    """What the varints of each record say; positions are in the group's data, lengths -1 for null."""
+
+    timestamp_delta: Ints
+    offset: Ints
+    key_at: Ints
+    key_length: Ints
+    value_at: Ints
+    value_length: Ints
+    headers_at: Ints
+    header_count: Ints
+
+
+def _walk(group: _Group, wanted: Range) -> tuple[Ints, Ints]:
+    """Where each record begins, after its length, and where it ends."""
+    data = bytes(group.data)
+    starts: list[int] = []
+    append = starts.append
+    closing: list[int] = []
+    for position, stop, header in zip(group.begins, group.ends, group.headers):
+        for _ in range(header.record_count):
+            byte = data[position]
+            if byte < 128:
+                position += 1
+                append(position)
+                position += byte >> 1
+                continue
+            following = data[position + 1]
+            if following < 128:
+                position += 2
+                append(position)
+                position += (byte & 127 | following << 7) >> 1
+                continue
+            length, position = _long_varint(data, position)
+            append(position)
+            position += length
+        if position != stop:
+            raise damaged(wanted, header.base_offset, f"its {header.record_count} records do not fill it")
+        closing.append(len(starts) - 1)
+    begin = np.array(starts, dtype=np.int64)
+    # A record ends where the length of the next one begins; that length takes 1 to 5 bytes.
+    end = np.empty_like(begin)
+    end[:-1] = begin[1:]
+    end[closing] = group.ends
+    return begin, end
+
+
+def _long_varint(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value >> 1, position
+        shift += 7
+        if shift > 28:
+            raise _Malformed("its length has over five bytes")
+
+
+def _parse(group: _Group, starts: Ints, ends: Ints) -> _Fields:
+    data = np.frombuffer(group.data, dtype=np.uint8)
+    timestamp_delta, position = _varints(data, starts + 1)
+    offset_delta, position = _varints(data, position)
+    key_length, key_at = _varints(data, position)
+    value_length, value_at = _varints(data, key_at + np.maximum(key_length, 0))
+    headers_at = value_at + np.maximum(value_length, 0)
+    header_count, headers_at = _varints(data, headers_at)
+    if (
+        (key_length < -1).any()
+        or (value_length < -1).any()
+        or (header_count < 0).any()
+        or (offset_delta < 0).any()
+        or (headers_at > ends).any()
+    ):
+        raise _Malformed("a length leads out of it")
+    return _Fields(timestamp_delta, offset_delta, key_at, key_length, value_at, value_length, headers_at, header_count)
+
+
+def _varints(data: Bytes, position: Ints) -> tuple[Ints, Ints]:
+    """The zigzag varint at each position, and the position after it. `IndexError` when one is past the end."""
+    byte = data[position]
+    value = (byte & 127).astype(np.int64)
+    position = position + 1
+    longer = np.flatnonzero(byte > 127)
+    shift = 7
+    while len(longer):
+        if shift > 63:
+            raise _Malformed("a varint has over ten bytes")
+        byte = data[position[longer]]
+        value[longer] |= (byte & 127).astype(np.int64) << shift
+        position[longer] += 1
+        longer = longer[byte > 127]
+        shift += 7
+    return (value >> 1) ^ -(value & 1), position
+
+
+# ---------------------------------------------------------------------------------------------------------- columns
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The records of a group; `rows` are those in the wanted range, None for all."""
+
+    group: _Group
+    fields: _Fields
+    counts: list[int]
+    wanted: Range
+    rows: Ints | None
+
+    @property
+    def length(self) -> int:
+        return len(self.fields.offset) if self.rows is None else len(self.rows)
+
+    def picked(self, column: Ints) -> Ints:
+        return column if self.rows is None else column[self.rows]
+
+    def by_batch(self, value: Callable[[BatchHeader], int]) -> Ints:
+        values = np.array([value(header) for header in self.group.headers], dtype=np.int64)
+        return np.repeat(values, self.counts)
+
+
+def _binary(table: _Table, at: Ints, length: Ints) -> pa.Array:
+    if len(at) == 0:
+        return pa.array([], pa.binary())
+    edges = np.empty(2 * len(at), dtype=np.int32)
+    edges[0::2] = at
+    edges[1::2] = at + np.maximum(length, 0)
+    fenced = pa.BinaryArray.from_buffers(
+        pa.binary(), len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(table.group.data)]
+    )
+    chosen = np.arange(len(at), dtype=np.int64) if table.rows is None else table.rows
+    null = length[chosen] < 0
+    return fenced.take(pa.array(chosen * 2, mask=null if null.any() else None))
+
+
+def _key(table: _Table) -> pa.Array:
+    return _binary(table, table.fields.key_at, table.fields.key_length)
+
+
+def _value(table: _Table) -> pa.Array:
+    return _binary(table, table.fields.value_at, table.fields.value_length)
+
+
+def _topic(table: _Table) -> pa.Array:
+    return pa.repeat(pa.scalar(table.wanted.topic, pa.string()), table.length)
+
+
+def _partition(table: _Table) -> pa.Array:
+    return pa.repeat(pa.scalar(table.wanted.partition, pa.int32()), table.length)
+
+
+def _offset(table: _Table) -> pa.Array:
+    return pa.array(table.picked(table.fields.offset))
+
+
+def _timestamp(table: _Table) -> pa.Array:
+    sent = table.by_batch(lambda header: header.base_timestamp) + table.fields.timestamp_delta
+    if any(header.timestamp_type is TimestampType.LOG_APPEND_TIME for header in table.group.headers):
+        appended = table.by_batch(lambda header: header.timestamp_type)
+        sent = np.where(appended == 1, table.by_batch(lambda header: header.max_timestamp), sent)
+    return pa.array(table.picked(sent) * 1000).cast(ARROW_TYPES["timestamp"])
+
+
+def _timestamp_type(table: _Table) -> pa.Array:
+    return pa.array(table.picked(table.by_batch(lambda header: header.timestamp_type)).astype(np.int32))
+
+
+def _headers(table: _Table) -> pa.Array:
+    """Row by row, for few topics have any; null where a record has none, as the connector gives it."""
+    counts = table.picked(table.fields.header_count)
+    if not counts.any():
+        return pa.nulls(table.length, HEADERS_TYPE)
+    data = memoryview(table.group.data)
+    found: list[Any] = [
+        _read_headers(data, at, count) if count else None
+        for at, count in zip(table.picked(table.fields.headers_at).tolist(), counts.tolist())
+    ]
+    return pa.array(found, HEADERS_TYPE)
+
+
+def _read_headers(data: memoryview, position: int, count: int) -> list[dict[str, Any]]:
+    headers = []
+    for _ in range(count):
+        key, position = _read_field(data, position)
+        value, position = _read_field(data, position)
+        headers.append({"key": str(key or b"", "utf-8", "replace"), "value": value})
+    return headers
+
+
+def _read_field(data: memoryview, position: int) -> tuple[bytes | None, int]:
+    raw = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        raw |= (byte & 127) << shift
+        if byte < 128:
+            break
+        shift += 7
+    length = (raw >> 1) ^ -(raw & 1)
+    return (None, position) if length < 0 else (bytes(data[position : position + length]), position + length)
+
+
+_COLUMNS: dict[str, Callable[[_Table], pa.Array]] = {
+    "key": _key,
+    "value": _value,
+    "topic": _topic,
+    "partition": _partition,
+    "offset": _offset,
+    "timestamp": _timestamp,
+    "timestampType": _timestamp_type,
+    "headers": _headers,
+}
+
+ERRORS = (ProtocolError, PipelineError)
+"""What `decode` and `next_offset` raise for bytes that are no batches."""

@@ -1,0 +1,269 @@
+"""What the data source asks of a cluster, from synchronous code: topics, offsets, records of a range, commits."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from ...cluster.admin import LOST, ClusterClient, ClusterView, parse_bootstrap
+from ...cluster.client_errors import ClientError, RefusedError, is_retriable
+from ...cluster.groups import GroupsClient
+from ...wire.apis import ApiKey
+from ...wire.errors import ErrorCode, ProtocolError
+from ...wire.fetch import (
+    FetchPartition,
+    FetchPartitionResponse,
+    FetchRequest,
+    FetchTopic,
+    decode_fetch_response,
+    encode_fetch_request,
+)
+from ...wire.types import TopicPartition
+from ..errors import PipelineError
+from .columns import Range, damaged, decode, next_offset
+from .options import EARLIEST, LATEST, Choice, ClientOptions, Topics
+from .plan import lost
+
+T = TypeVar("T")
+
+_LIST_OFFSETS_VERSION = 7
+_FETCH_VERSION = 12
+_RETRY_PAUSE_S = 0.05
+_ANSWER_TIMEOUT_S = 10.0
+_NO_TOPICS: list[Any] = []
+
+
+class Kafka:
+    """A cluster as one thread sees it; close it. Every call raises `PipelineError` when it cannot be done in time."""
+
+    def __init__(self, options: ClientOptions) -> None:
+        self.options = options
+        try:
+            parse_bootstrap(options.bootstrap)
+        except ClientError:
+            raise PipelineError(
+                f"kafka.bootstrap.servers {options.bootstrap!r} is not host:port, with commas between several."
+            ) from None
+        self._loop = asyncio.new_event_loop()
+        timeout_s = min(_ANSWER_TIMEOUT_S, options.timeout_ms / 1000)
+        self._client = ClusterClient(options.bootstrap, client_id=options.client_id, timeout_s=timeout_s)
+        self._groups = GroupsClient(self._client)
+        self._view: ClusterView | None = None
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._loop.run_until_complete(self._client.__aexit__())
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.close()
+
+    def __enter__(self) -> Kafka:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------------------------ what is asked
+
+    def partitions(self, topics: Topics) -> list[TopicPartition]:
+        """The partitions that are chosen. A topic that is named and not there is an error; a pattern may match none."""
+        return self._run(self._partitions(topics))
+
+    def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The offset of each partition's timestamp in milliseconds, `EARLIEST` or `LATEST`; None where none is as late.
+
+        With read_committed the latest is the last stable offset.
+        """
+        return self._run(self._offsets(wanted))
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit for a group without members. `PipelineError` when it is refused."""
+        self._run(self._groups.commit(group_id, offsets))
+
+    def read(self, wanted: Range, columns: Sequence[str], fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
+        """The records of a range as Arrow batches, the next fetch under way while one is decoded."""
+        position = wanted.first
+        fetching = self._start(wanted, position)
+        try:
+            while position < wanted.end:
+                row = self._run(fetching)
+                if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    position = self._skip(wanted, position, fail_on_data_loss)
+                    fetching = self._start(wanted, position)
+                    continue
+                records = row.records if row.records is not None else b""
+                try:
+                    following = next_offset(records) or position
+                    if following < wanted.end:
+                        fetching = self._start(wanted, following)
+                    # A fetch gives whole batches, which may begin before what is asked for.
+                    rest = replace(wanted, first=position)
+                    yield from decode(records, row.aborted_transactions or (), rest, columns)
+                except ProtocolError as error:
+                    raise damaged(wanted, position, str(error)) from None
+                position = following
+        finally:
+            fetching.cancel()
+
+    # -------------------------------------------------------------------------------------------------------- asking
+
+    def _run(self, work: Coroutine[Any, Any, T] | asyncio.Task[T]) -> T:
+        try:
+            return self._loop.run_until_complete(work)
+        except RefusedError as error:
+            raise PipelineError(f"the cluster at {self.options.bootstrap} refused: {error}.") from None
+        except ClientError as error:
+            raise PipelineError(f"kafka.bootstrap.servers {self.options.bootstrap}: {error}.") from None
+
+    def _start(self, wanted: Range, position: int) -> asyncio.Task[FetchPartitionResponse]:
+        fetching = self._loop.create_task(self._fetch_until_there(wanted, position))
+        self._loop.run_until_complete(asyncio.sleep(0))  # the request leaves now, not when its answer is waited for
+        return fetching
+
+    async def _metadata(self, topics: list[str] | None) -> ClusterView:
+        """Metadata by whichever broker answers, asked again until the timeout: clusters have pauses."""
+        deadline = self._loop.time() + self.options.timeout_ms / 1000
+        while True:
+            try:
+                self._view = await self._client.metadata(topics)
+                return self._view
+            except RefusedError:
+                raise
+            except ClientError:
+                if self._loop.time() > deadline:
+                    raise
+            await asyncio.sleep(_RETRY_PAUSE_S)
+
+    async def _partitions(self, topics: Topics) -> list[TopicPartition]:
+        asked = None if topics.choice is Choice.PATTERN else list(topics.names)
+        view = await self._metadata(asked)
+        found = {topic.name: [one.partition for one in topic.partitions] for topic in view.topics}
+        for name in topics.names:
+            if not found.get(name):
+                raise PipelineError(
+                    f"topic {name} is not there: create it (raftwerk topics create {name}), or mend "
+                    f"{topics.choice.value}."
+                )
+        for key in topics.partitions:
+            if key.partition not in found[key.topic]:
+                raise PipelineError(
+                    f"topic {key.topic} has partitions 0 to {max(found[key.topic])}, not {key.partition}: mend assign."
+                )
+        if topics.choice is Choice.ASSIGN:
+            return sorted(topics.partitions)
+        return [
+            TopicPartition(name, partition) for name in sorted(found) if topics.has(name) for partition in found[name]
+        ]
+
+    async def _offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        found: dict[TopicPartition, int | None] = {}
+        missing = sorted(wanted)
+        deadline = self._loop.time() + self.options.timeout_ms / 1000
+        await self._metadata(list(dict.fromkeys(key.topic for key in missing)))
+        while True:
+            by_leader: dict[int, list[TopicPartition]] = {}
+            for key in missing:
+                by_leader.setdefault(self._leader(key), []).append(key)
+            answers = (self._list_offsets(leader, keys, wanted) for leader, keys in by_leader.items() if leader >= 0)
+            for answer in await asyncio.gather(*answers):
+                found |= answer
+            missing = [key for key in missing if key not in found]
+            if not missing:
+                return found
+            if self._loop.time() > deadline:
+                names = ", ".join(f"{key.topic}-{key.partition}" for key in missing)
+                raise ClientError(f"no leader tells the offsets of {names}")
+            await asyncio.sleep(_RETRY_PAUSE_S)
+            await self._metadata(list(dict.fromkeys(key.topic for key in missing)))
+
+    def _leader(self, key: TopicPartition) -> int:
+        for topic in self._view.topics if self._view else _NO_TOPICS:
+            if topic.name == key.topic:
+                return next((one.leader for one in topic.partitions if one.partition == key.partition), -1)
+        return -1
+
+    async def _list_offsets(
+        self, leader: int, keys: list[TopicPartition], wanted: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | None]:
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for key in keys:
+            row = {"partition_index": key.partition, "current_leader_epoch": -1, "timestamp": wanted[key]}
+            topics.setdefault(key.topic, []).append(row)
+        fields = {
+            "replica_id": -1,
+            "isolation_level": self.options.isolation_level,
+            "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()],
+        }
+        try:
+            answer = await self._client.request_node(leader, ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, fields)
+        except LOST:
+            return {}
+        found: dict[TopicPartition, int | None] = {}
+        for topic in answer.topics:
+            for row in topic.partitions:
+                if row.error_code and not is_retriable(row.error_code):
+                    raise RefusedError(row.error_code, f"{topic.name}-{row.partition_index}")
+                if not row.error_code:
+                    found[TopicPartition(topic.name, row.partition_index)] = row.offset if row.offset >= 0 else None
+        return found
+
+    # ------------------------------------------------------------------------------------------------------ fetching
+
+    async def _fetch_until_there(self, wanted: Range, position: int) -> FetchPartitionResponse:
+        """Records from `position` on, or OFFSET_OUT_OF_RANGE; asked again while there are none, or no leader."""
+        key = TopicPartition(wanted.topic, wanted.partition)
+        deadline = self._loop.time() + self.options.poll_timeout_ms / 1000
+        reason = "its leader is not there"
+        while True:
+            if self._leader(key) < 0:
+                await self._metadata([wanted.topic])
+            row = await self._fetch(key, self._leader(key), position)
+            if row is not None and row.error_code in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+                if row.records or row.error_code:
+                    return row
+                reason = f"its log is readable up to {max(row.high_watermark, 0)}"
+            elif row is not None and not is_retriable(row.error_code):
+                raise RefusedError(row.error_code, f"{wanted}")
+            else:
+                self._view = None
+                await asyncio.sleep(_RETRY_PAUSE_S)
+            if self._loop.time() > deadline:
+                raise PipelineError(
+                    f"{wanted}: records {position} to {wanted.end} have not come in {self.options.poll_timeout_ms} ms, "
+                    f"{reason}; look at `raftwerk doctor`, or raise kafkaConsumer.pollTimeoutMs."
+                )
+
+    async def _fetch(self, key: TopicPartition, leader: int, position: int) -> FetchPartitionResponse | None:
+        options = self.options
+        partition = FetchPartition(key.partition, fetch_offset=position, max_bytes=options.fetch_max_bytes)
+        request = FetchRequest(
+            max_wait_ms=options.fetch_max_wait_ms,
+            max_bytes=options.fetch_max_bytes,
+            isolation_level=options.isolation_level,
+            topics=[FetchTopic(key.topic, None, [partition])],
+        )
+        try:
+            connection = await self._client.connection(leader)
+            body = encode_fetch_request(_FETCH_VERSION, request)
+            timeout_s = self._client.timeout_s + options.fetch_max_wait_ms / 1000
+            answer = await connection.send_raw(ApiKey.FETCH, _FETCH_VERSION, [body], timeout_s=timeout_s)
+            response = decode_fetch_response(_FETCH_VERSION, answer)
+        except LOST:
+            return None
+        if response.error_code:
+            raise RefusedError(response.error_code, f"the fetch of {key.topic}-{key.partition}")
+        return response.topics[0].partitions[0]
+
+    def _skip(self, wanted: Range, position: int, fail_on_data_loss: bool) -> int:
+        """Where to go on when `position` is not in the log."""
+        key = TopicPartition(wanted.topic, wanted.partition)
+        low, high = (self.offsets({key: moment})[key] or 0 for moment in (EARLIEST, LATEST))
+        if fail_on_data_loss:
+            raise lost(key, position, low, high)
+        following = min(low, wanted.end) if position < low else wanted.end
+        print(f"{wanted}: offsets {position} to {following} are gone; failOnDataLoss is false", file=sys.stderr)
+        return following

@@ -1,0 +1,374 @@
+"""The options of the data source: the Kafka connector's own names, meanings and defaults, checked when a query is made.
+
+What begins with `kafka.` is the client's. What this client knows is used; what is the Java client's own tuning is
+passed over; what would change what is read, and cannot be done, is refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+from ...wire.types import TopicPartition
+from ..errors import PipelineError
+
+T = TypeVar("T")
+
+EARLIEST, LATEST = -2, -1
+"""What -2 and -1 mean as offsets, in options and on the wire."""
+
+READ_OPTIONS = (
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "minPartitions",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "failOnDataLoss",
+    "includeHeaders",
+    "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs",
+)
+WRITE_OPTIONS = ("topic", "includeHeaders")
+# The connector's own, without meaning here, and what Spark adds by itself.
+_PASSED_OVER = ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "useDeprecatedOffsetFetching", "path")
+_ALSO_SPARKS = ("checkpointLocation", "queryName", "outputMode")
+_REFUSED = {
+    "auto.offset.reset": "say startingOffsets instead",
+    "key.deserializer": "keys are bytes; cast them in the query",
+    "value.deserializer": "values are bytes; cast them in the query",
+    "key.serializer": "keys are strings or bytes; cast them in the query",
+    "value.serializer": "values are strings or bytes; cast them in the query",
+    "enable.auto.commit": "offsets are in the checkpoint, and committed for the group after each batch",
+    "interceptor.classes": "interceptors are Java",
+}
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class Choice(Enum):
+    """How topics are chosen."""
+
+    SUBSCRIBE = "subscribe"
+    PATTERN = "subscribePattern"
+    ASSIGN = "assign"
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Which topics are read: names, a pattern, or partitions by topic."""
+
+    choice: Choice
+    names: tuple[str, ...] = ()
+    pattern: str = ""
+    partitions: tuple[TopicPartition, ...] = ()
+
+    def has(self, topic: str) -> bool:
+        """Whether a topic of this name is one of them."""
+        if self.choice is Choice.PATTERN:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in self.names
+
+    def __str__(self) -> str:
+        return self.pattern if self.choice is Choice.PATTERN else ",".join(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in every partition: one offset (`EARLIEST`, `LATEST`) or timestamp in milliseconds for all, or each."""
+
+    option: str
+    everywhere: int | None = None
+    each: Mapping[TopicPartition, int] | None = None
+    by_time: bool = False
+    latest_if_none: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """How the cluster is reached and read."""
+
+    bootstrap: str
+    client_id: str = "raftwerk-spark"
+    timeout_ms: int = 30_000
+    isolation_level: int = 0
+    fetch_max_bytes: int = 8 * 1024 * 1024
+    fetch_max_wait_ms: int = 500
+    poll_timeout_ms: int = 120_000
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """How much goes into one batch of a stream, in records; None for no limit."""
+
+    max_offsets: int | None = None
+    min_offsets: int | None = None
+    max_delay_ms: int = 15 * 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """Everything a reader is told."""
+
+    client: ClientOptions
+    topics: Topics
+    starting: Position
+    ending: Position
+    min_partitions: int | None
+    admission: Admission
+    fail_on_data_loss: bool
+    include_headers: bool
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Everything a writer is told; `producer` is librdkafka's configuration."""
+
+    bootstrap: str
+    topic: str | None
+    producer: Mapping[str, str]
+
+
+def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+    """The options of `spark.read` or `spark.readStream`; `PipelineError` names the one that is wrong."""
+    given = _Given(options, READ_OPTIONS)
+    topics = _topics(given)
+    if streaming:
+        for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+            if given.get(name) is not None:
+                raise PipelineError(f"{name} is for batch reads: a stream has no end; leave it out.")
+    starting = _position(given, "starting", LATEST if streaming else EARLIEST)
+    ending = _position(given, "ending", LATEST)
+    if not streaming and _says(starting, LATEST):
+        raise PipelineError("startingOffsets cannot be latest in a batch read: nothing is after it.")
+    if _says(ending, EARLIEST):
+        raise PipelineError("endingOffsets cannot be earliest: nothing is before it.")
+    prefix = given.get("groupIdPrefix") or "raftwerk-spark"
+    return ReadOptions(
+        client=_client(given),
+        topics=topics,
+        starting=starting,
+        ending=ending,
+        min_partitions=given.parse("minPartitions", _positive),
+        admission=Admission(
+            given.parse("maxOffsetsPerTrigger", _positive),
+            given.parse("minOffsetsPerTrigger", _positive),
+            given.parse("maxTriggerDelay", _duration_ms) or Admission().max_delay_ms,
+        ),
+        fail_on_data_loss=given.flag("failOnDataLoss", True),
+        include_headers=given.flag("includeHeaders", False),
+        group_id=given.get("kafka.group.id") or f"{prefix}-{topics}",
+    )
+
+
+def parse_write(options: Mapping[str, str]) -> WriteOptions:
+    """The options of a writer; `PipelineError` names the one that is wrong."""
+    given = _Given(options, WRITE_OPTIONS)
+    producer = {
+        name.removeprefix("kafka."): value
+        for name, value in given.items()
+        if name.startswith("kafka.") and name != "kafka.bootstrap.servers"
+    }
+    return WriteOptions(_client(given).bootstrap, given.get("topic"), producer)
+
+
+# ------------------------------------------------------------------------------------------------------- one option
+
+
+class _Given:
+    """Options by name in any case, as Spark hands them over."""
+
+    def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
+        self._values = {name.lower(): value for name, value in options.items()}
+        names = {name.lower(): name for name in (*READ_OPTIONS, *WRITE_OPTIONS, *_PASSED_OVER, *_ALSO_SPARKS)}
+        for name in self._values:
+            if name.startswith("kafka."):
+                _check_client_option(name.removeprefix("kafka."), self._values[name])
+            elif name not in names:
+                close = difflib.get_close_matches(name, [one.lower() for one in known], 1)
+                hint = f"; did you mean {names[close[0]]}?" if close else f"; known are {', '.join(known)} and kafka.*."
+                raise PipelineError(f"option {name} is not known{hint}")
+
+    def items(self) -> list[tuple[str, str]]:
+        return sorted(self._values.items())
+
+    def get(self, name: str) -> str | None:
+        return self._values.get(name.lower())
+
+    def parse(self, name: str, parser: Callable[[str], T]) -> T | None:
+        """The option's value; `PipelineError` with its name when the parser raises `ValueError`."""
+        text = self.get(name)
+        if text is None:
+            return None
+        try:
+            return parser(text.strip())
+        except ValueError as error:
+            raise PipelineError(f"{name} is {text!r}, and must be {error}.") from None
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.parse(name, _boolean)
+        return default if value is None else value
+
+
+def _check_client_option(name: str, value: str) -> None:
+    if name in _REFUSED:
+        raise PipelineError(f"kafka.{name} cannot be set: {_REFUSED[name]}.")
+    secure = name.startswith(("ssl.", "sasl.")) or (name == "security.protocol" and value.upper() != "PLAINTEXT")
+    if secure:
+        raise PipelineError(
+            f"kafka.{name} cannot be set: this data source speaks PLAINTEXT only; read through a PLAINTEXT listener, "
+            "or with format kafka."
+        )
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise ValueError("a whole number above 0")
+    return int(text)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return text.lower() == "true"
+
+
+def _duration_ms(text: str) -> int:
+    found = re.fullmatch(r"(\d+)\s*([a-z]+)", text.lower())
+    if found is None or found.group(2) not in _UNITS_MS:
+        raise ValueError("a time such as 500ms, 30s or 15m")
+    return int(found.group(1)) * _UNITS_MS[found.group(2)]
+
+
+def _isolation(text: str) -> int:
+    levels = ("read_uncommitted", "read_committed")
+    if text not in levels:
+        raise ValueError(" or ".join(levels))
+    return levels.index(text)
+
+
+# ------------------------------------------------------------------------------------------------- groups of options
+
+
+def _client(given: _Given) -> ClientOptions:
+    bootstrap = given.get("kafka.bootstrap.servers")
+    if not bootstrap:
+        raise PipelineError("kafka.bootstrap.servers is missing: say which brokers to ask first, as host:port.")
+    default = ClientOptions(bootstrap)
+    return ClientOptions(
+        bootstrap,
+        given.get("kafka.client.id") or default.client_id,
+        given.parse("kafka.default.api.timeout.ms", _positive) or default.timeout_ms,
+        given.parse("kafka.isolation.level", _isolation) or 0,
+        given.parse("kafka.fetch.max.bytes", _positive) or default.fetch_max_bytes,
+        given.parse("kafka.fetch.max.wait.ms", _positive) or default.fetch_max_wait_ms,
+        given.parse("kafkaConsumer.pollTimeoutMs", _positive) or default.poll_timeout_ms,
+    )
+
+
+def _topics(given: _Given) -> Topics:
+    chosen = [choice for choice in Choice if given.get(choice.value) is not None]
+    if len(chosen) != 1:
+        said = f"{' and '.join(one.value for one in chosen)} are given" if chosen else "none is given"
+        raise PipelineError(f"say one of subscribe, subscribePattern and assign: {said}.")
+    (choice,) = chosen
+    text = given.get(choice.value) or ""
+    if choice is Choice.SUBSCRIBE:
+        names = tuple(name.strip() for name in text.split(",") if name.strip())
+        if not names:
+            raise PipelineError("subscribe is empty: say topics, with commas between them.")
+        return Topics(choice, names)
+    if choice is Choice.PATTERN:
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise PipelineError(f"subscribePattern {text!r} is no regular expression: {error}.") from None
+        return Topics(choice, pattern=text)
+    partitions = given.parse("assign", _assigned) or ()
+    return Topics(choice, tuple(dict.fromkeys(one.topic for one in partitions)), partitions=partitions)
+
+
+def _assigned(text: str) -> tuple[TopicPartition, ...]:
+    form = 'JSON such as {"topic": [0, 1]}'
+    found = []
+    for topic, numbers in _json_object(text, form).items():
+        if not isinstance(numbers, list) or not all(isinstance(one, int) and one >= 0 for one in numbers):
+            raise ValueError(form)
+        found += [TopicPartition(topic, one) for one in numbers]
+    if not found:
+        raise ValueError(form)
+    return tuple(found)
+
+
+def _position(given: _Given, side: str, default: int) -> Position:
+    """By the connector's order: one timestamp, then timestamps by partition, then offsets."""
+    strategy = given.parse("startingOffsetsByTimestampStrategy", _strategy) if side == "starting" else "latest"
+    latest_if_none = strategy == "latest"
+    moment = given.parse(f"{side}Timestamp", _timestamp)
+    if moment is not None:
+        return Position(f"{side}Timestamp", moment, None, True, latest_if_none)
+    name = f"{side}OffsetsByTimestamp"
+    moments = given.parse(name, _numbers)
+    if moments is not None:
+        return Position(name, None, moments, True, latest_if_none)
+    name = f"{side}Offsets"
+    text = given.get(name)
+    if text is None:
+        return Position(name, default)
+    if text.strip().lower() in ("earliest", "latest"):
+        return Position(name, EARLIEST if text.strip().lower() == "earliest" else LATEST)
+    return Position(name, None, given.parse(name, _numbers))
+
+
+def _strategy(text: str) -> str:
+    if text.lower() not in ("error", "latest"):
+        raise ValueError("error or latest")
+    return text.lower()
+
+
+def _timestamp(text: str) -> int:
+    if not text.isdigit():
+        raise ValueError("a timestamp in milliseconds")
+    return int(text)
+
+
+def _numbers(text: str) -> dict[TopicPartition, int]:
+    form = 'earliest, latest, or JSON such as {"topic": {"0": 23, "1": -2}}'
+    found = {}
+    for topic, partitions in _json_object(text, form).items():
+        if not isinstance(partitions, dict):
+            raise ValueError(form)
+        for partition, number in partitions.items():
+            if not partition.isdigit() or not isinstance(number, int) or number < EARLIEST:
+                raise ValueError(form)
+            found[TopicPartition(topic, int(partition))] = number
+    return found
+
+
+def _json_object(text: str, form: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        raise ValueError(form) from None
+    if not isinstance(value, dict):
+        raise ValueError(form)
+    return value
+
+
+def _says(position: Position, offset: int) -> bool:
+    if position.by_time:
+        return False
+    return position.everywhere == offset or offset in (position.each or {}).values()

@@ -1,0 +1,124 @@
+"""Which offsets a batch reads, and how they are cut into tasks: pure functions of what the cluster said.
+
+Offsets are Spark's own JSON: `{"topic": {"0": 23}}`, as the Kafka connector writes them, so that the checkpoint of a
+query that moves from one to the other goes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+
+from ...wire.types import TopicPartition
+from ..errors import PipelineError
+from .columns import Range
+from .options import Admission, Position
+
+Offsets = Mapping[TopicPartition, int]
+Json = dict[str, dict[str, int]]
+
+
+def to_json(offsets: Offsets) -> Json:
+    """Offsets as they stand in a checkpoint."""
+    result: Json = {}
+    for key in sorted(offsets):
+        result.setdefault(key.topic, {})[str(key.partition)] = offsets[key]
+    return result
+
+
+def from_json(offsets: Json) -> dict[TopicPartition, int]:
+    """Offsets out of a checkpoint."""
+    return {
+        TopicPartition(topic, int(partition)): offset
+        for topic, partitions in offsets.items()
+        for partition, offset in partitions.items()
+    }
+
+
+def check_named(position: Position, partitions: Iterable[TopicPartition]) -> None:
+    """`PipelineError` unless offsets that are given one by one are those of just these partitions."""
+    if position.each is None:
+        return
+    wanted = list(partitions)
+    missing = [key for key in wanted if key not in position.each]
+    strange = [key for key in position.each if key not in wanted]
+    if missing:
+        raise PipelineError(
+            f"{position.option} says nothing of {_names(missing)}: name every partition that is read, with -2 for its "
+            "earliest and -1 for its latest offset."
+        )
+    if strange:
+        raise PipelineError(f"{position.option} names {_names(strange)}, which this query does not read: leave it out.")
+
+
+def check_in_logs(
+    wanted: Offsets, earliest: Offsets, latest: Offsets, fail_on_data_loss: bool
+) -> dict[TopicPartition, int]:
+    """The offsets, each moved into its log; `PipelineError` for the first that is out of it, if loss is to fail."""
+    result = {}
+    for key, offset in wanted.items():
+        low, high = earliest[key], latest[key]
+        if not low <= offset <= high and fail_on_data_loss:
+            raise lost(key, offset, low, high)
+        result[key] = min(max(offset, low), high)
+    return result
+
+
+def lost(key: TopicPartition, offset: int, low: int, high: int) -> PipelineError:
+    """What is said of an offset that is not in the log."""
+    what = "its records were deleted" if offset < low else "the log is shorter; was the topic made anew?"
+    return PipelineError(
+        f"offset {offset} of {key.topic}-{key.partition} is not in the log, which has {low} to {high}: {what}; set "
+        "failOnDataLoss to false to go on with what is there, or begin anew with other startingOffsets."
+    )
+
+
+def split(begin: Offsets, end: Offsets, min_partitions: int | None) -> list[Range]:
+    """A range for each partition that has anything, the larger ones cut until there are `min_partitions` or so.
+
+    As the Kafka connector does it: each partition gets its share of the wanted number, by its size.
+    """
+    ranges = [Range(key.topic, key.partition, begin[key], end[key]) for key in sorted(end) if end[key] > begin[key]]
+    if min_partitions is None or len(ranges) >= min_partitions:
+        return ranges
+    total = sum(one.end - one.first for one in ranges)
+    cut: list[Range] = []
+    for one in ranges:
+        size = one.end - one.first
+        parts = min(max(1, round(size * min_partitions / total)), size)
+        edges = [one.first + size * part // parts for part in range(parts + 1)]
+        cut += [Range(one.topic, one.partition, low, high) for low, high in pairwise(edges)]
+    return cut
+
+
+def limited(begin: Offsets, available: Offsets, limit: int) -> dict[TopicPartition, int]:
+    """As far as `limit` records go, shared out among the partitions by what each has; never past `limit` in all.
+
+    Each partition gets its share rounded down, and the rest goes one by one, the largest remainder first, so that a
+    limit of one record still moves.
+    """
+    sizes = {key: max(available[key] - begin.get(key, 0), 0) for key in sorted(available)}
+    total = sum(sizes.values())
+    if total <= limit:
+        return dict(available)
+    shares = {key: size * limit // total for key, size in sizes.items()}
+    left = limit - sum(shares.values())
+    for key in sorted(sizes, key=lambda one: -(sizes[one] * limit % total)):
+        if left and shares[key] < sizes[key]:
+            shares[key] += 1
+            left -= 1
+    return {key: begin.get(key, 0) + share for key, share in shares.items()}
+
+
+def admitted(begin: Offsets, available: Offsets, admission: Admission, waited_ms: int) -> dict[TopicPartition, int]:
+    """Where the next batch ends: at `begin` while there is less than the minimum, and not past the limit."""
+    there = sum(max(available[key] - begin.get(key, 0), 0) for key in available)
+    if admission.min_offsets is not None and there < admission.min_offsets and waited_ms < admission.max_delay_ms:
+        return dict(begin)
+    if admission.max_offsets is None:
+        return dict(available)
+    return limited(begin, available, admission.max_offsets)
+
+
+def _names(keys: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{key.topic}-{key.partition}" for key in keys)

@@ -1,0 +1,244 @@
+"""Batch and streaming reads of the data source.
+
+The driver resolves positions to offsets and cuts them into ranges; a task reads one range. A stream's reader lives in
+one process of the driver from start to stop. Where Spark has admission control (4.2 and later) the start of a batch and
+its limit are handed in; before that, the start is where the last batch that `partitions` was asked for ended.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+
+from ...wire.types import TopicPartition
+from ..errors import PipelineError
+from .columns import Range
+from .kafka import Kafka
+from .options import EARLIEST, LATEST, Admission, Position, ReadOptions
+from .plan import Json, Offsets, admitted, check_in_logs, check_named, from_json, lost, split, to_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+except ImportError:  # before Spark 4.2
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Nobody asks."""
+
+    ReadAllAvailable = ReadMaxRows = None
+
+
+@dataclass(repr=False)
+class RangePartition(InputPartition):
+    """What one task reads."""
+
+    range: Range
+
+    def __repr__(self) -> str:
+        return f"{self.range}[{self.range.first},{self.range.end})"
+
+
+class _RangeReader:
+    """What a task does; it is sent to executors."""
+
+    def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
+        self.options = options
+        self.columns = tuple(columns)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of the range, as Arrow batches."""
+        if not isinstance(partition, RangePartition):  # no partitions were planned: there is nothing to read
+            return
+        with Kafka(self.options.client) as kafka:
+            yield from kafka.read(partition.range, self.columns, self.options.fail_on_data_loss)
+
+
+class BatchReader(_RangeReader, DataSourceReader):
+    """`spark.read.format("raftwerk")`."""
+
+    def partitions(self) -> list[InputPartition]:
+        """The ranges between the starting and the ending offsets as they are now."""
+        options = self.options
+        with Kafka(options.client) as kafka:
+            keys = kafka.partitions(options.topics)
+            begin = resolve(kafka, options.starting, keys)
+            end = resolve(kafka, options.ending, keys)
+            if options.starting.each is not None and not options.starting.by_time:
+                earliest, latest = (_there(kafka, keys, moment) for moment in (EARLIEST, LATEST))
+                begin = check_in_logs(begin, earliest, latest, options.fail_on_data_loss)
+            for key in keys:
+                if begin[key] > end[key]:
+                    raise PipelineError(
+                        f"{options.starting.option} of {key.topic}-{key.partition} is offset {begin[key]}, after "
+                        f"{options.ending.option}, {end[key]}: exchange them."
+                    )
+        return [RangePartition(one) for one in split(begin, end, options.min_partitions)]
+
+
+def resolve(kafka: Kafka, position: Position, keys: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """The offset of a position in each partition."""
+    check_named(position, keys)
+    wanted = {key: position.each[key] if position.each is not None else position.everywhere or 0 for key in keys}
+    if not position.by_time:
+        asked = {key: offset for key, offset in wanted.items() if offset < 0}
+        return wanted | {key: offset or 0 for key, offset in kafka.offsets(asked).items()}
+    found = kafka.offsets(wanted)
+    late = [key for key, offset in found.items() if offset is None]
+    if late and not position.latest_if_none:
+        key = late[0]
+        raise PipelineError(
+            f"{position.option} {wanted[key]} is after the last record of {key.topic}-{key.partition}: take an earlier "
+            "one, or set startingOffsetsByTimestampStrategy to latest."
+        )
+    ends = _there(kafka, late, LATEST)
+    return {key: ends[key] if offset is None else offset for key, offset in found.items()}
+
+
+def _there(kafka: Kafka, keys: Sequence[TopicPartition], moment: int) -> dict[TopicPartition, int]:
+    return {key: offset or 0 for key, offset in kafka.offsets(dict.fromkeys(keys, moment)).items()}
+
+
+class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """`spark.readStream.format("raftwerk")`."""
+
+    def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
+        super().__init__(options, columns)
+        self._kafka: Kafka | None = None
+        self._position: dict[TopicPartition, int] | None = None
+        self._target: dict[TopicPartition, int] | None = None
+        self._moved_at = time.monotonic()
+        self._commit_failed = False
+
+    @property
+    def kafka(self) -> Kafka:
+        """The driver's own connections."""
+        if self._kafka is None:
+            self._kafka = Kafka(self.options.client)
+        return self._kafka
+
+    def initialOffset(self) -> Json:  # noqa: N802
+        """Where the first batch begins."""
+        keys = self.kafka.partitions(self.options.topics)
+        self._position = resolve(self.kafka, self.options.starting, keys)
+        return to_json(self._position)
+
+    def latestOffset(self, start: Json | None = None, limit: Any = None) -> Json:  # noqa: N802
+        """Where the next batch ends. Spark before 4.2 asks without arguments."""
+        begin = from_json(start) if start is not None else self._position
+        available = self._available(begin or {})
+        if begin is None:
+            return to_json(available)
+        admission = self.options.admission
+        if limit is not None and isinstance(limit, ReadAllAvailable):
+            admission = Admission()
+        elif limit is not None and isinstance(limit, ReadMaxRows):
+            admission = Admission(limit.max_rows, admission.min_offsets, admission.max_delay_ms)
+        begin = self._with_new_partitions(begin, available)
+        waited_ms = int((time.monotonic() - self._moved_at) * 1000)
+        if self._target is not None:
+            admission = Admission(admission.max_offsets)
+        return to_json(admitted(begin, available, admission, waited_ms))
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        """Spark's form of maxOffsetsPerTrigger."""
+        most = self.options.admission.max_offsets
+        if most is None and self.options.admission.min_offsets is None:
+            return ReadAllAvailable()
+        return ReadMaxRows(most if most is not None else (1 << 62))
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What is there now is where the query will end, in as many batches as the limit makes of it."""
+        self._target = self._latest()
+
+    def reportLatestOffset(self) -> Json:  # noqa: N802
+        """The ends of the logs, for the query's progress."""
+        return to_json(self._latest())
+
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+        """The ranges of a batch. When a query is restarted, Spark asks with its last end as both first."""
+        begin, until = from_json(start), from_json(end)
+        self._check_topics(begin)
+        self._position = until
+        self._moved_at = time.monotonic()
+        if start == end:
+            return []
+        begin = self._with_new_partitions(begin, until)
+        for key in [key for key in begin if key not in until]:
+            if self.options.fail_on_data_loss:
+                raise _gone(key)
+            del begin[key]
+        self._check_kept(begin, until)
+        return [RangePartition(one) for one in split(begin, until, self.options.min_partitions)]
+
+    def commit(self, end: Json) -> None:
+        """Tell the group, so that its lag is seen; a refusal is told once, and the query goes on."""
+        try:
+            self.kafka.commit(self.options.group_id, from_json(end))
+            self._commit_failed = False
+        except PipelineError as error:
+            if not self._commit_failed:
+                print(f"offsets of group {self.options.group_id} are not committed: {error}", file=sys.stderr)
+            self._commit_failed = True
+
+    def stop(self) -> None:
+        """Close the connections."""
+        if self._kafka is not None:
+            self._kafka.close()
+            self._kafka = None
+
+    # ---------------------------------------------------------------------------------------------------- what is there
+
+    def _latest(self) -> dict[TopicPartition, int]:
+        return _there(self.kafka, self.kafka.partitions(self.options.topics), LATEST)
+
+    def _available(self, begin: Offsets) -> dict[TopicPartition, int]:
+        """The ends that the next batch may reach; they never go back behind what was read."""
+        found = self._latest()
+        if self._target is not None:
+            found = {key: min(offset, self._target[key]) for key, offset in found.items() if key in self._target}
+        for key in sorted(begin):
+            if key not in found:
+                if self.options.fail_on_data_loss and self._target is None:
+                    raise _gone(key)
+            elif found[key] < begin[key]:
+                if self.options.fail_on_data_loss and self._target is None:
+                    raise lost(key, begin[key], 0, found[key])
+                found[key] = begin[key]
+        return found
+
+    def _with_new_partitions(self, begin: Offsets, until: Offsets) -> dict[TopicPartition, int]:
+        """Partitions that came since are read from their first record."""
+        new = [key for key in until if key not in begin]
+        return {**begin, **_there(self.kafka, new, EARLIEST)} if new else dict(begin)
+
+    def _check_topics(self, begin: Offsets) -> None:
+        topics = self.options.topics
+        there = {key.topic: None for key in begin}
+        if there and not any(topics.has(topic) for topic in there):
+            raise PipelineError(
+                f"the checkpoint is of topic {', '.join(there)}, and this query reads {topics}: take another "
+                f"checkpointLocation, or {topics.choice.value} what the checkpoint is of."
+            )
+
+    def _check_kept(self, begin: Offsets, until: Offsets) -> None:
+        """Records that were deleted before they were read are found here, before any task starts."""
+        if not self.options.fail_on_data_loss:
+            return
+        earliest = _there(self.kafka, [key for key in begin if until[key] > begin[key]], EARLIEST)
+        for key, low in earliest.items():
+            if begin[key] < low:
+                raise lost(key, begin[key], low, until[key])
+
+
+def _gone(key: TopicPartition) -> PipelineError:
+    return PipelineError(
+        f"{key.topic}-{key.partition} was read before and is not there any more: set failOnDataLoss to false to go on "
+        "without it, or begin anew with another checkpointLocation."
+    )

@@ -1,0 +1,91 @@
+"""The data source `raftwerk`: the Kafka connector's options and schema, in Python alone.
+
+from raftwerk.pipeline.source import RaftwerkDataSource
+
+spark.dataSource.register(RaftwerkDataSource)
+spark.read.format("raftwerk").option("kafka.bootstrap.servers", ...).option("subscribe", "flights").load()
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from ..errors import PipelineError
+from .options import parse_read, parse_write
+from .reader import BatchReader, StreamReader
+from .writer import BatchWriter, StreamWriter, check_columns
+
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_COLUMNS = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+        StructField("headers", ArrayType(_HEADER)),
+    ]
+)
+"""Every column of the Kafka connector; headers are there when they are asked for."""
+
+
+class RaftwerkDataSource(DataSource):
+    """Kafka topics, for `spark.dataSource.register`. Options are those of Spark's Kafka connector (docs/spark.md)."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` is told."""
+        return "raftwerk"
+
+    def schema(self) -> StructType:
+        """The Kafka connector's; a query that says `.schema(...)` reads only the columns that it names."""
+        with_headers = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
+        return StructType(_COLUMNS.fields if with_headers else _COLUMNS.fields[:-1])
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """For `spark.read`."""
+        return BatchReader(parse_read(self.options, streaming=False), _columns(schema))
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
+        """For `spark.readStream`."""
+        return StreamReader(parse_read(self.options, streaming=True), _columns(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """For `df.write`."""
+        if overwrite:
+            raise PipelineError("a topic cannot be overwritten: say mode append.")
+        options = parse_write(self.options)
+        check_columns(schema, options)
+        return BatchWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        """For `df.writeStream`."""
+        if overwrite:
+            raise PipelineError("a topic cannot be overwritten: say outputMode append or update.")
+        options = parse_write(self.options)
+        check_columns(schema, options)
+        return StreamWriter(options, schema.fieldNames())
+
+
+def _columns(schema: StructType) -> list[str]:
+    there = {field.name: field.dataType for field in _COLUMNS.fields}
+    for field in schema.fields:
+        if there.get(field.name) != field.dataType:
+            known = ", ".join(f"{one.name} {one.dataType.simpleString()}" for one in _COLUMNS.fields)
+            raise PipelineError(
+                f"the schema has {field.name} {field.dataType.simpleString()}, and a topic has {known}: take columns "
+                "of these, and parse value in the query."
+            )
+    return schema.fieldNames()
