@@ -69,6 +69,7 @@ class Broker:
         self.sessions = FetchSessionCache(config.fetch_session_slots, runtime.rng)
         self._topic_creator = AutoTopicCreator(self.channel, config.topics, {OFFSETS_TOPIC: config.groups.topic})
         self.groups: GroupCoordinator | None = None
+        self._replicas: Replicas | None = None
         self._lingering = LingeringBrokers()
         self._suspects = Suspects()
         self._wake = asyncio.Event()
@@ -96,6 +97,7 @@ class Broker:
     def dispatcher(self, replicas: Replicas) -> Dispatcher[BrokerServices]:
         """What a listener's server runs its requests with."""
         registry = broker_registry()
+        self._replicas = replicas
         groups = GroupCoordinator(self.config.node_id, self.config.groups, self._runtime, self._loader, replicas)
         self._loader.subscribe(groups.on_metadata)  # after the replicas, whose roles it asks
         self.groups = groups
@@ -209,7 +211,7 @@ class Broker:
     async def _run(self) -> None:
         while not self.lifecycle.over:
             self._wake.clear()
-            request = self.lifecycle.next_request(self._loader.image.offset if self._is_serving else -1)
+            request = self.lifecycle.next_request(self._applied_offset() if self._is_serving else -1)
             response = await self._send(request)
             if response is not None and not self._take(request, response):
                 return
@@ -218,6 +220,11 @@ class Broker:
                 await self._sleep(delay_ms / 1000)
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
+
+    def _applied_offset(self) -> int:
+        """What the metadata asks of this broker up to here, it does."""
+        offset = self._loader.image.offset
+        return offset if self._replicas is None else min(offset, self._replicas.applied_offset)
 
     async def _send(self, request: LifecycleRequest) -> Struct | None:
         timeout = LIFECYCLE_TRY_TIMEOUT_MS

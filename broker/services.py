@@ -44,6 +44,11 @@ class Replicas(Protocol):
         """All replicas that are here."""
         ...
 
+    @property
+    def applied_offset(self) -> int:
+        """Up to which offset of the metadata every role is taken up."""
+        ...
+
     def append(
         self,
         acks: int,

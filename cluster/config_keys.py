@@ -197,6 +197,9 @@ _ROWS: tuple[Key, ...] = (
     Key("metrics.port", "int", None, "Port of /metrics and /health over HTTP; none: not served.", between(0, 65535)),
     Key("metrics.host", "string", "", "Address that the metrics port listens on; none: every interface."),
     Key("metrics.partition.limit", "int", 4000, "Partitions with time series of their own, at most.", _NOT_NEGATIVE),
+    Key(
+        "event.loop.stall.log.ms", "int", 0, "Log what held the event loop for so long; 0: do not look.", _NOT_NEGATIVE
+    ),
     # groups
     Key("offsets.topic.num.partitions", "int", 50, "Partitions of __consumer_offsets when it is made.", _POSITIVE),
     Key("offsets.topic.replication.factor", "int", 3, "Replicas of __consumer_offsets.", between(1, 32767)),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..runtime.log_lines import TEXT, configure_logging
 from ..runtime.loop import real_runtime, run, stop_event_on_signals, tune_gc_for_server
+from ..runtime.stalls import StallWatch
 from .config import ConfigError, NodeConfig, load_config
 
 if TYPE_CHECKING:
@@ -90,10 +91,14 @@ async def _serve(config: NodeConfig, options: NodeOptions) -> int:
     if options.stop_at_eof:
         _watch_stdin(asked_to_stop)
     exporter = _exporter(config)
+    stall_ms = config["event.loop.stall.log.ms"]
+    stalls = StallWatch(stall_ms) if stall_ms else None
     node = Node(config, exporter.measured(runtime) if exporter else runtime)
     try:
         if options.format_id:
             format_node(config, runtime, options.format_id, ignore_formatted=True)
+        if stalls is not None:
+            stalls.start()
         if exporter is not None:
             await exporter.listen(node)
         await node.start()
@@ -107,6 +112,8 @@ async def _serve(config: NodeConfig, options: NodeOptions) -> int:
         await node.stop()
         if exporter is not None:
             await exporter.stop()
+        if stalls is not None:
+            stalls.stop()
     return EXIT_STOPPED
 
 

@@ -70,6 +70,9 @@ class ReplicaManager:
         """Take up the roles that the image last applied gives; call when the broker has caught up with the metadata."""
         self._started = True
         self._roles.apply_all(self._directory.image)
+        await self._roles.settled()
+        if not self._started:
+            return
         self._every(self.config.replica_lag_time_max_ms // 2, self.shrink_isrs)
         self._every(self.config.high_watermark_checkpoint_interval_ms, self.checkpoint_high_watermarks)
 
@@ -83,6 +86,7 @@ class ReplicaManager:
         self._started = False
         for ticker in self._tickers:
             ticker.cancel()
+        self._roles.stop()
         await self._fetchers.stop()
         await self._isr_changes.stop()
         self.purgatory.close()
@@ -98,6 +102,11 @@ class ReplicaManager:
             self._directory.image = image
 
     # ---------------------------------------------------------------- questions
+
+    @property
+    def applied_offset(self) -> int:
+        """Up to which offset of the metadata every role is taken up; the image may be further."""
+        return self._roles.applied_offset
 
     @property
     def partitions(self) -> Mapping[TopicPartition, Replica]:

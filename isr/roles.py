@@ -3,6 +3,10 @@
 The image is applied as a whole once, when the broker has caught up with the metadata log, and by deltas from then on.
 Acting on older images would be wrong, not just useless: a topic that was deleted and made again looks, half-way through
 the history, as if the present log belonged to nobody.
+
+Thousands of partitions may change in one delta. Then some are taken up a turn of the loop, each by what the image says
+when its turn comes; what this broker shall lead comes first, and internal topics at once, as their coordinators follow.
+Until the last one is taken up, the broker has not applied that metadata (`applied_offset`), whatever its image holds.
 """
 
 from __future__ import annotations
@@ -33,11 +37,13 @@ from .leader_state import LeaderConfig
 from .partition import NO_LEADER, Partition
 from .ports import ReplicaLogs, ReplicaManagerConfig
 from .replica import Replica
+from .role_backlog import PartitionKey, RoleBacklog
 
 _logger = logging.getLogger(__name__)
 _state_changes = logging.getLogger(STATE_CHANGE)
 
 MIN_ISR_KEY = "min.insync.replicas"
+INTERNAL_PREFIX = "__"
 
 
 class Roles:
@@ -58,37 +64,81 @@ class Roles:
         self._fetchers = fetchers
         self._consequences = consequences
         self._now_ms = now_ms
+        self._backlog = RoleBacklog(self._turn)
+        self._seen_offset = -1
 
     # ---------------------------------------------------------------- images
+
+    @property
+    def applied_offset(self) -> int:
+        """Up to which metadata offset every role is taken up."""
+        held = self._backlog.held_offset
+        return self._directory.image.offset if held is None else held
+
+    async def settled(self) -> None:
+        """Return when nothing is put off."""
+        await self._backlog.settled()
+
+    def stop(self) -> None:
+        """Take up nothing more."""
+        self._backlog.stop()
 
     def apply_all(self, image: MetadataImage) -> None:
         """Everything the image says."""
         self._directory.image = image
         for broker_id in image.brokers:
             self._on_broker_changed(broker_id)
-        self._apply_partitions(
-            (topic, index, registration)
-            for topic in image.topics_by_id.values()
-            for index, registration in topic.partitions.items()
+        self._take_in(
+            image,
+            [],
+            [(topic_id, index) for topic_id, topic in image.topics_by_id.items() for index in topic.partitions],
         )
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """What `delta` touched, as it is in `image` now."""
-        directory = self._directory
-        directory.image = image
-        for topic in delta.deleted_topics.values():
-            for index in topic.partitions:
-                self._drop(TopicPartition(topic.name, index), topic.topic_id)
-        changed = []
-        for topic_id, index in delta.changed_partitions:
-            changed_topic = image.topics_by_id.get(topic_id)
-            if changed_topic is not None:
-                changed.append((changed_topic, index, changed_topic.partitions[index]))
-        self._apply_partitions(changed)
+        self._directory.image = image
+        gone = [
+            (TopicPartition(topic.name, index), topic.topic_id)
+            for topic in delta.deleted_topics.values()
+            for index in topic.partitions
+        ]
+        self._take_in(image, gone, delta.changed_partitions)
         if delta.changed_configs:
             self._apply_configs(delta)
         for broker_id in delta.changed_brokers:
             self._on_broker_changed(broker_id)
+
+    def _take_in(
+        self, image: MetadataImage, gone: Iterable[tuple[TopicPartition, UUID]], changed: Iterable[PartitionKey]
+    ) -> None:
+        at_once: list[PartitionKey] = []
+        local_id = self._directory.local_id
+        for topic_partition, topic_id in gone:
+            self._backlog.add_gone(topic_partition, topic_id)
+        for key in changed:
+            topic = image.topics_by_id.get(key[0])
+            if topic is None:
+                continue
+            if topic.name.startswith(INTERNAL_PREFIX):
+                at_once.append(key)
+            else:
+                self._backlog.add(key, leads=topic.partitions[key[1]].leader == local_id)
+        if at_once:
+            self._turn([], at_once)
+        self._backlog.begin(self._seen_offset)
+        self._seen_offset = image.offset
+
+    def _turn(self, gone: list[tuple[TopicPartition, UUID]], keys: list[PartitionKey]) -> None:
+        """Take up some partitions, as the image has them now."""
+        for topic_partition, topic_id in gone:
+            self._drop(topic_partition, topic_id)
+        topics = self._directory.image.topics_by_id
+        changed = []
+        for topic_id, index in keys:
+            topic = topics.get(topic_id)
+            if topic is not None:
+                changed.append((topic, index, topic.partitions[index]))
+        self._apply_partitions(changed)
 
     def _apply_partitions(self, changed: Iterable[tuple[TopicImage, int, PartitionRegistration]]) -> None:
         """Leaders first: they give up fetching before others begin."""
@@ -192,7 +242,7 @@ class Roles:
             return self._logs.create(topic_partition, topic_id, config)
         log.config = config
         if log.topic_id is None:
-            log.set_topic_id(topic_id)
+            log.set_topic_id(topic_id, durably=False)
         return log
 
     def _drop(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
@@ -215,15 +265,27 @@ class Roles:
     # ---------------------------------------------------------------- settings
 
     def _apply_configs(self, delta: MetadataDelta) -> None:
-        topics = {name: None for kind, name in delta.changed_configs if kind == TOPIC_RESOURCE}
-        all_topics = any(kind == BROKER_RESOURCE for kind, _ in delta.changed_configs)
-        for topic_partition, replica in self._directory.replicas.items():
-            if all_topics or topic_partition.topic in topics:
-                replica.log.config = self._log_config(topic_partition.topic)
-                replica.partition.update_config(self._leader_config(topic_partition.topic))
+        replicas = self._directory.replicas
+        if any(kind == BROKER_RESOURCE for kind, _ in delta.changed_configs):
+            by_topic: dict[str, list[Replica]] = {}
+            for topic_partition, replica in replicas.items():
+                by_topic.setdefault(topic_partition.topic, []).append(replica)
+        else:
+            names = [name for kind, name in delta.changed_configs if kind == TOPIC_RESOURCE]
+            by_topic = {name: self._replicas_of(name) for name in names}
+        for topic, its_replicas in by_topic.items():
+            log_config, leader_config = self._log_config(topic), self._leader_config(topic)
+            for replica in its_replicas:
+                replica.log.config = log_config
+                replica.partition.update_config(leader_config)
                 leader = replica.partition.leader
                 if leader is not None and leader.maybe_advance_high_watermark(replica.log_end_offset, self._now_ms()):
                     self._consequences.on_high_watermark(replica)
+
+    def _replicas_of(self, topic: str) -> list[Replica]:
+        image, replicas = self._directory.image.topics_by_name.get(topic), self._directory.replicas
+        keys = [] if image is None else [TopicPartition(topic, index) for index in image.partitions]
+        return [replicas[key] for key in keys if key in replicas]
 
     def _leader_config(self, topic: str) -> LeaderConfig:
         value = self._directory.image.topic_config(topic, MIN_ISR_KEY)

@@ -76,11 +76,18 @@ def read_topic_id(disk: Disk, directory: str) -> UUID | None:
         ) from error
 
 
-def write_topic_id(disk: Disk, directory: str, topic_id: UUID) -> None:
-    """Durably write `partition.metadata`."""
-    disk.write_atomic(
-        f"{directory}/{PARTITION_METADATA_FILE}", f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
-    )
+def write_topic_id(disk: Disk, directory: str, topic_id: UUID, *, durably: bool = True) -> None:
+    """Write `partition.metadata`; not `durably`, a loss of power may leave any part of it."""
+    path, content = f"{directory}/{PARTITION_METADATA_FILE}", f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
+    if durably:
+        disk.write_atomic(path, content)
+        return
+    file = disk.open(path, create=True)
+    try:
+        file.truncate(0)
+        file.append([content])
+    finally:
+        file.close()
 
 
 def _read_rows(disk: Disk, path: str, field_count: int) -> list[list[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from ..runtime.ports import Disk
 from ..wire.types import TopicPartition
@@ -73,11 +73,12 @@ class OffsetCheckpoint:
         if max(self._on_disk.get(tp, 0), newest.get(tp, 0)) > offset:
             self.write({**newest, tp: min(offset, newest.get(tp, 0))})
 
-    def forget(self, tp: TopicPartition) -> None:
-        """Durably drop `tp`: a former topic of the same name. `OSError`."""
+    def forget_all_but(self, kept: Container[TopicPartition], tp: TopicPartition) -> None:
+        """Durably drop `tp`: a former topic of the same name; and, as such seldom come alone, all but `kept`.
+        `OSError`."""
         newest = self._newest()
         if tp in self._on_disk or tp in newest:
-            self.write({other: offset for other, offset in newest.items() if other != tp})
+            self.write({other: offset for other, offset in newest.items() if other in kept})
 
     def _newest(self) -> Mapping[TopicPartition, int]:
         return self._on_disk if self._under_way is None else self._under_way
@@ -92,7 +93,7 @@ class DirCheckpoints:
         self.log_start_offsets = OffsetCheckpoint(disk, f"{path}/{LOG_START_OFFSET_FILE}")
         self.clean_offsets = OffsetCheckpoint(disk, f"{path}/{CLEANER_OFFSET_FILE}")
 
-    def forget(self, tp: TopicPartition) -> None:
-        """Durably drop `tp` everywhere. `OSError`."""
+    def forget_all_but(self, kept: Container[TopicPartition], tp: TopicPartition) -> None:
+        """Durably drop `tp`, which is not among `kept`, everywhere, and with it whatever is not. `OSError`."""
         for checkpoint in (self.recovery_points, self.high_watermarks, self.log_start_offsets, self.clean_offsets):
-            checkpoint.forget(tp)
+            checkpoint.forget_all_but(kept, tp)

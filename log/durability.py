@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from ..runtime.ports import Disk, File
-from .checkpoints import write_epochs
+from .checkpoints import write_epochs, write_topic_id
 from .epoch_cache import EpochCache
 from .errors import StorageError
 from .segment import Segment
@@ -46,6 +47,8 @@ class Durability:
         self._fail = fail
         self._unsynced: list[Segment] = []
         self._directory_changed = self._is_name_new = not is_settled
+        self.unsaved_topic_id: UUID | None = None
+        """The id in `partition.metadata` while that file is not durable: it becomes so before anything else."""
         if not is_settled:
             self._unsynced = files.segments.items[max(files.segments.index_of(recovery_point), 0) : -1]
             files.epoch_cache.is_dirty = True
@@ -56,10 +59,13 @@ class Durability:
         return bool(self._unsynced)
 
     def park(self) -> None:
-        """Give the descriptors of rolled and durable segments free; who reads one opens it again."""
-        for segment in self._files.segments.items[:-1]:
+        """Give the descriptors of durable segments free; who reads or writes one opens it again."""
+        *rolled, active = self._files.segments.items
+        for segment in rolled:
             if segment not in self._unsynced:
                 segment.park()
+        if self.recovery_point == active.next_offset:
+            active.park()
 
     # What changes
 
@@ -154,6 +160,9 @@ class Durability:
     def sync_side_files(self) -> None:
         """What must be durable before the recovery point may pass it: epochs, snapshots, new names. `OSError`."""
         files = self._files
+        if self.unsaved_topic_id is not None:
+            write_topic_id(files.disk, files.directory, self.unsaved_topic_id)
+            self.unsaved_topic_id = None
         if files.snapshots.sync():
             self._directory_changed = True
         self.save_epochs()

@@ -12,9 +12,11 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from ..runtime.ports import Runtime
+from ..runtime.slices import Slices
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.types import TopicPartition
 from .config import LogConfig
@@ -30,6 +32,7 @@ METADATA_TOPIC = "__cluster_metadata"
 _DELETED_SUFFIX, _STRAY_SUFFIX = "-delete", "-stray"
 _DIR_NAME_LENGTH_MAX = 255
 _UPKEEP_INTERVAL_S = 5.0
+_LOGS_PER_TURN, _REMOVED_PER_TURN = 2_000, 20
 _logger = logging.getLogger(__name__)
 
 
@@ -82,6 +85,7 @@ class LogManager:
         self._deleted: list[tuple[float, str]] = []
         self._flushed_at_s: dict[TopicPartition, float] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._slices: Slices[Any] | None = None
         self._housekeeping: Housekeeping | None = None
         self._cleaner: LogCleaner | None = None
         self.high_watermark_checkpoint: dict[TopicPartition, int] = {}
@@ -143,7 +147,7 @@ class LogManager:
         if log is None:
             log = self._create(tp, config or self._config.defaults)
         if log.topic_id is None:
-            log.set_topic_id(topic_id)
+            log.set_topic_id(topic_id, durably=False)
         if log.topic_id != topic_id:
             raise ProtocolError(
                 ErrorCode.INCONSISTENT_TOPIC_ID, f"{log.directory} holds topic id {log.topic_id}, not {topic_id}"
@@ -155,7 +159,8 @@ class LogManager:
     def delete(self, tp: TopicPartition) -> None:
         """Forget the partition: its directory is renamed now, and removed `file.delete.delay.ms` later.
 
-        `StorageError` when the disk refuses.
+        A loss of power may bring it back; its topic id tells then that it is nobody's. `StorageError` when the disk
+        refuses.
         """
         path = self._rename_away(tp, _DELETED_SUFFIX)
         if path is not None:
@@ -190,7 +195,6 @@ class LogManager:
         path = f"{log_dir.held.path}/{tp.topic[: _DIR_NAME_LENGTH_MAX - len(suffix)]}{suffix}"
         try:
             self._runtime.disk.rename(log.directory, path)
-            self._runtime.disk.fsync_dir(log_dir.held.path)
         except OSError as error:
             self._dir_failed(log_dir, error)
             raise StorageError(f"{log.directory} cannot be renamed to {path}: {error}") from error
@@ -219,17 +223,18 @@ class LogManager:
         self._timer = loop.call_later(_UPKEEP_INTERVAL_S, self._upkeep)
 
     def _upkeep(self) -> None:
-        self.flush_dirty()
-        self._checkpoint_recovery_points_soon()
-        self.remove_deleted()
         self._timer = asyncio.get_running_loop().call_later(_UPKEEP_INTERVAL_S, self._upkeep)
+        if self._slices is None or not self._slices.is_running:
+            self._slices = self.flush_dirty(self._after_flush)
 
-    def flush_dirty(self) -> None:
-        """Begin to fsync rolled segments everywhere, and the whole log where `flush.ms` is over."""
+    def flush_dirty(self, done: Callable[[], None] = lambda: None) -> Slices[tuple[TopicPartition, PartitionLog]]:
+        """Begin to fsync rolled segments everywhere, and the whole log where `flush.ms` is over; some logs a turn."""
         now_s = self._now_s()
-        for tp, log in self.logs.items():
-            if log.is_failed:
-                continue
+
+        def visit(item: tuple[TopicPartition, PartitionLog]) -> None:
+            tp, log = item
+            if log.is_failed or log.is_closed:
+                return
             if log.log_end_offset == log.recovery_point:
                 self._flushed_at_s[tp] = now_s
             elif (now_s - self._flushed_at_s.setdefault(tp, now_s)) * 1000 >= log.config.flush_ms:
@@ -237,6 +242,13 @@ class LogManager:
                 log.flush_soon().add_done_callback(_swallow)
             elif log.has_unsynced_segments:
                 log.flush_rolled_soon().add_done_callback(_swallow)
+
+        return Slices(list(self.logs.items()), visit, _LOGS_PER_TURN, done)
+
+    def _after_flush(self) -> None:
+        if self._timer is not None:  # else the end has come meanwhile
+            self._checkpoint_recovery_points_soon()
+            self._slices = Slices(self._take_due(all_now=False), self._remove, _REMOVED_PER_TURN)
 
     def checkpoint_recovery_points(self) -> None:
         """Write the recovery points and log start offsets that changed. A refusing disk fails its directory."""
@@ -314,21 +326,25 @@ class LogManager:
 
     def remove_deleted(self, *, all_now: bool = False) -> None:
         """Remove the directories of deleted partitions, and the files of deleted segments, whose time has come."""
+        for path in self._take_due(all_now=all_now):
+            self._remove(path)
+
+    def _take_due(self, *, all_now: bool) -> list[str]:
         now_s = self._now_s()
         due = [path for due_s, path in self._deleted if all_now or due_s <= now_s]
-        self._deleted = [(due_s, path) for due_s, path in self._deleted if not all_now and due_s > now_s]
-        for path in due:
-            try:
-                self._remove(path)
-            except OSError as error:
-                _logger.warning("%s was deleted and cannot be removed: %s", path, error)
+        if due:
+            self._deleted = [(due_s, path) for due_s, path in self._deleted if not all_now and due_s > now_s]
+        return due
 
     def _remove(self, path: str) -> None:
         disk = self._runtime.disk
-        if disk.is_dir(path):
-            disk.remove_tree(path)
-        elif disk.exists(path):
-            disk.remove(path)
+        try:
+            if disk.is_dir(path):
+                disk.remove_tree(path)
+            elif disk.exists(path):
+                disk.remove(path)
+        except OSError as error:
+            _logger.warning("%s was deleted and cannot be removed: %s", path, error)
 
     def shutdown(self, broker_epoch: int = -1) -> None:
         """Close every log, mark the directories where that went cleanly, and release them.
@@ -338,6 +354,9 @@ class LogManager:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._slices is not None:
+            self._slices.cancel()
+            self._slices = None
         if self._housekeeping is not None:
             self._housekeeping.stop()
             self._housekeeping = None
@@ -384,7 +403,7 @@ class LogManager:
             raise StorageError("no log directory is left")
         log_dir = min(usable, key=lambda candidate: len(candidate.logs))
         try:
-            log_dir.checkpoints.forget(tp)
+            log_dir.checkpoints.forget_all_but(log_dir.logs, tp)
         except OSError as error:
             self._dir_failed(log_dir, error)
             raise StorageError(f"{log_dir.held.path} cannot be written: {error}") from error
@@ -406,11 +425,13 @@ class LogManager:
             due_s = self._now_s() + log.config.file_delete_delay_ms / 1000
             self._deleted.extend((due_s, path) for path in paths)
 
+        recovery_point = log_dir.checkpoints.recovery_points.offsets.get(tp, 0)
         return PartitionLog.open(
             self._runtime,
             f"{log_dir.held.path}/{tp}",
             config,
-            recovery_point=log_dir.checkpoints.recovery_points.offsets.get(tp, 0),
+            recovery_point=recovery_point,
+            void_without_id=not recovery_point,
             log_start_offset=log_dir.checkpoints.log_start_offsets.offsets.get(tp, 0),
             clean_shutdown=clean_shutdown,
             hooks=LogHooks(failed, recovery_point_lowered, files_deleted),

@@ -75,13 +75,17 @@ class PartitionLog:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         clean_shutdown: bool = False,
+        void_without_id: bool = False,
         hooks: LogHooks = _NO_HOOKS,
     ) -> PartitionLog:
         """Open the log in `directory`, made if it is not there; damaged tails are cut off unless `clean_shutdown`.
 
+        `void_without_id`: without a whole topic id nothing else was durable: what is there is nobody's and goes.
         Raises `StorageError` when the disk refuses, `CorruptFileError` for an unreadable `partition.metadata`.
         """
         try:
+            if void_without_id and not recovery.has_topic_id(runtime.disk, directory):
+                recovery.make_void(runtime.disk, directory)
             loaded = recovery.load(
                 runtime.disk,
                 directory,
@@ -91,6 +95,8 @@ class PartitionLog:
                 clean_shutdown=clean_shutdown,
             )
             log = cls(runtime, directory, config, hooks, loaded)
+            if not (loaded.is_settled or recovery_point):
+                log.durability.unsaved_topic_id = log.topic_id
             log._log_start_offset = min(max(log_start_offset, log._segments.first_offset), log._log_end_offset)
             recovery.load_producers(log.producers, loaded.snapshots, loaded.segments, log._log_end_offset)
             log.durability.park()
@@ -165,14 +171,15 @@ class PartitionLog:
         """Refuse everything from now on, as the disk has failed elsewhere."""
         self._fail(what, error)
 
-    def set_topic_id(self, topic_id: UUID) -> None:
-        """Write `partition.metadata`. `StorageError`."""
+    def set_topic_id(self, topic_id: UUID, *, durably: bool = True) -> None:
+        """Write `partition.metadata`; not `durably`, it becomes so before anything else in this log. `StorageError`."""
         self._ensure_usable()
         try:
-            write_topic_id(self._disk, self.directory, topic_id)
+            write_topic_id(self._disk, self.directory, topic_id, durably=durably)
         except OSError as error:
             raise StorageError(f"partition.metadata of {self.directory} cannot be written: {error}") from error
         self.topic_id = topic_id
+        self.durability.unsaved_topic_id = None if durably else topic_id
 
     # Appending
 
@@ -564,17 +571,11 @@ class PartitionLog:
             for segment in self._segments:
                 segment.close()
 
-    def delete(self) -> None:
-        """Close without a flush and remove the directory. `StorageError`."""
-        self.close(clean=False)
-        try:
-            self._disk.remove_tree(self.directory)
-        except OSError as error:
-            raise StorageError(f"{self.directory} cannot be removed: {error}") from error
-
     def _finish(self) -> None:
         try:
             end = self._log_end_offset
+            if not end and self.durability.unsaved_topic_id is not None:
+                return  # there never was anything in it: what a loss of power leaves of it is as good
             self._active.finish()
             if self._snapshots.latest_offset < end and end > self._segments.first_offset:
                 self._snapshots.write(end, self.producers)

@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from ..runtime.ports import Buffer, Disk
 from ..wire.records import BatchHeader
-from .checkpoints import read_epochs
+from .checkpoints import read_epochs, read_topic_id
 from .config import LogConfig
 from .epoch_cache import EpochEntry
 from .errors import CorruptFileError
@@ -94,7 +94,24 @@ def load(
     snapshots.remove_stray(segment.base_offset for segment in segments)
     if not is_settled:
         disk.fsync_dir(directory)  # a removed file that came back would look like a later part of the log
-    return LoadedLog(segments, epochs, snapshots, durable_offset, is_settled and bool(files.log_bases))
+    is_settled = is_settled and segments[-1].next_offset > 0  # else its names may not be durable
+    return LoadedLog(segments, epochs, snapshots, durable_offset, is_settled)
+
+
+def has_topic_id(disk: Disk, directory: str) -> bool:
+    """Whether `partition.metadata` is there and whole. `OSError`."""
+    try:
+        return read_topic_id(disk, directory) is not None
+    except CorruptFileError:
+        return False
+
+
+def make_void(disk: Disk, directory: str) -> None:
+    """Remove a log of which a loss of power left no topic id. `OSError`."""
+    if disk.is_dir(directory):
+        if disk.listdir(directory):
+            _logger.warning("%s was never made durable, not even its topic id: it starts empty", directory)
+        disk.remove_tree(directory)
 
 
 def load_producers(producers: ProducerStates, snapshots: SnapshotFiles, segments: list[Segment], end: int) -> None:

@@ -311,14 +311,6 @@ def test_a_closed_log_says_so() -> None:
         append(log)
 
 
-def test_delete_leaves_nothing() -> None:
-    runtime, disk = make_runtime()
-    log = open_log(runtime, SMALL)
-    append(log)
-    log.delete()
-    assert not disk.exists(DIRECTORY)
-
-
 def test_an_idle_log_closes_without_touching_the_disk() -> None:
     runtime, disk, _ = small_log()
     log = open_log(runtime, LARGE, clean_shutdown=True)

@@ -338,7 +338,7 @@ def test_a_checkpoint_under_way_does_not_undo_a_later_one() -> None:
         await asyncio.sleep(0.05)
         assert checkpoint.offsets == {A: 8}, "one at a time; the next call makes up for it"
         checkpoint.write_soon({A: 9}, failures.append)
-        checkpoint.forget(A)
+        checkpoint.forget_all_but((), A)
         await asyncio.sleep(0.05)
         assert disk.read_bytes(path) == b"0\n0\n"
         disk.fail_fsync("/data")
@@ -423,3 +423,48 @@ def test_rolled_segments_keep_no_descriptors(tmp_path: Path) -> None:
     assert descriptors() <= 4
     assert read_all(log) == content
     log.close()
+
+
+def test_a_log_without_records_costs_no_fsync_and_no_descriptor() -> None:
+    runtime, disk = formatted()
+    manager = loaded(runtime)
+    disk.fail_fsync("/data")
+    log = manager.create(A, TOPIC_ID)
+    assert log.topic_id == TOPIC_ID and manager.get(A) is log
+    manager.delete(A)
+    manager.create(A, OTHER_ID)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_topic_id_is_durable_before_anything_else_is(seed: int) -> None:
+    runtime, disk = make_runtime(seed)
+    format_dirs(runtime, ("/data",), CLUSTER, 1)
+    manager = loaded(runtime)
+    synced, unsynced = manager.create(A, TOPIC_ID), manager.create(B, TOPIC_ID)
+    append(synced, 3)
+    synced.flush()
+    append(synced, 2)
+    append(unsynced, 4)
+    disk.crash()
+    again = loaded(runtime)
+    kept = again.get(A)
+    assert kept is not None and kept.topic_id == TOPIC_ID and 3 <= kept.log_end_offset <= 5
+    other = again.get(B)
+    assert other is None or other.topic_id == TOPIC_ID or other.log_end_offset == 0
+
+
+def test_a_clean_stop_leaves_empty_logs_to_the_next_life() -> None:
+    runtime, disk = formatted()
+    manager = loaded(runtime)
+    manager.create(A, TOPIC_ID)
+    manager.shutdown()
+    disk.crash()
+    again = loaded(runtime)
+    left = again.get(A)
+    log = again.create(A, OTHER_ID if left is None or left.topic_id is None else left.topic_id)
+    append(log, 2)
+    log.flush()
+    topic_id = log.topic_id
+    disk.crash()
+    last = loaded(runtime).get(A)
+    assert last is not None and last.topic_id == topic_id and last.log_end_offset == 2

@@ -1,0 +1,98 @@
+"""Thousands of partitions in one delta: some a turn of the loop, each as the image has it when its turn comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import UUID
+
+import pytest
+from manager_cluster import Cluster
+
+from raftwerk.isr.role_backlog import PARTITIONS_PER_TURN
+from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.types import TopicPartition
+
+COUNT = 5 * PARTITIONS_PER_TURN
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    cluster = Cluster()
+    for node in (1, 2, 3):
+        cluster.boot(node)
+    yield cluster
+    cluster.process.dispose()
+    assert not cluster.scheduler.errors
+
+
+def here(cluster: Cluster, node: int) -> int:
+    return len(cluster.managers[node].partitions)
+
+
+def create(cluster: Cluster, name: str = "t", number: int = 7, partitions: int = COUNT) -> UUID:
+    return cluster.create_topic(name, number, (1, 2, 3), partitions)
+
+
+def test_the_first_turn_is_at_once_and_the_rest_follows(cluster: Cluster) -> None:
+    before = cluster.latest().offset
+    create(cluster)
+    cluster.tell(1)
+    assert here(cluster, 1) == PARTITIONS_PER_TURN
+    assert cluster.managers[1].applied_offset == before
+    assert cluster.produce(1, TopicPartition("t", COUNT - 1)).error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    cluster.sleep(0.001)
+    assert here(cluster, 1) == COUNT
+    assert cluster.managers[1].applied_offset == cluster.latest().offset
+    cluster.tell()
+    cluster.sleep(2)
+    answer = cluster.produce(1, TopicPartition("t", COUNT - 1))
+    cluster.sleep(0.1)
+    assert answer.error == 0
+
+
+def test_an_internal_topic_does_not_wait(cluster: Cluster) -> None:
+    create(cluster)
+    create(cluster, "__consumer_offsets", 8, 3)
+    cluster.tell(1)
+    replica = cluster.managers[1].partitions[TopicPartition("__consumer_offsets", 2)]
+    assert replica.is_leader
+
+
+def test_a_topic_deleted_while_it_is_made_leaves_nothing(cluster: Cluster) -> None:
+    topic_id = create(cluster)
+    cluster.tell(1)
+    cluster.delete_topic(topic_id)
+    cluster.tell(1)
+    cluster.sleep(0.01)
+    assert here(cluster, 1) == 0
+
+
+def test_made_again_under_its_name_while_the_former_goes(cluster: Cluster) -> None:
+    topic_id = create(cluster)
+    cluster.tell(1)
+    cluster.sleep(0.01)
+    cluster.delete_topic(topic_id)
+    cluster.tell(1)
+    again = create(cluster, "t", 9)
+    cluster.tell(1)
+    cluster.sleep(0.01)
+    assert {replica.topic_id for replica in cluster.managers[1].partitions.values()} == {again}
+    assert here(cluster, 1) == COUNT
+
+
+def test_leadership_that_changes_before_the_turn_has_come(cluster: Cluster) -> None:
+    topic_id = create(cluster)
+    cluster.tell(1)
+    cluster.change(topic_id, COUNT - 1, leader=2)
+    cluster.tell(1)
+    cluster.sleep(0.01)
+    last = cluster.managers[1].partitions[TopicPartition("t", COUNT - 1)]
+    assert not last.is_leader and last.partition.leader_id == 2 and last.partition.leader_epoch == 1
+
+
+def test_a_manager_that_stops_takes_up_nothing_more(cluster: Cluster) -> None:
+    create(cluster)
+    cluster.tell(1)
+    cluster.stop(1)
+    cluster.sleep(0.01)
+    assert here(cluster, 2) == 0
