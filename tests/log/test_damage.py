@@ -7,7 +7,7 @@ import errno
 from collections.abc import Callable
 
 import pytest
-from log_helpers import DIRECTORY, SMALL, append, batch, headers_of, make_runtime, open_log, read_all
+from log_helpers import DIRECTORY, append, batch, headers_of, make_runtime, open_log, read_all
 
 from raftwerk.chaos.sim_disk import SimDisk
 from raftwerk.log.config import LogConfig
