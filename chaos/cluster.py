@@ -14,7 +14,7 @@ from ..cluster.formatting import FormatError, format_node
 from ..cluster.node import Node
 from ..raft.driver import metadata_log_dir
 from ..runtime.ports import Runtime
-from .partition_checks import PartitionChecker
+from .partition_checks import PartitionChecker, PartitionKey
 from .quorum_checks import InvariantBroken, QuorumChecker
 from .sim_loop import ProcessLoop
 from .world import World
@@ -92,13 +92,16 @@ class SimCluster:
     # -- Target
 
     def resolve(self, target: str) -> str | None:
-        """`controller`, `leader` (of the first topic's first partition), or a name."""
+        """A name, `controller`, `leader` or `coordinator`: of the first partition of the clients', the groups' topic.
+
+        None for a role that nobody has, and for a node that is not there.
+        """
         if target == "controller":
             return None if self.quorum.leader is None else _host_name(self.quorum.leader)
-        if target == "leader":
-            leader = self._first_leader()
+        if target in ("leader", "coordinator"):
+            leader = self._first_leader(groups=target == "coordinator")
             return None if leader is None else _host_name(leader)
-        return target
+        return target if target in self._node_of else None
 
     def crash(self, name: str, *, power_loss: bool) -> None:
         node_id = self._node_of[name]
@@ -127,7 +130,7 @@ class SimCluster:
         process.call_soon(lambda: process.create_task(stop()))
 
     def in_sync(self) -> bool:
-        return self.whole() and self.quorum.in_sync()
+        return self.why_not_whole({}) is None and self.partitions.all_hold_what_is_committed() and self.quorum.in_sync()
 
     def on_disk_replaced(self, name: str) -> None:
         self.quorum.on_disk_replaced(self._node_of[name])
@@ -142,8 +145,13 @@ class SimCluster:
         """All nodes are ready, every partition has a leader, all ISRs are full, all replicas have caught up."""
         return self.why_not_whole() is None
 
-    def why_not_whole(self) -> str | None:
-        """What `whole` waits for."""
+    def whole_again(self) -> tuple[Callable[[], bool], Callable[[], str | None]]:
+        """`whole` and what it waits for, under a load that goes on: up to what is committed at this call."""
+        ends = self.partitions.ends()
+        return lambda: self.why_not_whole(ends) is None, lambda: self.why_not_whole(ends)
+
+    def why_not_whole(self, ends: Mapping[PartitionKey, int] | None = None) -> str | None:
+        """What `whole` waits for: everything that is committed, or what is below `ends`."""
         for node_id in self.ids:
             if node_id not in self.ready:
                 return f"{_host_name(node_id)} is not ready"
@@ -151,7 +159,11 @@ class SimCluster:
         if leader is None:
             return "no controller"
         loader = self.nodes[leader].loader
-        return "no metadata" if loader is None else self.partitions.describe_lag(loader.image)
+        return (
+            "no metadata"
+            if loader is None
+            else self.partitions.describe_lag(loader.image, self.partitions.ends() if ends is None else ends)
+        )
 
     def views_of(self, topic: str) -> list[tuple[UUID, int] | None]:
         """What each running broker knows of a topic: its id and number of partitions."""
@@ -174,13 +186,14 @@ class SimCluster:
                     return f"{topic.name}-{index}: {registration}"
         return None
 
-    def _first_leader(self) -> int | None:
+    def _first_leader(self, *, groups: bool) -> int | None:
         controller = self.nodes.get(self.quorum.leader or 0)
         if controller is None or controller.loader is None:
             return None
         for topic in controller.loader.image.topics_by_id.values():
-            for registration in topic.partitions.values():
-                return registration.leader if registration.leader >= 0 else None
+            if topic.name.startswith("__") == groups:
+                leader = topic.partitions[0].leader
+                return leader if leader >= 0 else None
         return None
 
     # -- processes

@@ -11,7 +11,7 @@ go back".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from ..isr.replica import Replica
 from ..isr.replica_manager import ReplicaManager
 from ..log.errors import StorageError
 from ..wire.records import iter_headers, read_header, verify_crc
+from ..wire.types import TopicPartition
 from .quorum_checks import InvariantBroken
 
 _READ_BYTES = 1 << 20
@@ -50,7 +51,15 @@ class _Seen:
 class _Node:
     manager: ReplicaManager
     loader: MetadataLoader
-    seen: dict[object, _Seen] = field(default_factory=dict)
+    replicas: list[Replica] = field(default_factory=list)
+    seen: list[_Seen] = field(default_factory=list)
+    """In the order of `replicas`."""
+
+    def look_again(self, replicas: list[Replica]) -> None:
+        """Others have come, or some are gone."""
+        known = {seen.replica: seen for seen in self.seen}
+        self.seen = [known.get(replica) or _Seen(replica) for replica in replicas]
+        self.replicas = replicas
 
 
 class PartitionChecker:
@@ -94,20 +103,22 @@ class PartitionChecker:
             return
         if node.loader.image.offset > self._image_offset:
             self._on_image(node.loader.image)
-        for topic_partition, replica in node.manager.partitions.items():
-            seen = node.seen.get(topic_partition)
-            if seen is None or seen.replica is not replica:
-                seen = node.seen[topic_partition] = _Seen(replica)
-            leader = replica.partition.leader
+        replicas = list(node.manager.partitions.values())
+        if replicas != node.replicas:
+            node.look_again(replicas)
+        for seen in node.seen:
+            replica = seen.replica
+            partition = replica.partition
+            leader = partition.leader
             if leader is not None and leader.leader_epoch != seen.led_epoch and not replica.offline:
                 seen.led_epoch = leader.leader_epoch
                 self._on_leadership(node_id, replica)
-            log_end_offset = replica.log_end_offset
+            log_end_offset = replica.log.log_end_offset
             if log_end_offset != seen.log_end_offset:
                 if log_end_offset < seen.log_end_offset:
                     self._on_truncation(node_id, replica, log_end_offset)
                 seen.log_end_offset = log_end_offset
-            if replica.high_watermark != seen.high_watermark and not replica.offline:
+            if partition.high_watermark != seen.high_watermark and not replica.offline:
                 self._on_high_watermark(node_id, seen)
 
     def _on_leadership(self, node_id: int, replica: Replica) -> None:
@@ -233,28 +244,35 @@ class PartitionChecker:
 
     # -- at the end
 
-    def describe_lag(self, image: MetadataImage) -> str | None:
-        """Why the cluster is not whole yet: a partition without leader or full ISR, a follower behind; or None."""
+    def ends(self) -> dict[PartitionKey, int]:
+        """Up to where each partition is committed now."""
+        return {key: committed.end_offset for key, committed in self.committed.items()}
+
+    def all_hold_what_is_committed(self) -> bool:
+        """No replica that runs would need another one to have everything."""
+        return all(
+            replica.log_end_offset >= self._committed(replica).end_offset
+            for node in self._nodes.values()
+            for replica in node.manager.partitions.values()
+        )
+
+    def describe_lag(self, image: MetadataImage, ends: Mapping[PartitionKey, int]) -> str | None:
+        """A partition without leader or full ISR, a replica that does not know all below `ends` committed; or None."""
         for topic in image.topics_by_id.values():
             for index, registration in topic.partitions.items():
                 if registration.leader < 0 or len(registration.isr) < len(registration.replicas):
                     return f"{topic.name}-{index}: {registration}"
                 for member in registration.replicas:
-                    if (lag := self._lag(member, topic.name, index)) is not None:
+                    if (lag := self._lag(member, topic.name, index, ends)) is not None:
                         return lag
         return None
 
-    def _lag(self, node_id: int, topic: str, index: int) -> str | None:
+    def _lag(self, node_id: int, topic: str, index: int, ends: Mapping[PartitionKey, int]) -> str | None:
         node = self._nodes.get(node_id)
-        replica = None
-        if node is not None:
-            replica = next(
-                (each for key, each in node.manager.partitions.items() if (key.topic, key.partition) == (topic, index)),
-                None,
-            )
+        replica = None if node is None else node.manager.partitions.get(TopicPartition(topic, index))
         if replica is None:
             return f"{topic}-{index} is not on {node_id}"
-        end_offset = self._committed(replica).end_offset
+        end_offset = ends.get((replica.topic_id, index), 0)
         if replica.high_watermark < end_offset:
             return f"{topic}-{index} on {node_id}: high watermark {replica.high_watermark} of {end_offset}"
         return None

@@ -11,6 +11,7 @@ as in Kafka.
 from __future__ import annotations
 
 import gc
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,7 +21,7 @@ from .actors import Actor, Runner
 from .cluster import ClusterConfig, SimCluster
 from .quorum_checks import InvariantBroken
 from .scenario import Fault, FaultKind, Nemesis, draw_faults
-from .sim_admin import PartitionMover, TopicChurn
+from .sim_admin import LeaderMover, PartitionMover, TopicChurn
 from .sim_client import History, SimConsumer, SimProducer, Surroundings, check_history
 from .sim_clock import SimClock
 from .sim_group import GroupLoad
@@ -34,11 +35,20 @@ _START_LIMIT_S = 10.0
 _HEAL_LIMIT_S = 30.0
 _DRAIN_LIMIT_S = 15.0
 _PRODUCERS = 2
-_PRODUCE_EVERY_S = 0.03
+_PRODUCE_EVERY_S = (0.02, 0.3)
+"""Bounds of a producer's mean pause, drawn evenly by orders of magnitude: some seeds are busy, some nearly idle."""
 
 _PROCESS_FAULTS = (FaultKind.KILL, FaultKind.STOP, FaultKind.PAUSE)
 _NETWORK_FAULTS = (FaultKind.ISOLATE, FaultKind.CUT, FaultKind.CUT_ONE_WAY, FaultKind.RESET, FaultKind.SLOW_LINK)
-_SHAPED_CUTS = (FaultKind.BRIDGE, FaultKind.RING, FaultKind.CLIENTS_CUT, FaultKind.RESET)
+_SHAPED_CUTS = (
+    FaultKind.BRIDGE,
+    FaultKind.RING,
+    FaultKind.SPLIT,
+    FaultKind.CLIENTS_CUT,
+    FaultKind.CUT_OFF,
+    FaultKind.RESET,
+)
+_ALL_NODES = ("n1", "n2", "n3", "n4", "n5", "c101", "c102", "c103")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +66,18 @@ class Scenario:
     one_at_a_time: bool = False
     topic_configs: Mapping[str, str] = field(default_factory=dict)
     controllers: int = 0
+    shapes: Sequence[tuple[int, int]] = ()
+    """Numbers of nodes and of controllers to draw from, instead of `nodes` and `controllers`."""
     actors: Sequence[str] = ()
     only_at: Mapping[FaultKind, str] = field(default_factory=dict)
     """Faults of these kinds have this target, whatever was drawn."""
+
+    def drawn(self, rng: random.Random) -> Scenario:
+        """With one of the shapes."""
+        if not self.shapes:
+            return self
+        nodes, controllers = rng.choice(self.shapes)
+        return replace(self, nodes=nodes, controllers=controllers)
 
 
 SCENARIOS = {
@@ -158,6 +177,29 @@ SCENARIOS = {
             actors=("moves",),
         ),
         Scenario(
+            "elections",
+            kinds=(FaultKind.SLOW_LINK, FaultKind.SLOW_LINK, FaultKind.KILL, FaultKind.PAUSE, FaultKind.CUT_ONE_WAY),
+            targets=("leader", "n1", "n2", "n3"),
+            mean_gap_s=0.2,
+            mean_duration_s=0.4,
+            faults_s=4.0,
+            actors=("elections",),
+        ),
+        Scenario(
+            "groups",
+            kinds=(FaultKind.SLOW_LINK, FaultKind.ISOLATE, FaultKind.CUT, FaultKind.KILL, FaultKind.KILL),
+            targets=("coordinator", "coordinator", "n1", "n2", "n3"),
+            mean_gap_s=0.3,
+            actors=("group",),
+        ),
+        Scenario(
+            "shapes",
+            kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, *_SHAPED_CUTS, FaultKind.KILL_ALL),
+            targets=("leader", "controller", *_ALL_NODES),
+            shapes=((1, 0), (2, 0), (4, 0), (1, 1), (2, 1), (3, 1), (4, 3), (5, 3)),
+            mean_gap_s=0.5,
+        ),
+        Scenario(
             "elr",
             kinds=(FaultKind.STOP, FaultKind.STOP, FaultKind.POWER_LOSS),
             targets=("n1", "n2", "n3"),
@@ -206,9 +248,9 @@ class Run:
     """One scenario with one seed. `faults` may be given to leave some out."""
 
     def __init__(self, scenario: Scenario, seed: int, faults: Sequence[Fault] | None = None) -> None:
-        self.scenario = scenario
         self.seed = seed
         self.world = World(seed)
+        self.scenario = scenario = scenario.drawn(self.world.rng_for("shape"))
         self.history = History()
         self._tasks = TaskSet()
         self._actors: list[Actor] = []
@@ -273,7 +315,7 @@ class Run:
         client.run_until_complete(self._create_topic(), _START_LIMIT_S)
         producers, consumer = self._start_load(client)
         self._inflict()
-        self._until(cluster.whole, _HEAL_LIMIT_S, "the cluster is whole after healing", cluster.why_not_whole)
+        self._until_healed()
         acked = len(self.history.acked)
         self._until(lambda: len(self.history.acked) > acked, _DRAIN_LIMIT_S, "writes go on after healing")
         for producer in producers:
@@ -290,6 +332,10 @@ class Run:
             actor.check()
         if self._actors:
             self._until(cluster.whole, _HEAL_LIMIT_S, "the replicas agree in the end", cluster.why_not_whole)
+
+    def _until_healed(self) -> None:
+        whole, why_not = self.cluster.whole_again()
+        self._until(whole, _HEAL_LIMIT_S, "the cluster is whole after healing", why_not)
 
     def _until(
         self, condition: Callable[[], bool], limit_s: float, what: str, why_not: Callable[[], str | None] | None = None
@@ -321,13 +367,16 @@ class Run:
                 SimClock(lambda: self.world.now_s).wall_ms,
             )
 
-        producers = [SimProducer(given(f"producer {n}"), f"p{n}", _PRODUCE_EVERY_S) for n in range(_PRODUCERS)]
+        low_s, high_s = _PRODUCE_EVERY_S
+        pause_s = low_s * (high_s / low_s) ** self.world.rng_for("load").random()
+        producers = [SimProducer(given(f"producer {n}"), f"p{n}", pause_s) for n in range(_PRODUCERS)]
         consumer = SimConsumer(given("consumer"))
         cluster = self.cluster
         made: dict[str, Callable[[], Actor]] = {
             "plain": lambda: PlainLoad(given("plain", "plain", History())),
             "group": lambda: GroupLoad(given("group", TOPIC, History()), self.history),
             "churn": lambda: TopicChurn(given("churn", "churn"), lambda: cluster.views_of("churn")),
+            "elections": lambda: LeaderMover(given("elections"), cluster.brokers),
             "moves": lambda: PartitionMover(given("moves"), cluster.brokers, cluster.why_moving),
         }
         self._actors = [made[name]() for name in self.scenario.actors]
@@ -345,7 +394,7 @@ class Run:
                 nemesis = Nemesis(cluster, [replace(fault, at_s=world.now_s)])
                 nemesis.run(world.now_s + fault.duration_s)
                 nemesis.end_all()
-                self._until(cluster.whole, _HEAL_LIMIT_S, "the cluster is whole after healing", cluster.why_not_whole)
+                self._until_healed()
             return
         nemesis = Nemesis(cluster, [replace(fault, at_s=fault.at_s + start_s) for fault in self.faults])
         nemesis.run(start_s + self.scenario.faults_s)

@@ -37,7 +37,9 @@ class FaultKind(Enum):
     SLOW_LINK = "slow link"
     BRIDGE = "two halves that only one node joins"
     RING = "a ring in which each node reaches two others"
+    SPLIT = "two halves"
     CLIENTS_CUT = "cut off from clients"
+    CUT_OFF = "cut off from everybody"
     SLOW_DISK = "slow disk"
     FSYNC_FAILS = "fsync fails"
     DISK_FULL = "disk full"
@@ -236,8 +238,11 @@ class Nemesis:
                 return self._cut(_bridge([target, *(name for name in self._cluster.names if name != target)]))
             case FaultKind.RING:
                 return self._cut(_outside_ring(self._cluster.names))
-            case FaultKind.CLIENTS_CUT:
-                pairs = [(target, name) for name in self._cluster.client_names]
+            case FaultKind.SPLIT:
+                return self._cut(_split(self._cluster.names, self._cluster.client_names, self._rng))
+            case FaultKind.CLIENTS_CUT | FaultKind.CUT_OFF:
+                nodes = self._cluster.names if fault.kind is FaultKind.CUT_OFF else ()
+                pairs = [(target, name) for name in (*self._cluster.client_names, *nodes) if name != target]
                 return self._cut(pairs + [(there, here) for here, there in pairs])
             case FaultKind.CLOCK_JUMP:
                 host.clock.jump(self._rng.randrange(-_JUMP_MS_MAX, _JUMP_MS_MAX))
@@ -310,6 +315,16 @@ def _bridge(names: Sequence[str]) -> list[tuple[str, str]]:
     middle = 1 + len(names) // 2
     pairs = [(here, there) for here in names[1:middle] for there in names[middle:]]
     return pairs + [(there, here) for here, there in pairs]
+
+
+def _split(names: Sequence[str], clients: Sequence[str], rng: random.Random) -> list[tuple[str, str]]:
+    """Both directions of every link between two parts of the nodes, one of them with the clients."""
+    mixed = rng.sample(names, len(names))
+    middle = rng.randrange(1, len(names)) if len(names) > 1 else 1
+    here, there = mixed[:middle], mixed[middle:]
+    (here if rng.random() < 0.5 else there).extend(clients)
+    pairs = [(one, other) for one in here for other in there]
+    return pairs + [(other, one) for one, other in pairs]
 
 
 def _outside_ring(names: Sequence[str]) -> list[tuple[str, str]]:

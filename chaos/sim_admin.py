@@ -25,6 +25,7 @@ _CREATE_TOPICS = 7
 _DELETE_TOPICS = 6
 _CREATE_PARTITIONS = 3
 _ALTER_REASSIGNMENTS = 0
+_ELECT_LEADERS = 2
 _BY_ID = 13
 """Produce and Fetch name topics by their ids from this version on."""
 _FINAL = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)
@@ -171,6 +172,49 @@ class TopicChurn:
                     if bytes(record.value or b"") != str(topic_id).encode():
                         detail = f"{topic_id}-{partition} at {record.offset}: {bytes(record.value or b'')!r}"
                         raise InvariantBroken("a topic made anew holds nothing of the old", detail)
+
+
+class LeaderMover:
+    """An `Actor`: gives partitions of the main topic another preferred leader, and asks for it at once.
+
+    So leaders change while everybody lives, and soon again, before their followers have all.
+    """
+
+    name = "elections"
+
+    def __init__(self, given: Surroundings, brokers: list[int]) -> None:
+        """`brokers` hold the topic, all of them."""
+        self._given = given
+        self._brokers = brokers
+        self._admin = Admin(given, self.name)
+        self._stopping = False
+        self._finished = False
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    async def run(self) -> None:
+        rng = self._given.rng
+        while not self._stopping:
+            await asyncio.sleep(rng.expovariate(1 / _PAUSE_S))
+            await self._elect(rng.randrange(2), rng.sample(self._brokers, len(self._brokers)))
+        self._finished = True
+
+    def why_not_settled(self) -> str | None:
+        return None if self._finished else "it still acts"
+
+    def check(self) -> None:
+        """Who leads does not matter."""
+
+    async def _elect(self, partition: int, replicas: list[int]) -> None:
+        row = {"partition_index": partition, "replicas": replicas}
+        moves = {"topics": [{"name": self._given.topic, "partitions": [row]}]}
+        await self._admin.ask(
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS, _ALTER_REASSIGNMENTS, moves, lambda answer: answer.error_code
+        )
+        topics = [{"topic": self._given.topic, "partitions": [partition]}]
+        fields = {"election_type": 0, "topic_partitions": topics}
+        await self._admin.ask(ApiKey.ELECT_LEADERS, _ELECT_LEADERS, fields, lambda answer: answer.error_code)
 
 
 class PartitionMover:

@@ -17,6 +17,7 @@ from ..cluster.admin import LOST, ClusterClient, PartitionView
 from ..cluster.client_errors import ClientError, is_retriable
 from ..wire.apis import ApiKey
 from ..wire.client import Connection
+from ..wire.codec import decode_response, encode_request
 from ..wire.errors import ErrorCode
 from ..wire.fetch import (
     FetchPartition,
@@ -36,6 +37,7 @@ _IN_FLIGHT_MAX = 3
 _RECORDS_MAX = 4
 _RETRY_PAUSE_S = 0.05
 _REQUEST_TIMEOUT_S = 3.0
+_STALE_PROBABILITY = 0.05
 
 
 @dataclass(slots=True)
@@ -168,7 +170,8 @@ class SimProducer:
             connection = await self._client.cluster.connection(self._client.partitions[partition].leader)
         except LOST:
             return False
-        answers = await asyncio.gather(*(self._send(connection, partition, batch) for batch in window))
+        sent = [self._send(connection, partition, batch) for batch in window]
+        answers = [await self._answer(future) for future in sent]
         unacked: list[_Batch] = []
         for batch, (code, base_offset) in zip(window, answers, strict=True):
             if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
@@ -182,7 +185,7 @@ class SimProducer:
         window.extend(unacked)
         return not unacked
 
-    async def _send(self, connection: Connection, partition: int, batch: _Batch) -> tuple[int, int]:
+    def _send(self, connection: Connection, partition: int, batch: _Batch) -> asyncio.Future[memoryview]:
         data = {"index": partition, "records": batch.data}
         fields = {
             "transactional_id": None,
@@ -190,8 +193,13 @@ class SimProducer:
             "timeout": 1500,
             "topic_data": [{"name": self._given.topic, "partition_data": [data]}],
         }
+        body = encode_request(ApiKey.PRODUCE, _PRODUCE_VERSION, fields)
+        return connection.send_raw(ApiKey.PRODUCE, _PRODUCE_VERSION, [body], timeout_s=_REQUEST_TIMEOUT_S)
+
+    async def _answer(self, sent: asyncio.Future[memoryview]) -> tuple[int, int]:
+        """The error code and the base offset."""
         try:
-            answer = await connection.request(ApiKey.PRODUCE, _PRODUCE_VERSION, fields, timeout_s=_REQUEST_TIMEOUT_S)
+            answer = decode_response(ApiKey.PRODUCE, _PRODUCE_VERSION, await sent)
         except LOST:
             return ErrorCode.NETWORK_EXCEPTION, -1
         row = answer.responses[0].partition_responses[0]
@@ -259,20 +267,34 @@ class SimConsumer:
         view = self.client.partitions[partition]
         if view.leader < 0:
             return ErrorCode.LEADER_NOT_AVAILABLE
-        wanted = FetchPartition(
-            partition, current_leader_epoch=view.leader_epoch, fetch_offset=self.positions[partition]
-        )
-        request = FetchRequest(max_wait_ms=300, topics=[FetchTopic(self._given.topic, None, [wanted])])
+        code, records = await self._ask(view, view.leader_epoch, max_wait_ms=300)
+        if code:
+            return code
+        refused = self._take(partition, memoryview(records))
+        if not refused and view.leader_epoch > 0 and self._given.rng.random() < _STALE_PROBABILITY:
+            await self._ask_with_stale_epoch(view)
+        return refused
+
+    async def _ask_with_stale_epoch(self, view: PartitionView) -> None:
+        """A leader that has just answered in one epoch refuses those who believe in the last."""
+        code, _ = await self._ask(view, view.leader_epoch - 1, max_wait_ms=0)
+        if code in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+            detail = f"partition {view.partition}: {view.leader} answers epoch {view.leader_epoch - 1} with {code}"
+            raise InvariantBroken("stale leader epochs are refused", detail)
+
+    async def _ask(self, view: PartitionView, leader_epoch: int, *, max_wait_ms: int) -> tuple[int, bytes]:
+        """A code and records from the partition's position."""
+        position = self.positions[view.partition]
+        wanted = FetchPartition(view.partition, current_leader_epoch=leader_epoch, fetch_offset=position)
+        request = FetchRequest(max_wait_ms=max_wait_ms, topics=[FetchTopic(self._given.topic, None, [wanted])])
         connection = await self.client.cluster.connection(view.leader)
         body = [encode_fetch_request(_FETCH_VERSION, request)]
         answer = await connection.send_raw(ApiKey.FETCH, _FETCH_VERSION, body, timeout_s=_REQUEST_TIMEOUT_S)
         response = decode_fetch_response(_FETCH_VERSION, answer)
         if response.error_code:
-            return response.error_code
+            return response.error_code, b""
         row = response.topics[0].partitions[0]
-        if not row.error_code and row.records is not None:
-            return self._take(partition, memoryview(row.records))
-        return row.error_code
+        return row.error_code, bytes(row.records or b"")
 
     def _take(self, partition: int, records: memoryview) -> int:
         for position, header in iter_headers(records, allow_partial_tail=True):

@@ -2,7 +2,9 @@
 
 Every file and directory has two states: what running programs see (the page cache) and what the device holds. Between
 them stand the operations not yet synced, in order. `crash(power_loss=True)` throws the cache away and lets the device
-keep, for each file, a random prefix of those operations, the last of them torn or zero-filled. Creations, renames and
+keep, for each file, a random prefix of those operations, the last of them torn or zero-filled. Sometimes writes were
+reordered as well: the file is as long as the prefix says, but of each write in it the data may have stayed behind, with
+zeros or what was there before in their place. Creations, renames and
 removals are journalled for the whole file system and are durable once the directory was synced; of the others a random
 prefix survives. A file that was synced in a directory that was not may therefore be gone, which POSIX allows.
 `crash(power_loss=False)` is the death of a process: handles and locks go, the page cache stays.
@@ -24,6 +26,8 @@ from typing import TypeAlias
 from ..runtime.ports import Buffer, File
 
 _UNLIMITED = 1 << 60
+_REORDERED_PROBABILITY = 0.25
+_LEFT_BEHIND_PROBABILITY = 0.4
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +39,11 @@ class _Write:
         if len(target) < self.offset:
             target.extend(bytes(self.offset - len(target)))
         target[self.offset : self.offset + len(self.data)] = self.data
+
+    def size_only(self, size: int) -> _Write:
+        """What is left when a file of `size` bytes grew for this write, and its data never came."""
+        new = max(0, self.offset + len(self.data) - max(size, self.offset))
+        return _Write(self.offset + len(self.data) - new, bytes(new))
 
 
 @dataclass(slots=True, eq=False)
@@ -71,7 +80,10 @@ class _Inode:
     def lose_power(self, rng: random.Random) -> None:
         if self.unsynced:
             kept = rng.randrange(len(self.unsynced) + 1)
+            reordered = rng.random() < _REORDERED_PROBABILITY
             for operation in self.unsynced[:kept]:
+                if reordered and isinstance(operation, _Write) and rng.random() < _LEFT_BEHIND_PROBABILITY:
+                    operation = operation.size_only(len(self.durable))
                 operation.apply(self.durable)
             if kept < len(self.unsynced):
                 self._tear(self.unsynced[kept], rng)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .sim_network import SimNetwork
 
 T = TypeVar("T")
+_copy_context = contextvars.copy_context
 
 _EVENTS_AT_ONE_TIME_MAX = 200_000
 _CANCELLED_TO_SWEEP = 2_000
@@ -63,7 +64,7 @@ class SimHandle(asyncio.TimerHandle):
         self.sequence = sequence
         self._callback: Callable[..., object] | None = callback
         self._args: tuple[Any, ...] | None = args  # type: ignore[assignment]
-        self._context = contextvars.copy_context() if context is None else context
+        self._context = _copy_context() if context is None else context
         self._cancelled = False
 
     def cancel(self) -> None:
@@ -111,6 +112,7 @@ class Scheduler:
         self.stop_at_first_error = False
         self.after_event: Callable[[ProcessLoop], None] | None = None
         self._sequence = 0
+        self._events_before_now = 0
         self._ready: deque[SimHandle] = deque()
         self._timers: list[tuple[float, int, SimHandle]] = []
         self._cancelled_timers = 0
@@ -146,28 +148,36 @@ class Scheduler:
             heapq.heapify(self._timers)
             self._cancelled_timers = 0
 
-    def run_until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+    def run_until(self, condition: Callable[[], bool] | None, timeout_s: float) -> bool:
         """Run until the condition holds (looked at after each event) or the virtual time-out is over; says which."""
         deadline_s = self.now_s + timeout_s
-        at_this_time = 0
-        last_s = self.now_s
         try:
-            while not condition():
+            while condition is None or not condition():
                 handle = self._next(deadline_s)
                 if handle is None:
                     return False
-                self._run(handle)
-                at_this_time = at_this_time + 1 if self.now_s == last_s else 0
-                last_s = self.now_s
-                if at_this_time > _EVENTS_AT_ONE_TIME_MAX:
-                    raise SimulationError(f"livelock at {self.now_s:.6f} in {handle.process.name}: {handle!r}")
+                process = handle.process
+                asyncio._set_running_loop(process.as_asyncio)
+                handle.run()
+                self._ran(process)
         finally:
             asyncio._set_running_loop(None)
         return True
 
     def run_for(self, duration_s: float) -> None:
         """Let virtual time pass."""
-        self.run_until(lambda: False, duration_s)
+        self.run_until(None, duration_s)
+
+    def run_now(self, process: ProcessLoop, callback: Callable[[], object]) -> None:
+        """An event of `process` inside one of a kernel's: what a packet that arrives sets off."""
+        asyncio._set_running_loop(process.as_asyncio)
+        try:
+            callback()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            process.call_exception_handler({"message": f"{_describe(callback)} failed", "exception": error})
+        self._ran(process)
 
     def _next(self, deadline_s: float) -> SimHandle | None:
         while True:
@@ -176,28 +186,32 @@ class Scheduler:
                 handle = ready.popleft()
             elif timers and timers[0][0] <= deadline_s:
                 when_s, _, handle = heapq.heappop(timers)
-                if handle.cancelled():
+                if handle._cancelled:
                     self._cancelled_timers = max(0, self._cancelled_timers - 1)
                     continue
-                self.now_s = max(self.now_s, when_s)
+                if when_s > self.now_s:
+                    self.now_s = when_s
+                    self._events_before_now = self.events_run
             else:
                 self.now_s = max(self.now_s, deadline_s)
                 return None
-            if handle.cancelled() or handle.process.dead:
+            process = handle.process
+            if handle._cancelled or process.dead:
                 continue
-            if handle.process.paused:
-                handle.process.stalled.append(handle)
+            if process.paused:
+                process.stalled.append(handle)
                 continue
             return handle
 
-    def _run(self, handle: SimHandle) -> None:
-        asyncio._set_running_loop(handle.process.as_asyncio)
+    def _ran(self, process: ProcessLoop) -> None:
+        """After every event."""
         self.events_run += 1
-        handle.run()
         if self.errors and self.stop_at_first_error:
             raise SimulationError(str(self.errors[0]))
         if self.after_event is not None:
-            self.after_event(handle.process)
+            self.after_event(process)
+        if self.events_run - self._events_before_now > _EVENTS_AT_ONE_TIME_MAX:
+            raise SimulationError(f"livelock at {self.now_s:.6f} in {process.name}")
 
 
 class ProcessLoop:
@@ -214,14 +228,11 @@ class ProcessLoop:
         self.dead = False
         self.paused = False
         self.stalled: list[SimHandle] = []
-        self._tasks: dict[int, asyncio.Task[Any]] = {}
+        self.as_asyncio = cast(asyncio.AbstractEventLoop, self)
+        """This loop, for asyncio's types."""
+        self._tasks: dict[asyncio.Task[Any], None] = {}
         self._tasks_started = 0
         self._exception_handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
-
-    @property
-    def as_asyncio(self) -> asyncio.AbstractEventLoop:
-        """This loop, for asyncio's types."""
-        return cast(asyncio.AbstractEventLoop, self)
 
     # -- faults
 
@@ -244,7 +255,7 @@ class ProcessLoop:
     def dispose(self) -> None:
         """Close what a dead process's tasks still hold, without a word: their `finally` blocks touch nothing alive."""
         self.dead = True
-        for task in list(self._tasks.values()):
+        for task in list(self._tasks):
             coroutine = task.get_coro()
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             if coroutine is not None:
@@ -284,8 +295,8 @@ class ProcessLoop:
         self._tasks_started += 1
         number = self._tasks_started
         task = asyncio.Task(coro, loop=self.as_asyncio, name=name or f"{self.name}-task-{number}", context=context)
-        self._tasks[number] = task
-        task.add_done_callback(lambda _: self._tasks.pop(number, None))
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         return task
 
     def run_until_complete(self, future: Coroutine[Any, Any, T], timeout_s: float = 60.0) -> T:
@@ -349,6 +360,13 @@ class ProcessLoop:
         if self.network is None:
             raise ValueError("a server needs a network")
         return self.network.listen(self, protocol_factory, port or 0)
+
+
+class KernelLoop(ProcessLoop):
+    """What happens outside of processes. An error here is one of the simulator, or what a check after an event said."""
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        raise cast(BaseException, context["exception"])
 
 
 def _describe(callback: object) -> str:

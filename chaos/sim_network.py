@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from .sim_loop import ProcessLoop, Scheduler
+from .sim_loop import KernelLoop, ProcessLoop, Scheduler
 from .sim_transport import Address, Pipe, Signal, SimTransport
 from .trace import Trace
 
@@ -115,7 +115,7 @@ class SimNetwork:
         self._scheduler = scheduler
         self._rng = rng
         self._trace = trace
-        self._kernel = ProcessLoop(scheduler, "network")
+        self._kernel = KernelLoop(scheduler, "network")
         self._powered: dict[str, bool] = {}
         self._links: dict[tuple[str, str], _Link] = {}
         self._servers: dict[Address, SimServer] = {}
@@ -213,8 +213,8 @@ class SimNetwork:
         link = self._links.get((source, target))
         return self._powered[target] and (link is None or not link.cut)
 
-    def hash(self, *fields: object) -> None:
-        self._trace.hash(*fields)
+    def hash(self, pipe: int, length: int, checksum: int) -> None:
+        self._trace.hash(pipe, length, checksum)
 
     def read_size(self, available: int) -> int:
         """A stream has no boundaries: now and then a read ends in the middle."""
@@ -239,9 +239,10 @@ class SimNetwork:
         low, high = self.config.latency_s if link is None or link.latency_s is None else link.latency_s
         if source == target:
             low, high = low / 10, high / 10
-        latency_s = self._rng.uniform(low, high)
-        if self._rng.random() < self.config.spike_probability:
-            latency_s += self._rng.uniform(0, self.config.spike_s)
+        draw = self._rng.random
+        latency_s = low + (high - low) * draw()
+        if draw() < self.config.spike_probability:
+            latency_s += self.config.spike_s * draw()
         return latency_s
 
     def _free_port(self, host: str) -> int:

@@ -43,7 +43,7 @@ class Wire(Protocol):
         """The link is not cut and the target's host has power."""
         ...
 
-    def hash(self, *fields: object) -> None: ...
+    def hash(self, pipe: int, length: int, checksum: int) -> None: ...
 
     def read_size(self, available: int) -> int:
         """How many of the available bytes one read gets: a stream has no boundaries."""
@@ -129,9 +129,9 @@ class Pipe:
 
     def _deliver(self, segment: Segment) -> None:
         if isinstance(segment, Signal):
-            self._wire.hash(self.number, self.source, self.target, segment.value)
+            self._wire.hash(self.number, -1, segment is Signal.RESET)
         else:
-            self._wire.hash(self.number, self.source, self.target, len(segment), zlib.crc32(segment))
+            self._wire.hash(self.number, len(segment), zlib.crc32(segment))
         self.receiver.on_segment(segment)
 
     def _acknowledge(self, length: int) -> None:
@@ -195,10 +195,10 @@ class SimTransport(asyncio.Transport):
             self._on_reset()
         elif segment is Signal.END:
             self._end_arrived = True
-            self._schedule_read()
+            self._read_now()
         elif isinstance(segment, bytes):
             self._inbox += segment
-            self._schedule_read()
+            self._read_now()
 
     def on_drained(self) -> None:
         """The window opened."""
@@ -302,6 +302,14 @@ class SimTransport(asyncio.Transport):
     def _resume_writing(self) -> None:
         if self._protocol is not None:
             self._protocol.resume_writing()
+
+    def _read_now(self) -> None:
+        """A process that waits for events reads at once what arrives."""
+        process = self.process
+        if self._read_scheduled or process.paused or process.dead:
+            self._schedule_read()
+        else:
+            process.scheduler.run_now(process, self._read)
 
     def _schedule_read(self) -> None:
         if not self._read_scheduled and (self._inbox or self._end_arrived):

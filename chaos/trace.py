@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections import deque
 from collections.abc import Callable
 
 _LINES_KEPT = 400
+_ARRIVAL = struct.Struct("<dqqq")
 
 
 class Trace:
@@ -17,9 +19,9 @@ class Trace:
         self._hash = hashlib.blake2b(digest_size=16)
         self._lines: deque[str] = deque(maxlen=lines_kept)
 
-    def hash(self, *fields: object) -> None:
-        """Count an event in the digest only."""
-        self._hash.update(f"{self._now_s():.9f} {fields!r}\n".encode())
+    def hash(self, pipe: int, length: int, checksum: int) -> None:
+        """Count what arrived in a pipe, in the digest only."""
+        self._hash.update(_ARRIVAL.pack(self._now_s(), pipe, length, checksum))
 
     def note(self, where: str, text: str) -> None:
         """Count an event in the digest and show it in the timeline."""

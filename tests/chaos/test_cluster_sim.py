@@ -20,30 +20,34 @@ from raftwerk.chaos.sim_main import main
 
 CHUNK = 10
 SEEDS = {
-    "leader-crash": 200,
-    "kill": 8,
-    "chase": 8,
-    "failover": 6,
-    "few-alive": 6,
-    "stop": 4,
-    "pause": 4,
-    "network": 8,
-    "mixed": 8,
-    "power": 6,
-    "disk": 5,
-    "lost-disk": 6,
-    "rot": 3,
-    "clocks": 4,
-    "roles": 5,
-    "isolation": 2,
-    "cuts": 3,
-    "clients": 2,
-    "churn": 4,
-    "moves": 3,
-    "elr": 6,
-    "single": 6,
-    "five": 4,
+    "leader-crash": 150,
+    "kill": 45,
+    "chase": 40,
+    "failover": 50,
+    "few-alive": 40,
+    "stop": 30,
+    "pause": 45,
+    "network": 45,
+    "mixed": 50,
+    "power": 45,
+    "disk": 30,
+    "lost-disk": 30,
+    "rot": 12,
+    "clocks": 30,
+    "roles": 35,
+    "isolation": 15,
+    "cuts": 40,
+    "clients": 25,
+    "churn": 40,
+    "moves": 25,
+    "elections": 60,
+    "groups": 25,
+    "shapes": 60,
+    "elr": 40,
+    "single": 30,
+    "five": 30,
 }
+"""A thousand and more, more of what is cheap."""
 CHUNKS = [(name, first) for name, count in SEEDS.items() for first in range(0, count, CHUNK)]
 REGRESSIONS = [
     (name, int(seed))
@@ -113,6 +117,7 @@ def test_a_seed_gives_one_trace_whatever_the_hash_seed() -> None:
 
 def test_every_scenario_is_run() -> None:
     assert list(SEEDS) == list(SCENARIOS)
+    assert sum(SEEDS.values()) >= 1000
 
 
 def test_seeds_differ() -> None:

@@ -9,4 +9,4 @@ from mutants import MUTANTS, Mutant, seeds_until_caught
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
 def test_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.apply(monkeypatch)
-    assert seeds_until_caught(mutant) is not None
+    assert seeds_until_caught(mutant, mutant.first) is not None
