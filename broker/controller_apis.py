@@ -19,7 +19,7 @@ from ..wire.errors import ErrorCode, WireFormatError
 from ..wire.fetch import FetchRequest, FetchResponse, decode_fetch_request, encode_fetch_response
 from ..wire.frames import parse_request_header, parse_response_header
 from .api import Api, ApiRegistry, DecodedHandler, Fields, top_level_error
-from .apis import forwarded
+from .apis import alter_configs, forwarded
 from .apis.api_versions import api_versions_fields
 from .apis.describe_cluster import CONTROLLERS, endpoint_type_error
 from .controller_channel import has_error_code
@@ -246,7 +246,7 @@ def controller_registry() -> ApiRegistry[ControllerServices]:
             _like(forwarded.LIST_PARTITION_REASSIGNMENTS, _decided(lambda c, m: c.list_partition_reassignments(m))),
             _like(forwarded.UPDATE_FEATURES, _decided(lambda c, m: c.update_features(m))),
             _like(forwarded.ALTER_CONFIGS, _decided(lambda c, m: c.alter_configs(m))),
-            _like(forwarded.INCREMENTAL_ALTER_CONFIGS, _decided(lambda c, m: c.incremental_alter_configs(m))),
+            _like(alter_configs.API, _decided(lambda c, m: c.incremental_alter_configs(m))),
         )
     )
 

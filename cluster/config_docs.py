@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..controller.broker_configs import DYNAMIC_BROKER_CONFIGS
+from ..controller.client_metrics import CLIENT_METRICS_CONFIGS
 from ..controller.config_table import TOPIC_CONFIGS
+from ..controller.group_configs import GROUP_CONFIGS
 from .config_keys import KEYS, REQUIRED
 from .room_configs import shown
 
@@ -46,6 +48,28 @@ def configuration_page() -> str:
                     (row.name, row.type.name.lower(), row.default, row.valid_values, row.doc)
                     for row in DYNAMIC_BROKER_CONFIGS.values()
                 ),
+            ),
+            "",
+            "## Groups",
+            "",
+            "Set for one group (`raftwerk configs set --group`), within `group.consumer.min.*` and"
+            " `group.consumer.max.*`.",
+            "",
+            *_table(
+                ("Name", "Type", "Default", "Setting of the broker", "Meaning"),
+                (
+                    (row.name, row.type.name.lower(), row.default, row.broker_setting, row.doc)
+                    for row in GROUP_CONFIGS.values()
+                ),
+            ),
+            "",
+            "## Metrics of clients",
+            "",
+            "Subscriptions by name; kept, while no client is asked for metrics.",
+            "",
+            *_table(
+                ("Name", "Type", "Default", "Meaning"),
+                ((row.name, row.type.name.lower(), row.default, row.doc) for row in CLIENT_METRICS_CONFIGS.values()),
             ),
             "",
             "## server.properties",

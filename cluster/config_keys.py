@@ -213,7 +213,11 @@ _ROWS: tuple[Key, ...] = (
     Key("group.initial.rebalance.delay.ms", "int", 3000, "A new group waits so long for members.", _NOT_NEGATIVE),
     Key("group.max.size", "int", INT_MAX, "The most members of a group.", _POSITIVE),
     Key("group.consumer.session.timeout.ms", "int", 45000, "Session of a member, KIP-848.", _POSITIVE),
+    Key("group.consumer.min.session.timeout.ms", "int", 45000, "The shortest session a group may set.", _POSITIVE),
+    Key("group.consumer.max.session.timeout.ms", "int", 60000, "The longest session a group may set.", _POSITIVE),
     Key("group.consumer.heartbeat.interval.ms", "int", 5000, "Heartbeats of a member, KIP-848.", _POSITIVE),
+    Key("group.consumer.min.heartbeat.interval.ms", "int", 5000, "The shortest a group may set.", _POSITIVE),
+    Key("group.consumer.max.heartbeat.interval.ms", "int", 15000, "The longest a group may set.", _POSITIVE),
     Key("group.consumer.max.size", "int", INT_MAX, "The most members of a group, KIP-848.", _POSITIVE),
     Key(
         "group.consumer.migration.policy",

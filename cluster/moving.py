@@ -13,11 +13,13 @@ from ..wire.errors import ErrorCode
 from .admin import LOST, ClusterClient
 from .client_errors import ClientError, RefusedError
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = range(4)
 _TIMEOUT_MS = 30_000
 _LOOK_AGAIN_S = 0.2
 _BROKER_SOURCES = (2, 3)
+_OWN_SOURCES = {TOPIC: (1,), BROKER: (2,), BROKER_LOGGER: (6,), 16: (7,), 32: (8,)}
+"""What was set at run time, by type of resource."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +133,10 @@ async def describe_configs(
     """The values of a topic or broker: those set at run time, or `everything`."""
     resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
     fields = {"resources": [resource], "include_synonyms": False, "include_documentation": True}
-    if resource_type == BROKER and name:
-        await client.metadata(())
-        try:
-            answer = await client.request_node(int(name), ApiKey.DESCRIBE_CONFIGS, 4, fields)
-        except LOST as error:
-            raise ClientError(f"broker {name} does not answer: {error}") from error
-    else:
-        answer = await client.request(ApiKey.DESCRIBE_CONFIGS, 4, fields)
+    answer = await _request_of(client, resource_type, name, ApiKey.DESCRIBE_CONFIGS, 4, fields)
     _check(answer.results[0], name or "all brokers")
     rows = [Value(c.name, c.value, c.config_source, c.read_only, c.documentation) for c in answer.results[0].configs]
-    own = (1,) if resource_type == TOPIC else (2,) if name else _BROKER_SOURCES
+    own = _BROKER_SOURCES if not name else _OWN_SOURCES[resource_type]
     return rows if everything else [row for row in rows if row.source in own]
 
 
@@ -153,8 +148,22 @@ async def alter_configs(
     changes += [{"name": key, "config_operation": DELETE, "value": None} for key in deleted]
     resource = {"resource_type": resource_type, "resource_name": name, "configs": changes}
     fields = {"resources": [resource], "validate_only": False}
-    answer = await client.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields)
+    node = name if resource_type == BROKER_LOGGER else ""
+    answer = await _request_of(client, resource_type, node, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields)
     _check(answer.responses[0], name or "all brokers")
+
+
+async def _request_of(
+    client: ClusterClient, resource_type: int, name: str, key: ApiKey, version: int, fields: Mapping[str, Any]
+) -> Struct:
+    """Ask the broker that the resource belongs to, or any where it belongs to none."""
+    if resource_type not in (BROKER, BROKER_LOGGER) or not name:
+        return await client.request(key, version, fields)
+    await client.metadata(())
+    try:
+        return await client.request_node(int(name), key, version, fields)
+    except LOST as error:
+        raise ClientError(f"broker {name} does not answer: {error}") from error
 
 
 def _check(row: Struct, what: str) -> None:

@@ -18,6 +18,7 @@ from ..broker.groups.config import (
 from ..broker.server import ServerConfig
 from ..controller.config_table import INT_MAX, TOPIC_CONFIG_BY_BROKER_SETTING, ConfigType
 from ..controller.features import SUPPORTED_FEATURES
+from ..controller.group_configs import GroupLimits
 from ..controller.publisher import SnapshotPolicy
 from ..controller.settings import ControllerSettings
 from ..isr.ports import ReplicaManagerConfig
@@ -123,6 +124,21 @@ def controller_settings(config: NodeConfig) -> ControllerSettings:
         topic_defaults=topic_defaults(config),
         inter_broker_listener_name=config.inter_broker_listener_name or "PLAINTEXT",
         auto_leader_rebalance_enable=config["auto.leader.rebalance.enable"],
+        group_limits=group_limits(config),
+    )
+
+
+def group_limits(config: NodeConfig) -> GroupLimits:
+    """What the configurations of a group may be."""
+
+    def limits(name: str) -> tuple[int, int]:
+        return config[f"group.consumer.min.{name}"], config[f"group.consumer.max.{name}"]
+
+    return GroupLimits(
+        session_ms=limits("session.timeout.ms"),
+        interval_ms=limits("heartbeat.interval.ms"),
+        default_session_ms=config["group.consumer.session.timeout.ms"],
+        default_interval_ms=config["group.consumer.heartbeat.interval.ms"],
     )
 
 
@@ -187,7 +203,11 @@ def group_config(config: NodeConfig) -> GroupConfig:
         ),
         consumer=ConsumerConfig(
             session_timeout_ms=config["group.consumer.session.timeout.ms"],
+            min_session_timeout_ms=config["group.consumer.min.session.timeout.ms"],
+            max_session_timeout_ms=config["group.consumer.max.session.timeout.ms"],
             heartbeat_interval_ms=config["group.consumer.heartbeat.interval.ms"],
+            min_heartbeat_interval_ms=config["group.consumer.min.heartbeat.interval.ms"],
+            max_heartbeat_interval_ms=config["group.consumer.max.heartbeat.interval.ms"],
             max_size=config["group.consumer.max.size"],
             assignors=tuple(config["group.consumer.assignors"]),
             migration_policy=MigrationPolicy(config["group.consumer.migration.policy"].lower()),

@@ -8,12 +8,22 @@ from typing import Any, TypeAlias
 
 from ..wire.errors import ErrorCode, ProtocolError
 from .broker_configs import DYNAMIC_BROKER_CONFIGS
+from .client_metrics import CLIENT_METRICS_CONFIGS, check_client_metrics
 from .config_table import TOPIC_CONFIGS, ConfigType, TopicConfig
 from .configs import parse_value, validate_topic_configs
-from .image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from .group_configs import GROUP_CONFIGS, GroupLimits
+from .image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from .records import ConfigRecord, Record
 from .replication import clear_elr
 from .result import ControllerResult, Response
+
+_NO_OWN_LIMITS = GroupLimits()
+_TABLES: Mapping[int, Mapping[str, TopicConfig]] = {
+    TOPIC_RESOURCE: TOPIC_CONFIGS,
+    BROKER_RESOURCE: DYNAMIC_BROKER_CONFIGS,
+    GROUP_RESOURCE: GROUP_CONFIGS,
+    CLIENT_METRICS_RESOURCE: CLIENT_METRICS_CONFIGS,
+}
 
 
 class Operation(IntEnum):
@@ -25,20 +35,22 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-def incremental_alter_configs(image: MetadataImage, request: Any) -> ControllerResult:
-    """IncrementalAlterConfigs 0-1 for topics and brokers; each resource succeeds or fails whole."""
-    return _alter(image, request, _incremented)
+def incremental_alter_configs(
+    image: MetadataImage, request: Any, limits: GroupLimits = _NO_OWN_LIMITS
+) -> ControllerResult:
+    """IncrementalAlterConfigs 0-1; each resource succeeds or fails whole."""
+    return _alter(image, request, _incremented, limits)
 
 
-def alter_configs(image: MetadataImage, request: Any) -> ControllerResult:
+def alter_configs(image: MetadataImage, request: Any, limits: GroupLimits = _NO_OWN_LIMITS) -> ControllerResult:
     """AlterConfigs 0-2: what is not named goes back to its default."""
-    return _alter(image, request, _replaced)
+    return _alter(image, request, _replaced, limits)
 
 
 Change: TypeAlias = Callable[[int, Mapping[str, str], Any], dict[str, str]]
 
 
-def _alter(image: MetadataImage, request: Any, change: Change) -> ControllerResult:
+def _alter(image: MetadataImage, request: Any, change: Change, limits: GroupLimits) -> ControllerResult:
     records: list[Record] = []
     results: list[Response] = []
     keys = [(resource.resource_type, resource.resource_name) for resource in request.resources]
@@ -46,7 +58,7 @@ def _alter(image: MetadataImage, request: Any, change: Change) -> ControllerResu
         try:
             if keys.count(key) > 1:
                 raise ProtocolError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            records += _alter_resource(image, key, resource.configs, change)
+            records += _alter_resource(image, key, resource.configs, change, limits)
         except ProtocolError as error:
             results.append(_result(key, error.code, error.message))
         else:
@@ -59,7 +71,9 @@ def _result(key: tuple[int, str], code: ErrorCode, message: str | None) -> Respo
     return {"error_code": int(code), "error_message": message, "resource_type": key[0], "resource_name": key[1]}
 
 
-def _alter_resource(image: MetadataImage, key: tuple[int, str], given: Any, change: Change) -> list[Record]:
+def _alter_resource(
+    image: MetadataImage, key: tuple[int, str], given: Any, change: Change, limits: GroupLimits
+) -> list[Record]:
     _check_resource(image, key)
     names = [one.name for one in given]
     if len(set(names)) < len(names):
@@ -68,8 +82,12 @@ def _alter_resource(image: MetadataImage, key: tuple[int, str], given: Any, chan
     new = change(key[0], old, given)
     if key[0] == TOPIC_RESOURCE:
         validate_topic_configs(new)
-    else:
+    elif key[0] == BROKER_RESOURCE:
         _validate_broker_configs(key[1], old, new)
+    else:
+        for name, value in new.items():
+            parse_value(_declared(key[0], name), value)
+        check_client_metrics(new) if key[0] == CLIENT_METRICS_RESOURCE else limits.check(new)
     records: list[Record] = [
         ConfigRecord(key[0], key[1], name, new.get(name))
         for name in dict.fromkeys((*old, *new))
@@ -100,19 +118,29 @@ def _check_resource(image: MetadataImage, key: tuple[int, str]) -> None:
     if resource_type == TOPIC_RESOURCE:
         if name not in image.topics_by_name:
             raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    elif resource_type in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
+        if not name:
+            complaint = "Default group resources are not allowed."
+            if resource_type == CLIENT_METRICS_RESOURCE:
+                complaint = "Subscription name can't be empty"
+            raise ProtocolError(ErrorCode.INVALID_REQUEST, complaint)
     elif resource_type != BROKER_RESOURCE:
-        raise ProtocolError(ErrorCode.INVALID_REQUEST, f"Unexpected resource type {resource_type}.")
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
     elif name and not name.isdigit():
         complaint = f"Node id must be an integer, but it is: {name}"
         raise ProtocolError(ErrorCode.INVALID_REQUEST, complaint)
 
 
 def _declared(resource_type: int, name: str) -> TopicConfig:
-    config = (TOPIC_CONFIGS if resource_type == TOPIC_RESOURCE else DYNAMIC_BROKER_CONFIGS).get(name)
+    config = _TABLES[resource_type].get(name)
     if config is not None:
         return config
     if resource_type == TOPIC_RESOURCE:
         raise ProtocolError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
+    if resource_type == GROUP_RESOURCE:
+        raise ProtocolError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
+    if resource_type == CLIENT_METRICS_RESOURCE:
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {name}")
     raise ProtocolError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: Set({name})")
 
 

@@ -245,14 +245,16 @@ class QuorumController:
     def alter_configs(self, request: Any) -> asyncio.Future[Response]:
         """AlterConfigs."""
         return self._handle(
-            request, lambda image: alter_configs.alter_configs(image, request), refusals.refuse_alter_configs
+            request,
+            lambda image: alter_configs.alter_configs(image, request, self._settings.group_limits),
+            refusals.refuse_alter_configs,
         )
 
     def incremental_alter_configs(self, request: Any) -> asyncio.Future[Response]:
         """IncrementalAlterConfigs."""
         return self._handle(
             request,
-            lambda image: alter_configs.incremental_alter_configs(image, request),
+            lambda image: alter_configs.incremental_alter_configs(image, request, self._settings.group_limits),
             refusals.refuse_alter_configs,
         )
 

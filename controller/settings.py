@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .configs import resolve
+from .group_configs import GroupLimits
 from .image import MetadataImage
 
 
@@ -27,6 +28,7 @@ class ControllerSettings:
     """The listener at which a broker is probed; one that it does not have stands for its first."""
     leader_imbalance_check_interval_ms: int = 5_000
     """How long after a change preferred leaders are put back. Kafka looks every 300 s; see `controller.py`."""
+    group_limits: GroupLimits = field(default_factory=GroupLimits)
 
     def min_insync_replicas(self, image: MetadataImage, topic: str) -> int:
         """`min.insync.replicas` as it holds for the topic."""

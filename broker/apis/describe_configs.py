@@ -1,4 +1,4 @@
-"""DescribeConfigs for topics and brokers: each value with where it comes from, what else it might be, and its meaning.
+"""DescribeConfigs: each value with where it comes from, what else it might be, and its meaning.
 
 A topic's value is its own, else one that was set at run time for this broker or for all, else that of this node's
 server.properties, else the default. A broker's settings are shown as they hold on the broker that is asked; the
@@ -11,14 +11,24 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ...controller.broker_configs import DYNAMIC_BROKER_CONFIGS
+from ...controller.client_metrics import CLIENT_METRICS_CONFIGS
 from ...controller.config_table import TOPIC_CONFIGS, ConfigType
 from ...controller.configs import ConfigSource
-from ...controller.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from ...controller.group_configs import GROUP_CONFIGS
+from ...controller.image import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+    MetadataImage,
+)
 from ...wire.apis import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from ..api import Api, Fields
 from ..config import BrokerConfig
+from ..loggers import logger_levels
 from ..request import Request
 from ..services import BrokerServices
 from ..topic_view import is_legal_topic_name
@@ -87,6 +97,34 @@ def _broker_rows(services: BrokerServices, broker: str, asked: _Asked) -> list[d
     return rows
 
 
+def _group_rows(services: BrokerServices, group: str, asked: _Asked) -> list[dict[str, Any]]:
+    """A group's own values, else those of this broker."""
+    own = services.metadata.image.configs.get((GROUP_RESOURCE, group), {})
+    rows = []
+    for name, row in GROUP_CONFIGS.items():
+        if asked.wants(name):
+            below = services.config.values.get(row.broker_setting, row.default)
+            levels = [_Level(name, own.get(name), ConfigSource.GROUP), _Level(name, below, ConfigSource.DEFAULT)]
+            rows.append(_row(name, row.type, levels, row.doc, asked))
+    return rows
+
+
+def _client_metrics_rows(services: BrokerServices, name: str, asked: _Asked) -> list[dict[str, Any]]:
+    """A subscription's own values, else the defaults."""
+    own = services.metadata.image.configs.get((CLIENT_METRICS_RESOURCE, name), {})
+    return [
+        _row(
+            key,
+            row.type,
+            [_Level(key, own.get(key), ConfigSource.CLIENT_METRICS), _Level(key, row.default, ConfigSource.DEFAULT)],
+            row.doc,
+            asked,
+        )
+        for key, row in CLIENT_METRICS_CONFIGS.items()
+        if asked.wants(key)
+    ]
+
+
 def _declared(config: BrokerConfig, name: str) -> tuple[ConfigType, str | None, str]:
     dynamic, static = DYNAMIC_BROKER_CONFIGS.get(name), config.settings.get(name)
     if static is not None:
@@ -137,7 +175,36 @@ def _describe(services: BrokerServices, wanted: Struct, options: Mapping[str, bo
             text = f"Unexpected broker id, expected {services.config.node_id} or empty string, but received {name}"
             return _result(wanted, int(ErrorCode.INVALID_REQUEST), text)
         return _result(wanted, 0, None) | {"configs": _broker_rows(services, name, asked)}
+    if kind == BROKER_LOGGER_RESOURCE:
+        return _describe_loggers(services, wanted, asked)
+    if kind in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
+        if not name:
+            what = "Group name" if kind == GROUP_RESOURCE else "Client metrics subscription name"
+            return _result(wanted, int(ErrorCode.INVALID_REQUEST), f"{what} must not be empty")
+        rows = _group_rows if kind == GROUP_RESOURCE else _client_metrics_rows
+        return _result(wanted, 0, None) | {"configs": rows(services, name, asked)}
     return _result(wanted, int(ErrorCode.INVALID_REQUEST), f"Unsupported resource type: {kind}")
+
+
+def _describe_loggers(services: BrokerServices, wanted: Struct, asked: _Asked) -> dict[str, Any]:
+    name, own = wanted.resource_name, services.config.node_id
+    if name != str(own):
+        text = f"Unexpected broker id, expected {own} but received {name}" if name else "Broker id must not be empty"
+        return _result(wanted, int(ErrorCode.INVALID_REQUEST), text)
+    rows = [
+        {
+            "name": logger,
+            "value": level,
+            "read_only": False,
+            "config_source": int(ConfigSource.BROKER_LOGGER),
+            "is_default": False,
+            "is_sensitive": False,
+            "documentation": None,
+        }
+        for logger, level in logger_levels().items()
+        if asked.wants(logger)
+    ]
+    return _result(wanted, 0, None) | {"configs": rows}
 
 
 def _result(wanted: Struct, code: int, text: str | None) -> dict[str, Any]:

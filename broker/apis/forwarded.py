@@ -30,7 +30,8 @@ def _create_partitions_error(message: Struct, code: int, text: str) -> Fields:
     return {"results": [{"name": one.name, "error_code": code, "error_message": text} for one in message.topics]}
 
 
-def _alter_configs_error(message: Struct, code: int, text: str) -> Fields:
+def alter_configs_error(message: Struct, code: int, text: str) -> Fields:
+    """Every resource gets the error."""
     return {
         "responses": [
             {
@@ -52,9 +53,8 @@ CREATE_TOPICS = _api(ApiKey.CREATE_TOPICS, (2, 7), _create_topics_error)
 DELETE_TOPICS = _api(ApiKey.DELETE_TOPICS, (1, 6), _delete_topics_error)
 CREATE_PARTITIONS = _api(ApiKey.CREATE_PARTITIONS, (0, 3), _create_partitions_error)
 ELECT_LEADERS = _api(ApiKey.ELECT_LEADERS, (0, 2), top_level_error)
-INCREMENTAL_ALTER_CONFIGS = _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), _alter_configs_error)
 UPDATE_FEATURES = _api(ApiKey.UPDATE_FEATURES, (0, 2), top_level_error)
-ALTER_CONFIGS = _api(ApiKey.ALTER_CONFIGS, (0, 2), _alter_configs_error)
+ALTER_CONFIGS = _api(ApiKey.ALTER_CONFIGS, (0, 2), alter_configs_error)
 DESCRIBE_QUORUM = _api(ApiKey.DESCRIBE_QUORUM, (0, 2), top_level_error)
 ALTER_PARTITION_REASSIGNMENTS = _api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), top_level_error)
 LIST_PARTITION_REASSIGNMENTS = _api(ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), top_level_error)
@@ -65,7 +65,6 @@ APIS = (
     DELETE_TOPICS,
     CREATE_PARTITIONS,
     ELECT_LEADERS,
-    INCREMENTAL_ALTER_CONFIGS,
     ALTER_CONFIGS,
     DESCRIBE_QUORUM,
     UPDATE_FEATURES,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..api import ApiRegistry
 from ..services import BrokerServices
 from . import (
+    alter_configs,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -65,6 +66,7 @@ def broker_registry() -> ApiRegistry[BrokerServices]:
             delete_records.API,
             init_producer_id.API,
             offset_for_leader_epoch.API,
+            alter_configs.API,
             describe_configs.API,
             describe_cluster.API,
             describe_log_dirs.API,

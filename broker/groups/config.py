@@ -95,16 +95,14 @@ def with_own_values(config: GroupConfig, own: Mapping[str, str]) -> GroupConfig:
     Values are held to the limits here too: they may have been narrower or wider where the value was checked.
     """
     consumer = config.consumer
-    session_ms = int(own.get("consumer.session.timeout.ms", consumer.session_timeout_ms))
-    interval_ms = int(own.get("consumer.heartbeat.interval.ms", consumer.heartbeat_interval_ms))
-    limited = replace(
-        consumer,
-        session_timeout_ms=_within(session_ms, consumer.min_session_timeout_ms, consumer.max_session_timeout_ms),
-        heartbeat_interval_ms=_within(
-            interval_ms, consumer.min_heartbeat_interval_ms, consumer.max_heartbeat_interval_ms
-        ),
-    )
-    return replace(config, consumer=limited)
+    session_ms, interval_ms = consumer.session_timeout_ms, consumer.heartbeat_interval_ms
+    if "consumer.session.timeout.ms" in own:
+        wanted = int(own["consumer.session.timeout.ms"])
+        session_ms = _within(wanted, consumer.min_session_timeout_ms, consumer.max_session_timeout_ms)
+    if "consumer.heartbeat.interval.ms" in own:
+        wanted = int(own["consumer.heartbeat.interval.ms"])
+        interval_ms = _within(wanted, consumer.min_heartbeat_interval_ms, consumer.max_heartbeat_interval_ms)
+    return replace(config, consumer=replace(consumer, session_timeout_ms=session_ms, heartbeat_interval_ms=interval_ms))
 
 
 def _within(value: int, low: int, high: int) -> int:

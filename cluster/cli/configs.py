@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from .common import bootstrap_option, json_option, parse_pairs, print_json, run_client
 
-_SOURCES = {1: "topic", 2: "this broker", 3: "all brokers", 4: "server.properties", 5: "default"}
+_SOURCES = {
+    1: "topic",
+    2: "this broker",
+    3: "all brokers",
+    4: "server.properties",
+    5: "default",
+    6: "logger",
+    7: "subscription",
+    8: "group",
+}
 
 
 @click.group()
 def configs() -> None:
-    """Show and set the configuration of topics and brokers.
+    """Show and set the configuration of topics, brokers, groups and loggers.
 
     \b
     Examples:
@@ -20,19 +31,36 @@ def configs() -> None:
       raftwerk configs unset --topic flights retention.ms
       raftwerk configs set --all-brokers log.retention.ms=86400000
       raftwerk configs show --broker 1
+      raftwerk configs set --group billing consumer.session.timeout.ms=50000
+      raftwerk configs set --loggers 1 raftwerk.groups=DEBUG
     """
 
 
-def _resource(topic: str | None, broker: int | None, all_brokers: bool) -> tuple[int, str]:
-    if (topic is not None) + (broker is not None) + all_brokers != 1:
-        raise click.UsageError("give one of --topic NAME, --broker ID and --all-brokers")
-    return (2, topic) if topic is not None else (4, "" if broker is None else str(broker))
+_KINDS = {"topic": 2, "broker": 4, "all_brokers": 4, "logger": 8, "client_metrics": 16, "group": 32}
+
+
+def _resource(given: dict[str, Any]) -> tuple[int, str]:
+    """Type and name of the one resource that the options name; they are taken out of `given`."""
+    chosen = [(kind, value) for kind in _KINDS if (value := given.pop(kind)) not in (None, False)]
+    if len(chosen) != 1:
+        raise click.UsageError(
+            "give one of --topic NAME, --broker ID, --all-brokers, --group ID, --loggers ID and --client-metrics NAME"
+        )
+    kind, value = chosen[0]
+    return _KINDS[kind], "" if value is True else str(value)
 
 
 def _resource_options(function: click.decorators.FC) -> click.decorators.FC:
-    function = click.option("--all-brokers", is_flag=True, help="What holds for every broker.")(function)
-    function = click.option("--broker", type=click.IntRange(0), metavar="ID", help="One broker.")(function)
-    return click.option("--topic", metavar="NAME", help="One topic.")(function)
+    for option in (
+        click.option("--client-metrics", metavar="NAME", help="One subscription to the metrics of clients."),
+        click.option("--loggers", "logger", type=click.IntRange(0), metavar="ID", help="Log levels of one broker."),
+        click.option("--group", metavar="ID", help="One consumer group."),
+        click.option("--all-brokers", is_flag=True, help="What holds for every broker."),
+        click.option("--broker", type=click.IntRange(0), metavar="ID", help="One broker."),
+        click.option("--topic", metavar="NAME", help="One topic."),
+    ):
+        function = option(function)
+    return function
 
 
 @configs.command()
@@ -40,11 +68,9 @@ def _resource_options(function: click.decorators.FC) -> click.decorators.FC:
 @click.option("--all", "everything", is_flag=True, help="Defaults too.")
 @bootstrap_option
 @json_option
-def show(
-    topic: str | None, broker: int | None, all_brokers: bool, everything: bool, bootstrap: str, as_json: bool
-) -> None:
+def show(everything: bool, bootstrap: str, as_json: bool, **given: Any) -> None:
     """Show what was set at run time, or with --all every value and where it comes from."""
-    resource = _resource(topic, broker, all_brokers)
+    resource = _resource(given)
 
     async def run() -> list[dict[str, object]]:
         from ..admin import ClusterClient
@@ -68,22 +94,18 @@ def show(
 @_resource_options
 @click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
 @bootstrap_option
-def set_values(
-    topic: str | None, broker: int | None, all_brokers: bool, pairs: tuple[str, ...], bootstrap: str
-) -> None:
+def set_values(pairs: tuple[str, ...], bootstrap: str, **given: Any) -> None:
     """Set values."""
-    _alter(_resource(topic, broker, all_brokers), parse_pairs(pairs, "KEY=VALUE"), (), bootstrap)
+    _alter(_resource(given), parse_pairs(pairs, "KEY=VALUE"), (), bootstrap)
 
 
 @configs.command("unset")
 @_resource_options
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
 @bootstrap_option
-def unset_values(
-    topic: str | None, broker: int | None, all_brokers: bool, keys: tuple[str, ...], bootstrap: str
-) -> None:
+def unset_values(keys: tuple[str, ...], bootstrap: str, **given: Any) -> None:
     """Take values back to what holds without them."""
-    _alter(_resource(topic, broker, all_brokers), {}, keys, bootstrap)
+    _alter(_resource(given), {}, keys, bootstrap)
 
 
 def _alter(resource: tuple[int, str], values: dict[str, str], deleted: tuple[str, ...], bootstrap: str) -> None:

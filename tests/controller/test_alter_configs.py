@@ -10,6 +10,7 @@ from controller_harness import struct
 
 from raftwerk.controller.alter_configs import alter_configs, incremental_alter_configs
 from raftwerk.controller.configs import ConfigSource, dynamic_overrides, resolve
+from raftwerk.controller.group_configs import GroupLimits
 from raftwerk.controller.image import MetadataDelta, MetadataImage
 from raftwerk.controller.records import Endpoint, PartitionRecord, RegisterBrokerRecord, TopicRecord
 from raftwerk.wire.errors import ErrorCode
@@ -118,3 +119,50 @@ def test_throttles_of_kafkas_tools_come_and_go() -> None:
     assert change(image, BROKER, "1", ("leader.replication.throttled.rate", DELETE, None)) == 0
     assert change(image, TOPIC, "t", ("leader.replication.throttled.replicas", SET, "0:1,0:2")) == 0
     assert image.configs == {(TOPIC, "t"): {"leader.replication.throttled.replicas": "0:1,0:2"}}
+
+
+GROUP, CLIENT_METRICS = 32, 16
+SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "change_of", "code"),
+    [
+        (GROUP, "g", (SESSION, SET, "50000"), ErrorCode.NONE),
+        (GROUP, "g", (INTERVAL, SET, "6000"), ErrorCode.NONE),
+        (GROUP, "g", (SESSION, SET, "500"), ErrorCode.INVALID_CONFIG),
+        (GROUP, "g", (SESSION, SET, "60001"), ErrorCode.INVALID_CONFIG),
+        (GROUP, "g", (SESSION, SET, "soon"), ErrorCode.INVALID_CONFIG),
+        (GROUP, "g", (INTERVAL, SET, "4999"), ErrorCode.INVALID_CONFIG),
+        (GROUP, "g", (INTERVAL, SET, "15001"), ErrorCode.INVALID_CONFIG),
+        (GROUP, "g", ("share.session.timeout.ms", SET, "50000"), ErrorCode.INVALID_CONFIG),
+        (GROUP, "g", (SESSION, APPEND, "50000"), ErrorCode.INVALID_CONFIG),
+        (GROUP, "", (SESSION, SET, "50000"), ErrorCode.INVALID_REQUEST),
+        (CLIENT_METRICS, "s", ("interval.ms", SET, "5000"), ErrorCode.NONE),
+        (CLIENT_METRICS, "s", ("interval.ms", SET, "5"), ErrorCode.INVALID_REQUEST),
+        (CLIENT_METRICS, "s", ("interval.ms", SET, "x"), ErrorCode.INVALID_CONFIG),
+        (CLIENT_METRICS, "s", ("match", SET, "client_id=a.*,client_software_name=b"), ErrorCode.NONE),
+        (CLIENT_METRICS, "s", ("match", SET, "zzz=1"), ErrorCode.INVALID_CONFIG),
+        (CLIENT_METRICS, "s", ("match", SET, "client_id=[a"), ErrorCode.INVALID_CONFIG),
+        (CLIENT_METRICS, "s", ("match", SET, "client_id"), ErrorCode.INVALID_CONFIG),
+        (CLIENT_METRICS, "s", ("metrics", APPEND, "org.apache.kafka."), ErrorCode.NONE),
+        (CLIENT_METRICS, "s", ("nope", SET, "1"), ErrorCode.INVALID_REQUEST),
+        (CLIENT_METRICS, "", ("interval.ms", SET, "5000"), ErrorCode.INVALID_REQUEST),
+        (64, "x", ("a", SET, "b"), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_groups_and_client_metrics_are_checked_as_by_kafka(
+    kind: int, name: str, change_of: tuple[str, int, str], code: ErrorCode
+) -> None:
+    image = new_image()
+    assert change(image, kind, name, change_of) == code
+    assert image.configs.get((kind, name), {}) == ({} if code else {change_of[0]: change_of[2]})
+
+
+def test_a_session_must_be_longer_than_a_heartbeat() -> None:
+    image = new_image()
+    limits = GroupLimits(session_ms=(1, 60_000), interval_ms=(1, 60_000))
+    rows = [{"name": SESSION, "config_operation": SET, "value": "4000"}]
+    request = struct(resources=[{"resource_type": GROUP, "resource_name": "g", "configs": rows}])
+    answer = incremental_alter_configs(image, request, limits).response["responses"][0]
+    assert (answer["error_code"], "must be greater" in answer["error_message"]) == (ErrorCode.INVALID_CONFIG, True)

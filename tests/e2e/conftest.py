@@ -13,6 +13,8 @@ import pytest
 from raftwerk.cluster.layout import ClusterShape, plan_cluster
 from raftwerk.cluster.supervisor import Supervisor
 
+from .java_tools import JavaTools
+
 HERE = Path(__file__).parent
 START_TIMEOUT_S = 60.0
 _numbers = itertools.count(1)
@@ -78,3 +80,11 @@ def java_command() -> list[str]:
     if shutil.which("java") is None or not os.path.isdir(libs):
         pytest.skip(f"no java, or no Kafka jars in {libs} (set KAFKA_LIBS): the Java clients are NOT tested")
     return ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{libs}/*"]
+
+
+@pytest.fixture(scope="session")
+def java_tools(java_command: list[str]) -> Iterator[JavaTools]:
+    """Kafka's tools in one JVM for the whole run."""
+    tools = JavaTools(java_command)
+    yield tools
+    tools.close()

@@ -1,0 +1,66 @@
+"""The levels of this node's loggers, changed while it runs (KIP-412, resource type BROKER_LOGGER).
+
+Nothing of it outlives the process. Python's CRITICAL is Kafka's FATAL; TRACE is everything.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from ..wire.errors import ErrorCode, ProtocolError
+
+ROOT = "root"
+_LEVELS = {
+    "TRACE": 5,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+}
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+
+
+def logger_levels() -> dict[str, str]:
+    """The level that holds for each logger, by name."""
+    names = [name for name, one in logging.root.manager.loggerDict.items() if isinstance(one, logging.Logger)]
+    return {name: _name(_logger(name).getEffectiveLevel()) for name in [ROOT, *sorted(names)]}
+
+
+def alter_logger_levels(changes: Iterable[Any], *, validate_only: bool) -> None:
+    """Set levels, or take them back to those of the loggers above. `ProtocolError`; then nothing is changed."""
+    known = logger_levels()
+    wanted = []
+    for change in changes:
+        if change.config_operation in (_APPEND, _SUBTRACT):
+            verb = "APPEND" if change.config_operation == _APPEND else "SUBTRACT"
+            complaint = f"{verb} operation is not allowed for the BROKER_LOGGER resource"
+            raise ProtocolError(ErrorCode.INVALID_REQUEST, complaint)
+        if change.name not in known:
+            raise ProtocolError(ErrorCode.INVALID_CONFIG, f"Logger {change.name} does not exist!")
+        if change.config_operation == _DELETE:
+            if change.name == ROOT:
+                complaint = "Removing the log level of the root logger is not allowed"
+                raise ProtocolError(ErrorCode.INVALID_REQUEST, complaint)
+            wanted.append((change.name, logging.NOTSET))
+        elif change.value not in _LEVELS:
+            complaint = (
+                f"Cannot set the log level of {change.name} to {change.value} as it is not a supported log level. "
+                f"Valid log levels are {', '.join(sorted(_LEVELS))}"
+            )
+            raise ProtocolError(ErrorCode.INVALID_CONFIG, complaint)
+        else:
+            wanted.append((change.name, _LEVELS[change.value]))
+    if not validate_only:
+        for name, level in wanted:
+            _logger(name).setLevel(level)
+
+
+def _logger(name: str) -> logging.Logger:
+    return logging.getLogger() if name == ROOT else logging.getLogger(name)
+
+
+def _name(level: int) -> str:
+    return next((name for name, value in _LEVELS.items() if level <= value), "FATAL")

@@ -1,0 +1,89 @@
+"""Configurations of single groups, applied while members are in them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from broker_harness import settle
+from group_harness import GroupHarness
+from test_consumer_group_apis import beat, join
+from test_group_apis import played
+
+from raftwerk.controller.records import ConfigRecord
+from raftwerk.wire.apis import ApiKey
+
+GROUP = 32
+SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+
+
+def own(harness: GroupHarness, name: str, value: str | None) -> None:
+    harness.tell(ConfigRecord(GROUP, "g", name, value))
+
+
+async def described(harness: GroupHarness, kind: int, name: str) -> dict[str, tuple[str, int]]:
+    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
+    fields = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
+    answer = await harness.call(ApiKey.DESCRIBE_CONFIGS, 4, fields)
+    assert answer.results[0].error_code == 0, answer
+    return {row.name: (row.value, row.config_source) for row in answer.results[0].configs}
+
+
+async def passes(harness: GroupHarness, seconds: float) -> None:
+    await asyncio.sleep(seconds)
+    await settle()
+
+
+def members(harness: GroupHarness) -> list[str]:
+    group: Any = harness.groups.shard_of("g").groups["g"]
+    return list(group.members)
+
+
+@played
+async def test_the_heartbeat_interval_that_members_are_told(harness: GroupHarness) -> None:
+    joined = await join(harness)
+    assert joined.heartbeat_interval == 5_000
+    own(harness, INTERVAL, "7000")
+    again = await beat(harness, member_id=joined.member_id, member_epoch=joined.member_epoch)
+    assert again.heartbeat_interval == 7_000
+    own(harness, INTERVAL, None)
+    again = await beat(harness, member_id=joined.member_id, member_epoch=joined.member_epoch)
+    assert again.heartbeat_interval == 5_000
+
+
+@played
+async def test_a_longer_session_holds_from_the_next_heartbeat(harness: GroupHarness) -> None:
+    joined = await join(harness)
+    own(harness, SESSION, "60000")
+    await beat(harness, member_id=joined.member_id, member_epoch=joined.member_epoch)
+    await passes(harness, 59.0)
+    assert members(harness) == [joined.member_id]
+    await passes(harness, 2.0)
+    assert members(harness) == []
+
+
+@played
+async def test_a_shorter_session_holds_from_the_next_heartbeat(harness: GroupHarness) -> None:
+    own(harness, SESSION, "60000")
+    joined = await join(harness)
+    own(harness, SESSION, None)
+    await beat(harness, member_id=joined.member_id, member_epoch=joined.member_epoch)
+    await passes(harness, 46.0)
+    assert members(harness) == []
+
+
+@played
+async def test_a_value_beyond_this_brokers_limits_is_held_to_them(harness: GroupHarness) -> None:
+    own(harness, INTERVAL, "1")
+    assert (await join(harness)).heartbeat_interval == 5_000
+
+
+@played
+async def test_they_are_described_and_listed(harness: GroupHarness) -> None:
+    assert await described(harness, GROUP, "g") == {INTERVAL: ("5000", 5), SESSION: ("45000", 5)}
+    own(harness, SESSION, "50000")
+    assert await described(harness, GROUP, "g") == {INTERVAL: ("5000", 5), SESSION: ("50000", 8)}
+    harness.tell(ConfigRecord(16, "mine", "interval.ms", "5000"))
+    assert (await described(harness, 16, "mine"))["interval.ms"] == ("5000", 7)
+    listed = await harness.call(ApiKey.LIST_CONFIG_RESOURCES, 1, {"resource_types": [16, 32]})
+    assert [(row.resource_type, row.resource_name) for row in listed.config_resources] == [(16, "mine"), (32, "g")]
