@@ -3,6 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SEEDS ?= 2000
+RESUME ?= 0
 
 .PHONY: demo test test-containers check soak bench setup clean help
 help:            ## list the targets
@@ -31,8 +32,8 @@ check: $(STAMP)  ## formatting, lints, types, import rules
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/house
 
-soak: $(STAMP)   ## many simulated seeds: make soak SEEDS=10000
-	$(BIN)/raftwerk sim --seeds $(SEEDS)
+soak: $(STAMP)   ## many simulated seeds: make soak SEEDS=10000 RESUME=0
+	$(BIN)/raftwerk sim --seeds $(SEEDS) --resume $(RESUME) --keep-going
 
 bench: $(STAMP)  ## throughput and latency of a local three-node cluster
 	$(BIN)/python -m raftwerk.bench

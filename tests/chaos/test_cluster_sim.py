@@ -5,6 +5,7 @@ A failing seed is replayed with `raftwerk sim --scenario NAME --seed N`, and the
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from raftwerk.chaos import sim_main
 from raftwerk.chaos.runs import SCENARIOS, Outcome, Run
 from raftwerk.chaos.scenario import Fault, FaultKind
 from raftwerk.chaos.shrink import shrink
@@ -149,6 +151,35 @@ def test_the_command_line_reports_success(capsys: pytest.CaptureFixture[str]) ->
     assert shown.count("single") == 2
     assert "2 runs" in shown
     assert "0 failed" in shown
+
+
+def test_the_sums_are_told_as_json_and_say_where_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--scenario", "single", "--seeds", "2", "--resume", "10", "--jobs", "1", "--json"]) == 0
+    sums = json.loads(capsys.readouterr().out)
+    assert sums["runs"] == 2
+    assert sums["scenarios"] == {"single": 2}
+    assert sums["failed"] == []
+    assert sums["resume"] == 12
+    assert sums["events"] > 1000
+    assert sums["simulated_hours"] > 0
+    assert sums["seeds_per_core_minute"] > 0
+
+
+def test_an_interrupted_run_tells_its_sums(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    runs: list[tuple[Outcome, float]] = []
+    run_one = sim_main._run_one
+
+    def interrupt(task: tuple[str, int]) -> tuple[Outcome, float]:
+        if runs:
+            raise KeyboardInterrupt
+        runs.append(run_one(task))
+        return runs[0]
+
+    monkeypatch.setattr(sim_main, "_run_one", interrupt)
+    assert main(["--scenario", "single", "--seeds", "5", "--jobs", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "1 runs" in shown
+    assert "--resume 1" in shown
 
 
 def test_shrinking_keeps_the_faults_that_matter(monkeypatch: pytest.MonkeyPatch) -> None:
