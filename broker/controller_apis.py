@@ -185,7 +185,7 @@ class EnvelopeSink:
             self.answer.set_result(None)
 
 
-_FORWARDABLE = frozenset(int(api.key) for api in forwarded.APIS)
+_FORWARDABLE = frozenset(int(api.key) for api in (*forwarded.APIS, alter_configs.API))
 
 
 async def _envelope(services: Services, request: Request, message: Struct) -> Fields:

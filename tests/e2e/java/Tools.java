@@ -12,18 +12,20 @@ import org.apache.kafka.common.utils.Exit;
  * its exit code, a line feed, and those bytes.
  */
 public class Tools {
-    private static class Ended extends Error {
-        final int code;
+    private static class Ended extends Error { }
 
-        Ended(int code) {
-            this.code = code;
-        }
+    /** The exit code that counts: a tool may catch its own end, and exit again. */
+    private static Integer first;
+
+    private static void end(int code) {
+        first = first == null ? code : first;
+        throw new Ended();
     }
 
     public static void main(String[] arguments) throws Exception {
         PrintStream out = System.out;
-        Exit.setExitProcedure((code, message) -> { throw new Ended(code); });
-        Exit.setHaltProcedure((code, message) -> { throw new Ended(code); });
+        Exit.setExitProcedure((code, message) -> end(code));
+        Exit.setHaltProcedure((code, message) -> end(code));
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             String[] words = line.split("\t", -1);
@@ -40,14 +42,13 @@ public class Tools {
     }
 
     private static int run(String name, String[] arguments, PrintStream out) throws Exception {
+        first = null;
         try {
             Class.forName(name).getMethod("main", String[].class).invoke(null, (Object) arguments);
             return 0;
         } catch (InvocationTargetException thrown) {
-            for (Throwable cause = thrown; cause != null; cause = cause.getCause()) {
-                if (cause instanceof Ended ended) {
-                    return ended.code;
-                }
+            if (first != null) {
+                return first;
             }
             thrown.getCause().printStackTrace(out);
             return 99;

@@ -1,0 +1,250 @@
+"""Each verb of Apache Kafka's command line tools against three nodes; one JVM runs them all."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from . import helpers
+from .java_tools import JavaTools
+from .test_groups import CLASSIC, CONSUMER, COUNT, PARTITIONS, confluent, filled, read, settle
+
+__all__ = ["filled"]
+
+pytestmark = pytest.mark.java
+GROUPS = "consumer.group.ConsumerGroupCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+
+Tool = Callable[..., str]
+
+
+@pytest.fixture
+def tool(java_tools: JavaTools, bootstrap: str) -> Tool:
+    def run(name: str, *arguments: str, fails: bool = False) -> str:
+        return java_tools.run(name, "--bootstrap-server", bootstrap, *arguments, fails=fails)
+
+    return run
+
+
+def offsets(tool: Tool, group: str) -> dict[int, int]:
+    rows = [line.split() for line in tool(GROUPS, "--describe", "--group", group, "--offsets").splitlines()]
+    return {int(row[2]): int(row[3]) for row in rows if len(row) > 4 and row[0] == group and row[3].isdigit()}
+
+
+@pytest.mark.parametrize("config", [CLASSIC, CONSUMER], ids=["classic", "consumer"])
+def test_consumer_groups(tool: Tool, bootstrap: str, filled: str, config: dict[str, str], tmp_path: Path) -> None:
+    group = f"g-{filled}"
+    consumer = confluent(bootstrap, group, **config)
+    consumer.subscribe([filled])
+    assert read([consumer], COUNT) == list(range(COUNT))
+    consumer.commit(asynchronous=False)
+    settle([consumer])
+    kind = config.get("group.protocol", "classic")
+
+    assert group in tool(GROUPS, "--list")
+    assert re.search(rf"{group}\s+Stable", tool(GROUPS, "--list", "--state", "Stable"))
+    assert group in tool(GROUPS, "--list", "--type", kind)
+    assert group not in tool(GROUPS, "--list", "--state", "Empty")
+    assert group in tool("GroupsCommand", "--list", "--group-type", kind)
+    assert re.search(
+        rf"{group}\s+\S+ \(\d\)\s+\S+\s+Stable\s+1", tool(GROUPS, "--describe", "--group", group, "--state")
+    )
+    told = tool(GROUPS, "--describe", "--group", group, "--members", "--verbose")
+    assert re.search(rf"{group}\s+\S+\s+\S+\s+rdkafka\s+6", told), told
+    assert filled in told
+    assert offsets(tool, group) == dict.fromkeys(range(PARTITIONS), 50)
+    if kind == "classic":
+        told = tool(GROUPS, "--delete", "--group", group, fails=False)
+        assert "GroupNotEmptyException" in told
+    told = tool(GROUPS, "--delete-offsets", "--group", group, "--topic", filled, fails=False)
+    assert "GroupSubscribedToTopicException" in told or "ubscribed" in told
+    consumer.close()
+
+    moves = {
+        ("--to-earliest",): 0,
+        ("--to-latest",): 50,
+        ("--shift-by", "-20"): 30,
+        ("--to-offset", "7"): 7,
+        ("--by-duration", "PT1H"): 0,
+        ("--to-datetime", "2020-01-01T00:00:00.000"): 0,
+        ("--to-current",): 0,
+    }
+    for how, expected in moves.items():
+        tool(GROUPS, "--reset-offsets", "--group", group, "--topic", filled, *how, "--execute")
+        assert offsets(tool, group) == dict.fromkeys(range(PARTITIONS), expected), how
+    dry = tool(GROUPS, "--reset-offsets", "--group", group, "--all-topics", "--to-offset", "9", "--dry-run", "--export")
+    assert f"{filled},0,9" in dry
+    plan = tmp_path / "plan.csv"
+    plan.write_text(f"{filled},0,11\n{filled},1,12\n")
+    tool(GROUPS, "--reset-offsets", "--group", group, "--from-file", str(plan), "--execute")
+    assert [offsets(tool, group)[partition] for partition in range(3)] == [11, 12, 0]
+    tool(GROUPS, "--delete-offsets", "--group", group, "--topic", f"{filled}:0")
+    assert sorted(offsets(tool, group)) == list(range(1, PARTITIONS))
+    assert "successful" in tool(GROUPS, "--delete", "--group", group)
+    assert group not in tool(GROUPS, "--list")
+
+
+def test_readers_of_the_offsets_topic(tool: Tool, bootstrap: str, filled: str) -> None:
+    """As kafka_exporter and the like read it, with Kafka's own formatters."""
+    group = f"g-{filled}"
+    consumer = confluent(bootstrap, group)
+    consumer.subscribe([filled])
+    assert read([consumer], COUNT) == list(range(COUNT))
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    found = {}
+    for name in ("OffsetsMessageFormatter", "GroupMetadataMessageFormatter"):
+        told = tool(
+            "consumer.ConsoleConsumer",
+            *(
+                "--topic",
+                "__consumer_offsets",
+                "--from-beginning",
+                "--timeout-ms",
+                "4000",
+                "--group",
+                f"reader-{group}",
+            ),
+            *("--formatter", f"org.apache.kafka.tools.consumer.{name}"),
+            *("--command-property", "fetch.min.bytes=1"),
+        )
+        rows = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+        found[name] = [row for row in rows if row["key"]["data"]["group"] == group]
+        break
+    commits = {row["key"]["data"]["partition"]: row["value"] for row in found["OffsetsMessageFormatter"]}
+    assert {part: value["data"]["offset"] for part, value in commits.items()} == dict.fromkeys(range(PARTITIONS), 50)
+    assert {value["version"] for value in commits.values()} == {4}
+
+
+def test_offsets_log_dirs_and_versions(tool: Tool, filled: str) -> None:
+    told = tool("GetOffsetShell", "--topic", filled)
+    assert sorted(told.split()) == [f"{filled}:{partition}:50" for partition in range(PARTITIONS)]
+    told = tool("GetOffsetShell", "--topic-partitions", f"{filled}:0-2", "--time", "earliest")
+    assert sorted(told.split()) == [f"{filled}:0:0", f"{filled}:1:0"]
+    assert f"{filled}:0:" in tool("GetOffsetShell", "--topic", filled, "--time", "max-timestamp")
+    told = tool("LogDirsCommand", "--describe", "--topic-list", filled)
+    found = json.loads(next(line for line in told.splitlines() if line.startswith("{")))
+    assert len(found["brokers"]) == 3
+    held = [row["partition"] for broker in found["brokers"] for one in broker["logDirs"] for row in one["partitions"]]
+    assert sorted(held) == sorted(f"{filled}-{partition}" for partition in range(PARTITIONS) for _ in range(3))
+    told = tool("BrokerApiVersionsCommand")
+    assert told.count("ConsumerGroupHeartbeat(68): 0 to 1") == 3
+    assert "ERROR" not in told
+
+
+def test_configs(tool: Tool, filled: str) -> None:
+    def alter(kind: str, name: str, *how: str, fails: bool = False) -> str:
+        return tool(CONFIGS, "--alter", "--entity-type", kind, "--entity-name", name, *how, fails=fails)
+
+    def describe(kind: str, name: str, *how: str) -> str:
+        return tool(CONFIGS, "--describe", "--entity-type", kind, "--entity-name", name, *how)
+
+    alter("groups", filled, "--add-config", "consumer.session.timeout.ms=50000")
+    assert "consumer.session.timeout.ms=50000" in describe("groups", filled)
+    assert "must be greater" in alter("groups", filled, "--add-config", "consumer.session.timeout.ms=5", fails=True)
+    alter("groups", filled, "--delete-config", "consumer.session.timeout.ms")
+    assert "50000" not in describe("groups", filled)
+    alter("topics", filled, "--add-config", "retention.ms=60000,cleanup.policy=[compact,delete]")
+    assert "retention.ms=60000" in describe("topics", filled)
+    alter("topics", filled, "--delete-config", "retention.ms,cleanup.policy")
+    alter("brokers", "1", "--add-config", "log.retention.ms=7000000")
+    assert "log.retention.ms=7000000" in describe("brokers", "1")
+    assert "log.retention.ms=7000000" in describe("topics", filled, "--all")
+    alter("brokers", "1", "--delete-config", "log.retention.ms")
+    tool(CONFIGS, "--alter", "--entity-type", "brokers", "--entity-default", "--add-config", "log.retention.ms=8000000")
+    assert "8000000" in tool(CONFIGS, "--describe", "--entity-type", "brokers", "--entity-default")
+    tool(CONFIGS, "--alter", "--entity-type", "brokers", "--entity-default", "--delete-config", "log.retention.ms")
+    alter("broker-loggers", "1", "--add-config", "raftwerk.groups=DEBUG")
+    assert "raftwerk.groups=DEBUG" in describe("broker-loggers", "1")
+    alter("broker-loggers", "1", "--delete-config", "raftwerk.groups")
+    alter(
+        "client-metrics", "mine", "--add-config", "interval.ms=5000,metrics=[org.apache.kafka.],match=[client_id=a.*]"
+    )
+    assert "interval.ms=5000" in describe("client-metrics", "mine")
+    told = tool("ClientMetricsCommand", "--list")
+    assert "mine" in told
+    tool("ClientMetricsCommand", "--delete", "--name", "mine")
+    assert "mine" not in tool("ClientMetricsCommand", "--list")
+
+
+def test_topics(tool: Tool, topic: str) -> None:
+    def topics(*arguments: str, fails: bool = False) -> str:
+        return tool("TopicCommand", *arguments, fails=fails)
+
+    topics("--create", "--topic", topic, "--partitions", "2", "--replication-factor", "3", "--config", "retention.ms=9")
+    assert "already exists" in topics("--create", "--topic", topic, fails=True)
+    assert "already exists" not in topics("--create", "--topic", topic, "--if-not-exists")
+    assert topic in topics("--list", "--exclude-internal").split()
+    topics("--alter", "--topic", topic, "--partitions", "3")
+    told = topics("--describe", "--topic", topic)
+    assert "PartitionCount: 3" in told
+    assert "retention.ms=9" in told
+    for which in ("--under-replicated-partitions", "--unavailable-partitions", "--at-min-isr-partitions"):
+        assert topic not in topics("--describe", which)
+    assert topic in topics("--describe", "--topics-with-overrides")
+    topics("--delete", "--topic", topic)
+    assert topic not in topics("--list").split()
+    assert "does not exist" in topics("--delete", "--topic", topic, fails=True)
+    topics("--create", "--topic", topic, "--replica-assignment", "2:1,3:2")
+    assert "Replicas: 2,1" in topics("--describe", "--topic", topic)
+
+
+def test_reassignment(tool: Tool, topic: str, bootstrap: str, tmp_path: Path) -> None:
+    name = "reassign.ReassignPartitionsCommand"
+    helpers.create_topic(bootstrap, topic, 2, 2)
+    wanted = tmp_path / "topics.json"
+    wanted.write_text(json.dumps({"version": 1, "topics": [{"topic": topic}]}))
+    told = tool(name, "--generate", "--topics-to-move-json-file", str(wanted), "--broker-list", "1,2,3")
+    assert "Proposed partition reassignment configuration" in told
+    plan = tmp_path / "plan.json"
+    moves = [{"topic": topic, "partition": 0, "replicas": [3, 1]}, {"topic": topic, "partition": 1, "replicas": [1, 2]}]
+    plan.write_text(json.dumps({"version": 1, "partitions": moves}))
+    assert "Successfully started" in tool(name, "--execute", "--reassignment-json-file", str(plan))
+    for _ in range(50):
+        told = tool(name, "--verify", "--reassignment-json-file", str(plan))
+        if told.count("is completed") == 2:
+            break
+    assert told.count("is completed") == 2, told
+    assert "No partition reassignments found" in tool(name, "--list")
+    assert "None of the specified partition reassignments are active" in tool(
+        name, "--cancel", "--reassignment-json-file", str(plan)
+    )
+    assert "Replicas: 3,1" in tool("TopicCommand", "--describe", "--topic", topic)
+
+
+def test_elections(tool: Tool, topic: str, bootstrap: str, tmp_path: Path) -> None:
+    helpers.create_topic(bootstrap, topic, 1)
+    one = ("--topic", topic, "--partition", "0")
+    told = tool("LeaderElectionCommand", "--election-type", "preferred", *one)
+    assert "Valid replica already elected" in told
+    told = tool("LeaderElectionCommand", "--election-type", "unclean", *one)
+    assert "Valid replica already elected" in told
+    named = tmp_path / "partitions.json"
+    named.write_text(json.dumps({"partitions": [{"topic": topic, "partition": 0}]}))
+    tool("LeaderElectionCommand", "--election-type", "preferred", "--path-to-json-file", str(named))
+    tool("LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions")
+
+
+def test_features_cluster_and_quorum(tool: Tool, java_tools: JavaTools, bootstrap: str) -> None:
+    features = "FeatureCommand"
+    at = ("--bootstrap-server", bootstrap)
+    assert "metadata.version" in java_tools.run(features, *at, "describe")
+    java_tools.run(features, *at, "upgrade", "--metadata", "3.0", "--dry-run", fails=True)
+    assert "Cluster ID:" in java_tools.run("ClusterTool", "cluster-id", *at)
+    assert java_tools.run("ClusterTool", "list-endpoints", *at).count("127.0.0.1") == 3
+    java_tools.run("ClusterTool", "unregister", *at, "--id", "77", fails=True)
+    quorum = "MetadataQuorumCommand"
+    assert "LeaderId:" in java_tools.run(quorum, *at, "describe", "--status")
+    assert java_tools.run(quorum, *at, "describe", "--replication").count("Follower") == 2
+
+
+def test_transactions_are_told_to_be_none(tool: Tool, java_tools: JavaTools, bootstrap: str, filled: str) -> None:
+    at = ("--bootstrap-server", bootstrap)
+    name = "TransactionsCommand"
+    told = java_tools.run(name, *at, "describe-producers", "--topic", filled, "--partition", "0")
+    assert "ProducerId" in told
+    assert java_tools.run(name, *at, "list").split()[:1] == ["TransactionalId"]
