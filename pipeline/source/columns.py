@@ -76,10 +76,10 @@ class _Group:
     headers: list[BatchHeader]
 
 
-def next_offset(records: Buffer) -> int | None:
-    """The offset after the last whole batch, None when there is none. `ProtocolError` when it is not batches."""
+def next_offset(records: Buffer, wanted: Range) -> int | None:
+    """The offset after the last whole batch, None when there is none; `PipelineError` when these are no batches."""
     last = None
-    for _, header in iter_headers(records, allow_partial_tail=True):
+    for _, header in _batches(memoryview(records), wanted):
         last = header.next_offset
     return last
 
@@ -112,11 +112,18 @@ def _groups(view: memoryview, aborted: Sequence[AbortedTransaction], wanted: Ran
         yield from _group(view, picked, wanted)
 
 
+def _batches(view: memoryview, wanted: Range) -> Iterator[tuple[int, BatchHeader]]:
+    try:
+        yield from iter_headers(view, allow_partial_tail=True)
+    except ProtocolError as error:
+        raise damaged(wanted, wanted.first, str(error)) from None
+
+
 def _pick(view: memoryview, aborted: Sequence[AbortedTransaction], wanted: Range) -> Iterator[tuple[int, BatchHeader]]:
     """The batches with records to give. A producer's abort ends with its marker (KIP-98)."""
     coming = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
     aborting: dict[int, None] = {}
-    for position, header in iter_headers(view, allow_partial_tail=True):
+    for position, header in _batches(view, wanted):
         if header.base_offset >= wanted.end:
             return
         if not verify_crc(view, position, header):
@@ -190,17 +197,15 @@ def _decode_group(group: _Group, wanted: Range, columns: Sequence[str]) -> pa.Re
     try:
         starts, ends = _walk(group, wanted)
         fields = _parse(group, starts, ends)
+        base = np.repeat(np.array([header.base_offset for header in group.headers], dtype=np.int64), counts)
+        fields.offset = base + fields.offset
+        keep = (fields.offset >= wanted.first) & (fields.offset < wanted.end)
+        table = _Table(group, fields, counts, wanted, None if keep.all() else np.flatnonzero(keep))
+        arrays = [_COLUMNS[name](table) for name in columns]
     except (IndexError, _Malformed) as error:
         first = group.headers[0].base_offset
         raise damaged(wanted, first, f"a record is malformed ({error})") from None
-    base = np.repeat(np.array([header.base_offset for header in group.headers], dtype=np.int64), counts)
-    fields.offset = base + fields.offset
-    keep = (fields.offset >= wanted.first) & (fields.offset < wanted.end)
-    rows: Ints | None = None if keep.all() else np.flatnonzero(keep)
-    return pa.RecordBatch.from_arrays(
-        [_COLUMNS[name](_Table(group, fields, counts, wanted, rows)) for name in columns],
-        schema=pa.schema([(name, ARROW_TYPES[name]) for name in columns]),
-    )
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([(name, ARROW_TYPES[name]) for name in columns]))
 
 
 class _Malformed(Exception):
@@ -272,19 +277,19 @@ def _parse(group: _Group, starts: Ints, ends: Ints) -> _Fields:
     data = np.frombuffer(group.data, dtype=np.uint8)
     timestamp_delta, position = _varints(data, starts + 1)
     offset_delta, position = _varints(data, position)
-    key_length, key_at = _varints(data, position)
-    value_length, value_at = _varints(data, key_at + np.maximum(key_length, 0))
-    headers_at = value_at + np.maximum(value_length, 0)
-    header_count, headers_at = _varints(data, headers_at)
-    if (
-        (key_length < -1).any()
-        or (value_length < -1).any()
-        or (header_count < 0).any()
-        or (offset_delta < 0).any()
-        or (headers_at > ends).any()
-    ):
+    key_length, key_at = _lengths(data, position)
+    value_length, value_at = _lengths(data, key_at + np.maximum(key_length, 0))
+    header_count, headers_at = _lengths(data, value_at + np.maximum(value_length, 0))
+    if (header_count < 0).any() or (offset_delta < 0).any() or (headers_at > ends).any():
         raise _Malformed("a length leads out of it")
     return _Fields(timestamp_delta, offset_delta, key_at, key_length, value_at, value_length, headers_at, header_count)
+
+
+def _lengths(data: Bytes, position: Ints) -> tuple[Ints, Ints]:
+    length, position = _varints(data, position)
+    if (length < -1).any() or (length > len(data)).any():
+        raise _Malformed("a length leads out of it")
+    return length, position
 
 
 def _varints(data: Bytes, position: Ints) -> tuple[Ints, Ints]:
@@ -421,6 +426,3 @@ _COLUMNS: dict[str, Callable[[_Table], pa.Array]] = {
     "timestampType": _timestamp_type,
     "headers": _headers,
 }
-
-ERRORS = (ProtocolError, PipelineError)
-"""What `decode` and `next_offset` raise for bytes that are no batches."""

@@ -14,7 +14,7 @@ from ...cluster.admin import LOST, ClusterClient, ClusterView, parse_bootstrap
 from ...cluster.client_errors import ClientError, RefusedError, is_retriable
 from ...cluster.groups import GroupsClient
 from ...wire.apis import ApiKey
-from ...wire.errors import ErrorCode, ProtocolError
+from ...wire.errors import ErrorCode
 from ...wire.fetch import (
     FetchPartition,
     FetchPartitionResponse,
@@ -25,7 +25,7 @@ from ...wire.fetch import (
 )
 from ...wire.types import TopicPartition
 from ..errors import PipelineError
-from .columns import Range, damaged, decode, next_offset
+from .columns import Range, decode, next_offset
 from .options import EARLIEST, LATEST, Choice, ClientOptions, Topics
 from .plan import lost
 
@@ -96,15 +96,12 @@ class Kafka:
                     fetching = self._start(wanted, position)
                     continue
                 records = row.records if row.records is not None else b""
-                try:
-                    following = next_offset(records) or position
-                    if following < wanted.end:
-                        fetching = self._start(wanted, following)
-                    # A fetch gives whole batches, which may begin before what is asked for.
-                    rest = replace(wanted, first=position)
-                    yield from decode(records, row.aborted_transactions or (), rest, columns)
-                except ProtocolError as error:
-                    raise damaged(wanted, position, str(error)) from None
+                # A fetch gives whole batches, which may begin before what is asked for.
+                rest = replace(wanted, first=position)
+                following = next_offset(records, rest) or position
+                if following < wanted.end:
+                    fetching = self._start(wanted, following)
+                yield from decode(records, row.aborted_transactions or (), rest, columns)
                 position = following
         finally:
             fetching.cancel()

@@ -1,0 +1,95 @@
+"""Options of the data source: what is taken, and what is said of what is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raftwerk.pipeline.errors import PipelineError
+from raftwerk.pipeline.source.options import EARLIEST, LATEST, Choice, parse_read, parse_write
+from raftwerk.wire.types import TopicPartition
+
+BASE = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
+
+
+def read(streaming: bool = False, **options: Any) -> Any:
+    return parse_read({**BASE, **options}, streaming=streaming)
+
+
+def test_defaults_are_the_connectors() -> None:
+    batch, stream = read(), read(streaming=True)
+    assert (batch.starting.everywhere, batch.ending.everywhere) == (EARLIEST, LATEST)
+    assert stream.starting.everywhere == LATEST
+    assert batch.fail_on_data_loss and not batch.include_headers
+    assert batch.client.isolation_level == 0
+    assert batch.group_id == "raftwerk-spark-t"
+
+
+def test_names_in_any_case_as_spark_hands_them_over() -> None:
+    options = parse_read(
+        {name.lower(): value for name, value in {**BASE, "minPartitions": "4"}.items()}, streaming=False
+    )
+    assert options.min_partitions == 4
+
+
+def test_the_three_ways_to_choose() -> None:
+    assert read(subscribe=" a, b ,").topics.names == ("a", "b")
+    bare = {"kafka.bootstrap.servers": "a:1"}
+    pattern = parse_read({**bare, "subscribePattern": "a.*"}, streaming=False).topics
+    assert pattern.choice is Choice.PATTERN and pattern.has("abc") and not pattern.has("cab")
+    assigned = parse_read({**bare, "assign": '{"t": [0, 2]}'}, streaming=False).topics
+    assert assigned.partitions == (TopicPartition("t", 0), TopicPartition("t", 2))
+
+
+def test_a_timestamp_goes_before_offsets() -> None:
+    options = read(startingTimestamp="5", startingOffsets="earliest", startingOffsetsByTimestamp='{"t":{"0":9}}')
+    assert (options.starting.option, options.starting.everywhere, options.starting.by_time) == (
+        "startingTimestamp",
+        5,
+        True,
+    )
+    by_partition = read(startingOffsets="earliest", startingOffsetsByTimestamp='{"t":{"0":9}}').starting
+    assert by_partition.each == {TopicPartition("t", 0): 9} and by_partition.by_time
+
+
+def test_the_groups_name() -> None:
+    assert read(groupIdPrefix="nightly").group_id == "nightly-t"
+    assert read(**{"kafka.group.id": "g"}).group_id == "g"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"subscribe": ""}, "subscribe is empty: say topics"),
+        ({"subscribePattern": "x"}, "say one of subscribe, subscribePattern and assign: subscribe and subscribeP"),
+        ({"startingOffsets": "soon"}, "startingOffsets is 'soon', and must be earliest, latest, or JSON such as"),
+        ({"startingOffsets": "latest"}, "startingOffsets cannot be latest in a batch read"),
+        ({"startingOffsets": '{"t":{"0":-1}}'}, "startingOffsets cannot be latest in a batch read"),
+        ({"startingOffsets": '{"t":{"0":-3}}'}, "must be earliest, latest, or JSON"),
+        ({"endingOffsets": "earliest"}, "endingOffsets cannot be earliest"),
+        ({"minPartitions": "0"}, "minPartitions is '0', and must be a whole number above 0"),
+        ({"failOnDataLoss": "maybe"}, "failOnDataLoss is 'maybe', and must be true or false"),
+        ({"startingOfsets": "earliest"}, "option startingofsets is not known; did you mean startingOffsets"),
+        ({"maxTriggerDelay": "soon"}, "a time such as 500ms, 30s or 15m"),
+        ({"kafka.isolation.level": "serializable"}, "must be read_uncommitted or read_committed"),
+        ({"kafka.auto.offset.reset": "earliest"}, "kafka.auto.offset.reset cannot be set: say startingOffsets instead"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "this data source speaks PLAINTEXT only"),
+        ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers is missing"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(PipelineError) as raised:
+        read(**options)
+    assert sentence in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_stream_has_no_end() -> None:
+    with pytest.raises(PipelineError, match="endingOffsets is for batch reads"):
+        read(streaming=True, endingOffsets="latest")
+
+
+def test_what_a_writer_is_told_goes_to_the_producer() -> None:
+    options = parse_write({"kafka.bootstrap.servers": "a:1", "topic": "t", "kafka.compression.type": "zstd"})
+    assert (options.bootstrap, options.topic, options.producer) == ("a:1", "t", {"compression.type": "zstd"})
