@@ -114,7 +114,9 @@ class Kafka:
         except RefusedError as error:
             raise PipelineError(f"the cluster at {self.options.bootstrap} refused: {error}.") from None
         except ClientError as error:
-            raise PipelineError(f"kafka.bootstrap.servers {self.options.bootstrap}: {error}.") from None
+            raise PipelineError(
+                f"kafka.bootstrap.servers {self.options.bootstrap}: {error}; is the cluster up?"
+            ) from None
 
     def _start(self, wanted: Range, position: int) -> asyncio.Task[FetchPartitionResponse]:
         fetching = self._loop.create_task(self._fetch_until_there(wanted, position))
