@@ -22,6 +22,7 @@ from .partition import Partition, Registration
 from .results import FetchParams
 from .truncation import decide_truncation
 
+_logger = logging.getLogger(__name__)
 ACKS_ALL = -1
 _state_changes = logging.getLogger(STATE_CHANGE)
 _UNCOMMITTED_ENTRIES_MAX = 4_096
@@ -72,7 +73,18 @@ class Replica:
     # ---------------------------------------------------------------- roles
 
     def make_leader(self, registration: Registration, now_ms: int) -> bool:
-        """See `Partition.make_leader`."""
+        """See `Partition.make_leader`.
+
+        A batch of an epoch that is still to come was damaged on the disk, where no CRC covers the epoch.
+        """
+        for epoch, start_offset in self.log.epoch_cache.entries:
+            if epoch > registration.leader_epoch:
+                _logger.error(
+                    "%s is cut at offset %d: epoch %d there, the leader's is %d",
+                    *(self.log.directory, start_offset, epoch, registration.leader_epoch),
+                )
+                self.truncate_to(start_offset)
+                break
         became_leader = self.partition.make_leader(registration, self.log.log_end_offset, now_ms)
         self.check_high_watermark()
         return became_leader

@@ -79,6 +79,7 @@ def clean(log: PartitionLog, disk: Disk, plan: CleanPlan) -> Generator[Step, Non
     Segments that were put in place before stay so, which is always right. `StorageError` when putting in place fails.
     """
     watch = _Watch(log)
+    log.note_gaps(at_once=True)
     offsets = OffsetMap(plan.map_memory_bytes)
     yield from _build_map(watch, plan, offsets)
     clean_offset = offsets.latest_offset + 1

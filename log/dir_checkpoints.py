@@ -28,11 +28,14 @@ class OffsetCheckpoint:
         self._disk = disk
         self._path = path
         self._under_way: dict[TopicPartition, int] | None = None
+        self.was_unreadable = False
+        """Whether what it held is not known."""
         try:
             self._on_disk = read_offsets(disk, path)
         except CorruptFileError as error:
             _logger.warning("%s It counts as empty.", error)
             self._on_disk = {}
+            self.was_unreadable = True
 
     @property
     def offsets(self) -> Mapping[TopicPartition, int]:

@@ -16,6 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
 from ..runtime.ports import Disk, File
+from .config import MAX_INT64
 
 _SAVE_EVERY_ENTRIES = 64
 _SWAP = sys.byteorder == "little"
@@ -89,6 +90,11 @@ class IndexFile:
             self._file = None
 
 
+def _is_sorted(values: array[int]) -> bool:
+    as_list = values.tolist()
+    return as_list == sorted(as_list)  # in C, and linear where it is so
+
+
 class OffsetIndex:
     """Last offset of a batch to the batch's position, for some batches."""
 
@@ -112,7 +118,7 @@ class OffsetIndex:
         while positions and positions[-1] == 0:  # Apache Kafka preallocates the file of its active segment
             offsets.pop()
             positions.pop()
-        if positions and (positions[-1] >= log_size_bytes or offsets[-1] < offsets[0]):
+        if positions and (positions[-1] >= log_size_bytes or not (_is_sorted(offsets) and _is_sorted(positions))):
             return False
         self.offsets, self.positions = offsets, positions
         self.file.entries_loaded(len(positions), exact=len(data) == 8 * len(positions))
@@ -123,18 +129,26 @@ class OffsetIndex:
         self.positions.append(position)
         self.file.entry_added(len(self.positions))
 
-    def scan_start(self, offset: int) -> int:
-        """A batch position from which the first batch with last offset >= `offset` is soon found."""
+    def scan_start(self, offset: int) -> tuple[int, int]:
+        """A batch position from which the first batch with last offset >= `offset` is soon found, and what shows that
+        it is one: the batch there begins at or before this offset."""
         relative = offset - self._base_offset
         at = bisect_left(self.offsets, relative)
-        if at < len(self.offsets) and self.offsets[at] == relative:
-            return self.positions[at]
-        return self.positions[at - 1] if at else 0
+        if at == len(self.offsets) or self.offsets[at] != relative:
+            at -= 1
+        return self._entry(at) if at >= 0 else (0, MAX_INT64)
 
-    def position_at_or_before(self, position: int) -> int:
-        """The greatest known batch position <= `position`; 0 is always one."""
-        at = bisect_right(self.positions, position)
-        return self.positions[at - 1] if at else 0
+    def position_at_or_before(self, position: int) -> tuple[int, int]:
+        """The greatest known batch position <= `position` (0 is always one), and what shows it, as in `scan_start`."""
+        at = bisect_right(self.positions, position) - 1
+        return self._entry(at) if at >= 0 else (0, MAX_INT64)
+
+    def last_entry(self) -> tuple[int, int]:
+        """The last batch position that is known, and what shows it, as in `scan_start`."""
+        return self._entry(-1) if self.positions else (0, MAX_INT64)
+
+    def _entry(self, at: int) -> tuple[int, int]:
+        return self.positions[at], self._base_offset + self.offsets[at]
 
     def last_position(self) -> int:
         return self.positions[-1] if self.positions else 0
@@ -179,10 +193,11 @@ class TimeIndex:
             entries.pop()
         if entries == [(0, 0)] and len(whole) > 12:
             entries = []
-        if entries and (log_size_bytes == 0 or entries[-1] < entries[0]):
+        timestamps = array("q", [timestamp for timestamp, _ in entries])
+        offsets = array("I", [offset for _, offset in entries])
+        if entries and (log_size_bytes == 0 or not (_is_sorted(timestamps) and _is_sorted(offsets))):
             return False
-        self.timestamps = array("q", [timestamp for timestamp, _ in entries])
-        self.offsets = array("I", [offset for _, offset in entries])
+        self.timestamps, self.offsets = timestamps, offsets
         self.file.entries_loaded(len(entries), exact=len(data) == 12 * len(entries))
         return True
 
@@ -193,10 +208,13 @@ class TimeIndex:
             self.offsets.append(offset - self._base_offset)
             self.file.entry_added(len(self.timestamps))
 
-    def scan_start(self, timestamp: int) -> int:
-        """An offset such that no batch before its batch reaches `timestamp`."""
-        at = bisect_right(self.timestamps, timestamp)
-        return self._base_offset + (self.offsets[at - 1] if at else 0)
+    def scan_start(self, timestamp: int) -> tuple[int, int | None]:
+        """An offset such that no batch before its batch reaches `timestamp`, and the greatest timestamp that its batch
+        must have if that is so, None where nothing is noted."""
+        at = bisect_right(self.timestamps, timestamp) - 1
+        if at < 0:
+            return self._base_offset, None
+        return self._base_offset + self.offsets[at], self.timestamps[at]
 
     def last(self) -> tuple[int, int]:
         """Greatest timestamp noted and its batch's last offset; (-1, base offset) when there is none."""

@@ -240,7 +240,7 @@ class LogManager:
             elif (now_s - self._flushed_at_s.setdefault(tp, now_s)) * 1000 >= log.config.flush_ms:
                 self._flushed_at_s[tp] = now_s
                 log.flush_soon().add_done_callback(_swallow)
-            elif log.has_unsynced_segments:
+            elif log.durability.has_unsynced_segments:
                 log.flush_rolled_soon().add_done_callback(_swallow)
 
         return Slices(list(self.logs.items()), visit, _LOGS_PER_TURN, done)
@@ -290,6 +290,17 @@ class LogManager:
         if log_dir is not None and log_dir.is_usable:
             log_dir.clean_offsets[tp] = offset
             log_dir.checkpoints.clean_offsets.write_soon(log_dir.clean_offsets, partial(self._dir_failed, log_dir))
+
+    def _note_gaps(self, log_dir: _Dir, tp: TopicPartition, *, at_once: bool) -> None:
+        """`tp` has a clean offset, if only 0, durably before the first offset is missing; see `_open`."""
+        log_dir.clean_offsets.setdefault(tp, 0)  # the upkeep writes it
+        if not at_once or tp in log_dir.checkpoints.clean_offsets.offsets:
+            return
+        try:
+            log_dir.checkpoints.clean_offsets.write(log_dir.clean_offsets)
+        except OSError as error:
+            self._dir_failed(log_dir, error)
+            raise StorageError(f"{log_dir.held.path} cannot be written: {error}") from error
 
     def on_storage_error(self, tp: TopicPartition, error: OSError) -> None:
         """A partition's disk refused: its directory is used no more, even if the log could take the write back.
@@ -421,11 +432,15 @@ class LogManager:
         def failed(_: PartitionLog, error: OSError) -> None:
             self._dir_failed(log_dir, error)
 
+        def gaps(_: PartitionLog, at_once: bool) -> None:
+            self._note_gaps(log_dir, tp, at_once=at_once)
+
         def files_deleted(log: PartitionLog, paths: list[str]) -> None:
             due_s = self._now_s() + log.config.file_delete_delay_ms / 1000
             self._deleted.extend((due_s, path) for path in paths)
 
         recovery_point = log_dir.checkpoints.recovery_points.offsets.get(tp, 0)
+        clean_offsets = log_dir.checkpoints.clean_offsets
         return PartitionLog.open(
             self._runtime,
             f"{log_dir.held.path}/{tp}",
@@ -434,7 +449,8 @@ class LogManager:
             void_without_id=not recovery_point,
             log_start_offset=log_dir.checkpoints.log_start_offsets.offsets.get(tp, 0),
             clean_shutdown=clean_shutdown,
-            hooks=LogHooks(failed, recovery_point_lowered, files_deleted),
+            has_gaps=clean_offsets.was_unreadable or tp in clean_offsets.offsets,
+            hooks=LogHooks(failed, recovery_point_lowered, files_deleted, gaps),
         )
 
     def _adopt(self, log_dir: _Dir, tp: TopicPartition, log: PartitionLog) -> None:

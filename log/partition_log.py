@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 from uuid import UUID
 
 from ..runtime.invariants import invariant
@@ -20,7 +21,7 @@ from ..runtime.ports import File, Runtime
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.records import LOG_OVERHEAD, BatchHeader, TimestampType
 from . import recovery
-from .checkpoints import read_topic_id, write_topic_id
+from .checkpoints import write_topic_id
 from .config import MAX_INT32, LogConfig
 from .durability import Durability, LogFiles
 from .epoch_cache import EpochCache
@@ -32,11 +33,12 @@ from .retention import count_expired
 from .segment import Segment, TimestampOffset
 from .segments import Segments
 from .transaction_index import AbortedTransaction
-from .validation import first_batch_around, prepare_for_follower, prepare_for_leader
+from .validation import count_offsets, first_batch_around, prepare_for_follower, prepare_for_leader
 
 __all__ = ["AppendInfo", "LogHooks", "PartitionLog"]
 NO_TIMESTAMP_MS = -1
 _NO_HOOKS = LogHooks()
+T = TypeVar("T")
 
 
 class PartitionLog:
@@ -46,11 +48,8 @@ class PartitionLog:
         self, runtime: Runtime, directory: str, config: LogConfig, hooks: LogHooks, loaded: recovery.LoadedLog
     ) -> None:
         self.directory = directory
-        self._config = config
-        self._reshapes = config.reshapes
         self._rng = runtime.rng
-        self._roll_after_ms = config.draw_segment_ms(self._rng)
-        self.topic_id = read_topic_id(runtime.disk, directory)
+        self.topic_id = loaded.topic_id
         self.producers = ProducerStates()
         self._disk = runtime.disk
         self._hooks = hooks
@@ -64,6 +63,8 @@ class PartitionLog:
         self.durability = Durability(files, loaded.durable_offset, loaded.is_settled, self._fail)
         self._failure: StorageError | None = None
         self._is_closed = False
+        self._has_gaps = False
+        self._take(config)
 
     @classmethod
     def open(
@@ -76,15 +77,16 @@ class PartitionLog:
         log_start_offset: int = 0,
         clean_shutdown: bool = False,
         void_without_id: bool = False,
+        has_gaps: bool = True,
         hooks: LogHooks = _NO_HOOKS,
     ) -> PartitionLog:
         """Open the log in `directory`, made if it is not there; damaged tails are cut off unless `clean_shutdown`.
 
         `void_without_id`: without a whole topic id nothing else was durable: what is there is nobody's and goes.
-        Raises `StorageError` when the disk refuses, `CorruptFileError` for an unreadable `partition.metadata`.
+        Where no offsets can be missing (not `has_gaps`), a damaged one is told from a gap. `StorageError`.
         """
         try:
-            if void_without_id and not recovery.has_topic_id(runtime.disk, directory):
+            if void_without_id and recovery.was_never_durable(runtime.disk, directory):
                 recovery.make_void(runtime.disk, directory)
             loaded = recovery.load(
                 runtime.disk,
@@ -93,11 +95,13 @@ class PartitionLog:
                 recovery_point=recovery_point,
                 start_offset=log_start_offset,
                 clean_shutdown=clean_shutdown,
+                has_gaps=has_gaps,
             )
             log = cls(runtime, directory, config, hooks, loaded)
             if not (loaded.is_settled or recovery_point):
                 log.durability.unsaved_topic_id = log.topic_id
             log._log_start_offset = min(max(log_start_offset, log._segments.first_offset), log._log_end_offset)
+            log.epoch_cache.truncate_from_start(log._log_start_offset)
             recovery.load_producers(log.producers, loaded.snapshots, loaded.segments, log._log_end_offset)
             log.durability.park()
             if log.recovery_point < recovery_point:
@@ -114,9 +118,14 @@ class PartitionLog:
     @config.setter
     def config(self, config: LogConfig) -> None:
         if config != self._config:
-            self._config = config
-            self._reshapes = config.reshapes
-            self._roll_after_ms = config.draw_segment_ms(self._rng)
+            self._take(config)
+
+    def _take(self, config: LogConfig) -> None:
+        self._config = config
+        self._reshapes = config.reshapes
+        self._roll_after_ms = config.draw_segment_ms(self._rng)
+        if config.is_compacted:
+            self.note_gaps(at_once=False)
 
     @property
     def log_start_offset(self) -> int:
@@ -158,14 +167,15 @@ class PartitionLog:
         return self._failure is not None
 
     @property
-    def has_unsynced_segments(self) -> bool:
-        """Whether rolled segments wait for their fsync."""
-        return self.durability.has_unsynced_segments
-
-    @property
     def starts_within_segment(self) -> bool:
         """Whether the log's start is not its first segment's, so that a checkpoint has to keep it."""
         return self._log_start_offset > self._segments.first_offset
+
+    def note_gaps(self, *, at_once: bool) -> None:
+        """Offsets will be missing from this log: `at_once`, or when it is compacted. Told to whoever opens it again."""
+        if at_once or not self._has_gaps:
+            self._hooks.on_gaps(self, at_once)
+        self._has_gaps = self._has_gaps or at_once
 
     def fail(self, what: str, error: OSError) -> None:
         """Refuse everything from now on, as the disk has failed elsewhere."""
@@ -205,7 +215,7 @@ class PartitionLog:
                 if duplicate is not None:
                     is_stamped = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
                     return AppendInfo.of_duplicate(duplicate, is_stamped)
-        invariant(leader_epoch >= self.epoch_cache.latest, "a leader does not append in an epoch older than its log's")
+        invariant(leader_epoch >= self.epoch_cache.latest, "a leader appends in no epoch older than its log's")
         return self._append(batches, headers)
 
     def append_as_follower(self, batches: memoryview, *, may_skip: bool = False) -> AppendInfo:
@@ -221,6 +231,8 @@ class PartitionLog:
         headers = prepare_for_follower(batches, self._log_end_offset, self.epoch_cache.latest, may_skip)
         if not headers:
             return AppendInfo.nothing(self._log_end_offset)
+        if may_skip and not self._has_gaps and headers[-1].next_offset - self._log_end_offset != count_offsets(headers):
+            self.note_gaps(at_once=True)
         size = sum(header.batch_length for header in headers) + LOG_OVERHEAD * len(headers)
         return self._append(batches if size == len(batches) else batches[:size], headers)
 
@@ -272,33 +284,27 @@ class PartitionLog:
         try:
             self._active.append(batches, headers, self._config.index_interval_bytes)
         except OSError as error:
-            raise self._append_failed(error) from error
+            if self._active.file.size() != self._active.size_bytes:
+                raise self._fail("what a failed write left behind could not be cut off", error) from error
+            raise StorageError(f"{self.directory} cannot be written: {error}") from error
         self._log_end_offset = self._active.next_offset
         epochs = self.epoch_cache
+        position = 0
         for header in headers:
             if header.partition_leader_epoch != epochs.latest:
                 epochs.assign(header.partition_leader_epoch, header.base_offset)
             if header.producer_id >= 0:
                 if header.is_control:
-                    self._apply_marker(batches, headers, header)
+                    self._apply_marker(header, batches[position:])
                 else:
                     self.producers.update(header)
+            position += header[1] + LOG_OVERHEAD
 
-    def _apply_marker(self, batches: memoryview, headers: list[BatchHeader], marker: BatchHeader) -> None:
-        position = 0
-        for header in headers:
-            if header is marker:
-                break
-            position += header.size_bytes
+    def _apply_marker(self, marker: BatchHeader, batch: memoryview) -> None:
         try:
-            recovery.apply_marker(self.producers, self._active, marker, batches[position:])
+            recovery.apply_marker(self.producers, self._active, marker, batch)
         except OSError as error:
             raise self._fail("its transaction index could not be written", error) from error
-
-    def _append_failed(self, error: OSError) -> StorageError:
-        if self._active.file.size() != self._active.size_bytes:
-            return self._fail("what a failed write left behind could not be cut off", error)
-        return StorageError(f"{self.directory} cannot be written: {error}")
 
     def roll(self) -> None:
         """Start a new segment at the end of the log, unless the active one is empty. `StorageError`."""
@@ -362,19 +368,11 @@ class PartitionLog:
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record whose timestamp is `timestamp_ms` or later, None when there is none."""
-        self._ensure_usable()
-        try:
-            return self._segments.find_timestamp(timestamp_ms, self._log_start_offset)
-        except OSError as error:
-            raise StorageError(f"{self.directory} cannot be read: {error}") from error
+        return self._ask(lambda: self._segments.find_timestamp(timestamp_ms, self._log_start_offset))
 
     def max_timestamp(self) -> TimestampOffset | None:
         """The first record with the greatest timestamp, None in a log without timestamps."""
-        self._ensure_usable()
-        try:
-            greatest = max(segment.largest_timestamp() for segment in self._segments)
-        except OSError as error:
-            raise StorageError(f"{self.directory} cannot be read: {error}") from error
+        greatest = self._ask(lambda: max(segment.largest_timestamp() for segment in self._segments))
         return self.offset_for_timestamp(greatest) if greatest >= 0 else None
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
@@ -382,9 +380,12 @@ class PartitionLog:
 
         `StorageError`.
         """
+        return self._ask(lambda: self._segments.aborted_transactions(start_offset, end_offset))
+
+    def _ask(self, question: Callable[[], T]) -> T:
         self._ensure_usable()
         try:
-            return self._segments.aborted_transactions(start_offset, end_offset)
+            return question()
         except OSError as error:
             raise StorageError(f"{self.directory} cannot be read: {error}") from error
 
@@ -555,10 +556,8 @@ class PartitionLog:
     # Ending
 
     def close(self, *, clean: bool = True) -> None:
-        """Release the files; `clean` makes all durable first, so that it may be opened with `clean_shutdown`.
-
-        A failed log is just released. `StorageError` when a clean close cannot be had.
-        """
+        """Release the files; `clean` makes all durable first, so that it may be opened with `clean_shutdown`. A failed
+        log is just released. `StorageError` when a clean close cannot be had."""
         if self._is_closed:
             return
         try:

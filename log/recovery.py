@@ -15,10 +15,11 @@ import logging
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
+from uuid import UUID
 
 from ..runtime.ports import Buffer, Disk
-from ..wire.records import BatchHeader
-from .checkpoints import read_epochs, read_topic_id
+from ..wire.records import BatchHeader, CorruptBatchError
+from .checkpoints import PARTITION_METADATA_FILE, PARTITION_METADATA_SIZE, read_epochs, read_topic_id
 from .config import LogConfig
 from .epoch_cache import EpochEntry
 from .errors import CorruptFileError
@@ -35,7 +36,7 @@ from .segment import (
     segment_path,
 )
 from .snapshots import SnapshotFiles
-from .transaction_index import AbortedTransaction
+from .transaction_index import AbortedTransaction, CorruptTransactionIndexError
 
 _logger = logging.getLogger(__name__)
 _OFFSET_DIGITS = 20
@@ -55,6 +56,7 @@ class LoadedLog:
     snapshots: SnapshotFiles
     durable_offset: int
     is_settled: bool
+    topic_id: UUID | None
 
 
 def load(
@@ -65,12 +67,13 @@ def load(
     recovery_point: int,
     start_offset: int,
     clean_shutdown: bool,
+    has_gaps: bool = True,
     keeps_gaps: bool = False,
 ) -> LoadedLog:
     """Open the segments of `directory`, made and empty at `start_offset` if there are none.
 
-    `keeps_gaps`: offsets that are missing between two sound segments are no sign of loss, as Apache Kafka's compaction
-    leaves such.
+    `has_gaps`: offsets may be missing within segments, as compaction leaves them. `keeps_gaps`: offsets that are
+    missing between two sound segments are no sign of loss, as Apache Kafka's compaction leaves such.
     `OSError` when the disk refuses; damaged contents never raise.
     """
     disk.makedirs(directory)
@@ -84,7 +87,7 @@ def load(
     is_settled = clean_shutdown and segments[-1].become_active()
     if not is_settled:
         first = len(segments) - 1 if clean_shutdown else max(bisect_right(files.log_bases, recovery_point) - 1, 0)
-        epochs = _recover(segments, first, epochs, config, keeps_gaps)
+        epochs = _recover(segments, first, epochs, config, has_gaps, keeps_gaps)
         snapshot_max = durable_offset = min(recovery_point, segments[-1].next_offset)
     else:
         snapshot_max = durable_offset = segments[-1].next_offset
@@ -92,18 +95,22 @@ def load(
     snapshots = SnapshotFiles(disk, directory, files.snapshots)
     snapshots.remove_after(snapshot_max)
     snapshots.remove_stray(segment.base_offset for segment in segments)
+    wrong = next((one for one in segments if not _is_transaction_index_right(one, segments)), None)
+    if wrong is not None:
+        _logger.warning("the transaction index of %s does not agree with it; it is made again", wrong.file.path)
+        snapshots.remove_after(wrong.base_offset)
     if not is_settled:
         disk.fsync_dir(directory)  # a removed file that came back would look like a later part of the log
     is_settled = is_settled and segments[-1].next_offset > 0  # else its names may not be durable
-    return LoadedLog(segments, epochs, snapshots, durable_offset, is_settled)
+    return LoadedLog(segments, epochs, snapshots, durable_offset, is_settled, _read_topic_id(disk, directory))
 
 
-def has_topic_id(disk: Disk, directory: str) -> bool:
-    """Whether `partition.metadata` is there and whole. `OSError`."""
-    try:
-        return read_topic_id(disk, directory) is not None
-    except CorruptFileError:
-        return False
+def was_never_durable(disk: Disk, directory: str) -> bool:
+    """Whether `partition.metadata` is what a loss of power leaves of a file that was never synced: nothing, a part, or
+    blocks of zeros. Whole but damaged, it says nothing of the kind. `OSError`."""
+    path = f"{directory}/{PARTITION_METADATA_FILE}"
+    content = disk.read_bytes(path) if disk.exists(path) else b""
+    return len(content) < PARTITION_METADATA_SIZE or content.endswith(b"\0")
 
 
 def make_void(disk: Disk, directory: str) -> None:
@@ -123,14 +130,51 @@ def load_producers(producers: ProducerStates, snapshots: SnapshotFiles, segments
     for segment in segments:
         if segment.next_offset <= start or segment.base_offset >= end:
             continue
+        try:
+            position = segment.locate(max(start, segment.base_offset))
+        except CorruptBatchError as error:  # after a clean stop: reads of it are refused, the rest is served
+            _logger.error("%s; the producers in it are not known", error.message)
+            continue
         segment.transaction_index.cut(start)
-        position = segment.locate(max(start, segment.base_offset))
         for at, header in scan_headers(segment.file, position, segment.size_bytes):
             if header.producer_id >= 0 and start <= header.base_offset < end:
                 if header.is_control:
                     apply_marker(producers, segment, header, segment.file.pread(at, header.size_bytes))
                 else:
                     producers.update(header)
+
+
+def _is_transaction_index_right(segment: Segment, segments: list[Segment]) -> bool:
+    """Whether each entry has its marker in the segment, and its first batch where the log still has that."""
+    try:
+        return all(_has_marker(segment, one) and _has_first(segments, one) for one in segment.transaction_index.load())
+    except CorruptTransactionIndexError:
+        return False
+    except CorruptBatchError:
+        return True  # the log is to blame
+
+
+def _has_marker(segment: Segment, aborted: AbortedTransaction) -> bool:
+    for at, header in scan_headers(segment.file, segment.locate(aborted.last_offset), segment.size_bytes, 1024):
+        if not header.is_control or (header.base_offset, header.producer_id) != (
+            aborted.last_offset,
+            aborted.producer_id,
+        ):
+            return False
+        marker = read_marker(segment.file.pread(at, header.size_bytes))
+        return marker is not None and marker.is_abort
+    return False
+
+
+def _has_first(segments: list[Segment], aborted: AbortedTransaction) -> bool:
+    offset = aborted.first_offset
+    holding = [segment for segment in segments if segment.base_offset <= offset < segment.next_offset]
+    for segment in holding:
+        for _, header in scan_headers(segment.file, segment.locate(offset), segment.size_bytes, 1024):
+            if header.base_offset <= offset:  # else it was compacted away
+                is_first = header.is_transactional and not header.is_control and header.base_offset == offset
+                return is_first and header.producer_id == aborted.producer_id
+    return True
 
 
 def apply_marker(producers: ProducerStates, segment: Segment, header: BatchHeader, batch: Buffer) -> None:
@@ -223,8 +267,22 @@ def _read_epochs(disk: Disk, directory: str, segments: list[Segment]) -> list[Ep
     return entries
 
 
+def _read_topic_id(disk: Disk, directory: str) -> UUID | None:
+    """None where it cannot be known: the metadata gives it then."""
+    try:
+        return read_topic_id(disk, directory)
+    except CorruptFileError as error:
+        _logger.error("%s", error)
+        return None
+
+
 def _recover(
-    segments: list[Segment], first: int, epochs: list[EpochEntry], config: LogConfig, keeps_gaps: bool
+    segments: list[Segment],
+    first: int,
+    epochs: list[EpochEntry],
+    config: LogConfig,
+    has_gaps: bool,
+    keeps_gaps: bool,
 ) -> list[EpochEntry]:
     """Check the segments from index `first` on, drop what cannot be trusted, return the epochs as they are."""
     epochs = [entry for entry in epochs if entry.start_offset < segments[first].base_offset]
@@ -232,7 +290,10 @@ def _recover(
     for at in range(first, len(segments)):
         segment = segments[at]
         before = segment.file.size()
-        epoch_starts, damage = segment.recover(config.index_interval_bytes, epoch)
+        following = segments[at + 1] if at + 1 < len(segments) else None
+        epoch_starts, damage = segment.recover(
+            config.index_interval_bytes, epoch, has_gaps=has_gaps, following=following
+        )
         for header in epoch_starts:
             epoch = header.partition_leader_epoch
             epochs.append(EpochEntry(epoch, header.base_offset))
@@ -241,14 +302,14 @@ def _recover(
                 "%s: %s; cut from %d to %d bytes, the log ends at offset %d",
                 *(segment.file.path, damage, before, segment.size_bytes, segment.next_offset),
             )
-        following = segments[at + 1 : at + 2]
-        if following and keeps_gaps and not damage:
-            segment.next_offset = max(segment.next_offset, following[0].base_offset)
-        if following and (damage or following[0].base_offset != segment.next_offset):
+        if following is None:
+            break
+        if keeps_gaps and not damage:
+            segment.next_offset = max(segment.next_offset, following.base_offset)
+        if damage or following.base_offset != segment.next_offset:
             _drop(segments, at + 1)
             break
-        if following:
-            segment.finish()
+        segment.finish()
     return epochs
 
 

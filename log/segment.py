@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -18,11 +19,12 @@ from ..wire.records import (
     check_header,
     read_header,
 )
-from .config import MAX_INT32
+from .config import MAX_INT32, MAX_INT64
 from .indexes import OffsetIndex, TimeIndex
 from .scan import LOOKUP_WINDOW_BYTES, ValidatingScan, scan_headers
 from .transaction_index import TransactionIndex
 
+_logger = logging.getLogger(__name__)
 _RECENT_BATCHES_MAX = 512
 
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX = ".log", ".index", ".timeindex", ".snapshot"
@@ -56,6 +58,7 @@ class Segment:
         "_disk",
         "_file",
         "_indexes",
+        "_is_rebuilt",
         "_recent_last_offsets",
         "_recent_positions",
         "_suffix",
@@ -82,6 +85,7 @@ class Segment:
         self._suffix = suffix
         self.transaction_index = TransactionIndex(disk, self._path(TRANSACTION_INDEX_SUFFIX))
         self._indexes: tuple[OffsetIndex, TimeIndex] | None = None
+        self._is_rebuilt = False
         self._uncounted_bytes = 0
         self._recent_last_offsets = array("q")
         self._recent_positions = array("q")
@@ -188,14 +192,18 @@ class Segment:
         at = bisect_left(recent, offset)
         if at or (recent and self._recent_positions[0] == 0):
             return self._recent_positions[at]
-        end = self.offset_index.scan_start(offset)
+        end, base_offset_max = self.offset_index.scan_start(offset)
         for position, header in scan_headers(self.file, end, self.size_bytes, LOOKUP_WINDOW_BYTES):
+            if header.base_offset > base_offset_max:
+                break
             if header.last_offset >= offset:
                 return position
-            end = position + header.size_bytes
-        if end != self.size_bytes:
-            raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, f"{self.file.path} is damaged at position {end}")
-        return end
+            end, base_offset_max = position + header.size_bytes, MAX_INT64
+        if end == self.size_bytes:
+            return end
+        if base_offset_max != MAX_INT64 and self._distrust_indexes():
+            return self.locate(offset)
+        raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, f"{self.file.path} is damaged at position {end}")
 
     def read(self, offset: int, end_offset: int, max_bytes: int, min_one_batch: bool) -> bytes:
         """Whole batches from the one that holds `offset`, all of whose offsets are below `end_offset`."""
@@ -223,7 +231,10 @@ class Segment:
             if at < len(self._recent_positions):
                 return max(known - start, 0)
         else:
-            known = self.offset_index.position_at_or_before(end)
+            known, base_offset_max = self.offset_index.position_at_or_before(end)
+            if known > start and not self._is_batch_at(known, base_offset_max):
+                self._distrust_indexes()
+                known = start
         length = max(known - start, 0)
         while length + BATCH_HEADER_SIZE <= len(data):
             size = read_header(data, length).size_bytes
@@ -234,8 +245,10 @@ class Segment:
 
     def find_timestamp(self, timestamp: int, start_offset: int) -> tuple[int, BatchHeader] | None:
         """Position and header of the first batch that reaches `timestamp` and ends at or after `start_offset`."""
-        offset = max(self.time_index.scan_start(timestamp), start_offset)
-        for position, header in scan_headers(self.file, self.offset_index.scan_start(offset), self.size_bytes):
+        offset, greatest = self.time_index.scan_start(timestamp)
+        if not self._has_greatest(offset, greatest) and self._distrust_indexes():
+            offset, greatest = self.time_index.scan_start(timestamp)
+        for position, header in scan_headers(self.file, self.locate(max(offset, start_offset)), self.size_bytes):
             if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
                 return position, header
         return None
@@ -257,7 +270,10 @@ class Segment:
             self.next_offset = self.base_offset
             return True
         position, end = last_indexed, last_indexed
+        self.next_offset = self.base_offset
         for position, header in scan_headers(self.file, last_indexed, self.size_bytes):
+            if not self.next_offset <= header.base_offset <= header.last_offset <= self.base_offset + MAX_INT32:
+                return False
             self.next_offset = header.next_offset
             end = position + header.size_bytes
             if header.max_timestamp > self.max_timestamp:
@@ -267,12 +283,16 @@ class Segment:
         self.first_timestamp = read_header(self.file.pread(0, BATCH_HEADER_SIZE)).max_timestamp
         return True
 
-    def recover(self, index_interval_bytes: int, epoch: int) -> tuple[list[BatchHeader], str | None]:
+    def recover(
+        self, index_interval_bytes: int, epoch: int, *, has_gaps: bool = True, following: Segment | None = None
+    ) -> tuple[list[BatchHeader], str | None]:
         """Check every byte, cut off what is not good, make the indexes anew.
 
         Returns the headers that start a leader epoch, `epoch` being the one before, and what was wrong, if anything.
+        `has_gaps`: offsets may be missing between its batches. `following` is the segment after this one.
         """
-        scan = ValidatingScan(self.file, self.base_offset, epoch)
+        after = None if following is None else (following.base_offset, following.first_header())
+        scan = ValidatingScan(self.file, self.base_offset, epoch, has_gaps=has_gaps, following=after)
         self._reset_indexes()
         self._forget_recent()
         self.next_offset = self.base_offset
@@ -282,6 +302,7 @@ class Segment:
         epoch_starts: list[BatchHeader] = []
         for _, header in scan:
             if header.last_offset - self.base_offset > MAX_INT32:
+                scan.damage = f"offset {header.last_offset} is too far from the segment's first"
                 break
             if self.size_bytes == 0:
                 self.first_timestamp = header.max_timestamp
@@ -294,6 +315,12 @@ class Segment:
             self.file.truncate(self.size_bytes)
             self.file.fsync()
         return epoch_starts, scan.damage
+
+    def first_header(self) -> BatchHeader | None:
+        """The header of the first batch, None when no whole batch stands there."""
+        for _, header in scan_headers(self.file, 0, self.size_bytes, LOOKUP_WINDOW_BYTES):
+            return header
+        return None
 
     def boundary_at(self, offset: int) -> tuple[int, int]:
         """Where to cut so that no batch reaches `offset`: a position, and the offset that comes next there.
@@ -406,16 +433,61 @@ class Segment:
         if not (indexes[0].load(self.size_bytes) and indexes[1].load(self.size_bytes)):
             return self._rebuild_indexes()
         self._indexes = indexes
-        return indexes
+        if not self._do_tails_agree():
+            self._distrust_indexes()
+        return self._indexes
+
+    def _do_tails_agree(self) -> bool:
+        """Whether the last entries stand for batches, and none of those after them has a greater timestamp.
+
+        That shows indexes of another log, and such as have lost their end.
+        """
+        offset_index, time_index = self.offset_index, self.time_index
+        greatest, offset = time_index.last()
+        if not self._is_batch_at(*offset_index.last_entry()):
+            return False
+        if greatest >= 0 and not self._has_greatest(offset, greatest):
+            return False
+        tail = scan_headers(self.file, offset_index.last_position(), self.size_bytes, LOOKUP_WINDOW_BYTES)
+        return all(header.max_timestamp <= greatest for _, header in tail)
+
+    def _is_batch_at(self, position: int, base_offset_max: int) -> bool:
+        """Whether a batch stands there that begins no later than at this offset."""
+        for _, header in scan_headers(self.file, position, self.size_bytes, BATCH_HEADER_SIZE):
+            return header.base_offset <= base_offset_max
+        return position == self.size_bytes
+
+    def _has_greatest(self, offset: int, timestamp: int | None) -> bool:
+        """Whether the batch that holds `offset` has this greatest timestamp; true where None is noted."""
+        if timestamp is None:
+            return True
+        start, _ = self.offset_index.scan_start(offset)
+        for _, header in scan_headers(self.file, start, self.size_bytes, LOOKUP_WINDOW_BYTES):
+            if header.last_offset >= offset:
+                return header.max_timestamp == timestamp and header.base_offset <= offset
+        return False
+
+    def _distrust_indexes(self) -> bool:
+        """The indexes do not agree with the batches: make them anew from these. False if that was done before."""
+        if self._is_rebuilt:
+            return False
+        _logger.warning("the indexes of %s do not agree with it and are made again", self.file.path)
+        self._rebuild_indexes()
+        return True
 
     def _rebuild_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        self._is_rebuilt = True
         next_offset = self.next_offset
         indexes = self._reset_indexes()
         size = self.size_bytes
         self.size_bytes = self._uncounted_bytes = 0
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+        offset = self.base_offset
         for _, header in scan_headers(self.file, 0, size):
+            if not offset <= header.base_offset <= header.last_offset <= self.base_offset + MAX_INT32:
+                break  # damaged
             self._note(header, 4096)
+            offset = header.next_offset
         self._forget_recent()
         self.size_bytes = size
         self.next_offset = max(self.next_offset, next_offset)

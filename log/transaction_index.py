@@ -35,7 +35,8 @@ def decode_transaction_index(data: bytes) -> list[AbortedTransaction]:
         raise CorruptTransactionIndexError(f"{len(data)} bytes are no whole entries")
     entries: list[AbortedTransaction] = []
     for version, producer_id, first, last, stable in _ENTRY.iter_unpack(data):
-        if version != _VERSION or first > last or (entries and last <= entries[-1].last_offset):
+        in_order = 0 <= first <= last and 0 <= stable <= last + 1 and (not entries or last > entries[-1].last_offset)
+        if version != _VERSION or not in_order:
             raise CorruptTransactionIndexError(f"entry {len(entries)} is of version {version}, {first} to {last}")
         entries.append(AbortedTransaction(producer_id, first, last, stable))
     return entries
@@ -57,16 +58,15 @@ class TransactionIndex:
     def entries(self) -> list[AbortedTransaction]:
         """In order of their last offsets; not to be changed."""
         if self._entries is None:
-            self._entries = self._load()
+            try:
+                self._entries = self.load()
+            except CorruptTransactionIndexError:
+                self._entries = []
         return self._entries
 
-    def _load(self) -> list[AbortedTransaction]:
-        if not self._disk.exists(self._path):
-            return []
-        try:
-            return decode_transaction_index(self._disk.read_bytes(self._path))
-        except CorruptTransactionIndexError:
-            return []
+    def load(self) -> list[AbortedTransaction]:
+        """What the file holds. `CorruptTransactionIndexError`."""
+        return decode_transaction_index(self._disk.read_bytes(self._path)) if self._disk.exists(self._path) else []
 
     def add(self, entry: AbortedTransaction) -> None:
         """Write an entry. On `OSError` the file is as before."""

@@ -84,6 +84,11 @@ def first_batch_around(batches: memoryview, offset: int) -> int | None:
     return header.base_offset if 0 <= header.base_offset < offset <= header.last_offset else None
 
 
+def count_offsets(headers: list[BatchHeader]) -> int:
+    """How many offsets the batches take."""
+    return sum(header.last_offset_delta for header in headers) + len(headers)
+
+
 def prepare_for_follower(
     batches: memoryview, next_offset: int, latest_epoch: int, may_skip: bool = False
 ) -> list[BatchHeader]:

@@ -136,8 +136,9 @@ def _verify_side_files(
 ) -> Iterator[Finding]:
     try:
         read_topic_id(disk, path)
-        for epoch, start in read_epochs(disk, path):
-            if start > epochs.get(epoch, start) or start > end_offset:
+        for number, (epoch, start) in enumerate(read_epochs(disk, path)):
+            is_late = number > 0 and start > epochs.get(epoch, start)  # the first starts where the log does
+            if is_late or start > end_offset:
                 yield Finding(path, f"leader epoch {epoch} is said to start at {start}", False)
     except CorruptFileError as error:
         yield Finding(path, str(error), "partition.metadata" in str(error))

@@ -59,7 +59,7 @@ def open_metadata_log(runtime: Runtime, log_dir: str) -> PartitionLog:
     """Open (or make) `log_dir`/__cluster_metadata-0, checking all of it. Raises `StorageError`."""
     config = LogConfig(segment_ms=MAX_INT64, max_message_bytes=MAX_INT32, message_timestamp_after_max_ms=MAX_INT64)
     directory = metadata_log_dir(log_dir)
-    log = PartitionLog.open(runtime, directory, config)
+    log = PartitionLog.open(runtime, directory, config, has_gaps=False)
     if log.topic_id is None:
         log.set_topic_id(METADATA_TOPIC_ID)
     return log

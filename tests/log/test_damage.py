@@ -268,9 +268,9 @@ def test_rolled_segments_are_flushed_without_the_active_one() -> None:
         log = open_log(runtime)
         while len(log.segments) < 4:
             append(log, 2)
-        assert log.has_unsynced_segments
+        assert log.durability.has_unsynced_segments
         assert await log.flush_rolled_soon() == log.segments[-1].base_offset == log.recovery_point
-        assert not log.has_unsynced_segments
+        assert not log.durability.has_unsynced_segments
         disk.crash()
         assert open_log(runtime, recovery_point=log.recovery_point).log_end_offset >= log.recovery_point
 

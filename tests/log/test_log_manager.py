@@ -309,7 +309,7 @@ def test_upkeep_flushes_rolled_segments_and_checkpoints_them() -> None:
             append(log, 2)
         manager.flush_dirty()
         await log.flush_rolled_soon()
-        assert not log.has_unsynced_segments
+        assert not log.durability.has_unsynced_segments
         manager.checkpoint_recovery_points()
         point = log.segments[-1].base_offset
         assert disk.read_bytes("/data/recovery-point-offset-checkpoint") == b"0\n1\na 0 %d\n" % point
