@@ -79,7 +79,12 @@ def _sort_out(services: BrokerServices, message: Struct) -> tuple[list[tuple[Top
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 value = OffsetValue(
-                    one.committed_offset, one.get("committed_leader_epoch", -1), metadata, wall_ms, expiry_ms
+                    one.committed_offset,
+                    one.get("committed_leader_epoch", -1),
+                    metadata,
+                    wall_ms,
+                    expiry_ms,
+                    topic.topic_id,
                 )
                 values.append((TopicPartition(topic.name, one.partition_index), value))
             rows.append({"partition_index": one.partition_index, "error_code": int(code)})

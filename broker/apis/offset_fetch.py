@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from ...controller.image import MetadataImage
 from ...wire.apis import ApiKey
@@ -10,9 +12,9 @@ from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
 from ..api import Api, Fields
-from ..groups.records import OffsetValue
+from ..groups.records import OffsetKey, OffsetValue
 from ..groups.requests import check_group_id, find_topic, topic_name_fields
-from ..groups.shard import GroupOffsets
+from ..groups.shard import Shard
 from ..request import Request
 from ..services import BrokerServices
 
@@ -22,57 +24,78 @@ TOP_LEVEL_ERROR_SINCE = 2
 _NOTHING = OffsetValue(-1)
 
 
+@dataclass(frozen=True, slots=True)
+class _Commits:
+    """What a group has committed, as one request may see it."""
+
+    shard: Shard
+    group_id: str
+    must_be_stable: bool
+
+    def row(self, name: str, index: int, topic_id: UUID | None) -> dict[str, Any]:
+        """One partition; `topic_id` is that of the topic which has the name now."""
+        key = TopicPartition(name, index)
+        if self.must_be_stable and self.shard.pending.is_unstable(OffsetKey(self.group_id, key)):
+            return _row(index, _NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        value = self.shard.offsets_of(self.group_id).get(key, _NOTHING)
+        is_of_another = None not in (value.topic_id, topic_id) and value.topic_id != topic_id
+        return _row(index, _NOTHING if is_of_another else value, ErrorCode.NONE)
+
+
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    must_be_stable = message.get("require_stable", False)
     if request.api_version < FIRST_BATCHED_VERSION:
-        return {"error_code": 0, "topics": _topics(services, request, message)}
-    return {"groups": [_group_row(services, request, group) for group in message.groups]}
+        return {"error_code": 0, "topics": _topics(services, request, message, must_be_stable)}
+    return {"groups": [_group_row(services, request, group, must_be_stable) for group in message.groups]}
 
 
-def _group_row(services: BrokerServices, request: Request, group: Struct) -> dict[str, Any]:
+def _group_row(services: BrokerServices, request: Request, group: Struct, must_be_stable: bool) -> dict[str, Any]:
     try:
-        topics = _topics(services, request, group)
+        topics = _topics(services, request, group, must_be_stable)
     except ProtocolError as refused:
         return {"group_id": group.group_id, "error_code": int(refused.code), "topics": []}
     return {"group_id": group.group_id, "error_code": 0, "topics": topics}
 
 
-def _topics(services: BrokerServices, request: Request, asked: Struct) -> list[dict[str, Any]]:
+def _topics(services: BrokerServices, request: Request, asked: Struct, must_be_stable: bool) -> list[dict[str, Any]]:
     shard = services.groups.shard_of(check_group_id(asked.group_id))
     group = shard.groups.get(asked.group_id)
     if group is not None:
         code = group.check_fetch(asked.get("member_id"), asked.get("member_epoch", -1))
         if code:
             raise ProtocolError(code)
-    offsets = shard.offsets_of(asked.group_id)
+    commits = _Commits(shard, asked.group_id, must_be_stable)
     image = services.metadata.image
     if asked.topics is None:
-        return _all_topics(image, offsets, by_id=request.api_version >= FIRST_VERSION_BY_ID)
+        return _all_topics(image, commits, by_id=request.api_version >= FIRST_VERSION_BY_ID)
     rows = []
     for wanted in asked.topics:
         topic = find_topic(image, wanted)
-        # A name that is not known has no offsets; an id that is not known is an error.
-        unknown_id = isinstance(topic, ErrorCode) and "topic_id" in wanted
-        name = wanted.get("name", "") if isinstance(topic, ErrorCode) else topic.name
-        code = ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.NONE
-        partitions = [
-            _row(index, offsets.get(TopicPartition(name, index), _NOTHING), code) for index in wanted.partition_indexes
-        ]
+        # A name that is not known has what was committed for it; an id that is not known is an error.
+        if not isinstance(topic, ErrorCode):
+            partitions = [commits.row(topic.name, index, topic.topic_id) for index in wanted.partition_indexes]
+        elif "topic_id" in wanted:
+            partitions = [_row(index, _NOTHING, ErrorCode.UNKNOWN_TOPIC_ID) for index in wanted.partition_indexes]
+        else:
+            partitions = [commits.row(wanted.name, index, None) for index in wanted.partition_indexes]
         rows.append({**topic_name_fields(wanted), "partitions": partitions})
     return rows
 
 
-def _all_topics(image: MetadataImage, offsets: GroupOffsets, *, by_id: bool) -> list[dict[str, Any]]:
-    topics: dict[str, list[dict[str, Any]]] = {}
-    for (name, index), value in sorted(offsets.items()):
-        topics.setdefault(name, []).append(_row(index, value, ErrorCode.NONE))
+def _all_topics(image: MetadataImage, commits: _Commits, *, by_id: bool) -> list[dict[str, Any]]:
+    topics: dict[str, list[int]] = {}
+    for name, index in sorted(commits.shard.offsets_of(commits.group_id)):
+        topics.setdefault(name, []).append(index)
     rows: list[dict[str, Any]] = []
-    for name, partitions in topics.items():
+    for name, indexes in topics.items():
         known = image.topics_by_name.get(name)
+        partitions = [commits.row(name, index, None if known is None else known.topic_id) for index in indexes]
+        partitions = [row for row in partitions if row["committed_offset"] >= 0 or row["error_code"]]
         if not by_id:
             rows.append({"name": name, "partitions": partitions})
         elif known is not None:
             rows.append({"topic_id": known.topic_id, "partitions": partitions})
-    return rows
+    return [row for row in rows if row["partitions"]]
 
 
 def _row(index: int, value: OffsetValue, code: ErrorCode) -> dict[str, Any]:

@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 from ...isr.replica import Replica
 from ...wire.errors import ProtocolError
-from ...wire.records import iter_all_records
+from ...wire.records import BatchHeader, ControlRecordType, Record, control_record_type, iter_all_records
 from .packing import BadRecord
 from .shard import Shard
 
 logger = logging.getLogger("raftwerk.groups")
 
+_MARKERS = (ControlRecordType.ABORT, ControlRecordType.COMMIT)
 PIECE_BYTES = 32 * 1024
 
 
@@ -64,12 +65,18 @@ class ShardLoader:
             return True
         for header, record in iter_all_records(piece):
             self._at = max(self._at, header.next_offset)
-            if header.is_control:
-                continue
             try:
-                self._shard.replay(record.key, record.value)
-            except BadRecord as error:
+                self._replay(header, record)
+            except (BadRecord, ProtocolError) as error:
                 logger.warning(
                     "group partition %d, offset %d is passed over: %s", self._shard.partition, record.offset, error
                 )
         return self._at >= self._end
+
+    def _replay(self, header: BatchHeader, record: Record) -> None:
+        if not header.is_control:
+            producer_id = header.producer_id if header.is_transactional else -1
+            self._shard.replay(record.key, record.value, at=record.offset, transaction_of=producer_id)
+        elif control_record_type(record.key) in _MARKERS:
+            is_committed = control_record_type(record.key) == ControlRecordType.COMMIT
+            self._shard.end_transaction(header.producer_id, is_committed=is_committed)

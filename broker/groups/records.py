@@ -1,7 +1,7 @@
 """The records of `__consumer_offsets`, as Apache Kafka writes them, for its tools and all others that read the topic.
 
 A key begins with its type (Kafka calls it the key's version): 0 and 1 a committed offset, 2 a classic group. A null
-value is a tombstone. Offsets are written in value version 3 (1 where they carry a time of expiry of their own) and
+value is a tombstone. Offsets are written in value version 4 (1 where they carry a time of expiry of their own) and
 groups in version 3, as Apache Kafka 4.2 does; all versions are read.
 Source: OffsetCommitKey/Value and GroupMetadataKey/Value of Apache Kafka's group coordinator.
 """
@@ -9,6 +9,7 @@ Source: OffsetCommitKey/Value and GroupMetadataKey/Value of Apache Kafka's group
 from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
+from uuid import UUID
 
 from ...wire.types import TopicPartition
 from .packing import BadRecord, FieldReader, FieldWriter
@@ -17,6 +18,7 @@ NO_EXPIRY = -1
 _OFFSET_KEY = 1
 _GROUP_KEY = 2
 _FIRST_COMPACT_VERSION = 4
+_TOPIC_ID_TAG = 0
 
 
 class OffsetKey(NamedTuple):
@@ -33,13 +35,17 @@ class GroupKey(NamedTuple):
 
 
 class OffsetValue(NamedTuple):
-    """A committed offset: the next record to read. Times are wall-clock milliseconds; -1 for none."""
+    """A committed offset: the next record to read. Times are wall-clock milliseconds; -1 for none.
+
+    The topic's id tells whether the topic of that name is still the same; None where the commit does not say.
+    """
 
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
     commit_timestamp_ms: int = -1
     expire_timestamp_ms: int = NO_EXPIRY
+    topic_id: UUID | None = None
 
 
 class MemberValue(NamedTuple):
@@ -111,7 +117,9 @@ def decode_offset(data: bytes) -> OffsetValue:
     metadata = reader.string()
     commit_timestamp_ms = reader.int64()
     expire_timestamp_ms = reader.int64() if version == 1 else NO_EXPIRY
-    return OffsetValue(offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms)
+    raw_id = reader.tags().get(_TOPIC_ID_TAG, b"")
+    topic_id = UUID(bytes=raw_id) if len(raw_id) == 16 and any(raw_id) else None
+    return OffsetValue(offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, topic_id)
 
 
 def decode_group(data: bytes) -> GroupValue:
@@ -145,8 +153,12 @@ def _encode_offset(value: OffsetValue) -> bytes:
         writer = FieldWriter().int16(1).int64(value.offset).string(value.metadata)
         writer.int64(value.commit_timestamp_ms).int64(value.expire_timestamp_ms)
     else:
-        writer = FieldWriter().int16(3).int64(value.offset).int32(value.leader_epoch).string(value.metadata)
-        writer.int64(value.commit_timestamp_ms)
+        writer = FieldWriter(compact=True).int16(4).int64(value.offset).int32(value.leader_epoch)
+        writer.string(value.metadata).int64(value.commit_timestamp_ms)
+        if value.topic_id is None:
+            writer.tags()
+        else:
+            writer.tagged(_TOPIC_ID_TAG, value.topic_id.bytes)
     return bytes(writer.data)
 
 

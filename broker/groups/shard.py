@@ -22,6 +22,7 @@ from .consumer_records import (
     decode_target,
 )
 from .packing import BadRecord
+from .pending import PendingCommit, PendingCommits
 from .records import (
     GroupKey,
     GroupRecord,
@@ -53,18 +54,27 @@ class Shard:
         self.offsets: dict[str, GroupOffsets] = {}
         self._config_of = config_of
         self._topics = topics
+        self.pending = PendingCommits()
+        self._written_at: dict[OffsetKey, int] = {}
+        """Where the commit that holds is in the log; while loading."""
         self._classic: dict[str, GroupValue] = {}
         self._consumer: dict[str, ConsumerGroup] = {}
 
     # ---------------------------------------------------------------- loading
 
-    def replay(self, key: bytes | None, value: bytes | None) -> None:
-        """Take one record of the log; keys of other types are passed over. `BadRecord`."""
+    def replay(self, key: bytes | None, value: bytes | None, *, at: int = -1, transaction_of: int = -1) -> None:
+        """Take one record of the log; keys of other types are passed over. `BadRecord`.
+
+        `at` is its offset, `transaction_of` the producer in whose transaction it is, -1 for none.
+        """
         if key is None:
             raise BadRecord("no key")
         found = decode_key(key)
         if isinstance(found, OffsetKey):
-            self._replay_offset(found, value)
+            if transaction_of >= 0 and value is not None:
+                self.pending.add(transaction_of, PendingCommit(found, decode_offset(value), at))
+            else:
+                self._replay_offset(found, value, at)
         elif isinstance(found, GroupKey):
             if value is None:
                 self._classic.pop(found.group_id, None)
@@ -74,6 +84,13 @@ class Shard:
             key_of = decode_consumer_key(key)
             if key_of is not None:
                 self._replay_consumer(key_of, value)
+
+    def end_transaction(self, producer_id: int, *, is_committed: bool) -> None:
+        """Take a transaction's marker."""
+        for commit in self.pending.end(producer_id, is_committed=is_committed):
+            if self._written_at.get(commit.key, -1) < commit.at:  # else a later commit outside of it holds
+                self.store(commit.key.group_id, ((commit.key.topic_partition, commit.value),))
+                self._written_at[commit.key] = commit.at
 
     def finish_loading(self, now_ms: int) -> None:
         """Everything is replayed: make the groups."""
@@ -86,6 +103,7 @@ class Shard:
             self.groups[group_id] = ClassicGroup.restored(group_id, self._config_of(group_id).classic, value, now_ms)
         self._classic.clear()
         self._consumer.clear()
+        self._written_at.clear()
         for group_id in self.offsets:
             if group_id not in self.groups:
                 self.groups[group_id] = ClassicGroup(group_id, self._config_of(group_id).classic)
@@ -134,6 +152,7 @@ class Shard:
         """Drop a group whose tombstone is in the log, with its offsets."""
         self.groups.pop(group_id, None)
         self.offsets.pop(group_id, None)
+        self.pending.forget_group(group_id)
 
     def tombstones(self, group_id: str) -> list[GroupRecord]:
         """The end of a group in the log."""
@@ -141,7 +160,8 @@ class Shard:
         group = self.groups.get(group_id)
         return records if group is None else records + group.tombstones()
 
-    def _replay_offset(self, key: OffsetKey, value: bytes | None) -> None:
+    def _replay_offset(self, key: OffsetKey, value: bytes | None, at: int) -> None:
+        self._written_at[key] = at
         if value is None:
             self.forget(key.group_id, (key.topic_partition,))
         else:

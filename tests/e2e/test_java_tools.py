@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from raftwerk.broker.groups.config import OFFSETS_TOPIC
+from raftwerk.broker.groups.hashing import partition_for
 
 from . import helpers
 from .java_tools import JavaTools
@@ -50,9 +55,8 @@ def test_consumer_groups(tool: Tool, bootstrap: str, filled: str, config: dict[s
     assert group in tool(GROUPS, "--list", "--type", kind)
     assert group not in tool(GROUPS, "--list", "--state", "Empty")
     assert group in tool("GroupsCommand", "--list", "--group-type", kind)
-    assert re.search(
-        rf"{group}\s+\S+ \(\d\)\s+\S+\s+Stable\s+1", tool(GROUPS, "--describe", "--group", group, "--state")
-    )
+    told = tool(GROUPS, "--describe", "--group", group, "--state")
+    assert re.search(rf"{group}\s+\S+\s+\(\d\)\s+\S+\s+Stable\s+1", told), told
     told = tool(GROUPS, "--describe", "--group", group, "--members", "--verbose")
     assert re.search(rf"{group}\s+\S+\s+\S+\s+rdkafka\s+6", told), told
     assert filled in told
@@ -96,28 +100,29 @@ def test_readers_of_the_offsets_topic(tool: Tool, bootstrap: str, filled: str) -
     assert read([consumer], COUNT) == list(range(COUNT))
     consumer.commit(asynchronous=False)
     consumer.close()
-    found = {}
-    for name in ("OffsetsMessageFormatter", "GroupMetadataMessageFormatter"):
-        told = tool(
-            "consumer.ConsoleConsumer",
-            *(
-                "--topic",
-                "__consumer_offsets",
-                "--from-beginning",
-                "--timeout-ms",
-                "4000",
-                "--group",
-                f"reader-{group}",
-            ),
-            *("--formatter", f"org.apache.kafka.tools.consumer.{name}"),
-            *("--command-property", "fetch.min.bytes=1"),
-        )
-        rows = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
-        found[name] = [row for row in rows if row["key"]["data"]["group"] == group]
-        break
-    commits = {row["key"]["data"]["partition"]: row["value"] for row in found["OffsetsMessageFormatter"]}
+    place = ("--topic", OFFSETS_TOPIC, "--partition", str(partition_for(group, 50)), "--offset", "earliest")
+    reads = ("consumer.ConsoleConsumer", "--timeout-ms", "1500", "--command-property", "enable.auto.commit=false")
+    formatter = "org.apache.kafka.tools.consumer."
+    rows = objects(tool(*reads, *place, "--formatter", formatter + "OffsetsMessageFormatter"))
+    commits = {row["key"]["data"]["partition"]: row["value"] for row in rows if row["key"]["data"]["group"] == group}
     assert {part: value["data"]["offset"] for part, value in commits.items()} == dict.fromkeys(range(PARTITIONS), 50)
     assert {value["version"] for value in commits.values()} == {4}
+    rows = objects(tool(*reads, *place, "--formatter", formatter + "GroupMetadataMessageFormatter"))
+    states = [row["value"]["data"] for row in rows if row["key"]["data"]["group"] == group]
+    assert [(one["generation"], len(one["members"])) for one in states] == [(1, 1), (2, 0)]
+    everything = ("--topic", OFFSETS_TOPIC, "--from-beginning", "--group", f"reader-{group}")
+    rows = objects(tool(*reads, *everything, "--formatter", formatter + "OffsetsMessageFormatter"))
+    assert group in {row["key"]["data"]["group"] for row in rows}
+
+
+def objects(text: str) -> list[Any]:
+    """The JSON objects that stand one behind the other in what a tool has printed."""
+    decoder, found, at = json.JSONDecoder(), [], text.find("{")
+    while at >= 0:
+        row, end = decoder.raw_decode(text, at)
+        found.append(row)
+        at = text.find("{", end)
+    return found
 
 
 def test_offsets_log_dirs_and_versions(tool: Tool, filled: str) -> None:
@@ -136,6 +141,13 @@ def test_offsets_log_dirs_and_versions(tool: Tool, filled: str) -> None:
     assert "ERROR" not in told
 
 
+def eventually(condition: Callable[[], bool]) -> None:
+    """Every broker hears of what the controller has decided, if not at once."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+
+
 def test_configs(tool: Tool, filled: str) -> None:
     def alter(kind: str, name: str, *how: str, fails: bool = False) -> str:
         return tool(CONFIGS, "--alter", "--entity-type", kind, "--entity-name", name, *how, fails=fails)
@@ -143,32 +155,35 @@ def test_configs(tool: Tool, filled: str) -> None:
     def describe(kind: str, name: str, *how: str) -> str:
         return tool(CONFIGS, "--describe", "--entity-type", kind, "--entity-name", name, *how)
 
+    def shows(text: str, kind: str, name: str, *how: str) -> None:
+        eventually(lambda: text in describe(kind, name, *how))
+
     alter("groups", filled, "--add-config", "consumer.session.timeout.ms=50000")
-    assert "consumer.session.timeout.ms=50000" in describe("groups", filled)
+    shows("consumer.session.timeout.ms=50000", "groups", filled)
     assert "must be greater" in alter("groups", filled, "--add-config", "consumer.session.timeout.ms=5", fails=True)
     alter("groups", filled, "--delete-config", "consumer.session.timeout.ms")
-    assert "50000" not in describe("groups", filled)
+    eventually(lambda: "50000" not in describe("groups", filled))
     alter("topics", filled, "--add-config", "retention.ms=60000,cleanup.policy=[compact,delete]")
-    assert "retention.ms=60000" in describe("topics", filled)
+    shows("retention.ms=60000", "topics", filled)
     alter("topics", filled, "--delete-config", "retention.ms,cleanup.policy")
     alter("brokers", "1", "--add-config", "log.retention.ms=7000000")
-    assert "log.retention.ms=7000000" in describe("brokers", "1")
-    assert "log.retention.ms=7000000" in describe("topics", filled, "--all")
+    shows("log.retention.ms=7000000", "brokers", "1")
     alter("brokers", "1", "--delete-config", "log.retention.ms")
     tool(CONFIGS, "--alter", "--entity-type", "brokers", "--entity-default", "--add-config", "log.retention.ms=8000000")
-    assert "8000000" in tool(CONFIGS, "--describe", "--entity-type", "brokers", "--entity-default")
+    everywhere = ("--describe", "--entity-type", "brokers", "--entity-default")
+    eventually(lambda: "8000000" in tool(CONFIGS, *everywhere))
+    shows("log.retention.ms=8000000", "topics", filled, "--all")
     tool(CONFIGS, "--alter", "--entity-type", "brokers", "--entity-default", "--delete-config", "log.retention.ms")
     alter("broker-loggers", "1", "--add-config", "raftwerk.groups=DEBUG")
-    assert "raftwerk.groups=DEBUG" in describe("broker-loggers", "1")
+    shows("raftwerk.groups=DEBUG", "broker-loggers", "1")
     alter("broker-loggers", "1", "--delete-config", "raftwerk.groups")
     alter(
         "client-metrics", "mine", "--add-config", "interval.ms=5000,metrics=[org.apache.kafka.],match=[client_id=a.*]"
     )
-    assert "interval.ms=5000" in describe("client-metrics", "mine")
-    told = tool("ClientMetricsCommand", "--list")
-    assert "mine" in told
+    shows("interval.ms=5000", "client-metrics", "mine")
+    eventually(lambda: "mine" in tool("ClientMetricsCommand", "--list"))
     tool("ClientMetricsCommand", "--delete", "--name", "mine")
-    assert "mine" not in tool("ClientMetricsCommand", "--list")
+    eventually(lambda: "mine" not in tool("ClientMetricsCommand", "--list"))
 
 
 def test_topics(tool: Tool, topic: str) -> None:

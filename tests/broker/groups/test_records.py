@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +32,7 @@ from raftwerk.wire.types import TopicPartition
 TP = TopicPartition("flights", 3)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 int32s = st.integers(-(2**31), 2**31 - 1)
+topic_ids = st.none() | st.uuids()
 int64s = st.integers(-(2**63), 2**63 - 1)
 members = st.builds(
     MemberValue, texts, st.none() | texts, texts, texts, int32s, int32s, st.binary(max_size=9), st.binary(max_size=9)
@@ -67,7 +70,10 @@ def test_an_offset_is_written_as_kafka_does() -> None:
     record = offset_record("g", TP, OffsetValue(42, 7, "m", 1000))
     assert record.key.hex() == "00010001670007666c696768747300000003"
     assert record.value is not None
-    assert record.value.hex() == "0003000000000000002a0000000700016d00000000000003e8"
+    assert record.value.hex() == "0004000000000000002a00000007026d00000000000003e800"
+    named = offset_record("g", TP, OffsetValue(1, -1, "m", 0, -1, UUID(int=7))).value
+    assert named is not None  # the bytes that Apache Kafka 4.2's own class gives
+    assert named.hex() == "00040000000000000001ffffffff026d000000000000000001001000000000000000000000000000000007"
     expiring = offset_record("g", TP, OffsetValue(42, 7, "m", 1000, 2000)).value
     assert expiring is not None
     assert expiring.hex() == "0001000000000000002a00016d00000000000003e800000000000007d0"
@@ -84,7 +90,7 @@ def test_a_group_is_written_as_kafka_does() -> None:
     )  # fmt: skip
 
 
-@given(texts, texts, int32s, st.builds(OffsetValue, int64s, int32s, texts, int64s, st.just(-1)))
+@given(texts, texts, int32s, st.builds(OffsetValue, int64s, int32s, texts, int64s, st.just(-1), topic_ids))
 def test_offsets_come_back(group_id: str, topic: str, partition: int, value: OffsetValue) -> None:
     record = offset_record(group_id, TopicPartition(topic, partition), value)
     assert decode_key(record.key) == OffsetKey(group_id, TopicPartition(topic, partition))
@@ -103,6 +109,8 @@ def test_groups_come_back(group_id: str, value: GroupValue) -> None:
 def test_older_and_newer_versions_are_read() -> None:
     v0 = FieldWriter().int16(0).int64(9).string("m").int64(1000).data
     assert decode_offset(bytes(v0)) == OffsetValue(9, -1, "m", 1000)
+    v3 = FieldWriter().int16(3).int64(9).int32(3).string("m").int64(1000).data
+    assert decode_offset(bytes(v3)) == OffsetValue(9, 3, "m", 1000)
     v4 = FieldWriter(compact=True).int16(4).int64(9).int32(3).string("m").int64(1000)
     v4.data += b"\x01\x00\x10" + bytes(16)  # a topic id, tagged
     assert decode_offset(bytes(v4.data)) == OffsetValue(9, 3, "m", 1000)
