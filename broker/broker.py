@@ -19,6 +19,7 @@ from ..wire.codec import Struct
 from ..wire.errors import ErrorCode, ProtocolError
 from .alter_partition import alter_partition_fields, alter_partition_results
 from .apis.registry import broker_registry
+from .assign_replicas import AssignmentSender
 from .auto_topics import AutoTopicCreator
 from .config import BrokerConfig
 from .controller_channel import ControllerAddress, ControllerChannel
@@ -39,6 +40,10 @@ ALTER_PARTITION_VERSION = 3
 ALLOCATE_PRODUCER_IDS_VERSION = 0
 LIFECYCLE_TRY_TIMEOUT_MS = 3_000
 REPLICA_CONNECT_TIMEOUT_S = 2.0
+
+
+class DirFailureUnreportedError(Exception):
+    """A directory failed, and the controller does not know."""
 
 
 class Broker:
@@ -78,6 +83,8 @@ class Broker:
         self._gone: asyncio.Future[None] | None = None
         self._registered: asyncio.Future[None] | None = None
         self._is_serving = False
+        self._dir_timers: list[asyncio.TimerHandle] = []
+        self._assignments = AssignmentSender(self.channel, config.node_id, lambda: self.broker_epoch)
         loader.subscribe(self._on_metadata)
         loader.subscribe_leader(self._on_leader_change)
 
@@ -92,7 +99,12 @@ class Broker:
 
     def replica_ports(self) -> ReplicaPorts:
         """What the replica manager needs of its broker."""
-        return ReplicaPorts(self.alter_partition, self.connect, lambda: self.lifecycle.broker_epoch)
+        return ReplicaPorts(
+            self.alter_partition,
+            self.connect,
+            lambda: self.lifecycle.broker_epoch,
+            assign_to_dirs=self._assignments.send,
+        )
 
     def dispatcher(self, replicas: Replicas) -> Dispatcher[BrokerServices]:
         """What a listener's server runs its requests with."""
@@ -148,6 +160,24 @@ class Broker:
         self._is_serving = True
         self._wake.set()
 
+    def on_dir_failed(self, path: str, directory_id: UUID) -> None:
+        """A directory is used no more: tell the controller, and give up where that cannot be done in time."""
+        self.lifecycle.on_dir_failed(directory_id)
+        self._wake.set()
+        limit_ms = self.config.log_dir_failure_timeout_ms
+        loop = asyncio.get_running_loop()
+        self._dir_timers.append(loop.call_later(limit_ms / 1000, self._check_failure_known, path, directory_id))
+
+    def _check_failure_known(self, path: str, directory_id: UUID) -> None:
+        if self.lifecycle.over or self.lifecycle.knows_failed(directory_id):
+            return
+        reason = (
+            f"log directory {path} has failed, and no controller could be told within log.dir.failure.timeout.ms: "
+            "others cannot take over what it led while this node runs"
+        )
+        logger.critical("%s", reason)
+        self._on_fatal(DirFailureUnreportedError(reason))
+
     async def controlled_shutdown(self) -> bool:
         """Have the controller move leaders away; whether it let the broker go within the time-out."""
         if self._task is None or self._gone is None or self._task.done():
@@ -169,6 +199,8 @@ class Broker:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        for timer in self._dir_timers:
+            timer.cancel()
         for future in (self._ready, self._registered):
             if future is not None:
                 future.cancel()

@@ -62,6 +62,7 @@ class BrokerConfig:
     registration_heartbeat_interval_ms: int = 50
     request_timeout_ms: int = 30_000
     controlled_shutdown_timeout_ms: int = 30_000
+    log_dir_failure_timeout_ms: int = 30_000
     fetch_max_bytes: int = 55 * 1024 * 1024
     fetch_session_slots: int = 1_000
     max_describe_partitions: int = 2_000

@@ -56,6 +56,8 @@ class ControllerPort(Protocol):
 
     def alter_partition(self, request: Any) -> asyncio.Future[dict[str, Any]]: ...
 
+    def assign_replicas_to_dirs(self, request: Any) -> asyncio.Future[dict[str, Any]]: ...
+
     def allocate_producer_ids(self, request: Any) -> asyncio.Future[dict[str, Any]]: ...
 
     def create_topics(self, request: Any) -> asyncio.Future[dict[str, Any]]: ...
@@ -235,6 +237,7 @@ def controller_registry() -> ApiRegistry[ControllerServices]:
             _simple(ApiKey.BROKER_REGISTRATION, (0, 4), _of_a_broker(lambda c, m: c.register_broker(m))),
             _simple(ApiKey.BROKER_HEARTBEAT, (0, 1), _of_a_broker(lambda c, m: c.broker_heartbeat(m))),
             _simple(ApiKey.ALTER_PARTITION, (2, 3), _decided(lambda c, m: c.alter_partition(m))),
+            _simple(ApiKey.ASSIGN_REPLICAS_TO_DIRS, (0, 0), _decided(lambda c, m: c.assign_replicas_to_dirs(m))),
             _simple(ApiKey.ALLOCATE_PRODUCER_IDS, (0, 0), _decided(lambda c, m: c.allocate_producer_ids(m))),
             _simple(ApiKey.CONTROLLER_REGISTRATION, (0, 0), _decided(lambda c, m: c.register_controller(m))),
             _like(forwarded.UNREGISTER_BROKER, _decided(lambda c, m: c.unregister_broker(m))),

@@ -9,7 +9,7 @@ controller that no longer knows the registration, or knows another, sends it bac
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -27,6 +27,14 @@ _LOST_REGISTRATION = frozenset(
     {ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED, ErrorCode.DUPLICATE_BROKER_REGISTRATION}
 )
 _FATAL = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REGISTRATION, ErrorCode.UNSUPPORTED_VERSION})
+
+
+_REASONS = {
+    ErrorCode.INVALID_REGISTRATION: (
+        ". Another broker has registered a directory of the same directory.id, as after a copy of its disk: empty the "
+        "copy, and format it again"
+    ),
+}
 
 
 class BrokerState(Enum):
@@ -63,6 +71,8 @@ class BrokerLifecycle:
         self.fenced = True
         self._last_error = 0
         self._wants_shutdown = False
+        self._failed_dirs: dict[UUID, bool] = {}
+        """The directories that failed in this life, and whether the controller knows."""
 
     def next_request(self, metadata_offset: int) -> LifecycleRequest:
         """A registration, or a heartbeat that says metadata is applied up to `metadata_offset`."""
@@ -74,6 +84,7 @@ class BrokerLifecycle:
             "current_metadata_offset": metadata_offset,
             "want_fence": metadata_offset < self.broker_epoch,
             "want_shut_down": self._wants_shutdown,
+            "offline_log_dirs": list(self._failed_dirs),
         }
         return LifecycleRequest(ApiKey.BROKER_HEARTBEAT, HEARTBEAT_VERSION, fields)
 
@@ -81,9 +92,17 @@ class BrokerLifecycle:
         """Take the answer. Raises `RegistrationRefused`."""
         self._last_error = response.error_code
         if request.api_key == ApiKey.BROKER_REGISTRATION:
-            self._on_registration(response)
+            self._on_registration(response, request.fields["log_dirs"])
         else:
             self._on_heartbeat(request, response)
+
+    def on_dir_failed(self, directory_id: UUID) -> None:
+        """Tell the controller from now on that the directory is used no more."""
+        self._failed_dirs.setdefault(directory_id, False)
+
+    def knows_failed(self, directory_id: UUID) -> bool:
+        """Whether the controller has heard that the directory failed."""
+        return self._failed_dirs.get(directory_id, False)
 
     def begin_shutdown(self) -> None:
         """Ask from now on to be let go: leaders move away first."""
@@ -107,14 +126,17 @@ class BrokerLifecycle:
             return self._config.heartbeat_interval_ms
         return self._config.registration_heartbeat_interval_ms
 
-    def _on_registration(self, response: Struct) -> None:
+    def _on_registration(self, response: Struct, registered: Sequence[UUID]) -> None:
         code = response.error_code
         if code in _FATAL:
-            raise RegistrationRefused(f"the controller refuses broker {self._config.node_id}: {ErrorCode(code).name}")
+            raise RegistrationRefused(
+                f"the controller refuses broker {self._config.node_id}: {ErrorCode(code).name}{_REASONS.get(code, '')}"
+            )
         if code == ErrorCode.NONE:
             self.broker_epoch = response.broker_epoch
             self.fenced = True
             self.state = BrokerState.PENDING_SHUTDOWN if self._wants_shutdown else BrokerState.RECOVERY
+            self._heard_of_failures(directory for directory in self._failed_dirs if directory not in registered)
 
     def _on_heartbeat(self, request: LifecycleRequest, response: Struct) -> None:
         if request.fields["broker_epoch"] != self.broker_epoch:
@@ -125,11 +147,16 @@ class BrokerLifecycle:
             return
         if response.error_code:
             return
+        self._heard_of_failures(request.fields["offline_log_dirs"])
         self.fenced = response.is_fenced
         if self.state is BrokerState.RECOVERY and not self.fenced:
             self.state = BrokerState.RUNNING
         elif self.state is BrokerState.PENDING_SHUTDOWN and response.should_shut_down:
             self.state = BrokerState.SHUTTING_DOWN
+
+    def _heard_of_failures(self, directories: Iterable[UUID]) -> None:
+        for directory in directories:
+            self._failed_dirs[directory] = True
 
     def _registration(self) -> dict[str, Any]:
         config = self._config
@@ -147,6 +174,6 @@ class BrokerLifecycle:
             ],
             "rack": config.rack,
             "is_migrating_zk_broker": False,
-            "log_dirs": list(config.log_dir_ids),
+            "log_dirs": [directory for directory in config.log_dir_ids if directory not in self._failed_dirs],
             "previous_broker_epoch": config.previous_broker_epoch if self.broker_epoch < 0 else self.broker_epoch,
         }

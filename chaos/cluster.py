@@ -28,12 +28,16 @@ _FIRST_CONTROLLER = 101
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """`properties` go to every node on top of the simulator's own. With `controllers`, the nodes are but brokers."""
+    """`properties` go to every node on top of the simulator's own. With `controllers`, the nodes are but brokers.
+
+    `extra_dirs` are log directories beside the one that holds the metadata log too.
+    """
 
     nodes: int = 3
     controllers: int = 0
     client_names: Sequence[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
+    extra_dirs: Sequence[str] = ()
 
 
 class SimCluster:
@@ -47,6 +51,7 @@ class SimCluster:
         self.voters = apart or self.brokers
         self.ids = self.brokers + apart
         self.client_names = config.client_names
+        self.extra_dirs = config.extra_dirs
         self.names = [_host_name(node_id) for node_id in self.ids]
         self.nodes: dict[int, Node] = {}
         self.ready: dict[int, None] = {}
@@ -81,7 +86,7 @@ class SimCluster:
             "controller.quorum.voters": ",".join(
                 f"{each}@{_host_name(each)}:{CONTROLLER_PORT}" for each in self.voters
             ),
-            "log.dirs": LOG_DIR,
+            "log.dirs": ",".join((LOG_DIR, *self.extra_dirs)),
             "default.replication.factor": str(min(3, len(self.brokers))),
             "min.insync.replicas": str(min(3, len(self.brokers)) // 2 + 1),
             "offsets.topic.num.partitions": "2",

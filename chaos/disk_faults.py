@@ -6,6 +6,8 @@
 - The disk is wiped, or an old copy of it is brought back: nothing is lost if, at that moment, every replica is in
   sync and every voter holds all that is committed and knows the epoch. A quorum of fixed voters cannot tell that one of
   them forgot its vote, nor a partition that a lone ISR member forgot its log. So these faults wait for such a moment.
+- One of several log directories fails, or is exchanged for an empty one: the others go on, and so does the node. The
+  replicas in it are led and followed elsewhere, and made anew on the empty disk; nothing acked is lost.
 - Bits rot in cold data of one replica: brokers do not check what they read, as Kafka's do not; but no follower appends
   what does not match its checksum, so rot never spreads, and consumers see the mismatch. What is promised: every record
   is read unharmed once the replica was replaced, and no harmed one passes for a good one.
@@ -81,6 +83,21 @@ def bring_back(cluster: Target, host: Host, copy: DiskCopy) -> None:
     host.disk.restore(copy)
     cluster.on_disk_replaced(host.name)
     _bring_up(cluster, host)
+
+
+def mend_dirs(cluster: Target, host: Host) -> None:
+    """All of the host's directories work; the node is started again to see it."""
+    if host.disk.mend_dirs():
+        _take_down(cluster, host)
+        _bring_up(cluster, host)
+
+
+def wipe_dir(cluster: Target, host: Host, path: str) -> Undo:
+    """The node dies; it comes back with an empty disk in the place of one log directory."""
+    _take_down(cluster, host)
+    host.disk.wipe_dir(path)
+    cluster.on_disk_replaced(host.name)
+    return lambda: _bring_up(cluster, host)
 
 
 def rot(host: Host, rng: Random) -> bool:

@@ -31,10 +31,15 @@ PartitionKey = tuple[UUID, int]
 
 @dataclass(slots=True)
 class CommittedLog:
-    """Batches by base offset, contiguous from `start_offset` to `end_offset`."""
+    """Batches by base offset, contiguous from 0 to `end_offset`.
+
+    `promised_end_offset` is larger when the leader's disk failed before its batches could be seen: then they are taken
+    from the next replica that shows them.
+    """
 
     batches: dict[int, bytes] = field(default_factory=dict)
     end_offset: int = 0
+    promised_end_offset: int = 0
 
 
 @dataclass(slots=True)
@@ -118,7 +123,7 @@ class PartitionChecker:
                 if log_end_offset < seen.log_end_offset:
                     self._on_truncation(node_id, replica, log_end_offset)
                 seen.log_end_offset = log_end_offset
-            if partition.high_watermark != seen.high_watermark and not replica.offline:
+            if partition.high_watermark != seen.high_watermark:
                 self._on_high_watermark(node_id, seen)
 
     def _on_leadership(self, node_id: int, replica: Replica) -> None:
@@ -129,8 +134,8 @@ class PartitionChecker:
         if self._leaders.setdefault(key, node_id) != node_id:
             raise InvariantBroken("one leader an epoch", f"{where}: both {self._leaders[key]} and {node_id}")
         committed = self._committed(replica)
-        if replica.log_end_offset < committed.end_offset:
-            detail = f"{where}: leader {node_id} has {replica.log_end_offset} of {committed.end_offset}"
+        if replica.log_end_offset < committed.promised_end_offset:
+            detail = f"{where}: leader {node_id} has {replica.log_end_offset} of {committed.promised_end_offset}"
             raise InvariantBroken("a leader holds every committed batch", detail)
         self._compare(node_id, replica, 0, committed.end_offset, "a leader holds every committed batch")
 
@@ -149,9 +154,10 @@ class PartitionChecker:
             detail = f"{_name(replica)} on {node_id}: from {before} to {now}"
             raise InvariantBroken("the high watermark does not go back", detail)
         committed = self._committed(replica)
-        if now > committed.end_offset:
+        if now > committed.promised_end_offset:
             self._check_may_commit(node_id, replica, now)
-        self._compare(node_id, replica, before, now, "committed batches never change")
+            committed.promised_end_offset = now
+        self._compare(node_id, replica, min(before, committed.end_offset), now, "committed batches never change")
 
     def _check_may_commit(self, node_id: int, replica: Replica, high_watermark: int) -> None:
         leader = replica.partition.leader
@@ -176,7 +182,7 @@ class PartitionChecker:
         while offset < end:
             try:
                 data = replica.log.read(offset, _READ_BYTES, end_offset=end)
-            except StorageError:  # its disk has failed, and the node is about to end
+            except StorageError:  # its disk has failed
                 return
             for position, header in iter_headers(data):
                 batch = bytes(data[position : position + header.size_bytes])
@@ -230,15 +236,17 @@ class PartitionChecker:
 
     def on_acked(self, key: PartitionKey, base_offset: int, count: int) -> None:
         """A producer was told that its records, sent with acks=all, are at `base_offset`."""
-        end_offset = self.committed.setdefault(key, CommittedLog()).end_offset
+        end_offset = self.committed.setdefault(key, CommittedLog()).promised_end_offset
         if base_offset + count > end_offset:
             detail = f"partition {key[1]}: acked {base_offset}+{count}, committed up to {end_offset}"
             raise InvariantBroken("an acked record is committed", detail)
 
     def on_consumed(self, key: PartitionKey, base_offset: int, batch: bytes) -> None:
         """A consumer read a batch."""
-        known = self.committed.setdefault(key, CommittedLog()).batches.get(base_offset)
-        if known != batch:
+        committed = self.committed.setdefault(key, CommittedLog())
+        known = committed.batches.get(base_offset)
+        unseen = known is None and committed.end_offset <= base_offset < committed.promised_end_offset
+        if known != batch and not unseen:
             detail = f"partition {key[1]} at {base_offset}: {_differs(batch, known)}"
             raise InvariantBroken("only committed batches are consumed", detail)
 
@@ -246,35 +254,47 @@ class PartitionChecker:
 
     def ends(self) -> dict[PartitionKey, int]:
         """Up to where each partition is committed now."""
-        return {key: committed.end_offset for key, committed in self.committed.items()}
+        return {key: committed.promised_end_offset for key, committed in self.committed.items()}
 
     def all_hold_what_is_committed(self) -> bool:
         """No replica that runs would need another one to have everything."""
         return all(
-            replica.log_end_offset >= self._committed(replica).end_offset
+            replica.offline or replica.log_end_offset >= self._committed(replica).promised_end_offset
             for node in self._nodes.values()
             for replica in node.manager.partitions.values()
         )
 
     def describe_lag(self, image: MetadataImage, ends: Mapping[PartitionKey, int]) -> str | None:
-        """A partition without leader or full ISR, a replica that does not know all below `ends` committed; or None."""
+        """A partition without leader or full ISR, a replica that does not know all below `ends` committed; or None.
+
+        Replicas in log directories that have failed, as the metadata knows, are not waited for.
+        """
         for topic in image.topics_by_id.values():
             for index, registration in topic.partitions.items():
-                if registration.leader < 0 or len(registration.isr) < len(registration.replicas):
+                sound = [each for each in registration.replicas if image.is_replica_online(each, registration)]
+                heirs = (*registration.isr, *registration.elr) or registration.last_known_elr
+                if registration.leader < 0 and not any(each in sound for each in heirs):
+                    continue  # who has all that is committed is on a disk that failed
+                if registration.leader < 0 or len(registration.isr) < len(sound):
                     return f"{topic.name}-{index}: {registration}"
-                for member in registration.replicas:
-                    if (lag := self._lag(member, topic.name, index, ends)) is not None:
+                for member in sound:
+                    few = len(sound) < len(registration.replicas)
+                    if (lag := self._lag(member, topic.name, index, ends, may_stand_still=few)) is not None:
                         return lag
         return None
 
-    def _lag(self, node_id: int, topic: str, index: int, ends: Mapping[PartitionKey, int]) -> str | None:
+    def _lag(
+        self, node_id: int, topic: str, index: int, ends: Mapping[PartitionKey, int], *, may_stand_still: bool
+    ) -> str | None:
+        """`may_stand_still`: there may be too few replicas for the high watermark to move."""
         node = self._nodes.get(node_id)
         replica = None if node is None else node.manager.partitions.get(TopicPartition(topic, index))
-        if replica is None:
+        if replica is None or replica.offline:
             return f"{topic}-{index} is not on {node_id}"
         end_offset = ends.get((replica.topic_id, index), 0)
-        if replica.high_watermark < end_offset:
-            return f"{topic}-{index} on {node_id}: high watermark {replica.high_watermark} of {end_offset}"
+        reached = replica.log_end_offset if may_stand_still else replica.high_watermark
+        if reached < end_offset:
+            return f"{topic}-{index} on {node_id}: {reached} of {end_offset}"
         return None
 
 

@@ -71,6 +71,8 @@ class Scenario:
     actors: Sequence[str] = ()
     only_at: Mapping[FaultKind, str] = field(default_factory=dict)
     """Faults of these kinds have this target, whatever was drawn."""
+    extra_dirs: Sequence[str] = ()
+    """Log directories of each node beside the first."""
 
     def drawn(self, rng: random.Random) -> Scenario:
         """With one of the shapes."""
@@ -134,6 +136,22 @@ SCENARIOS = {
             "lost-disk",
             kinds=(FaultKind.WIPED_DISK, FaultKind.OLD_DISK, FaultKind.KILL, FaultKind.KILL_ALL),
             mean_duration_s=0.5,
+        ),
+        Scenario(
+            "dirs",
+            kinds=(FaultKind.DIR_FAILS, FaultKind.DIR_FAILS, FaultKind.WIPED_DIR, FaultKind.KILL, FaultKind.STOP),
+            partitions=6,
+            extra_dirs=("/disk2", "/disk3"),
+        ),
+        Scenario(
+            "lost-dir",
+            kinds=(FaultKind.STOP, FaultKind.STOP, FaultKind.EXCHANGED_DIR),
+            targets=("n1", "n2", "n3"),
+            controllers=3,
+            mean_gap_s=0.3,
+            mean_duration_s=0.5,
+            only_at={FaultKind.EXCHANGED_DIR: "n1"},
+            extra_dirs=("/disk2", "/disk3"),
         ),
         Scenario("rot", kinds=(FaultKind.BIT_ROT,), targets=("leader", "n1", "n2", "n3"), one_at_a_time=True),
         Scenario(
@@ -254,7 +272,8 @@ class Run:
         self.history = History()
         self._tasks = TaskSet()
         self._actors: list[Actor] = []
-        self.cluster = SimCluster(self.world, ClusterConfig(scenario.nodes, scenario.controllers, (CLIENT_HOST,)))
+        config = ClusterConfig(scenario.nodes, scenario.controllers, (CLIENT_HOST,), extra_dirs=scenario.extra_dirs)
+        self.cluster = SimCluster(self.world, config)
         self.faults = list(faults) if faults is not None else self._draw()
 
     def _draw(self) -> list[Fault]:
@@ -399,3 +418,9 @@ class Run:
         nemesis = Nemesis(cluster, [replace(fault, at_s=fault.at_s + start_s) for fault in self.faults])
         nemesis.run(start_s + self.scenario.faults_s)
         nemesis.end_all()
+        if nemesis.has_broken_dirs:
+            whole, why_not = cluster.whole_again()
+            self._until(whole, _HEAL_LIMIT_S, "all that is sound is in use", why_not)
+            acked = len(self.history.acked)
+            self._until(lambda: len(self.history.acked) > acked, _DRAIN_LIMIT_S, "writes go on beside a failed disk")
+            nemesis.mend_dirs()

@@ -22,7 +22,7 @@ _STOP_LIMIT_S = 30.0
 
 
 class FaultKind(Enum):
-    """What happens, and with the duration's end is undone."""
+    """What happens, and with the duration's end is undone; but what fails in a directory fails until the end."""
 
     KILL = "kill"
     POWER_LOSS = "power loss"
@@ -46,11 +46,14 @@ class FaultKind(Enum):
     WIPED_DISK = "wiped disk"
     OLD_DISK = "an old copy of the disk"
     BIT_ROT = "bit rot"
+    DIR_FAILS = "a log directory fails"
+    WIPED_DIR = "wiped log directory"
+    EXCHANGED_DIR = "stopped, and one log directory exchanged for an empty one"
     CLOCK_JUMP = "clock jump"
     CLOCK_DRIFT = "clock drift"
 
 
-_NEEDS_ALL_IN_SYNC = (FaultKind.WIPED_DISK, FaultKind.OLD_DISK, FaultKind.BIT_ROT)
+_NEEDS_ALL_IN_SYNC = (FaultKind.WIPED_DISK, FaultKind.OLD_DISK, FaultKind.BIT_ROT, FaultKind.WIPED_DIR)
 _SYNC_POLL_S = 0.05
 _SYNC_TRIES = 200
 _JUMP_MS_MAX = 600_000
@@ -81,6 +84,11 @@ class Target(Protocol):
     @property
     def names(self) -> Sequence[str]:
         """Its hosts."""
+        ...
+
+    @property
+    def extra_dirs(self) -> Sequence[str]:
+        """Log directories of each host besides the one with the metadata log."""
         ...
 
     @property
@@ -156,7 +164,7 @@ class Nemesis:
         self._world.scheduler.run_for(max(0.0, until_s - self._world.now_s))
 
     def end_all(self) -> None:
-        """Everything runs, nothing is cut, slow or paused."""
+        """Everything runs, nothing is cut, slow or paused; failed log directories stay, until `mend_dirs`."""
         self._agenda.clear()
         self._world.trace.note("nemesis", "HEAL")
         self._world.network.heal_all()
@@ -171,6 +179,16 @@ class Nemesis:
             if not self._world.hosts[name].running:
                 self._cluster.restart(name)
         self._replace_rotten()
+
+    @property
+    def has_broken_dirs(self) -> bool:
+        """Whether log directories fail that `end_all` left as they are."""
+        return any(self._world.hosts[name].disk.has_broken_dirs for name in self._cluster.names)
+
+    def mend_dirs(self) -> None:
+        """No log directory fails any more."""
+        for name in self._cluster.names:
+            disk_faults.mend_dirs(self._cluster, self._world.hosts[name])
 
     def _replace_rotten(self) -> None:
         """An operator puts an empty disk in the place of each rotten one, one after the other."""
@@ -218,6 +236,11 @@ class Nemesis:
                 self._stopping.append((host, host.process))
                 self._cluster.stop(target)
                 return lambda: self._restart_when_ended(target)
+            case FaultKind.EXCHANGED_DIR:
+                if host.running:
+                    self._stopping.append((host, host.process))
+                    self._cluster.stop(target)
+                return lambda: self._exchange_when_ended(target, self._dir_of(fault))
             case FaultKind.PAUSE:
                 host.pause()
                 return host.resume
@@ -263,6 +286,10 @@ class Nemesis:
                 return disk_faults.fill(self._cluster, host, self._rng)
             case FaultKind.WIPED_DISK:
                 return disk_faults.wipe(self._cluster, host)
+            case FaultKind.DIR_FAILS:
+                host.disk.break_dir(self._dir_of(fault))  # a disk does not mend itself
+            case FaultKind.WIPED_DIR:
+                return disk_faults.wipe_dir(self._cluster, host, self._dir_of(fault))
             case FaultKind.OLD_DISK:
                 self._bring_back_later(host, fault.duration_s, host.disk.take_copy())
             case FaultKind.BIT_ROT:
@@ -270,6 +297,11 @@ class Nemesis:
                     self._cluster.on_disk_rotten(host.name)
                     self._rotten.append(host)
         return None
+
+    def _dir_of(self, fault: Fault) -> str:
+        """Which of the directories; not drawn, so that other faults may be left out."""
+        paths = self._cluster.extra_dirs
+        return paths[int(fault.at_s * 1000) % len(paths)]
 
     def _bring_back_later(self, host: Host, after_s: float, copy: DiskCopy, tries: int = _SYNC_TRIES) -> None:
         def bring_back() -> None:
@@ -291,6 +323,13 @@ class Nemesis:
                     self._cluster.restart(name)
 
         return restart
+
+    def _exchange_when_ended(self, name: str, path: str) -> None:
+        host = self._world.hosts[name]
+        if host.running:
+            self._at(self._world.now_s + 0.1, lambda: self._exchange_when_ended(name, path))
+        else:
+            disk_faults.wipe_dir(self._cluster, host, path)()
 
     def _restart_when_ended(self, name: str) -> None:
         if self._world.hosts[name].running:

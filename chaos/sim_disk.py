@@ -153,7 +153,7 @@ class SimFile:
         return self._path
 
     def size(self) -> int:
-        return len(self._live().data)
+        return len(self._open_inode().data)
 
     def append(self, buffers: Sequence[Buffer]) -> int:
         """Write at the end; on ENOSPC what fitted is there."""
@@ -192,6 +192,7 @@ class SimFile:
     def finish_sync(self, operations: list[_Write | _Truncate]) -> None:
         if self._life != self._disk.life:
             return
+        self._disk.check_dir(self._path)
         if self._disk.fsync_fails(self._path):
             self.fail_sync()
         self._inode.sync(operations)
@@ -212,6 +213,10 @@ class SimFile:
         return len(data)
 
     def _live(self) -> _Inode:
+        self._disk.check_dir(self._path)
+        return self._open_inode()
+
+    def _open_inode(self) -> _Inode:
         if self._closed or self._life != self._disk.life:
             raise OSError(errno.EBADF, "file is closed", self._path)
         return self._inode
@@ -250,6 +255,7 @@ class SimDisk:
         self._journal: list[_Relink] = []
         self._locks: dict[str, None] = {}
         self._failing_prefix: str | None = None
+        self._broken_dirs: dict[str, None] = {}
         self.life = 0
         self.refusals = 0
         """How many operations a fault has made fail (EIO, ENOSPC)."""
@@ -275,6 +281,29 @@ class SimDisk:
     def fail_fsync(self, path_prefix: str | None = "") -> None:
         """From now on fsync of files below `path_prefix` fails with EIO; None heals the disk."""
         self._failing_prefix = path_prefix
+
+    def break_dir(self, path: str) -> None:
+        """From now on everything in the directory, which may be a disk of its own, fails with EIO."""
+        self._broken_dirs[path] = None
+
+    def mend_dirs(self) -> bool:
+        """Heal what `break_dir` did; whether there was anything."""
+        was_broken = bool(self._broken_dirs)
+        self._broken_dirs.clear()
+        return was_broken
+
+    @property
+    def has_broken_dirs(self) -> bool:
+        return bool(self._broken_dirs)
+
+    def wipe_dir(self, path: str) -> None:
+        """An empty disk in the place of this directory; `crash` first."""
+        directory = self._directory(path)
+        for node in directory.walk():
+            self._forget(node)
+        directory.entries.clear()
+        directory.durable.clear()
+        self._journal = [entry for entry in self._journal if not entry.touches([directory])]
 
     def set_capacity(self, capacity_bytes: int = _UNLIMITED) -> None:
         """Writes beyond this fail with ENOSPC."""
@@ -324,6 +353,7 @@ class SimDisk:
 
     def open(self, path: str, *, create: bool = False) -> SimFile:
         """Open for reading and writing; `FileNotFoundError` unless it exists or `create`."""
+        self.check_dir(path)
         directory, name = self._parent(path)
         node = directory.entries.get(name)
         if isinstance(node, _Directory):
@@ -343,9 +373,11 @@ class SimDisk:
 
     def listdir(self, path: str) -> list[str]:
         """Names in the directory, sorted."""
+        self.check_dir(path)
         return sorted(self._directory(path).entries)
 
     def makedirs(self, path: str) -> None:
+        self.check_dir(path)
         directory = self._root
         for name in _parts(path):
             node = directory.entries.get(name)
@@ -358,6 +390,8 @@ class SimDisk:
 
     def rename(self, source: str, target: str) -> None:
         """Replaces an existing file; a directory may replace only an empty one."""
+        self.check_dir(source)
+        self.check_dir(target)
         from_directory, from_name = self._parent(source)
         to_directory, to_name = self._parent(target)
         node = from_directory.entries.get(from_name)
@@ -371,6 +405,7 @@ class SimDisk:
             self._relink([(from_directory, from_name, None), (to_directory, to_name, node)])
 
     def remove(self, path: str) -> None:
+        self.check_dir(path)
         directory, name = self._parent(path)
         node = directory.entries.get(name)
         if not isinstance(node, _Inode):
@@ -379,12 +414,14 @@ class SimDisk:
         self._relink([(directory, name, None)])
 
     def remove_tree(self, path: str) -> None:
+        self.check_dir(path)
         directory, name = self._parent(path)
         for node in self._directory(path).walk():
             self._forget(node)
         self._relink([(directory, name, None)])
 
     def read_bytes(self, path: str) -> bytes:
+        self.check_dir(path)
         node = self._find(path)
         if not isinstance(node, _Inode):
             raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
@@ -394,6 +431,7 @@ class SimDisk:
         """Durably replace `path`; after a crash either the old or the new contents are there, never a mixture."""
         content = bytes(data)
         self._turns[path] = self._turns.get(path, 0) + 1
+        self.check_dir(path)
         directory, name = self._parent(path)
         self.check_fsync(path, self.fsync_fails(path))
         replaced = directory.entries.get(name)
@@ -426,6 +464,7 @@ class SimDisk:
 
     def fsync_dir(self, path: str) -> None:
         """Make the names in this directory durable."""
+        self.check_dir(path)
         self.check_fsync(path, self.fsync_fails(path))
         self._sync_directory(self._directory(path))
 
@@ -460,6 +499,7 @@ class SimDisk:
 
     def lock_dir(self, path: str) -> SimDirLock:
         """Take the exclusive lock of `path`; `BlockingIOError` while another holds it."""
+        self.check_dir(path)
         self._directory(path)
         key = "/".join(_parts(path))
         if key in self._locks:
@@ -484,6 +524,11 @@ class SimDisk:
 
     def fsync_fails(self, path: str) -> bool:
         return self._failing_prefix is not None and path.startswith(self._failing_prefix)
+
+    def check_dir(self, path: str) -> None:
+        """EIO when the path is in a directory that is broken."""
+        if self._broken_dirs and any(path == one or path.startswith(f"{one}/") for one in self._broken_dirs):
+            raise self.refusal(errno.EIO, "input/output error", path)
 
     def check_fsync(self, path: str, failed: bool) -> None:
         """EIO when an fsync of this file has failed before."""

@@ -44,7 +44,7 @@ class BrokerPart:
         self._loader = loader
         self.log_manager = log_manager
         log_manager.load()
-        directory_ids = tuple(log_manager.directory_ids.values())
+        directory_ids = tuple(log_manager.online_ids)
         cluster_id = raft.config.cluster_id
         settings = replace(
             broker_config(config, cluster_id, directory_ids), previous_broker_epoch=log_manager.previous_broker_epoch
@@ -70,6 +70,14 @@ class BrokerPart:
         for server in self.servers:
             await listen(server)
         self.broker.begin_serving()
+
+    def on_dir_failed(self, path: str, error: OSError) -> None:
+        """A log directory is used no more, and the node goes on without it."""
+        directory_id = self.log_manager.directory_id_at(path)
+        if directory_id is not None:
+            self.broker.on_dir_failed(path, directory_id)
+            # The failure was found in the middle of something; let that end first.
+            asyncio.get_running_loop().call_soon(self.replica_manager.on_dir_failed, directory_id, error)
 
     async def stop(self, *, graceful: bool) -> None:
         """Hand leaderships over, then stop serving and write down what is known. The logs stay open."""

@@ -105,6 +105,13 @@ _ROWS: tuple[Key, ...] = (
     Key("log.dirs", "list", (), "Directories of the partitions, joined by commas; default: log.dir."),
     Key("log.dir", "string", "/tmp/kafka-logs", "The directory of the partitions, when log.dirs is not set."),
     Key("metadata.log.dir", "string", "", "The directory of the metadata log; default: the first of log.dirs."),
+    Key(
+        "log.dir.failure.timeout.ms",
+        "int",
+        30000,
+        "A broker that cannot tell the controller of a failed log directory for so long stops.",
+        _POSITIVE,
+    ),
     Key("log.segment.bytes", "int", 1073741824, "Size at which a segment is full.", at_least(1024 * 1024)),
     Key("log.roll.ms", "int", None, "Age at which a segment is full; before log.roll.hours.", _POSITIVE),
     Key("log.roll.hours", "int", 168, "Age in hours at which a segment is full.", _POSITIVE),

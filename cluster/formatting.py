@@ -16,15 +16,22 @@ class FormatError(Exception):
 def format_node(config: NodeConfig, runtime: Runtime, cluster_id: str, *, ignore_formatted: bool) -> list[str]:
     """Make the node's directories its own; returns those that were not before.
 
-    `FormatError` for one that is another's, or (unless `ignore_formatted`) is formatted already.
+    `FormatError` for one that is another's, cannot be read, or (unless `ignore_formatted`) is formatted already. With
+    `ignore_formatted` one that cannot be read is passed over: a node goes on without a disk that has failed.
     """
     _check_cluster_id(cluster_id)
+    fresh: list[str] = []
+    done: list[str] = []
     try:
-        fresh = [path for path in config.all_dirs if read_meta_properties(runtime.disk, path) is None]
-        done = [path for path in config.all_dirs if path not in fresh]
+        for path in config.all_dirs:
+            try:
+                (fresh if read_meta_properties(runtime.disk, path) is None else done).append(path)
+            except OSError as error:
+                if not ignore_formatted:
+                    raise FormatError(f"Log directory {path} cannot be read: {error}.") from error
         if done and not ignore_formatted:
             raise FormatError(f"Log directory {done[0]} is formatted already: empty it, or use --ignore-formatted.")
-        format_dirs(runtime, config.all_dirs, cluster_id, config.node_id)
+        format_dirs(runtime, [*fresh, *done], cluster_id, config.node_id)
     except LogDirError as error:
         raise FormatError(str(error)) from error
     return fresh
@@ -33,7 +40,10 @@ def format_node(config: NodeConfig, runtime: Runtime, cluster_id: str, *, ignore
 def cluster_id_of(config: NodeConfig, runtime: Runtime) -> str:
     """The cluster that the node's directories were formatted for. `LogDirError` with the way out."""
     for path in config.all_dirs:
-        found = read_meta_properties(runtime.disk, path)
+        try:
+            found = read_meta_properties(runtime.disk, path)
+        except OSError:
+            continue  # whether the node can do without it is seen when the directories are taken
         if found is not None:
             return found.cluster_id
     raise UnformattedDirError(

@@ -184,9 +184,11 @@ class Node:
     def _on_dir_failed(self, path: str, error: OSError) -> None:
         if self.log_manager is None:
             return
-        left = self.log_manager.directory_ids
-        if not left or self.config.metadata_log_dir not in left:
+        is_metadata_there = self.config.metadata_log_dir in self.log_manager.directory_ids
+        if not is_metadata_there or (self.config.is_broker and not self.log_manager.online_ids):
             self._fail(error)
+        elif self._broker_part is not None:
+            self._broker_part.on_dir_failed(path, error)
 
 
 def _in_words(error: BaseException) -> str:

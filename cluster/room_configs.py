@@ -82,6 +82,8 @@ def log_manager_config(
             io_bytes_per_s=config["log.cleaner.io.max.bytes.per.second"],
             backoff_ms=config["log.cleaner.backoff.ms"],
         ),
+        metadata_dir=config.metadata_log_dir,
+        data_dirs=config.log_dirs,
     )
 
 
@@ -181,6 +183,7 @@ def broker_config(config: NodeConfig, cluster_id: str, log_dir_ids: tuple[UUID, 
         log_dirs=config.log_dirs,
         groups=group_config(config),
         heartbeat_interval_ms=config["broker.heartbeat.interval.ms"],
+        log_dir_failure_timeout_ms=config["log.dir.failure.timeout.ms"],
         controlled_shutdown_timeout_ms=_CONTROLLED_SHUTDOWN_TIMEOUT_MS,
         fetch_max_bytes=config["fetch.max.bytes"],
         fetch_session_slots=config["max.incremental.fetch.session.cache.slots"],

@@ -8,6 +8,7 @@ may have lost its tail, is not counted in sync on the strength of what its forme
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -81,12 +82,12 @@ def _alter_one(leader: _Leader, topic: TopicImage, data: Any) -> Response:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "a partition is altered once a request")
     _check_epochs(partition, leader.broker_id, data)
     _check_isr(partition, members, recovery)
-    _check_eligible(leader.image, members)
+    _check_eligible(leader.image, partition, members)
     isr = tuple(member.broker_id for member in members)
     # An ISR of the same members keeps the order it has, so that a repeated request is recognised as no change.
     if sorted(isr) == sorted(partition.isr):
         isr = partition.isr
-    rule = leader.rules.goal(topic.name, isr, leader.image.is_active)
+    rule = leader.rules.goal(topic.name, isr, partial(leader.image.may_lead, partition))
     goal = Goal(isr, rule.acceptable, rule.min_insync_replicas, rule.elr_enabled, rule.election, None, recovery)
     change = decide_partition_change(topic.topic_id, data.partition_index, partition, goal)
     if change is not None:
@@ -127,10 +128,12 @@ def _check_isr(partition: PartitionRegistration, members: list[IsrMember], recov
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "a recovering leader is alone, and recovers only once")
 
 
-def _check_eligible(image: MetadataImage, members: list[IsrMember]) -> None:
+def _check_eligible(image: MetadataImage, partition: PartitionRegistration, members: list[IsrMember]) -> None:
     for member in members:
         broker = image.brokers.get(member.broker_id)
         if broker is None or not broker.active or member.broker_epoch not in (-1, broker.epoch):
+            raise ProtocolError(ErrorCode.INELIGIBLE_REPLICA)
+        if not image.is_replica_online(member.broker_id, partition):
             raise ProtocolError(ErrorCode.INELIGIBLE_REPLICA)
 
 

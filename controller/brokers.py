@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from enum import Enum
 from typing import Any
-from uuid import UUID
 
 from ..wire.errors import ErrorCode, ProtocolError
 from .alter_partition import check_broker_epoch
+from .directories import check_registered_directories, directories_went_offline, failed_since
 from .features import check_supported
 from .image import BrokerRegistration, MetadataImage
 from .records import (
@@ -29,8 +29,6 @@ from .replication import broker_leaves, broker_returns, leads_any
 from .result import ControllerResult, error_response
 from .sessions import BrokerSessions, Session
 from .settings import ControllerSettings
-
-_DIRECTORY_IDS_RESERVED = 100
 
 
 class BrokerState(Enum):
@@ -59,7 +57,7 @@ def register_broker(
 
     The same incarnation asking again keeps its registration. Another one first leaves all ISRs; unless it proves by its
     former epoch that it stopped cleanly, it counts as having lost its tail (KIP-966). Raises `ProtocolError`:
-    INCONSISTENT_CLUSTER_ID, INVALID_REQUEST, UNSUPPORTED_VERSION, DUPLICATE_BROKER_REGISTRATION.
+    INCONSISTENT_CLUSTER_ID, INVALID_REQUEST, INVALID_REGISTRATION, UNSUPPORTED_VERSION, DUPLICATE_BROKER_REGISTRATION.
     """
     _check_registration(image, request)
     known = image.brokers.get(request.broker_id)
@@ -89,11 +87,7 @@ def _check_registration(image: MetadataImage, request: Any) -> None:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "Controller does not support registering ZK brokers.")
     if request.incarnation_id is None or not request.listeners or request.broker_id < 0:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "A broker has an id, an incarnation id and a listener.")
-    directories = [directory for directory in request.get("log_dirs", ()) if directory is not None]
-    if len(set(directories)) != len(directories):
-        raise ProtocolError(ErrorCode.INVALID_REQUEST, "Duplicate directory ID in request")
-    if any(directory.int < _DIRECTORY_IDS_RESERVED for directory in directories):
-        raise ProtocolError(ErrorCode.INVALID_REQUEST, "Reserved directory ID in request")
+    check_registered_directories(image, request.broker_id, request.get("log_dirs", ()))
     check_supported(image, request.features)
 
 
@@ -103,7 +97,7 @@ def _registration(request: Any, listeners: tuple[Endpoint, ...]) -> RegisterBrok
         incarnation_id=request.incarnation_id,
         listeners=listeners,
         rack=request.rack,
-        log_dirs=tuple(directory for directory in request.get("log_dirs", ()) if isinstance(directory, UUID)),
+        log_dirs=tuple(request.get("log_dirs", ())),
         features=feature_ranges(request.features),
     )
 
@@ -152,13 +146,21 @@ def unregister_broker(image: MetadataImage, settings: ControllerSettings, broker
 def broker_heartbeat(
     image: MetadataImage, settings: ControllerSettings, sessions: BrokerSessions, request: Any, now_ms: int
 ) -> ControllerResult:
-    """BrokerHeartbeat 0-1. Raises `ProtocolError(STALE_BROKER_EPOCH)`."""
+    """BrokerHeartbeat 0-1. Raises `ProtocolError(STALE_BROKER_EPOCH)`.
+
+    News of failed directories come first: what else the broker wishes is decided at its next heartbeat.
+    """
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
     broker = image.brokers[request.broker_id]
     session = sessions.touch(request.broker_id, request.broker_epoch, request.current_metadata_offset, now_ms)
     state = state_of(broker)
-    target = _next_state(image, broker, request, _others_know(image, sessions, session))
-    records = _transition(image, settings, broker, state, target)
+    failed = failed_since(broker, request.get("offline_log_dirs", ()))
+    if failed and len(failed) < len(broker.log_dirs):
+        target = state
+        records = directories_went_offline(image, settings, broker, failed)
+    else:
+        target = _next_state(image, broker, request, bool(failed), _others_know(image, sessions, session))
+        records = _transition(image, settings, broker, state, target)
     if target is BrokerState.SHUTDOWN_NOW:
         sessions.end(broker.broker_id)  # its next incarnation need not wait
     response = {
@@ -176,7 +178,9 @@ def _others_know(image: MetadataImage, sessions: BrokerSessions, session: Sessio
     return lowest is None or session.shutdown_offset is None or session.shutdown_offset <= lowest
 
 
-def _next_state(image: MetadataImage, broker: BrokerRegistration, request: Any, others_know: bool) -> BrokerState:
+def _next_state(
+    image: MetadataImage, broker: BrokerRegistration, request: Any, all_failed: bool, others_know: bool
+) -> BrokerState:
     state = state_of(broker)
     if request.want_shut_down:
         if state is BrokerState.FENCED or request.want_fence:
@@ -185,7 +189,7 @@ def _next_state(image: MetadataImage, broker: BrokerRegistration, request: Any, 
             return BrokerState.CONTROLLED_SHUTDOWN
         done = state is BrokerState.UNFENCED or others_know
         return BrokerState.SHUTDOWN_NOW if done else BrokerState.CONTROLLED_SHUTDOWN
-    if request.want_fence:
+    if request.want_fence or all_failed:
         return BrokerState.FENCED
     if state is BrokerState.FENCED:
         # An incarnation that began to shut down does not come back, whatever a late heartbeat says.

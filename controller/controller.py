@@ -38,6 +38,7 @@ from . import (
     alter_configs,
     alter_partition,
     brokers,
+    directories,
     features,
     producer_ids,
     reassignment,
@@ -188,6 +189,14 @@ class QuorumController:
             request,
             lambda image: alter_partition.alter_partition(image, self._settings, request),
             refusals.refuse_alter_partition,
+        )
+
+    def assign_replicas_to_dirs(self, request: Any) -> asyncio.Future[Response]:
+        """AssignReplicasToDirs."""
+        return self._handle(
+            request,
+            lambda image: directories.assign_replicas_to_dirs(image, self._settings, request),
+            refusals.refuse_assign_replicas,
         )
 
     def allocate_producer_ids(self, request: Any) -> asyncio.Future[Response]:

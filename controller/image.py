@@ -7,7 +7,8 @@ Registrations and partitions are immutable; the containers are not. `copy` share
 side changes that topic, so that the copy a new active controller takes costs one dict entry a topic.
 
 Invariants hold after every record (DESIGN 5) and are checked where a record could break them: ISR and ELR are
-disjoint subsets of the replicas, the leader is in the ISR, nobody fenced enters an ISR, epochs only grow.
+disjoint subsets of the replicas, the leader is in the ISR, nobody fenced and no replica in a failed directory enters an
+ISR, epochs only grow.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from uuid import UUID
 
 from ..runtime.invariants import InvariantViolation, invariant
 from .records import (
+    LOST,
+    MIGRATING,
     NO_LEADER,
     RECOVERED,
+    UNASSIGNED,
     BrokerChangeRecord,
     ConfigRecord,
     Endpoint,
@@ -87,7 +91,10 @@ class ControllerRegistration(NamedTuple):
 
 
 class PartitionRegistration(NamedTuple):
-    """A partition as the controller knows it. `replicas` is in order of preference for leadership."""
+    """A partition as the controller knows it. `replicas` is in order of preference for leadership.
+
+    `directories` are where the replicas are, in the same order; none at all means that nothing is known of any.
+    """
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -106,6 +113,12 @@ class PartitionRegistration(NamedTuple):
         """The first replica."""
         return self.replicas[0]
 
+    def directory_of(self, broker_id: int) -> UUID:
+        """The id of the directory that holds the broker's replica, or one of the reserved ids (KIP-858)."""
+        if not self.directories:
+            return MIGRATING
+        return self.directories[self.replicas.index(broker_id)] if broker_id in self.replicas else UNASSIGNED
+
     def merge(self, change: PartitionChangeRecord) -> PartitionRegistration:
         """The partition after `change`: the partition epoch grows by one, the leader epoch when a leader is named."""
         return PartitionRegistration(
@@ -121,8 +134,15 @@ class PartitionRegistration(NamedTuple):
             leader_recovery_state=(
                 self.leader_recovery_state if change.leader_recovery_state is None else change.leader_recovery_state
             ),
-            directories=self.directories if change.directories is None else change.directories,
+            directories=self._directories_after(change),
         )
+
+    def _directories_after(self, change: PartitionChangeRecord) -> tuple[UUID, ...]:
+        if change.directories is not None:
+            return change.directories
+        if change.replicas is None or not self.directories:
+            return self.directories
+        return tuple(self.directory_of(replica) for replica in change.replicas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +222,23 @@ class MetadataImage:
         broker = self.brokers.get(broker_id)
         return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
 
+    def is_replica_online(self, broker_id: int, partition: PartitionRegistration) -> bool:
+        """Whether the directory of the broker's replica has not failed, as far as is known.
+
+        A directory that is reserved for "not known yet" counts, and so does any of a broker that registered none.
+        """
+        broker = self.brokers.get(broker_id)
+        if broker is None:
+            return False
+        directory = partition.directory_of(broker_id)
+        if directory in (MIGRATING, UNASSIGNED):
+            return True
+        return directory != LOST and (not broker.log_dirs or directory in broker.log_dirs)
+
+    def may_lead(self, partition: PartitionRegistration, broker_id: int) -> bool:
+        """Whether the broker may lead the partition and be in its ISR: it is active, and so is its directory."""
+        return self.is_active(broker_id) and self.is_replica_online(broker_id, partition)
+
     def topic_config(self, topic: str, name: str) -> str | None:
         """The dynamic value that holds for the topic: its own, or the cluster-wide default.
 
@@ -271,6 +308,7 @@ class MetadataImage:
         self.brokers[record.broker_id] = known._replace(
             fenced=known.fenced if record.fenced is None else record.fenced,
             in_controlled_shutdown=known.in_controlled_shutdown if shutting_down is None else shutting_down,
+            log_dirs=known.log_dirs if record.log_dirs is None else record.log_dirs,
         )
         delta.changed_brokers[record.broker_id] = None
 
@@ -372,6 +410,7 @@ class MetadataImage:
     def _check_partition(self, partition: PartitionRegistration, old_isr: tuple[int, ...]) -> None:
         replicas, isr = partition.replicas, partition.isr
         invariant(replicas and len(set(replicas)) == len(replicas), "replicas are distinct and not none")
+        invariant(len(partition.directories) in (0, len(replicas)), "each replica has a directory, or none has")
         invariant(len(set(isr)) == len(isr) and set(isr) <= set(replicas), "the ISR is a subset of the replicas")
         if partition.elr:
             elr = set(partition.elr)
@@ -383,6 +422,8 @@ class MetadataImage:
             if broker_id not in old_isr:
                 broker = self.brokers.get(broker_id)
                 invariant(broker is not None and not broker.fenced, "nobody fenced enters an ISR")
+                online = self.is_replica_online(broker_id, partition)
+                invariant(online, "no replica in a failed directory enters an ISR")
 
 
 _REPLAY: Mapping[int, Callable[[MetadataImage, Any, int, MetadataDelta], None]] = {

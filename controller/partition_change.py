@@ -47,6 +47,8 @@ class Goal:
     unclean_shutdown: int | None = None
     """A broker that came back without its clean-shutdown mark: its log may have lost its tail."""
     leader_recovery_state: int | None = None
+    is_lost: bool = False
+    """What `unclean_shutdown` held is gone for good: without it in the ISR there may be nobody to lead."""
 
 
 class _Outcome(NamedTuple):
@@ -76,7 +78,7 @@ def decide_partition_change(
     `reassigned` gives it other replicas. A reassignment that the new ISR completes is completed in the same record.
     """
     isr = goal.isr
-    if not isr and not goal.elr_enabled:
+    if not isr and not goal.elr_enabled and not goal.is_lost:
         isr = partition.isr  # without an ELR the last member is all that tells who may lead again
     sets, isr = complete(_sets_of(partition) if reassigned is None else reassigned, isr, goal.min_insync_replicas)
     target = partition._replace(replicas=sets.replicas, adding_replicas=sets.adding, removing_replicas=sets.removing)

@@ -9,6 +9,7 @@ Cancelling takes the added ones away again.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from ..wire.errors import ErrorCode, ProtocolError
@@ -83,15 +84,16 @@ def _decide(
     isr: tuple[int, ...],
 ) -> PartitionChangeRecord | None:
     topic, index = key
-    goal = rules.goal(topic.name, isr, image.is_active)
-    is_lossy = not isr and bool(topic.partitions[index].isr)
+    partition = topic.partitions[index]
+    goal = rules.goal(topic.name, isr, partial(image.may_lead, partition))
+    is_lossy = not isr and bool(partition.isr)
     if is_lossy and goal.election is not Election.UNCLEAN:
         raise ProtocolError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"Unable to revert partition assignment for {topic.name}-{index} because it would require an unclean "
             "leader election.",
         )
-    return decide_partition_change(topic.topic_id, index, topic.partitions[index], goal, way)
+    return decide_partition_change(topic.topic_id, index, partition, goal, way)
 
 
 def _back(partition: PartitionRegistration) -> tuple[ReplicaSets, tuple[int, ...]]:

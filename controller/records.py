@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -20,7 +21,13 @@ import msgpack  # type: ignore[import-untyped,unused-ignore]
 from ..runtime.invariants import InvariantViolation
 
 NO_LEADER = -1
-NO_DIRECTORY = UUID(int=0)
+
+MIGRATING = UUID(int=0)
+"""Directory of a replica (KIP-858): some directory, chosen before directories were registered."""
+UNASSIGNED = UUID(int=1)
+"""Directory of a replica: its broker has not said yet where it put it."""
+LOST = UUID(int=2)
+"""Directory of a replica: what its broker held of it is gone for good."""
 
 RECOVERED = 0
 """Leader recovery state (KIP-704): the leader was elected cleanly, or has recovered."""
@@ -74,6 +81,8 @@ class BrokerChangeRecord:
     broker_epoch: int
     fenced: bool | None = None
     in_controlled_shutdown: bool | None = None
+    log_dirs: tuple[UUID, ...] | None = None
+    """The directories that are left, when one has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +208,9 @@ def _uuid(raw: bytes) -> UUID:
     return UUID(bytes=raw)
 
 
+@lru_cache(maxsize=4096)
 def _uuids(raw: tuple[bytes, ...] | None) -> tuple[UUID, ...] | None:
+    """Shared by all who have the same: thousands of partitions have the same few directories."""
     return None if raw is None else tuple(UUID(bytes=one) for one in raw)
 
 

@@ -18,6 +18,11 @@ def refuse_alter_partition(request: Any, code: ErrorCode, message: str | None) -
     return {"error_code": int(code), "topics": []}
 
 
+def refuse_assign_replicas(request: Any, code: ErrorCode, message: str | None) -> Response:
+    """AssignReplicasToDirs: the error, and no directories."""
+    return {"error_code": int(code), "directories": []}
+
+
 def refuse_elect_leaders(request: Any, code: ErrorCode, message: str | None) -> Response:
     """ElectLeaders: the error, and no results."""
     return {"error_code": int(code), "replica_election_results": []}

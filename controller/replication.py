@@ -1,13 +1,16 @@
 """Leaders and ISRs of all partitions that a change of a broker touches, and the elections asked for by name.
 
 A broker that is fenced, shuts down or restarts leaves every ISR it is in; where it led, another takes over in the same
-batch of records. A broker that is unfenced revives the partitions that have no leader.
+batch of records. A broker that is unfenced revives the partitions that have no leader. A directory that fails does to
+its replicas what an unclean stop of the broker does: what the disk holds of their tails nobody knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
+from uuid import UUID
 
 from ..wire.errors import ErrorCode, ProtocolError
 from .image import MetadataImage, PartitionRegistration, TopicImage
@@ -66,7 +69,8 @@ class _Decisions:
         if partition.adding_replicas or partition.removing_replicas:
             return decide_partition_change(topic.topic_id, index, partition, goal)
         state = (partition.replicas, partition.isr, partition.elr, partition.last_known_elr, partition.leader)
-        key = (*state, partition.leader_recovery_state, goal.isr, goal.min_insync_replicas, goal.election)
+        rules = (goal.isr, goal.min_insync_replicas, goal.election, goal.unclean_shutdown)
+        key = (*state, partition.directories, partition.leader_recovery_state, *rules)
         if key not in self._known:
             self._known[key] = decide_partition_change(topic.topic_id, index, partition, goal)
         twin = self._known[key]
@@ -78,19 +82,55 @@ class _Decisions:
 
 
 def broker_leaves(
-    image: MetadataImage, settings: ControllerSettings, broker_id: int, *, unclean: bool = False
+    image: MetadataImage,
+    settings: ControllerSettings,
+    broker_id: int,
+    *,
+    unclean: bool = False,
 ) -> list[Record]:
     """Changes that take the broker out of all ISRs and leaderships; after an `unclean` restart also out of ELRs."""
+
+    def is_touched(partition: PartitionRegistration) -> bool:
+        return broker_id in partition.isr or (unclean and broker_id in partition.elr)
+
+    return _replicas_leave(image, settings, broker_id, is_touched, unclean=unclean)
+
+
+def directories_fail(
+    image: MetadataImage, settings: ControllerSettings, broker_id: int, failed: Sequence[UUID]
+) -> list[Record]:
+    """Changes that take the broker's replicas in the `failed` directories out of ISRs, ELRs and leaderships."""
+
+    def is_touched(partition: PartitionRegistration) -> bool:
+        is_member = broker_id in partition.isr or broker_id in partition.elr
+        return is_member and partition.directory_of(broker_id) in failed
+
+    return _replicas_leave(image, settings, broker_id, is_touched, unclean=True)
+
+
+def _replicas_leave(
+    image: MetadataImage,
+    settings: ControllerSettings,
+    broker_id: int,
+    is_touched: Callable[[PartitionRegistration], bool],
+    *,
+    unclean: bool,
+) -> list[Record]:
     rules = PartitionRules(image, settings)
     active = {other: None for other in image.brokers if other != broker_id and image.is_active(other)}
     lost = broker_id if unclean else None
     decisions = _Decisions()
     records: list[Record] = []
     for topic, index, partition in _partitions(image):
-        if broker_id in partition.isr or (unclean and broker_id in partition.elr):
-            goal = rules.goal(topic.name, _without(partition.isr, broker_id), active.__contains__, lost)
+        if is_touched(partition):
+            acceptable = _acceptable(image, active, partition)
+            goal = rules.goal(topic.name, _without(partition.isr, broker_id), acceptable, lost)
             _append(records, decisions.decide(topic, index, partition, goal))
     return records
+
+
+def _acceptable(image: MetadataImage, active: Mapping[int, None], partition: PartitionRegistration) -> Acceptable:
+    return lambda broker_id: broker_id in active and image.is_replica_online(broker_id, partition)
 
 
 def broker_returns(image: MetadataImage, settings: ControllerSettings, broker_id: int) -> list[Record]:
@@ -100,7 +140,7 @@ def broker_returns(image: MetadataImage, settings: ControllerSettings, broker_id
     records: list[Record] = []
     for topic, index, partition in _partitions(image):
         if partition.leader == NO_LEADER:
-            goal = rules.goal(topic.name, partition.isr, active.__contains__)
+            goal = rules.goal(topic.name, partition.isr, _acceptable(image, active, partition))
             _append(records, decide_partition_change(topic.topic_id, index, partition, goal))
     return records
 
@@ -119,7 +159,7 @@ def preferred_leaders(image: MetadataImage, settings: ControllerSettings, limit:
         preferred = partition.replicas[0]
         if partition.leader == preferred or preferred not in partition.isr or preferred not in active:
             continue
-        goal = _preferred(rules.goal(topic.name, partition.isr, active.__contains__))
+        goal = _preferred(rules.goal(topic.name, partition.isr, _acceptable(image, active, partition)))
         _append(records, decide_partition_change(topic.topic_id, index, partition, goal))
         if len(records) >= limit:
             break
@@ -198,7 +238,7 @@ def _elect_one(
         raise ProtocolError(ErrorCode.ELECTION_NOT_NEEDED, "")
     goal = Goal(
         partition.isr,
-        image.is_active,
+        partial(image.may_lead, partition),
         settings.min_insync_replicas(image, name),
         image.elr_enabled,
         Election.PREFERRED if preferred else Election.UNCLEAN,

@@ -14,6 +14,7 @@ from uuid import UUID
 from ..wire.errors import ErrorCode, ProtocolError
 from .config_table import TOPIC_CONFIGS
 from .configs import resolve, validate_topic_configs
+from .directories import directories_of_new
 from .image import TOPIC_RESOURCE, MetadataImage, TopicImage
 from .placement import UsableBroker, place
 from .records import ConfigRecord, PartitionRecord, Record, RemoveTopicRecord, TopicRecord
@@ -238,7 +239,8 @@ def _new_partitions(
                 "controlled shutdown.",
             )
         isr = replicas if isr == replicas else isr
-        records.append(PartitionRecord(topic_id, index, replicas, isr, leader=isr[0]))
+        directories = directories_of_new(image, replicas)
+        records.append(PartitionRecord(topic_id, index, replicas, isr, leader=isr[0], directories=directories))
     return records
 
 

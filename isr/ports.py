@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from ..log.config import LogConfig
@@ -13,6 +13,9 @@ from ..log.partition_log import PartitionLog
 from ..runtime.ports import Buffer
 from ..wire.types import TopicPartition
 from .leader_state import AlterPartitionResult, IsrProposal
+
+ReplicaKey: TypeAlias = tuple[UUID, int]
+"""Topic id and partition index."""
 
 
 class TopicIdPartition(NamedTuple):
@@ -64,7 +67,25 @@ class ReplicaLogs(Protocol):
 
     def get(self, topic_partition: TopicPartition) -> PartitionLog | None: ...
 
-    def create(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> PartitionLog: ...
+    def create(
+        self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, directory_id: UUID | None
+    ) -> PartitionLog:
+        """Made in the given directory, or in any."""
+        ...
+
+    def directory_id_of(self, topic_partition: TopicPartition) -> UUID | None:
+        """The directory that holds the log; None when there is no log."""
+        ...
+
+    @property
+    def online_ids(self) -> Sequence[UUID]:
+        """The directories for partitions that have not failed."""
+        ...
+
+    @property
+    def has_failed_dirs(self) -> bool:
+        """Whether some log may be in a directory that cannot be read."""
+        ...
 
     def delete(self, topic_partition: TopicPartition) -> None: ...
 
@@ -81,6 +102,11 @@ def _ignore_storage_error(topic_partition: TopicPartition, error: OSError) -> No
     """Nobody asked to be told."""
 
 
+async def _assign_nowhere(assignments: Mapping[ReplicaKey, UUID]) -> Mapping[ReplicaKey, int]:
+    """Nobody asked where replicas are."""
+    return dict.fromkeys(assignments, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaPorts:
     """The outside of a ReplicaManager."""
@@ -91,6 +117,8 @@ class ReplicaPorts:
     broker_epoch: Callable[[], int]
     """This broker's own epoch, -1 before it is registered."""
     on_storage_error: Callable[[TopicPartition, OSError], None] = _ignore_storage_error
+    assign_to_dirs: Callable[[Mapping[ReplicaKey, UUID]], Awaitable[Mapping[ReplicaKey, int]]] = _assign_nowhere
+    """Tells the controller in which directories replicas are; the error code of each. Raises as `alter_partition`."""
 
 
 @dataclass(frozen=True, slots=True)

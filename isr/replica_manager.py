@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
+from uuid import UUID
 
 from ..controller.image import MetadataDelta, MetadataImage
 from ..runtime.ports import Runtime
@@ -12,6 +13,7 @@ from ..wire.errors import ProtocolError
 from ..wire.types import TopicPartition
 from . import offset_lookup
 from .appends import Appends, Entries
+from .assignments import Assignments
 from .consequences import Consequences
 from .deadlines import Deadlines
 from .directory import ReplicaDirectory
@@ -47,7 +49,10 @@ class ReplicaManager:
         )
         self._fetchers = Fetchers(FetcherContext(config, ports.connect, ports.broker_epoch, self, runtime.rng))
         now_ms = self._deadlines.now_ms
-        self._roles = Roles(config, self._directory, logs, self._fetchers, self._consequences, now_ms)
+        self._assignments = Assignments(ports.assign_to_dirs, config.alter_partition_backoff_ms)
+        self._roles = Roles(
+            config, self._directory, logs, self._fetchers, self._consequences, self._assignments, now_ms
+        )
         self._appends = Appends(self._directory, self.purgatory, self._consequences, self._now)
         self._fetches = Fetches(self._directory, self.purgatory, self._consequences, now_ms)
         self.append: Callable[[int, int, Entries, AppendDone], None] = self._appends.append
@@ -89,6 +94,7 @@ class ReplicaManager:
         self._roles.stop()
         await self._fetchers.stop()
         await self._isr_changes.stop()
+        await self._assignments.stop()
         self.purgatory.close()
         self._deadlines.close()
         self._logs.write_high_watermarks(self._high_watermarks())
@@ -184,6 +190,12 @@ class ReplicaManager:
         return self._deadlines.now_ms(), self._runtime.clock.wall_ms()
 
     # ---------------------------------------------------------------- what others tell
+
+    def on_dir_failed(self, directory_id: UUID, error: OSError) -> None:
+        """A log directory is used no more: all replicas in it are offline. To be called with nothing half done."""
+        for topic_partition, replica in self._directory.replicas.items():
+            if not replica.offline and self._logs.directory_id_of(topic_partition) == directory_id:
+                self.on_replica_failed(replica, error)
 
     def on_follower_high_watermark(self, replica: Replica) -> None:
         """A fetcher has moved a follower's high watermark."""

@@ -24,12 +24,14 @@ from ..controller.image import (
     PartitionRegistration,
     TopicImage,
 )
+from ..controller.records import LOST
 from ..log.config import LogConfig
 from ..log.partition_log import PartitionLog
 from ..runtime.log_lines import log_event
 from ..runtime.loggers import STATE_CHANGE
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.types import TopicPartition
+from .assignments import Assignments, Place, place_of
 from .consequences import Consequences
 from .directory import ReplicaDirectory
 from .fetchers import Fetchers
@@ -56,6 +58,7 @@ class Roles:
         logs: ReplicaLogs,
         fetchers: Fetchers,
         consequences: Consequences,
+        assignments: Assignments,
         now_ms: Callable[[], int],
     ) -> None:
         self._config = config
@@ -63,6 +66,7 @@ class Roles:
         self._logs = logs
         self._fetchers = fetchers
         self._consequences = consequences
+        self._assignments = assignments
         self._now_ms = now_ms
         self._backlog = RoleBacklog(self._turn)
         self._seen_offset = -1
@@ -149,7 +153,7 @@ class Roles:
             if local_id not in registration.replicas:
                 self._drop(topic_partition, topic.topic_id)
                 continue
-            replica = self._replica(topic_partition, topic.topic_id)
+            replica = self._replica(topic_partition, topic.topic_id, registration.directory_of(local_id))
             if replica is None or replica.offline or not replica.partition.is_news(registration):
                 continue
             if registration.leader == local_id:
@@ -208,15 +212,28 @@ class Roles:
 
     # ---------------------------------------------------------------- logs
 
-    def _replica(self, topic_partition: TopicPartition, topic_id: UUID) -> Replica | None:
-        """The replica of this topic id, made if need be; None when its log cannot be used."""
+    def _replica(self, topic_partition: TopicPartition, topic_id: UUID, registered: UUID) -> Replica | None:
+        """The replica of this topic id, made if need be; None when its log cannot be used, or not yet.
+
+        `registered` is its directory by the metadata; where that is wrong, the controller is told.
+        """
         replica = self._directory.replicas.get(topic_partition)
-        if replica is not None and replica.topic_id == topic_id:
-            return replica
-        if replica is not None:
+        if replica is not None and replica.topic_id != topic_id:
             self._drop(topic_partition, replica.topic_id)
+            replica = None
+        if replica is None:
+            replica = self._make_replica(topic_partition, topic_id, registered)
+        held = self._logs.directory_id_of(topic_partition)
+        if replica is not None and held is not None:
+            self._assignments.note((topic_id, topic_partition.partition), registered, held)
+        return replica
+
+    def _make_replica(self, topic_partition: TopicPartition, topic_id: UUID, registered: UUID) -> Replica | None:
         try:
-            log = self._log_for(topic_partition, topic_id)
+            log = self._log_for(topic_partition, topic_id, registered)
+            if log is None:
+                self._directory.unusable[topic_partition] = None
+                return None
         except (ProtocolError, OSError) as error:
             _logger.error("%s cannot be used: %s", topic_partition, error)
             self._directory.unusable[topic_partition] = None
@@ -231,7 +248,8 @@ class Roles:
         replica = self._directory.replicas[topic_partition] = Replica(topic_id, partition, log)
         return replica
 
-    def _log_for(self, topic_partition: TopicPartition, topic_id: UUID) -> PartitionLog:
+    def _log_for(self, topic_partition: TopicPartition, topic_id: UUID, registered: UUID) -> PartitionLog | None:
+        """The log, found or made; None when it is lost and the controller has to know first. `ProtocolError`."""
         log = self._logs.get(topic_partition)
         if log is not None and log.topic_id is not None and log.topic_id != topic_id:
             _logger.warning("%s belongs to a topic that is no more; it is removed", topic_partition)
@@ -239,7 +257,14 @@ class Roles:
             log = None
         config = self._log_config(topic_partition.topic)
         if log is None:
-            return self._logs.create(topic_partition, topic_id, config)
+            place = place_of(registered, self._logs.online_ids, some_failed=self._logs.has_failed_dirs)
+            if place is Place.OFFLINE:
+                raise ProtocolError(ErrorCode.KAFKA_STORAGE_ERROR, "its log directory has failed")
+            if place is Place.NOWHERE_YET:
+                _logger.warning("%s was in a log directory that is here no more; it begins anew", topic_partition)
+                self._assignments.note((topic_id, topic_partition.partition), registered, LOST)
+                return None
+            return self._logs.create(topic_partition, topic_id, config, registered)
         log.config = config
         if log.topic_id is None:
             log.set_topic_id(topic_id, durably=False)
@@ -248,6 +273,7 @@ class Roles:
     def _drop(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
         """Hold the partition no more: its topic is deleted, or it has moved to other brokers."""
         self._directory.unusable.pop(topic_partition, None)
+        self._assignments.forget((topic_id, topic_partition.partition))
         replica = self._directory.replicas.get(topic_partition)
         if replica is None or replica.topic_id != topic_id:
             return

@@ -20,6 +20,10 @@ class DirLockedError(LogDirError):
     """Another process holds the directory."""
 
 
+class DirFailedError(LogDirError):
+    """The disk under the directory refuses to be read or written."""
+
+
 class UnformattedDirError(LogDirError):
     """The directory has no `meta.properties`."""
 

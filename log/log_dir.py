@@ -14,12 +14,16 @@ from ..runtime.ports import DirLock, Disk, Runtime
 from .checkpoints import CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE, decode_uuid, encode_uuid
 from .errors import (
     CorruptFileError,
+    DirFailedError,
     DirLockedError,
     ForeignClusterError,
     ForeignNodeError,
     LogDirError,
     UnformattedDirError,
 )
+
+_RESERVED_IDS = 100
+"""Directory ids below this number have meanings of their own (KIP-858)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +46,21 @@ class MetaProperties:
 
 
 def read_meta_properties(disk: Disk, path: str) -> MetaProperties | None:
-    """Whose directory `path` is, None when it is not formatted. `CorruptFileError`."""
+    """Whose directory `path` is, None when it is not formatted. `CorruptFileError`, `OSError`."""
     file_path = f"{path}/{META_PROPERTIES_FILE}"
-    if not disk.exists(file_path):
+    try:
+        content = disk.read_bytes(file_path)
+    except FileNotFoundError:
         return None
     try:
-        lines = [line.strip() for line in disk.read_bytes(file_path).decode().splitlines()]
+        lines = [line.strip() for line in content.decode().splitlines()]
         fields = dict(line.split("=", 1) for line in lines if line and not line.startswith(("#", "!")))
         if fields["version"] != "1":
             raise ValueError(f"version {fields['version']}, only 1 is known")
-        return MetaProperties(fields["cluster.id"], int(fields["node.id"]), decode_uuid(fields["directory.id"]))
+        found = MetaProperties(fields["cluster.id"], int(fields["node.id"]), decode_uuid(fields["directory.id"]))
+        if found.directory_id.int < _RESERVED_IDS:
+            raise ValueError(f"directory.id {fields['directory.id']} is reserved")
+        return found
     except (ValueError, KeyError) as error:
         raise CorruptFileError(
             f"{file_path} does not parse ({error}); restore it, or empty the directory and format it again."
@@ -110,6 +119,19 @@ def _check_owner(path: str, found: MetaProperties, cluster_id: str, node_id: int
         )
 
 
+def check_distinct(dirs: Sequence[LogDir]) -> None:
+    """Raise `LogDirError` when two directories have one id, as after a copy of one to the other."""
+    known: dict[UUID, str] = {}
+    for log_dir in dirs:
+        other = known.setdefault(log_dir.directory_id, log_dir.path)
+        if other != log_dir.path:
+            raise LogDirError(
+                f"Log directories {other} and {log_dir.path} have the same directory.id "
+                f"{encode_uuid(log_dir.directory_id)}: take the one that is a copy out of log.dirs, or empty it and "
+                "format it again."
+            )
+
+
 class LogDir:
     """A directory that this process holds."""
 
@@ -121,10 +143,16 @@ class LogDir:
 
     @classmethod
     def acquire(cls, disk: Disk, path: str, cluster_id: str, node_id: int) -> LogDir:
-        """Lock the directory and check whose it is; raises a `LogDirError` that says what to do."""
+        """Lock the directory and check whose it is; raises a `LogDirError` that says what to do.
+
+        `DirFailedError` says that the disk refuses, so that a node may do without this directory.
+        """
         try:
             if not disk.is_dir(path):
-                raise UnformattedDirError(f"Log directory {path} does not exist: run `raftwerk format` first.")
+                raise UnformattedDirError(
+                    f"Log directory {path} does not exist: run `raftwerk format` first, or mount its disk, or take it "
+                    "out of log.dirs, and what it held is fetched from other replicas."
+                )
             lock = disk.lock_dir(path)
         except BlockingIOError as error:
             raise DirLockedError(
@@ -132,12 +160,15 @@ class LogDir:
                 "stop that one, or set log.dirs to another directory."
             ) from error
         except OSError as error:
-            raise LogDirError(f"Log directory {path} cannot be used: {error}.") from error
+            raise DirFailedError(f"Log directory {path} cannot be used: {error}.") from error
         try:
             found = read_meta_properties(disk, path)
             if found is None:
                 raise UnformattedDirError(f"Log directory {path} is not formatted: run `raftwerk format` first.")
             _check_owner(path, found, cluster_id, node_id)
+        except OSError as error:
+            lock.release()
+            raise DirFailedError(f"Log directory {path} cannot be read: {error}.") from error
         except BaseException:
             lock.release()
             raise

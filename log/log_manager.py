@@ -1,5 +1,8 @@
 """All partitions' logs of a node, in its log directories.
 
+A directory whose disk refuses is used no more, at the start as later on; its logs refuse everything, and the others go
+on. Only what nothing works without must be there: the directory of the metadata log, and one for partitions.
+
 `acquire` takes the directories (a node that holds only the metadata log needs no more), `load` opens the logs in them,
 `start` begins the upkeep on the running loop, `shutdown` ends it all. The metadata log lives in one of the directories
 but belongs to the quorum, which opens it itself.
@@ -15,16 +18,16 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from ..runtime.ports import Runtime
+from ..runtime.ports import Disk, Runtime
 from ..runtime.slices import Slices
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.types import TopicPartition
 from .config import LogConfig
 from .dir_checkpoints import DirCheckpoints
-from .errors import LogDirError, StorageError
+from .errors import DirFailedError, LogDirError, StorageError
 from .housekeeping import Housekeeping, HousekeepingConfig
 from .log_cleaner import CleanerConfig, LogCleaner
-from .log_dir import LogDir
+from .log_dir import LogDir, check_distinct
 from .names import parse_dir_name
 from .partition_log import LogHooks, PartitionLog
 
@@ -42,7 +45,11 @@ def _ignore_dir_failure(path: str, error: OSError) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LogManagerConfig:
-    """`on_dir_failed` is told once of a directory whose disk failed; its logs refuse everything from then on."""
+    """`on_dir_failed` is told once of a directory whose disk failed; its logs refuse everything from then on.
+
+    `metadata_dir` is the one that the node cannot do without. If it is not among `data_dirs` it gets no partitions;
+    empty `data_dirs` stand for all.
+    """
 
     dirs: tuple[str, ...]
     cluster_id: str
@@ -52,11 +59,17 @@ class LogManagerConfig:
     on_dir_failed: Callable[[str, OSError], None] = _ignore_dir_failure
     housekeeping: HousekeepingConfig = field(default_factory=HousekeepingConfig)
     cleaner: CleanerConfig = field(default_factory=CleanerConfig)
+    metadata_dir: str | None = None
+    data_dirs: tuple[str, ...] = ()
+
+    def holds_partitions(self, path: str) -> bool:
+        return not self.data_dirs or path in self.data_dirs
 
 
 @dataclass(slots=True)
 class _Dir:
     held: LogDir
+    takes_partitions: bool
     checkpoints: DirCheckpoints
     logs: dict[TopicPartition, PartitionLog] = field(default_factory=dict)
     clean_offsets: dict[TopicPartition, int] = field(default_factory=dict)
@@ -88,6 +101,8 @@ class LogManager:
         self._slices: Slices[Any] | None = None
         self._housekeeping: Housekeeping | None = None
         self._cleaner: LogCleaner | None = None
+        self._refused: dict[str, DirFailedError] = {}
+        """Directories that could not even be taken."""
         self.high_watermark_checkpoint: dict[TopicPartition, int] = {}
         self.previous_broker_epoch = -1
 
@@ -95,15 +110,29 @@ class LogManager:
         """Lock the directories and check that they are this node's; calling again is harmless. `LogDirError`."""
         if self._dirs:
             return
-        disk, config = self._runtime.disk, self._config
         held: list[LogDir] = []
+        self._refused.clear()
         try:
-            held.extend(LogDir.acquire(disk, path, config.cluster_id, config.node_id) for path in config.dirs)
-            self._dirs = [_Dir(log_dir, DirCheckpoints(disk, log_dir.path)) for log_dir in held]
+            for path in self._config.dirs:
+                self._acquire_one(path, held)
+            check_distinct(held)
         except BaseException:
             for log_dir in held:
                 log_dir.release()
+            self._dirs.clear()
             raise
+
+    def _acquire_one(self, path: str, held: list[LogDir]) -> None:
+        disk, config = self._runtime.disk, self._config
+        try:
+            log_dir = LogDir.acquire(disk, path, config.cluster_id, config.node_id)
+            held.append(log_dir)
+            self._dirs.append(_Dir(log_dir, config.holds_partitions(path), _checkpoints_of(disk, path)))
+        except DirFailedError as error:
+            if path == (config.metadata_dir or config.dirs[0]):
+                raise
+            _logger.error("%s The node goes on without it.", error)
+            self._refused[path] = error
 
     def load(self) -> None:
         """Open every partition's log, recovering where the last stop was not clean. `LogDirError`, `StorageError`."""
@@ -115,13 +144,49 @@ class LogManager:
                 epochs.append(-1 if epoch is None else epoch)
                 self._load_dir(log_dir, clean_shutdown=epoch is not None)
             except OSError as error:
-                raise LogDirError(f"Log directory {log_dir.held.path} cannot be read: {error}.") from error
+                self._cannot_load(log_dir, error)
+            except StorageError as error:
+                cause = error.__cause__
+                self._cannot_load(log_dir, cause if isinstance(cause, OSError) else OSError(str(error)))
+        if self._refused or any(log_dir.failure is not None for log_dir in self._dirs):
+            epochs.append(-1)  # what has failed was hardly left cleanly
         self.previous_broker_epoch = min(epochs)
+        if not any(log_dir.is_usable and log_dir.takes_partitions for log_dir in self._dirs):
+            raise LogDirError("None of the log directories can be used: mend a disk, or set log.dirs to others.")
+
+    def _cannot_load(self, log_dir: _Dir, error: OSError) -> None:
+        path = log_dir.held.path
+        if path == (self._config.metadata_dir or self._config.dirs[0]):
+            raise LogDirError(f"Log directory {path} cannot be read: {error}.") from error
+        for tp, log in log_dir.logs.items():
+            log.close(clean=False)
+            del self._dir_of[tp]
+        log_dir.logs.clear()
+        self._dir_failed(log_dir, error)
 
     @property
     def directory_ids(self) -> dict[str, UUID]:
         """The ids of the directories that have not failed, by path."""
         return {d.held.path: d.held.directory_id for d in self._dirs if d.failure is None}
+
+    @property
+    def online_ids(self) -> list[UUID]:
+        """The ids of the directories that may hold partitions and have not failed, in the order of `log.dirs`."""
+        return [d.held.directory_id for d in self._dirs if d.failure is None and d.takes_partitions]
+
+    @property
+    def failures(self) -> dict[str, Exception]:
+        """The directories that are not used, by path, and why."""
+        failed = {d.held.path: d.failure for d in self._dirs if d.failure is not None}
+        return {path: failed.get(path) or self._refused[path] for path in self._config.dirs if self._has_failed(path)}
+
+    def _has_failed(self, path: str) -> bool:
+        return path in self._refused or any(d.failure is not None and d.held.path == path for d in self._dirs)
+
+    @property
+    def has_failed_dirs(self) -> bool:
+        """Whether some replica's log may be where it cannot be seen."""
+        return bool(self._refused) or any(d.failure is not None for d in self._dirs)
 
     @property
     def logs(self) -> Mapping[TopicPartition, PartitionLog]:
@@ -138,14 +203,20 @@ class LogManager:
         log_dir = self._dir_of.get(tp)
         return log_dir.held.directory_id if log_dir is not None else None
 
-    def create(self, tp: TopicPartition, topic_id: UUID, config: LogConfig | None = None) -> PartitionLog:
-        """The partition's log, made in the directory with the fewest when there is none.
+    def directory_id_at(self, path: str) -> UUID | None:
+        """The id of the directory at `path`, None when it could not be taken."""
+        return next((d.held.directory_id for d in self._dirs if d.held.path == path), None)
+
+    def create(
+        self, tp: TopicPartition, topic_id: UUID, config: LogConfig | None = None, directory_id: UUID | None = None
+    ) -> PartitionLog:
+        """The partition's log, made if there is none: in the given directory, else in the one with the fewest.
 
         INCONSISTENT_TOPIC_ID when there is one of another topic of that name: `delete` it first. `StorageError`.
         """
         log = self.get(tp)
         if log is None:
-            log = self._create(tp, config or self._config.defaults)
+            log = self._create(tp, config or self._config.defaults, directory_id)
         if log.topic_id is None:
             log.set_topic_id(topic_id, durably=False)
         if log.topic_id != topic_id:
@@ -408,11 +479,12 @@ class LogManager:
                 self.high_watermark_checkpoint[tp] = log_dir.checkpoints.high_watermarks.offsets[tp]
         log_dir.is_loaded = True
 
-    def _create(self, tp: TopicPartition, config: LogConfig) -> PartitionLog:
-        usable = [log_dir for log_dir in self._dirs if log_dir.is_usable]
+    def _create(self, tp: TopicPartition, config: LogConfig, directory_id: UUID | None) -> PartitionLog:
+        usable = [log_dir for log_dir in self._dirs if log_dir.is_usable and log_dir.takes_partitions]
         if not usable:
             raise StorageError("no log directory is left")
-        log_dir = min(usable, key=lambda candidate: len(candidate.logs))
+        asked = [log_dir for log_dir in usable if log_dir.held.directory_id == directory_id]
+        log_dir = asked[0] if asked else min(usable, key=lambda candidate: len(candidate.logs))
         try:
             log_dir.checkpoints.forget_all_but(log_dir.logs, tp)
         except OSError as error:
@@ -489,6 +561,13 @@ class LogManager:
             return asyncio.get_running_loop().time()
         except RuntimeError:
             return 0.0
+
+
+def _checkpoints_of(disk: Disk, path: str) -> DirCheckpoints:
+    try:
+        return DirCheckpoints(disk, path)
+    except OSError as error:
+        raise DirFailedError(f"Log directory {path} cannot be read: {error}.") from error
 
 
 def _swallow(done: asyncio.Future[int]) -> None:

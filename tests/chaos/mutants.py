@@ -17,7 +17,8 @@ from raftwerk.chaos import sim_disk
 from raftwerk.chaos.runs import SCENARIOS, Run
 from raftwerk.cluster.broker_part import BrokerPart
 from raftwerk.controller import alter_partition, brokers, reassignment, replication
-from raftwerk.isr import appends
+from raftwerk.isr import appends, roles
+from raftwerk.isr.assignments import Place
 from raftwerk.isr.isr_state import PendingExpandIsr
 from raftwerk.isr.leader_state import LeaderState
 from raftwerk.isr.partition import Partition
@@ -191,7 +192,16 @@ def ack_uncommitted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(appends, "ACKS_ALL", -2)
 
 
+def take_a_lost_log_for_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica whose directory is here no more begins anew without a word, and keeps its place."""
+    monkeypatch.setattr(roles, "place_of", lambda registered, online, some_failed: Place.ANYWHERE)
+
+
 MUTANTS = (
+    Mutant(
+        "a controller that ignores failed directories", replacing(brokers, "failed_since", lambda *_: []), ("dirs",)
+    ),
+    Mutant("an empty log in the place of a lost one", take_a_lost_log_for_empty, ("lost-dir",)),
     Mutant("acks before the followers have it", ack_uncommitted, ("kill",)),
     Mutant(
         "truncation by high watermark (KIP-101)",

@@ -34,6 +34,8 @@ SEEDS = {
     "power": 45,
     "disk": 30,
     "lost-disk": 30,
+    "dirs": 16,
+    "lost-dir": 8,
     "rot": 12,
     "clocks": 30,
     "roles": 35,
