@@ -87,8 +87,8 @@ class ControllerServices:
     quorum: QuorumPort
     controller: ControllerPort
     loader: MetadataLoader
-    endpoints: Mapping[int, tuple[str, int]]
-    """Where each controller listens, by node id."""
+    endpoints: Callable[[], Mapping[int, tuple[str, int]]]
+    """Where each controller of the quorum listens now, by node id."""
     supported_features: Mapping[str, tuple[int, int]]
     dispatcher: Dispatcher[ControllerServices] | None = None
     links: dict[RequestSink, int] = field(default_factory=dict)
@@ -142,9 +142,10 @@ def _fetch(services: Services, request: Request) -> None:
 
 
 def _api_versions(services: Services, request: Request, message: Struct) -> Fields:
-    image, dispatcher = services.loader.image, services.dispatcher
+    loader, dispatcher = services.loader, services.dispatcher
     rows = dispatcher.registry.version_rows() if dispatcher is not None else []
-    return api_versions_fields(request, message, rows, services.supported_features, (image.offset, image.features))
+    finalized = loader.image.offset, loader.finalized_features
+    return api_versions_fields(request, message, rows, services.supported_features, finalized)
 
 
 def _describe_cluster(services: Services, request: Request, message: Struct) -> Fields:
@@ -160,7 +161,7 @@ def _describe_cluster(services: Services, request: Request, message: Struct) -> 
         "controller_id": -1 if leader is None else leader,
         "brokers": [
             {"broker_id": node_id, "host": host, "port": port, "rack": None, "is_fenced": False}
-            for node_id, (host, port) in sorted(services.endpoints.items())
+            for node_id, (host, port) in sorted(services.endpoints().items())
         ],
         "cluster_authorized_operations": CLUSTER_OPERATIONS if asked else OPERATIONS_NOT_ASKED,
     }
@@ -233,6 +234,9 @@ def controller_registry() -> ApiRegistry[ControllerServices]:
             _simple(ApiKey.END_QUORUM_EPOCH, (0, 1), _quorum),
             _simple(ApiKey.FETCH_SNAPSHOT, (0, 1), _quorum),
             _like(forwarded.DESCRIBE_QUORUM, _quorum),
+            _like(forwarded.ADD_RAFT_VOTER, _quorum),
+            _like(forwarded.REMOVE_RAFT_VOTER, _quorum),
+            _simple(ApiKey.UPDATE_RAFT_VOTER, (0, 0), _quorum),
             _simple(ApiKey.ENVELOPE, (0, 0), _envelope),
             _simple(ApiKey.BROKER_REGISTRATION, (0, 4), _of_a_broker(lambda c, m: c.register_broker(m))),
             _simple(ApiKey.BROKER_HEARTBEAT, (0, 1), _of_a_broker(lambda c, m: c.broker_heartbeat(m))),

@@ -27,6 +27,9 @@ class ImageSource(Protocol):
     @property
     def image(self) -> MetadataImage: ...
 
+    @property
+    def finalized_features(self) -> Mapping[str, int]: ...
+
 
 class ParkedFetch(Protocol):
     """A fetch that waits for records."""

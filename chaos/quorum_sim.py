@@ -11,11 +11,12 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..raft.config import RaftConfig, VoterEndpoint
+from ..raft.config import RaftConfig
 from ..raft.driver import RaftDriver, metadata_log_dir, open_metadata_log
 from ..raft.roles import Leader
 from ..raft.snapshot_writer import SnapshotContents
 from ..raft.types import CommittedBatch, LeaderAndEpoch, NotLeaderError
+from ..raft.voters import VoterEndpoint
 from ..runtime.ports import Runtime
 from ..wire.apis import ApiKey
 from ..wire.client import FrameReader

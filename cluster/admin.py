@@ -164,6 +164,12 @@ class ClusterClient:
         connection = await self.connection(node_id)
         return await connection.request(api, version, fields, timeout_s=self.timeout_s)
 
+    async def request_at(
+        self, endpoint: tuple[str, int], api: ApiKey, version: int, fields: Mapping[str, Any]
+    ) -> Struct:
+        """Ask the node at an address; one of `LOST` when it does not answer."""
+        return await self._request_to(*endpoint, api, version, fields)
+
     async def connection(self, node_id: int) -> Connection:
         """The connection to a broker of the last metadata, opened if need be."""
         broker = self._brokers.get(node_id)

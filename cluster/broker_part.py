@@ -113,5 +113,5 @@ class BrokerPart:
 
     def _find_controller(self) -> ControllerAddress | None:
         leader_id = self._raft.leader_and_epoch.leader_id
-        endpoint = self._raft.config.voters.get(leader_id) if leader_id is not None else None
+        endpoint = self._raft.leader_endpoint()
         return None if leader_id is None or endpoint is None else ControllerAddress(leader_id, *endpoint)

@@ -19,6 +19,7 @@ SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SERVED_PROTOCOLS = ("PLAINTEXT",)
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[0-9A-Fa-f:.]*\]|[^:/\[\]]*):(?P<port>-?\d+)")
 _VOTER = re.compile(r"(?P<id>\d+)@(?P<host>\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+):(?P<port>\d+)")
+_SERVER = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+):(?P<port>\d+)")
 _TRUE, _FALSE = ("true",), ("false",)
 
 
@@ -77,6 +78,10 @@ class NodeConfig:
     advertised: tuple[Listener, ...]
     voters: tuple[Voter, ...]
     warnings: tuple[str, ...] = ()
+    bootstrap: tuple[tuple[str, int], ...] = ()
+    """`controller.quorum.bootstrap.servers` as host and port."""
+    advertised_controller: tuple[Listener, ...] = ()
+    """Where other controllers reach this one's listeners, in the order of `controller.listener.names`."""
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> NodeConfig:
@@ -132,7 +137,13 @@ class NodeConfig:
     def with_default_host(self, host: str) -> NodeConfig:
         """This with `host` advertised where a listener names none, as Kafka advertises the machine's name."""
         advertised = tuple(replace(one, host=one.host or host) for one in self.advertised)
-        return replace(self, advertised=advertised)
+        controller = tuple(replace(one, host=one.host or host) for one in self.advertised_controller)
+        return replace(self, advertised=advertised, advertised_controller=controller)
+
+    @property
+    def has_static_voters(self) -> bool:
+        """Whether `controller.quorum.voters` names the quorum."""
+        return bool(self.voters)
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
@@ -173,16 +184,21 @@ class _Builder:
         protocols = self._read_protocol_map()
         listeners = self._read_listeners("listeners", self.values["listeners"], protocols)
         advertised = self._read_listeners("advertised.listeners", self.values["advertised.listeners"], protocols)
-        voters = self._read_voters()
+        voters, bootstrap = self._read_voters(), self._read_bootstrap()
         self._stop_if_wrong()
-        config = NodeConfig(self.values, self.properties, listeners, advertised, voters)
+        config = NodeConfig(self.values, self.properties, listeners, advertised, voters, (), bootstrap)
         self.problems += check_relations(config, self.properties)
         self._stop_if_wrong()
         self.warnings += relation_warnings(config)
         if self.without_effect:
             names = ", ".join(self.without_effect)
             self.warnings.append(f"accepted for Kafka's sake, without effect in this version: {names}")
-        return NodeConfig(self.values, self.properties, listeners, _advertised(config), voters, tuple(self.warnings))
+        return replace(
+            config,
+            advertised=_advertised(config),
+            advertised_controller=_advertised_controller(config),
+            warnings=tuple(self.warnings),
+        )
 
     def refuse(self, key: str, reason: str, way_out: str) -> None:
         self.problems.append(Problem(key, self.properties.get(key), reason, way_out))
@@ -279,6 +295,17 @@ class _Builder:
                 result.append(Voter(int(match["id"]), match["host"].strip("[]"), int(match["port"])))
         return tuple(result)
 
+    def _read_bootstrap(self) -> tuple[tuple[str, int], ...]:
+        key = "controller.quorum.bootstrap.servers"
+        result: list[tuple[str, int]] = []
+        for entry in self.values[key]:
+            match = _SERVER.fullmatch(entry)
+            if match is None or not 0 < int(match["port"]) <= 65535:
+                self.refuse(key, f"{entry!r} is no host:port", "write for example localhost:9093")
+            else:
+                result.append((match["host"].strip("[]"), int(match["port"])))
+        return tuple(result)
+
 
 _EXAMPLES = {
     "int": "a whole number, for example 1000",
@@ -309,6 +336,15 @@ def _advertised(config: NodeConfig) -> tuple[Listener, ...]:
     return config.broker_listeners
 
 
+def _advertised_controller(config: NodeConfig) -> tuple[Listener, ...]:
+    """As above, for the controllers' listeners (KIP-853); one that listens everywhere is reached by the host's name."""
+    told = {one.name: one for one in config.advertised}
+    names = config.controller_listener_names
+    ordered = sorted(config.controller_listeners, key=lambda one: names.index(one.name))
+    found = (told.get(one.name, one) for one in ordered)
+    return tuple(replace(one, host="" if one.host in ("0.0.0.0", "::") else one.host) for one in found)
+
+
 def check_relations(config: NodeConfig, properties: Mapping[str, str]) -> list[Problem]:
     """What is wrong between settings that are each right by themselves."""
     problems: list[Problem] = []
@@ -335,13 +371,37 @@ def _check_quorum(config: NodeConfig, refuse: Any) -> None:
             "every node must know by which listener controllers talk",
             "set it, for example to CONTROLLER",
         )
-    if not config.voters:
+    if config.is_controller and names and not config.controller_listeners:
+        refuse(
+            "listeners",
+            f"a controller must listen on one of controller.listener.names ({','.join(names)})",
+            f"add {names[0]}://host:port",
+        )
+    _check_auto_join(config, refuse)
+    if config.voters:
+        _check_static_voters(config, refuse)
+    elif not config.bootstrap:
         refuse(
             "controller.quorum.voters",
             "the quorum must be known",
-            "set it, for example to 1@localhost:9093 (controller.quorum.bootstrap.servers is not enough here)",
+            "set it, for example to 1@localhost:9093, or set controller.quorum.bootstrap.servers to localhost:9093",
         )
-        return
+
+
+def _check_auto_join(config: NodeConfig, refuse: Any) -> None:
+    key = "controller.quorum.auto.join.enable"
+    if config[key] and config.voters:
+        refuse(
+            key,
+            "the voters are those of controller.quorum.voters, and nobody can join them",
+            "replace controller.quorum.voters by controller.quorum.bootstrap.servers, or remove the line",
+        )
+    if config[key] and not config.is_controller:
+        refuse(key, "this node is no controller", "add controller to process.roles, or remove the line")
+
+
+def _check_static_voters(config: NodeConfig, refuse: Any) -> None:
+    names = config.controller_listener_names
     voter = next((one for one in config.voters if one.node_id == config.node_id), None)
     if config.is_controller and voter is None:
         refuse(
@@ -354,12 +414,6 @@ def _check_quorum(config: NodeConfig, refuse: Any) -> None:
             "controller.quorum.voters",
             f"node.id={config.node_id} is among the voters and has no controller role",
             "add controller to process.roles, or take the node out of the voters",
-        )
-    if config.is_controller and names and not config.controller_listeners:
-        refuse(
-            "listeners",
-            f"a controller must listen on one of controller.listener.names ({','.join(names)})",
-            f"add {names[0]}://host:port",
         )
     first = next((one for one in config.controller_listeners if one.name == names[0]), None) if names else None
     if config.is_controller and voter and first and first.port not in (0, voter.port):
@@ -477,7 +531,7 @@ def relation_warnings(config: NodeConfig) -> list[str]:
             f"min.insync.replicas={needed}: larger than default.replication.factor={replicas}, so acks=all is refused "
             f"on topics made with the default; set default.replication.factor to {needed} or more"
         )
-    if config.is_controller and len(config.voters) % 2 == 0:
+    if config.is_controller and config.voters and len(config.voters) % 2 == 0:
         warnings.append(
             f"controller.quorum.voters: {len(config.voters)} voters survive no more failures than "
             f"{len(config.voters) - 1}; use an odd number"

@@ -66,6 +66,19 @@ _ROWS: tuple[Key, ...] = (
     Key("process.roles", "list", REQUIRED, "What this node is: broker, controller, or broker,controller.", _roles),
     Key("node.id", "int", REQUIRED, "The id of this node, unique in the cluster.", between(0, INT_MAX)),
     Key("controller.quorum.voters", "list", (), "The quorum: id@host:port of every controller, joined by commas."),
+    Key(
+        "controller.quorum.bootstrap.servers",
+        "list",
+        (),
+        "Where to ask for the quorum, host:port of some controllers, instead of controller.quorum.voters: the voters "
+        "are then those that formatting named, or that were added since.",
+    ),
+    Key(
+        "controller.quorum.auto.join.enable",
+        "bool",
+        False,
+        "Whether a controller that is no voter asks to become one; not with controller.quorum.voters.",
+    ),
     Key("controller.listener.names", "list", (), "Names of the listeners that controllers use."),
     Key("controller.quorum.election.timeout.ms", "int", 1000, "How long a candidate waits for votes.", _POSITIVE),
     Key("controller.quorum.fetch.timeout.ms", "int", 2000, "A leader silent for so long is stood against.", _POSITIVE),

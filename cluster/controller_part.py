@@ -29,14 +29,20 @@ class ControllerPart:
         raft: RaftDriver,
         on_fatal: Callable[[BaseException], None],
     ) -> None:
-        ports = ControllerPorts(raft.append, lambda: raft.log_end_offset, tcp_probe)
+        ports = ControllerPorts(
+            append=raft.append,
+            log_end_offset=lambda: raft.log_end_offset,
+            probe=tcp_probe,
+            kraft_version=lambda: raft.kraft_version,
+            upgrade_kraft_version=raft.upgrade_kraft_version,
+        )
         self.controller = QuorumController(controller_settings(config), runtime, loader, ports)
         services = ControllerServices(
             cluster_id=raft.config.cluster_id,
             quorum=raft,
             controller=self.controller,
             loader=loader,
-            endpoints={node_id: (one.host, one.port) for node_id, one in raft.config.voters.items()},
+            endpoints=raft.voter_endpoints,
             supported_features=SUPPORTED_FEATURES,
         )
         dispatcher = controller_dispatcher(services, on_fatal)

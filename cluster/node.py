@@ -139,6 +139,7 @@ class Node:
         settings = raft_config(config, cluster_id, directory_id)
         self.raft = RaftDriver(settings, runtime, log, metadata_log_dir(config.metadata_log_dir), self.loader)
         self.loader.snapshot_to(self.raft.create_snapshot)
+        self.loader.kraft_version_from(lambda: self.raft.kraft_version if self.raft is not None else 0)
         self.raft.failure.add_done_callback(lambda done: self._fail(done.result()))
         if config.is_controller:
             self._controller_part = ControllerPart(config, runtime, self.loader, self.raft, self._fail)

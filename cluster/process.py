@@ -15,12 +15,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..log.errors import LogDirError
 from ..runtime.log_lines import TEXT, configure_logging
 from ..runtime.loop import real_runtime, run, stop_event_on_signals, tune_gc_for_server
 from ..runtime.stalls import StallWatch
 from .config import ConfigError, NodeConfig, load_config
 
 if TYPE_CHECKING:
+    from ..raft.voters import Voter
+    from .formatting import FirstVoters
     from .metrics.exporter import Exporter
 
 EXIT_STOPPED = 0
@@ -58,9 +61,17 @@ def run_node(options: NodeOptions) -> int:
     return run(_serve(config, options))
 
 
-def run_format(file: str, cluster_id: str | None, ignore_formatted: bool, overrides: Iterable[str]) -> int:
+def run_format(
+    file: str,
+    cluster_id: str | None,
+    first_voters: FirstVoters,
+    overrides: Iterable[str],
+    *,
+    ignore_formatted: bool,
+) -> int:
     """Format the directories of a node; returns the exit code."""
-    from .formatting import FormatError, format_node
+    from ..log.checkpoints import encode_uuid
+    from .formatting import FormatError, format_node, formatted_directory_id
     from .layout import new_cluster_id
 
     try:
@@ -71,14 +82,39 @@ def run_format(file: str, cluster_id: str | None, ignore_formatted: bool, overri
         return _fail(f"cannot read {file}: {error.strerror}")
     try:
         chosen = cluster_id or new_cluster_id()
-        formatted = format_node(config, real_runtime(), chosen, ignore_formatted=ignore_formatted)
+        formatted = format_node(
+            config, real_runtime(), chosen, ignore_formatted=ignore_formatted, first_voters=first_voters
+        )
     except (FormatError, OSError) as error:
         return _fail(str(error))
     for directory in formatted:
         print(f"Formatted {directory} for node {config.node_id} of cluster {chosen}.")
     if not formatted:
         print("All directories were formatted already.")
+    directory_id = formatted_directory_id(config, real_runtime())
+    if config.is_controller and directory_id is not None:
+        print(f"Directory id of the controller: {encode_uuid(directory_id)}")
     return EXIT_STOPPED
+
+
+def formatted_controller(file: str) -> Voter:
+    """The controller whose settings are in `file`, as a voter; `click.ClickException` when it cannot be one."""
+    import click
+
+    from ..raft.types import ReplicaKey
+    from ..raft.voters import Voter
+    from .formatting import formatted_directory_id
+    from .room_configs import voter_listeners
+
+    try:
+        config = _load(file, False, ())
+        directory_id = formatted_directory_id(config, real_runtime())
+    except (ConfigError, OSError, LogDirError) as error:
+        raise click.ClickException(str(error)) from None
+    if not config.is_controller or directory_id is None:
+        reason = "is not formatted" if config.is_controller else "is no controller"
+        raise click.ClickException(f"node {config.node_id} of {file} {reason}")
+    return Voter(ReplicaKey(config.node_id, directory_id), voter_listeners(config))
 
 
 async def _serve(config: NodeConfig, options: NodeOptions) -> int:

@@ -26,7 +26,8 @@ from ..log.config import LogConfig
 from ..log.housekeeping import HousekeepingConfig
 from ..log.log_cleaner import CleanerConfig
 from ..log.log_manager import LogManagerConfig
-from ..raft.config import RaftConfig, RaftTiming, VoterEndpoint
+from ..raft.config import RaftConfig, RaftTiming
+from ..raft.voters import VoterEndpoint, VoterListener
 from .config import QUORUM_FETCH_WAIT_MS, Listener, NodeConfig
 from .config_keys import KEYS, REQUIRED, Key
 
@@ -87,6 +88,11 @@ def log_manager_config(
     )
 
 
+def voter_listeners(config: NodeConfig) -> tuple[VoterListener, ...]:
+    """Where other controllers reach this node's controller listeners."""
+    return tuple(VoterListener(one.name, one.host, one.port) for one in config.advertised_controller)
+
+
 def raft_config(config: NodeConfig, cluster_id: str, directory_id: UUID) -> RaftConfig:
     """This node's part in the quorum."""
     timing = RaftTiming(
@@ -101,7 +107,11 @@ def raft_config(config: NodeConfig, cluster_id: str, directory_id: UUID) -> Raft
         node_id=config.node_id,
         cluster_id=cluster_id,
         voters={voter.node_id: VoterEndpoint(voter.host, voter.port) for voter in config.voters},
+        bootstrap=tuple(VoterEndpoint(*server) for server in config.bootstrap),
         directory_id=directory_id,
+        listeners=voter_listeners(config),
+        can_vote=config.is_controller,
+        auto_join=config["controller.quorum.auto.join.enable"],
         timing=timing,
         listener_name=config.controller_listener_names[0],
         snapshot_retention_bytes=config["metadata.max.retention.bytes"],

@@ -77,6 +77,9 @@ class ControllerPorts:
     append: Callable[[Sequence[bytes], int], int]
     log_end_offset: Callable[[], int]
     probe: Probe
+    kraft_version: Callable[[], int]
+    upgrade_kraft_version: Callable[[int, int, bool], None]
+    """`(epoch, level, validate_only)`: finalize `kraft.version`; raises as `append`, and `ProtocolError`."""
 
 
 class _Pending(NamedTuple):
@@ -86,6 +89,21 @@ class _Pending(NamedTuple):
     future: asyncio.Future[Response]
     response: Response
     not_controller: Response
+
+
+class _KRaftVersions(NamedTuple):
+    """The quorum's part in UpdateFeatures, for the leader of `epoch`."""
+
+    ports: ControllerPorts
+    epoch: int
+
+    @property
+    def level(self) -> int:
+        return self.ports.kraft_version()
+
+    def upgrade(self, level: int, *, validate_only: bool) -> int:
+        self.ports.upgrade_kraft_version(self.epoch, level, validate_only)
+        return self.ports.log_end_offset() - 1
 
 
 class _Term:
@@ -249,7 +267,8 @@ class QuorumController:
 
     def update_features(self, request: Any) -> asyncio.Future[Response]:
         """UpdateFeatures."""
-        return self._handle(request, lambda image: features.update_features(image, request), refusals.refuse)
+        kraft = _KRaftVersions(self._ports, self._term.epoch if self._term is not None else -1)
+        return self._handle(request, lambda image: features.update_features(image, request, kraft), refusals.refuse)
 
     def alter_configs(self, request: Any) -> asyncio.Future[Response]:
         """AlterConfigs."""
@@ -290,15 +309,20 @@ class QuorumController:
         except ProtocolError as error:
             result = ControllerResult([], refusal(request, error.code, error.message))
             finish = None
+        except (NotLeaderError, QuorumFailedError):
+            self._resign()
+            future.set_result(not_controller)
+            return future
         if not self._append(term, result.records):
             future.set_result(not_controller)
             return future
         if finish is not None:
             finish(term, result.response)
-        if term.image.offset <= self._committed.offset:
+        awaited = max(term.image.offset, result.written_offset)
+        if awaited <= self._committed.offset:
             future.set_result(result.response)
         else:
-            term.pending.append(_Pending(term.image.offset, future, result.response, not_controller))
+            term.pending.append(_Pending(awaited, future, result.response, not_controller))
         return future
 
     def _append(self, term: _Term, records: Sequence[Record]) -> bool:

@@ -1,14 +1,17 @@
 """Finalized features: what the whole cluster has agreed to use.
 
-`metadata.version` is the level that Apache Kafka 4.2 finalizes (4.2-IV1). The quorum has static voters, which is
-`kraft.version` 0; a feature at level 0 is not listed as finalized, as in Kafka.
+`metadata.version` is the level that Apache Kafka 4.2 finalizes (4.2-IV1). `kraft.version` (0: static voters, 1: dynamic
+ones, KIP-853) is the quorum's own: it stands in a control record of the log, not in the image, and the quorum says
+whether it can be raised. A feature at level 0 is not listed as finalized, as in Kafka.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
+from ..raft.voter_messages import KRAFT_VERSION_FEATURE
+from ..raft.voters import DYNAMIC_VERSION, STATIC_VERSION
 from ..wire.errors import ErrorCode, ProtocolError
 from .image import ELR_FEATURE, METADATA_VERSION_FEATURE, MetadataImage
 from .records import FeatureLevelRecord, PartitionChangeRecord, Record
@@ -16,11 +19,9 @@ from .result import ControllerResult, Response, error_response
 
 METADATA_VERSION_MIN = 7
 METADATA_VERSION = 29
-KRAFT_VERSION_FEATURE = "kraft.version"
-
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION_FEATURE: (METADATA_VERSION_MIN, METADATA_VERSION),
-    KRAFT_VERSION_FEATURE: (0, 0),
+    KRAFT_VERSION_FEATURE: (STATIC_VERSION, DYNAMIC_VERSION),
     ELR_FEATURE: (0, 1),
 }
 """Lowest and highest level of each feature that this node knows; for ApiVersions and registrations."""
@@ -58,7 +59,20 @@ def check_supported(image: MetadataImage, offered: Any) -> None:
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 
 
-def update_features(image: MetadataImage, request: Any) -> ControllerResult:
+class KRaftVersions(Protocol):
+    """The quorum's part in UpdateFeatures."""
+
+    @property
+    def level(self) -> int:
+        """The `kraft.version` of now."""
+        ...
+
+    def upgrade(self, level: int, *, validate_only: bool) -> int:
+        """Raise it, or see whether that could be done; returns the offset of the record. Raises `ProtocolError`."""
+        ...
+
+
+def update_features(image: MetadataImage, request: Any, kraft: KRaftVersions) -> ControllerResult:
     """UpdateFeatures 0-2: all of the updates, or none. The response has a result for each (not sent in version 2).
 
     `metadata.version` names the level of Apache Kafka that this node's records are equal to; it has one level only, so
@@ -73,7 +87,7 @@ def update_features(image: MetadataImage, request: Any) -> ControllerResult:
         try:
             if names.count(update.feature) > 1:
                 raise ProtocolError(ErrorCode.INVALID_REQUEST, f"The feature {update.feature} is named twice.")
-            records += _update_one(image, update)
+            records += _update_one(image, update, kraft)
             results.append({"feature": update.feature, "error_code": 0, "error_message": None})
         except ProtocolError as error:
             failure = failure or error
@@ -83,14 +97,18 @@ def update_features(image: MetadataImage, request: Any) -> ControllerResult:
     if failure is not None:
         message = f"The update failed for all features since the following feature had an error: {failure.message}"
         return ControllerResult([], {**error_response(failure.code, message), "results": results})
-    dry = request.get("validate_only", False)
-    return ControllerResult([] if dry else records, {**error_response(ErrorCode.NONE), "results": results})
+    response = {**error_response(ErrorCode.NONE), "results": results}
+    if request.get("validate_only", False):
+        return ControllerResult([], response)
+    levels = [one.max_version_level for one in request.feature_updates if one.feature == KRAFT_VERSION_FEATURE]
+    upgrades = [kraft.upgrade(level, validate_only=False) for level in levels if level != kraft.level]
+    return ControllerResult(records, response, max(upgrades, default=-1))
 
 
-def _update_one(image: MetadataImage, update: Any) -> list[Record]:
+def _update_one(image: MetadataImage, update: Any, kraft: KRaftVersions) -> list[Record]:
     name, level = update.feature, update.max_version_level
     supported = SUPPORTED_FEATURES.get(name)
-    current = image.features.get(name, 0)
+    current = kraft.level if name == KRAFT_VERSION_FEATURE else image.features.get(name, 0)
     if supported is None or not supported[0] <= level <= supported[1]:
         known = "does not support the feature" if supported is None else f"supports {supported[0]} to {supported[1]}"
         message = f"Invalid update version {level} for feature {name}. Local controller {known}."
@@ -102,6 +120,9 @@ def _update_one(image: MetadataImage, update: Any) -> list[Record]:
         message = f"Invalid metadata.version {level}. The records of this cluster are those of {current} alone."
         raise ProtocolError(ErrorCode.INVALID_UPDATE_VERSION, message)
     _check_brokers(image, name, level)
+    if name == KRAFT_VERSION_FEATURE:
+        kraft.upgrade(level, validate_only=True)
+        return []
     records: list[Record] = []
     if name == ELR_FEATURE and level == 0:
         records += _without_elr(image)

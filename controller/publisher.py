@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 from ..raft.snapshot_writer import SnapshotContents
 from ..raft.types import CommittedBatch, LeaderAndEpoch
+from ..raft.voter_messages import KRAFT_VERSION_FEATURE
 from ..wire.types import SnapshotId
 from .image import MetadataDelta, MetadataImage
 from .records import decode_record
@@ -47,6 +48,7 @@ class MetadataLoader:
         self.image = MetadataImage(cluster_id)
         self.leader = LeaderAndEpoch(None, 0)
         self._policy = snapshots
+        self._kraft_version: Callable[[], int] = lambda: 0
         self._snapshot_sink: SnapshotSink | None = None
         self._bytes_since_snapshot = 0
         self._last_snapshot_ms: int | None = None
@@ -60,6 +62,16 @@ class MetadataLoader:
     def subscribe_leader(self, observer: LeaderObserver) -> None:
         """Call `observer` at every change of the quorum's leader or epoch."""
         self._leader_observers.append(observer)
+
+    def kraft_version_from(self, read: Callable[[], int]) -> None:
+        """Where the finalized `kraft.version` is read (`RaftDriver.kraft_version`)."""
+        self._kraft_version = read
+
+    @property
+    def finalized_features(self) -> dict[str, int]:
+        """The levels of all finalized features, the quorum's own included."""
+        level = self._kraft_version()
+        return {**self.image.features, KRAFT_VERSION_FEATURE: level} if level else dict(self.image.features)
 
     def snapshot_to(self, sink: SnapshotSink) -> None:
         """Hand snapshots to `sink` (`RaftDriver.create_snapshot`), which says whether it takes one now."""

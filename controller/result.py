@@ -13,10 +13,14 @@ Response: TypeAlias = dict[str, Any]
 
 @dataclass(slots=True)
 class ControllerResult:
-    """Records to append as one batch, and the response that goes out once they are committed."""
+    """Records to append as one batch, and the response that goes out once they are committed.
+
+    So is what the decision had the quorum itself write, up to `written_offset`.
+    """
 
     records: list[Record] = field(default_factory=list)
     response: Response = field(default_factory=dict)
+    written_offset: int = -1
 
 
 def error_response(code: ErrorCode, message: str | None = None) -> Response:

@@ -6,7 +6,7 @@ Source: KIP-631 and KIP-858 for `meta.properties` version 1; KIP-966 for the bro
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -75,18 +75,22 @@ def random_id(runtime: Runtime) -> UUID:
             return value
 
 
-def format_dirs(runtime: Runtime, paths: Sequence[str], cluster_id: str, node_id: int) -> list[UUID]:
+def format_dirs(
+    runtime: Runtime, paths: Sequence[str], cluster_id: str, node_id: int, chosen: Mapping[str, UUID] | None = None
+) -> list[UUID]:
     """Make the directories this node's, and return their ids; those that are already are left alone.
 
+    `chosen` gives ids that were decided on before, by path; the others are drawn.
     Raises `ForeignClusterError`, `ForeignNodeError`, `CorruptFileError`, or `LogDirError` when the disk refuses.
     """
     ids = []
     for path in paths:
         try:
-            _make_durably(runtime.disk, path)
+            make_durably(runtime.disk, path)
             found = read_meta_properties(runtime.disk, path)
             if found is None:
-                found = MetaProperties(cluster_id, node_id, random_id(runtime))
+                directory_id = (chosen or {}).get(path) or random_id(runtime)
+                found = MetaProperties(cluster_id, node_id, directory_id)
                 runtime.disk.write_atomic(f"{path}/{META_PROPERTIES_FILE}", found.encode())
         except OSError as error:
             raise LogDirError(f"Log directory {path} cannot be formatted: {error}.") from error
@@ -95,7 +99,7 @@ def format_dirs(runtime: Runtime, paths: Sequence[str], cluster_id: str, node_id
     return ids
 
 
-def _make_durably(disk: Disk, path: str) -> None:
+def make_durably(disk: Disk, path: str) -> None:
     """Make the directory and its parents; one that a loss of power takes away takes along what was synced in it."""
     missing = []
     while path not in ("", ".", "/") and not disk.exists(path):

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 from uuid import UUID
 
-from .types import NO_DIRECTORY
-
-
-class VoterEndpoint(NamedTuple):
-    """Where a voter's controller listener is reached."""
-
-    host: str
-    port: int
+from .types import NO_DIRECTORY, ReplicaKey
+from .voters import VersionRange, Voter, VoterEndpoint, VoterListener, VoterSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +30,23 @@ class RaftTiming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaftConfig:
-    """One node's view of the quorum. A node whose id is not among `voters` is an observer."""
+    """One node's view of the quorum.
+
+    `voters` are those of `controller.quorum.voters`; they count until the log names others. `bootstrap` is where a node
+    that knows no leader asks for one besides (`controller.quorum.bootstrap.servers`).
+    """
 
     node_id: int
     cluster_id: str
-    voters: Mapping[int, VoterEndpoint]
+    voters: Mapping[int, VoterEndpoint] = field(default_factory=dict)
+    bootstrap: tuple[VoterEndpoint, ...] = ()
     directory_id: UUID = NO_DIRECTORY
+    listeners: tuple[VoterListener, ...] = ()
+    """This node's controller listeners, as others reach them; empty: as `voters` says."""
+    can_vote: bool = True
+    """Whether the node has the controller role, and so may be or become a voter."""
+    auto_join: bool = False
+    """`controller.quorum.auto.join.enable`: a controller that is no voter asks to become one."""
     timing: RaftTiming = field(default_factory=RaftTiming)
     fetch_max_bytes: int = 8 * 1024 * 1024
     listener_name: str = "CONTROLLER"
@@ -51,8 +55,11 @@ class RaftConfig:
 
     def __post_init__(self) -> None:
         timing = self.timing
-        if not self.voters:
-            raise ValueError("controller.quorum.voters is empty: name at least one voter as id@host:port")
+        if not self.voters and not self.bootstrap:
+            raise ValueError(
+                "controller.quorum.voters and controller.quorum.bootstrap.servers are empty: name at least one voter as"
+                " id@host:port, or one controller as host:port"
+            )
         if timing.fetch_max_wait_ms >= timing.fetch_timeout_ms:
             raise ValueError(
                 f"controller.quorum.fetch.timeout.ms={timing.fetch_timeout_ms} must exceed the longest wait of a fetch,"
@@ -65,15 +72,30 @@ class RaftConfig:
             )
 
     @property
-    def is_voter(self) -> bool:
-        return self.node_id in self.voters
+    def own_key(self) -> ReplicaKey:
+        """This node as a replica."""
+        return ReplicaKey(self.node_id, self.directory_id)
 
     @property
-    def voter_ids(self) -> list[int]:
-        """Ascending."""
-        return sorted(self.voters)
+    def own_voter(self) -> Voter:
+        """This node as a record would describe it."""
+        return Voter(self.own_key, self.own_listeners, VersionRange())
 
     @property
-    def peers(self) -> list[int]:
-        """The voters beside this node, ascending."""
-        return [voter for voter in self.voter_ids if voter != self.node_id]
+    def own_listeners(self) -> tuple[VoterListener, ...]:
+        """Where others reach this node's controller listeners, the quorum's first."""
+        static = self.voters.get(self.node_id)
+        if self.listeners or static is None:
+            return self.listeners
+        return (VoterListener(self.listener_name, *static),)
+
+    @property
+    def own_endpoint(self) -> VoterEndpoint | None:
+        """Where the others of the quorum reach this node; None for one that does not listen."""
+        static = self.voters.get(self.node_id)
+        return self.own_voter.endpoint(self.listener_name) if static is None else static
+
+    @property
+    def static_voters(self) -> VoterSet:
+        """The voters by the configuration."""
+        return VoterSet.static(self.voters, self.listener_name)

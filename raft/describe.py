@@ -35,22 +35,22 @@ def describe_quorum_fields(quorum: Quorum, request: Any, now_ms: int, wall_ms: i
         }
         for topic in request.topics
     ]
-    name = quorum.config.listener_name
     nodes = [
-        {"node_id": voter, "listeners": [{"name": name, "host": endpoint.host, "port": endpoint.port}]}
-        for voter, endpoint in sorted(quorum.config.voters.items())
+        {"node_id": voter.key.id, "listeners": [listener._asdict() for listener in voter.listeners]}
+        for voter in quorum.voters.voters
     ]
     return {"error_code": 0, "topics": topics, "nodes": nodes}
 
 
 def _described(quorum: Quorum, role: Leader, now_ms: int, wall_ms: int) -> dict[str, Any]:
     shift_ms = wall_ms - now_ms
-    own_key = ReplicaKey(quorum.config.node_id, quorum.config.directory_id)
-    own = _replica(own_key, quorum.log.end_offset) | {
+    own = _replica(quorum.config.own_key, quorum.log.end_offset) | {
         "last_fetch_timestamp": wall_ms,
         "last_caught_up_timestamp": wall_ms,
     }
-    voters = [own, *(_follower(progress, shift_ms) for progress in role.peers.values())]
+    voters = [_follower(progress, shift_ms) for progress in role.peers.values()]
+    observers = [_follower(progress, shift_ms) for progress in role.observers.values()]
+    (voters if role.is_voter else observers).append(own)
     return {
         "partition_index": METADATA_PARTITION,
         "error_code": 0,
@@ -58,7 +58,7 @@ def _described(quorum: Quorum, role: Leader, now_ms: int, wall_ms: int) -> dict[
         "leader_epoch": role.epoch,
         "high_watermark": _UNKNOWN if quorum.high_watermark is None else quorum.high_watermark,
         "current_voters": sorted(voters, key=lambda voter: int(voter["replica_id"])),
-        "observers": [_follower(progress, shift_ms) for progress in role.observers.values()],
+        "observers": observers,
     }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from ..log.config import MAX_INT32, MAX_INT64, LogConfig
@@ -23,11 +24,11 @@ from ..runtime.ports import Runtime
 from ..wire.apis import ApiKey
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.fetch import FetchRequest, FetchResponse
-from .config import RaftConfig, VoterEndpoint
+from .config import RaftConfig
 from .describe import describe_quorum_fields
 from .effects import Effects, FailureKind
 from .election_state import QuorumStateStore
-from .messages import BeginQuorumEpoch, EndQuorumEpoch, EpochReply, FetchReply, Outgoing, Vote, VoteReply
+from .messages import BeginQuorumEpoch, ChangeReply, EndQuorumEpoch, EpochReply, FetchReply, Outgoing, Vote, VoteReply
 from .partition_raft_log import PartitionRaftLog
 from .peers import Connect, Peers, connector
 from .publisher import Publisher
@@ -35,6 +36,8 @@ from .quorum import Quorum
 from .roles import Leader, Resigned
 from .snapshot_writer import SnapshotContents, write_snapshot
 from .types import METADATA_PARTITION, METADATA_TOPIC, METADATA_TOPIC_ID, LeaderAndEpoch, RaftListener
+from .voter_messages import CHANGE_APIS, change_reply_fields, parse_change
+from .voters import VoterEndpoint, VoterSet
 from .wire_messages import (
     election_reply_fields,
     fetch_response,
@@ -70,6 +73,11 @@ def metadata_log_dir(log_dir: str) -> str:
     return f"{log_dir}/{METADATA_TOPIC}-{METADATA_PARTITION}"
 
 
+def _resolve(future: asyncio.Future[T], result: T) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
 class RaftDriver:
     """One node's part in the quorum, running. Make it and use it on the event loop.
 
@@ -99,6 +107,7 @@ class RaftDriver:
         self._timer_ms = 0
         self._now_ms = 0
         self._fetches: dict[int, asyncio.Future[FetchReply]] = {}
+        self._changes: dict[int, asyncio.Future[ChangeReply]] = {}
         self._last_token = 0
         self._publish_is_due = False
         self._serve_is_due = False
@@ -138,9 +147,11 @@ class RaftDriver:
             self._timer.cancel()
             self._timer = None
         fetches, self._fetches = self._fetches, {}
-        for future in fetches.values():
-            if not future.done():
-                future.set_result(FetchReply(error=ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=None, epoch=self.epoch))
+        for fetch in fetches.values():
+            _resolve(fetch, FetchReply(error=ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=None, epoch=self.epoch))
+        changes, self._changes = self._changes, {}
+        for change in changes.values():
+            _resolve(change, self._refused_change(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the node is stopping"))
 
     def _fail(self, reason: BaseException) -> None:
         if self.failure.done():
@@ -159,7 +170,7 @@ class RaftDriver:
         except InvariantViolation:
             return
         effects = self._quorum.take_effects()
-        self._answer_fetches(effects)
+        self._answer(effects)
         if effects.election_state is None:
             for outgoing in effects.requests:
                 self._tasks.spawn(self._exchange(outgoing), name=f"raft to {outgoing.to}")
@@ -202,8 +213,22 @@ class RaftDriver:
 
     def leader_endpoint(self) -> VoterEndpoint | None:
         """Where the leader's controller listener is."""
-        leader_id = self.leader_and_epoch.leader_id
-        return None if leader_id is None else self.config.voters[leader_id]
+        return self._quorum.leader_endpoint if self._is_running else None
+
+    @property
+    def voters(self) -> VoterSet:
+        """The voters that count now."""
+        return self._quorum.voters
+
+    def voter_endpoints(self) -> dict[int, VoterEndpoint]:
+        """Where the voters listen, by id."""
+        found = [(voter.key.id, voter.endpoint(self.config.listener_name)) for voter in self.voters.voters]
+        return {voter_id: endpoint for voter_id, endpoint in found if endpoint is not None}
+
+    @property
+    def kraft_version(self) -> int:
+        """The finalized `kraft.version`, by all that is committed as far as this node knows."""
+        return self._log.voters.version_at(self.high_watermark)
 
     # ---- appending ------------------------------------------------------------------------------------------------
 
@@ -219,6 +244,12 @@ class RaftDriver:
             self._loop.call_soon(self._serve_parked)
         return offset
 
+    def upgrade_kraft_version(self, epoch: int, level: int, validate_only: bool) -> None:
+        """Finalize `kraft.version` as the leader of `epoch`, or look whether that could be done; the record is the last
+        of the log then. Raises `NotLeaderError`, `QuorumFailedError`, and `ProtocolError` with the reason."""
+        self._handle(lambda _: self._quorum.upgrade_version(epoch, level, validate_only=validate_only))
+        self._handle(self._quorum.serve_parked)
+
     def _serve_parked(self) -> None:
         self._serve_is_due = False
         self._handle_quietly(self._quorum.serve_parked)
@@ -233,6 +264,7 @@ class RaftDriver:
         if self._is_snapshotting or not self._is_running:
             return False
         self._is_snapshotting = True
+        contents = replace(contents, controls=tuple(self._log.voters.snapshot_records(contents.id.end_offset)))
         self._tasks.spawn(self._create_snapshot(contents), name=f"snapshot {contents.id.end_offset}")
         return True
 
@@ -254,6 +286,8 @@ class RaftDriver:
         """Vote, BeginQuorumEpoch, EndQuorumEpoch, DescribeQuorum or FetchSnapshot, decoded; the response's fields."""
         if not self._is_running:
             return {"error_code": int(self._error_when_gone()), "topics": []}
+        if api_key in CHANGE_APIS:
+            return await self._change_voters(api_key, request)
         if api_key == ApiKey.DESCRIBE_QUORUM:
             return describe_quorum_fields(self._quorum, request, self._time_ms(), self._clock.wall_ms())
         try:
@@ -262,15 +296,37 @@ class RaftDriver:
                 return fetch_snapshot_fields(
                     part, self._handle(lambda now_ms: self._quorum.on_fetch_snapshot(part, now_ms))
                 )
-            message = parse_request(api_key, request)
-            reply = self._handle(lambda now_ms: self._answer(message, now_ms))
+            message = parse_request(api_key, request, self.config.listener_name)
+            reply = self._handle(lambda now_ms: self._on_election_request(message, now_ms))
         except ProtocolError as error:
             return {"error_code": int(error.code), "error_message": error.message, "topics": []}
         except QuorumFailedError:
             return {"error_code": int(ErrorCode.KAFKA_STORAGE_ERROR), "topics": []}
-        return election_reply_fields(reply, None if reply.leader_id is None else self.config.voters[reply.leader_id])
+        return election_reply_fields(reply)
 
-    def _answer(self, message: Vote | BeginQuorumEpoch | EndQuorumEpoch, now_ms: int) -> VoteReply | EpochReply:
+    async def _change_voters(self, api_key: int, request: Any) -> dict[str, Any]:
+        try:
+            change = parse_change(api_key, request)
+            token, future = self._wait_for_answer(self._changes)
+            self._handle(lambda now_ms: self._quorum.on_voter_change(token, change, now_ms))
+            reply = await future
+        except ProtocolError as error:
+            reply = self._refused_change(error.code, error.message)
+        except QuorumFailedError:
+            reply = self._refused_change(ErrorCode.KAFKA_STORAGE_ERROR, None)
+        return change_reply_fields(api_key, reply)
+
+    def _refused_change(self, error: ErrorCode, message: str | None) -> ChangeReply:
+        return ChangeReply(error=error, leader_id=None, epoch=self.epoch, message=message)
+
+    def _wait_for_answer(self, waiting: dict[int, asyncio.Future[T]]) -> tuple[int, asyncio.Future[T]]:
+        self._last_token += 1
+        future = waiting[self._last_token] = self._loop.create_future()
+        return self._last_token, future
+
+    def _on_election_request(
+        self, message: Vote | BeginQuorumEpoch | EndQuorumEpoch, now_ms: int
+    ) -> VoteReply | EpochReply:
         if isinstance(message, Vote):
             return self._quorum.on_vote(message, now_ms)
         if isinstance(message, BeginQuorumEpoch):
@@ -283,9 +339,7 @@ class RaftDriver:
             return refused_fetch_response(request, self._error_when_gone())
         try:
             fetch = parse_fetch(request)
-            self._last_token += 1
-            token = self._last_token
-            future = self._fetches[token] = self._loop.create_future()
+            token, future = self._wait_for_answer(self._fetches)
             self._handle(lambda now_ms: self._quorum.on_fetch(token, fetch, now_ms))
             return fetch_response(await future)
         except ProtocolError as error:
@@ -330,7 +384,7 @@ class RaftDriver:
             self._store.write(effects.election_state)
         for outgoing in effects.requests:
             self._tasks.spawn(self._exchange(outgoing), name=f"raft to {outgoing.to}")
-        self._answer_fetches(effects)
+        self._answer(effects)
         self._log_role()
         self._log.flush_if_behind(self._on_flushed)
         self._arm_timer()
@@ -345,11 +399,11 @@ class RaftDriver:
             before, self._logged_role = self._logged_role, role
             log_event(_state_changes, "quorum-role", role=role, role_before=before or "none", epoch=self.epoch)
 
-    def _answer_fetches(self, effects: Effects) -> None:
+    def _answer(self, effects: Effects) -> None:
         for token, reply in effects.fetch_replies:
-            future = self._fetches.pop(token)
-            if not future.done():
-                future.set_result(reply)
+            _resolve(self._fetches.pop(token), reply)
+        for token, answer in effects.change_replies:
+            _resolve(self._changes.pop(token), answer)
 
     async def _exchange(self, outgoing: Outgoing) -> None:
         outcome = await self._peers.exchange(outgoing)

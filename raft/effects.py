@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from .messages import FetchReply, Outgoing
+from .messages import ChangeReply, FetchReply, Outgoing
 from .types import ElectionState
 
 
@@ -27,3 +27,5 @@ class Effects:
     """2. Send."""
     fetch_replies: list[tuple[int, FetchReply]] = field(default_factory=list)
     """3. Answer fetches, by token."""
+    change_replies: list[tuple[int, ChangeReply]] = field(default_factory=list)
+    """4. Answer requests for a change of the voters, by token."""

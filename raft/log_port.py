@@ -8,6 +8,7 @@ from typing import Protocol
 from ..runtime.ports import Buffer
 from ..wire.types import SnapshotId
 from .types import EpochEndOffset
+from .voters import ControlRecord, VoterHistory
 
 
 class RaftLog(Protocol):
@@ -24,6 +25,11 @@ class RaftLog(Protocol):
     @property
     def latest_snapshot(self) -> SnapshotId | None:
         """The newest durable snapshot."""
+        ...
+
+    @property
+    def voters(self) -> VoterHistory:
+        """What the log's records say of the voters, its snapshots' included; it changes as the log does."""
         ...
 
     @property
@@ -49,8 +55,8 @@ class RaftLog(Protocol):
         """One batch of data records; returns the last offset."""
         ...
 
-    def append_leader_change(self, epoch: int, leader_id: int, voters: Sequence[int], granting: Sequence[int]) -> int:
-        """The control record with which an epoch begins; returns its offset."""
+    def append_controls(self, records: Sequence[ControlRecord], epoch: int) -> int:
+        """One batch of control records; returns the last offset."""
         ...
 
     def append_fetched(self, records: Buffer) -> None:

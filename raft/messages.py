@@ -9,6 +9,7 @@ from ..runtime.ports import Buffer
 from ..wire.errors import ErrorCode
 from ..wire.types import SnapshotId
 from .types import EpochEndOffset, ReplicaKey
+from .voters import VersionRange, Voter, VoterEndpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +17,7 @@ class Vote:
     """Asks for a vote in `epoch`, or with `pre_vote` whether a vote would be given in the next one (KIP-996)."""
 
     cluster_id: str | None
-    voter_id: int
+    voter: ReplicaKey
     candidate: ReplicaKey
     epoch: int
     last_epoch: int
@@ -26,12 +27,13 @@ class Vote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginQuorumEpoch:
-    """The new leader tells a voter of itself."""
+    """The new leader tells a voter of itself, and where it is."""
 
     cluster_id: str | None
-    voter_id: int
+    voter: ReplicaKey
     leader_id: int
     epoch: int
+    leader_endpoint: VoterEndpoint | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,8 @@ class EndQuorumEpoch:
     cluster_id: str | None
     leader_id: int
     epoch: int
-    preferred_successors: tuple[int, ...]
+    preferred_successors: tuple[ReplicaKey, ...]
+    leader_endpoint: VoterEndpoint | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +75,45 @@ class FetchSnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AddVoter:
+    """Asks the leader to make a controller a voter. `ack_when_committed`: answer then, not when it is written."""
+
+    cluster_id: str | None
+    voter: Voter
+    timeout_ms: int
+    ack_when_committed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveVoter:
+    """Asks the leader to make a voter an observer."""
+
+    cluster_id: str | None
+    voter: ReplicaKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateVoter:
+    """A voter tells the leader of `epoch` where it listens now, and which versions it supports."""
+
+    cluster_id: str | None
+    epoch: int
+    voter: Voter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeVoter:
+    """Asks a voter to be which `kraft.version` it supports (ApiVersions), and thereby whether it is there at all."""
+
+    voter: ReplicaKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VoteReply:
     error: ErrorCode
     leader_id: int | None
     epoch: int
+    leader_endpoint: VoterEndpoint | None = None
     granted: bool = False
 
 
@@ -86,6 +124,7 @@ class EpochReply:
     error: ErrorCode
     leader_id: int | None
     epoch: int
+    leader_endpoint: VoterEndpoint | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +135,7 @@ class FetchReply:
     error: ErrorCode
     leader_id: int | None
     epoch: int
+    leader_endpoint: VoterEndpoint | None = None
     high_watermark: int = -1
     log_start_offset: int = 0
     diverging: EpochEndOffset | None = None
@@ -110,19 +150,43 @@ class SnapshotReply:
     error: ErrorCode
     leader_id: int | None
     epoch: int
+    leader_endpoint: VoterEndpoint | None = None
     size_bytes: int = 0
     position: int = 0
     data: Buffer = b""
 
 
-Request: TypeAlias = Vote | BeginQuorumEpoch | EndQuorumEpoch | Fetch | FetchSnapshot
-Reply: TypeAlias = VoteReply | EpochReply | FetchReply | SnapshotReply
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeReply:
+    """The answer to AddVoter, RemoveVoter and UpdateVoter; `message` says why not."""
+
+    error: ErrorCode
+    leader_id: int | None
+    epoch: int
+    leader_endpoint: VoterEndpoint | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeReply:
+    """The answer to ProbeVoter."""
+
+    versions: VersionRange
+
+
+VoterChange: TypeAlias = AddVoter | RemoveVoter | UpdateVoter
+Request: TypeAlias = Vote | BeginQuorumEpoch | EndQuorumEpoch | Fetch | FetchSnapshot | VoterChange | ProbeVoter
+Reply: TypeAlias = VoteReply | EpochReply | FetchReply | SnapshotReply | ChangeReply | ProbeReply
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A request on its way to voter `to`; `id` is unique in the life of the quorum object."""
+    """A request on its way to node `to` (negative: a bootstrap server, whose id is not known) at `endpoint`.
+
+    `id` is unique in the life of the quorum object.
+    """
 
     id: int
     to: int
+    endpoint: VoterEndpoint
     request: Request

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from .config import RaftConfig
 
@@ -14,8 +15,9 @@ class Pacing:
     votes hardly ever split. Rounds that fail nevertheless back off exponentially and at random.
     """
 
-    def __init__(self, config: RaftConfig, rng: random.Random) -> None:
-        self._config = config
+    def __init__(self, config: RaftConfig, rng: random.Random, voter_ids: Callable[[], list[int]]) -> None:
+        self._node_id = config.node_id
+        self._voter_ids = voter_ids
         self._timing = config.timing
         self._rng = rng
         self._failed_rounds = 0
@@ -39,15 +41,12 @@ class Pacing:
     def turn_ms(self, dead_leader: int | None) -> int:
         """The wait until it is this voter's turn to try, among the voters without `dead_leader`."""
         stagger_ms = self._timing.election_stagger_ms
-        others = [voter for voter in self._config.voter_ids if voter != dead_leader]
-        return (
-            stagger_ms * others.index(self._config.node_id) + self._rng.randint(0, stagger_ms // 2) + self._backoff_ms()
-        )
+        place = sum(voter < self._node_id for voter in self._voter_ids() if voter != dead_leader)
+        return stagger_ms * place + self._rng.randint(0, stagger_ms // 2) + self._backoff_ms()
 
-    def fetch_timeout_ms(self, leader_id: int) -> int:
+    def fetch_timeout_ms(self, leader_id: int, *, is_voter: bool) -> int:
         """How long an unheard leader is followed; voters give up one after the other."""
-        turn_ms = self.turn_ms(leader_id) if self._config.is_voter else 0
-        return self._timing.fetch_timeout_ms + turn_ms
+        return self._timing.fetch_timeout_ms + (self.turn_ms(leader_id) if is_voter else 0)
 
     def successor_ms(self, place: int) -> int:
         """The wait of the voter at `place` among a resigning leader's successors; the first waits for nothing."""

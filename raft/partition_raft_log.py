@@ -9,20 +9,14 @@ from collections.abc import Callable, Sequence
 from ..log.errors import StorageError
 from ..log.partition_log import PartitionLog
 from ..runtime.ports import Buffer, File, Runtime
-from ..wire.codec import encode_data
-from ..wire.records import (
-    ControlRecordType,
-    NewRecord,
-    encode_batch,
-    encode_control_record,
-    iter_headers,
-    iter_records,
-)
+from ..wire.records import NewRecord, encode_batch, iter_headers, iter_records
 from ..wire.types import SnapshotId
+from .control_records import encode_control, voter_records
 from .snapshots import SnapshotStore, snapshot_records
 from .types import LOG_BEGIN, CommittedBatch, EpochEndOffset
+from .voters import ControlRecord, VoterHistory
 
-_LEADER_CHANGE_VERSION = 0
+_READ_BYTES = 1024 * 1024
 
 
 class PartitionRaftLog:
@@ -37,7 +31,9 @@ class PartitionRaftLog:
         self._clock = runtime.clock
         self.snapshots = SnapshotStore(runtime.disk, log.directory)
         self._part: File | None = None
+        self.voters = VoterHistory()
         self._start = self._reconcile()
+        self._read_voters()
         self._flush_is_running = False
         self._truncations = 0
         # What is there when the log is opened may still be in the page cache only.
@@ -83,30 +79,26 @@ class PartitionRaftLog:
         self._log.append_as_leader(memoryview(batch), epoch, now_ms, internal=True)
         return self.end_offset - 1
 
-    def append_leader_change(self, epoch: int, leader_id: int, voters: Sequence[int], granting: Sequence[int]) -> int:
-        now_ms = self._clock.wall_ms()
-        message = encode_data(
-            "leader_change_message",
-            _LEADER_CHANGE_VERSION,
-            {
-                "version": _LEADER_CHANGE_VERSION,
-                "leader_id": leader_id,
-                "voters": [{"voter_id": voter} for voter in voters],
-                "granting_voters": [{"voter_id": voter} for voter in granting],
-            },
-        )
-        record = encode_control_record(ControlRecordType.LEADER_CHANGE, message, now_ms)
-        batch = encode_batch([record], is_control=True)
+    def append_controls(self, records: Sequence[ControlRecord], epoch: int) -> int:
+        now_ms, base_offset = self._clock.wall_ms(), self.end_offset
+        batch = encode_batch([encode_control(record, now_ms) for record in records], is_control=True)
         self._log.append_as_leader(memoryview(batch), epoch, now_ms, internal=True)
+        for index, record in enumerate(records):
+            self.voters.add(base_offset + index, record)
         return self.end_offset - 1
 
     def append_fetched(self, records: Buffer) -> None:
+        found = list(voter_records(records, may_be_cut_off=True))
         self._log.append_as_follower(memoryview(records))
+        for offset, record in found:
+            if offset < self.end_offset:
+                self.voters.add(offset, record)
 
     def truncate_to(self, offset: int) -> None:
         self._truncations += 1
         self._log.truncate_to(offset)
         self._durable_offset = min(self._durable_offset, self.end_offset)
+        self.voters.truncate_to(self.end_offset)
 
     def read(self, offset: int, max_bytes: int) -> Buffer:
         return self._log.read(offset, max_bytes, end_offset=self.end_offset)
@@ -149,6 +141,17 @@ class PartitionRaftLog:
             log.advance_start(store.ids[0].end_offset)
         return store.ids[0] if base else LOG_BEGIN
 
+    def _read_voters(self) -> None:
+        """From the snapshot that the log starts with, or that formatting wrote, and then from the log."""
+        if self._start in self.snapshots.ids:
+            self.voters.start_from(self._start.end_offset, self.snapshots.controls(self._start))
+        offset = self._start.end_offset
+        while offset < self.end_offset:
+            data = self._log.read(offset, _READ_BYTES, end_offset=self.end_offset)
+            for at, record in voter_records(data):
+                self.voters.add(at, record)
+            offset = max(header.last_offset for _, header in iter_headers(data)) + 1
+
     def _reaches(self, snapshot_id: SnapshotId) -> bool:
         """Whether the log has the snapshot's last record, or starts right after it."""
         end_offset, epoch = snapshot_id
@@ -181,6 +184,7 @@ class PartitionRaftLog:
         self._log.truncate_fully_and_start_at(snapshot_id.end_offset)
         self._start = snapshot_id
         self._durable_offset = snapshot_id.end_offset
+        self.voters.start_from(snapshot_id.end_offset, self.snapshots.controls(snapshot_id))
         self.snapshots.forget_before(snapshot_id.end_offset)
         return True
 

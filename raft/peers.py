@@ -1,12 +1,13 @@
-"""Connections to the other voters, and what became of each request sent over them."""
+"""Connections to the other controllers, and what became of each request sent over them."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
 
+from ..runtime.ports import Buffer
 from ..wire.apis import ApiKey
 from ..wire.client import Connection, RequestTimedOutError
 from ..wire.client import connect as wire_connect
@@ -15,7 +16,9 @@ from ..wire.errors import ProtocolError, WireFormatError
 from ..wire.fetch import decode_fetch_response, encode_fetch_request
 from .config import RaftConfig
 from .effects import FailureKind
-from .messages import Fetch, FetchSnapshot, Outgoing, Reply
+from .messages import Fetch, FetchSnapshot, Outgoing, ProbeVoter, Reply, Request, VoterChange
+from .voter_messages import API_VERSIONS_FIELDS, change_request_fields, parse_change_reply, parse_probe_reply
+from .voters import VoterEndpoint
 from .wire_messages import (
     api_of,
     election_request_fields,
@@ -40,36 +43,24 @@ def connector(config: RaftConfig) -> Connect:
 
 
 class Peers:
-    """Two connections to each voter: a fetch may wait long for its answer, and a vote must not wait behind it."""
+    """Two connections to each endpoint: a fetch may wait long for its answer, and a vote must not wait behind it."""
 
     def __init__(self, config: RaftConfig, connect: Connect) -> None:
         self._config = config
         self._connect = connect
         self._timeout_s = config.timing.request_timeout_ms / 1000
-        self._connections: dict[tuple[int, bool], Connection] = {}
-        self._connecting: dict[tuple[int, bool], asyncio.Lock] = {}
+        self._connections: dict[tuple[VoterEndpoint, bool], Connection] = {}
+        self._connecting: dict[tuple[VoterEndpoint, bool], asyncio.Lock] = {}
 
     async def exchange(self, outgoing: Outgoing) -> Reply | FailureKind:
         """Send a request, connecting first where needed; its reply, or why there is none."""
         request = outgoing.request
         api_key, version = api_of(request)
         try:
-            connection = await self._connection(outgoing.to, isinstance(request, Fetch | FetchSnapshot))
-            if isinstance(request, Fetch):
-                body = encode_fetch_request(version, fetch_request(request))
-            elif isinstance(request, FetchSnapshot):
-                body = encode_request(api_key, version, fetch_snapshot_request_fields(request))
-            else:
-                own_id = self._config.node_id
-                listener = self._config.listener_name, self._config.voters[own_id]
-                body = encode_request(api_key, version, election_request_fields(request, listener))
+            connection = await self._connection(outgoing.endpoint, isinstance(request, Fetch | FetchSnapshot))
+            body = self._encode(api_key, version, request)
             answer = await connection.send_raw(api_key, version, [body], timeout_s=self._timeout_s)
-            if api_key == ApiKey.FETCH:
-                return parse_fetch_reply(decode_fetch_response(version, answer))
-            response = decode_response(api_key, version, answer)
-            if isinstance(request, FetchSnapshot):
-                return parse_snapshot_reply(response)
-            return parse_election_reply(request, response)
+            return _decode(api_key, version, request, answer)
         except (TimeoutError, RequestTimedOutError):
             return FailureKind.TIMEOUT
         except OSError as error:
@@ -77,12 +68,24 @@ class Peers:
         except (WireFormatError, ProtocolError):
             return FailureKind.LOST
 
-    async def _connection(self, voter: int, is_fetch: bool) -> Connection:
-        key = voter, is_fetch
+    def _encode(self, api_key: ApiKey, version: int, request: Request) -> Buffer:
+        if isinstance(request, Fetch):
+            return encode_fetch_request(version, fetch_request(request))
+        if isinstance(request, FetchSnapshot):
+            fields: Mapping[str, Any] = fetch_snapshot_request_fields(request)
+        elif isinstance(request, ProbeVoter):
+            fields = API_VERSIONS_FIELDS
+        elif isinstance(request, VoterChange):
+            fields = change_request_fields(request)
+        else:
+            fields = election_request_fields(request, self._config.listener_name)
+        return encode_request(api_key, version, fields)
+
+    async def _connection(self, endpoint: VoterEndpoint, is_fetch: bool) -> Connection:
+        key = endpoint, is_fetch
         async with self._connecting.setdefault(key, asyncio.Lock()):
             connection = self._connections.get(key)
             if connection is None or connection.is_closed:
-                endpoint = self._config.voters[voter]
                 connection = await self._connect(endpoint.host, endpoint.port)
                 self._connections[key] = connection
             return connection
@@ -92,6 +95,17 @@ class Peers:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
+
+
+def _decode(api_key: ApiKey, version: int, request: Request, answer: memoryview) -> Reply:
+    if isinstance(request, Fetch):
+        return parse_fetch_reply(decode_fetch_response(version, answer))
+    response = decode_response(api_key, version, answer)
+    if isinstance(request, FetchSnapshot):
+        return parse_snapshot_reply(response)
+    if isinstance(request, ProbeVoter):
+        return parse_probe_reply(response)
+    return parse_change_reply(response) if isinstance(request, VoterChange) else parse_election_reply(request, response)
 
 
 def is_refused(error: OSError) -> bool:

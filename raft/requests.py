@@ -11,18 +11,16 @@ from .messages import BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchSnapshot, Vo
 from .roles.follower import Download
 from .types import ReplicaKey
 
-
-def own_key(config: RaftConfig) -> ReplicaKey:
-    """This node as a replica."""
-    return ReplicaKey(config.node_id, config.directory_id)
+NOBODY = ReplicaKey(-1)
+"""The addressee of a request that names none."""
 
 
-def vote(config: RaftConfig, log: RaftLog, voter: int, epoch: int, *, pre_vote: bool) -> Vote:
+def vote(config: RaftConfig, log: RaftLog, voter: ReplicaKey, epoch: int, *, pre_vote: bool) -> Vote:
     """Ask `voter` for its vote in `epoch`."""
     return Vote(
         cluster_id=config.cluster_id,
-        voter_id=voter,
-        candidate=own_key(config),
+        voter=voter,
+        candidate=config.own_key,
         epoch=epoch,
         last_epoch=log.last_epoch,
         last_offset=log.end_offset,
@@ -30,15 +28,25 @@ def vote(config: RaftConfig, log: RaftLog, voter: int, epoch: int, *, pre_vote: 
     )
 
 
-def begin_quorum_epoch(config: RaftConfig, voter: int, epoch: int) -> BeginQuorumEpoch:
+def begin_quorum_epoch(config: RaftConfig, voter: ReplicaKey, epoch: int) -> BeginQuorumEpoch:
     """Tell `voter` that this node leads `epoch`."""
-    return BeginQuorumEpoch(cluster_id=config.cluster_id, voter_id=voter, leader_id=config.node_id, epoch=epoch)
+    return BeginQuorumEpoch(
+        cluster_id=config.cluster_id,
+        voter=voter,
+        leader_id=config.node_id,
+        epoch=epoch,
+        leader_endpoint=config.own_endpoint,
+    )
 
 
-def end_quorum_epoch(config: RaftConfig, epoch: int, successors: Sequence[int]) -> EndQuorumEpoch:
+def end_quorum_epoch(config: RaftConfig, epoch: int, successors: Sequence[ReplicaKey]) -> EndQuorumEpoch:
     """Tell that this node leads `epoch` no more."""
     return EndQuorumEpoch(
-        cluster_id=config.cluster_id, leader_id=config.node_id, epoch=epoch, preferred_successors=tuple(successors)
+        cluster_id=config.cluster_id,
+        leader_id=config.node_id,
+        epoch=epoch,
+        preferred_successors=tuple(successors),
+        leader_endpoint=config.own_endpoint,
     )
 
 
@@ -46,7 +54,7 @@ def fetch(config: RaftConfig, log: RaftLog, epoch: int, max_wait_ms: int, high_w
     """Ask for what follows the end of `log`."""
     return Fetch(
         cluster_id=config.cluster_id,
-        replica=own_key(config),
+        replica=config.own_key,
         epoch=epoch,
         fetch_offset=log.end_offset,
         last_epoch=log.last_epoch,
@@ -60,7 +68,7 @@ def fetch_snapshot(config: RaftConfig, epoch: int, download: Download) -> FetchS
     """Ask for the next part of a snapshot."""
     return FetchSnapshot(
         cluster_id=config.cluster_id,
-        replica=own_key(config),
+        replica=config.own_key,
         epoch=epoch,
         snapshot_id=download.snapshot_id,
         position=download.position,
@@ -73,13 +81,12 @@ def cluster_error(config: RaftConfig, cluster_id: str | None) -> ErrorCode:
     return ErrorCode.NONE if cluster_id in (None, config.cluster_id) else ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
-def sender_error(config: RaftConfig, cluster_id: str | None, receiver_id: int, sender_id: int) -> ErrorCode:
-    """What is wrong with the parties of a request that only voters exchange."""
-    if receiver_id >= 0 and receiver_id != config.node_id:
-        mistaken = ErrorCode.INVALID_VOTER_KEY
-    elif not config.is_voter or sender_id not in config.peers:
-        mistaken = ErrorCode.INCONSISTENT_VOTER_SET
-    else:
-        mistaken = ErrorCode.NONE
+def receiver_error(config: RaftConfig, cluster_id: str | None, receiver: ReplicaKey) -> ErrorCode:
+    """What is wrong with the addressee of a request to a voter, as far as the sender named it (negative: it did not).
+
+    Whether the two are voters is not asked: the receiver's log may be behind that of the sender, and a voter that has
+    not learned yet that it is one must vote, or the change that made it one could never commit (KIP-853, "Vote").
+    """
     error = cluster_error(config, cluster_id)
-    return mistaken if error is ErrorCode.NONE else error
+    is_mistaken = receiver.id >= 0 and not receiver.matches(config.own_key)
+    return ErrorCode.INVALID_VOTER_KEY if error is ErrorCode.NONE and is_mistaken else error

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..wire.types import SnapshotId
 from .snapshots import SnapshotStore, encode_snapshot
+from .voters import ControlRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class SnapshotContents:
     id: SnapshotId
     timestamp_ms: int
     batches: Iterator[Sequence[bytes]]
+    controls: tuple[ControlRecord, ...] = ()
 
 
 async def write_snapshot(store: SnapshotStore, contents: SnapshotContents) -> None:
@@ -24,7 +26,7 @@ async def write_snapshot(store: SnapshotStore, contents: SnapshotContents) -> No
     file = store.begin(contents.id)
     is_written = False
     try:
-        for batch in encode_snapshot(contents.id, contents.timestamp_ms, contents.batches):
+        for batch in encode_snapshot(contents.id, contents.timestamp_ms, contents.batches, contents.controls):
             file.append([batch])
             await asyncio.sleep(0)
         await store.disk.fsync_soon(file)

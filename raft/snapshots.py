@@ -25,6 +25,8 @@ from ..wire.records import (
     verify_crc,
 )
 from ..wire.types import SnapshotId
+from .control_records import encode_control, voter_records
+from .voters import ControlRecord
 
 SNAPSHOT_SUFFIX = ".checkpoint"
 _PART_SUFFIX = ".part"
@@ -110,6 +112,14 @@ class SnapshotStore:
         found = self.read(snapshot_id, 0, 0)
         return 0 if found is None else found[0]
 
+    def controls(self, snapshot_id: SnapshotId) -> list[ControlRecord]:
+        """What it says of the voters. `StorageError` when the file is damaged."""
+        path = self.path(snapshot_id)
+        try:
+            return [record for _, record in voter_records(self.disk.read_bytes(path))]
+        except ProtocolError as error:
+            raise StorageError(f"{path} is damaged: {error}") from error
+
     def records(self, snapshot_id: SnapshotId) -> list[bytes]:
         """All data records. `StorageError` when the file is damaged."""
         path = self.path(snapshot_id)
@@ -123,9 +133,15 @@ class SnapshotStore:
 
 
 def encode_snapshot(
-    snapshot_id: SnapshotId, timestamp_ms: int, batches: Iterator[Sequence[bytes]]
+    snapshot_id: SnapshotId,
+    timestamp_ms: int,
+    batches: Iterator[Sequence[bytes]],
+    controls: Sequence[ControlRecord] = (),
 ) -> Iterator[bytearray]:
-    """The batches of a snapshot's file; `timestamp_ms` is that of the last record in it."""
+    """The batches of a snapshot's file; `timestamp_ms` is that of the last record in it.
+
+    `controls` tell of the voters (`VoterHistory.snapshot_records`) and stand right behind the header, in its batch.
+    """
     offset = 0
 
     def batch(records: Sequence[RecordLike], *, is_control: bool = False) -> bytearray:
@@ -136,7 +152,8 @@ def encode_snapshot(
 
     header = {"version": _RECORD_VERSION, "last_contained_log_timestamp": timestamp_ms}
     message = encode_data("snapshot_header_record", _RECORD_VERSION, header)
-    yield batch([encode_control_record(ControlRecordType.SNAPSHOT_HEADER, message, timestamp_ms)], is_control=True)
+    head = [encode_control_record(ControlRecordType.SNAPSHOT_HEADER, message, timestamp_ms)]
+    yield batch([*head, *(encode_control(record, timestamp_ms) for record in controls)], is_control=True)
     for payloads in batches:
         if payloads:
             yield batch([NewRecord(None, payload, (), timestamp_ms) for payload in payloads])

@@ -19,19 +19,23 @@ from ..wire.fetch import (
     FetchTopic,
     FetchTopicResponse,
 )
+from ..wire.parts import NodeEndpoint
 from ..wire.types import EpochEndOffset as WireEpochEndOffset
 from ..wire.types import LeaderIdAndEpoch, SnapshotId
-from .config import VoterEndpoint
 from .messages import (
+    AddVoter,
     BeginQuorumEpoch,
     EndQuorumEpoch,
     EpochReply,
     Fetch,
     FetchReply,
     FetchSnapshot,
+    ProbeVoter,
+    RemoveVoter,
     Reply,
     Request,
     SnapshotReply,
+    UpdateVoter,
     Vote,
     VoteReply,
 )
@@ -43,10 +47,12 @@ from .types import (
     EpochEndOffset,
     ReplicaKey,
 )
+from .voters import VoterEndpoint
 
 VOTE_VERSION = 2
 EPOCH_VERSION = 1
 FETCH_SNAPSHOT_VERSION = 1
+ADD_VERSION, REMOVE_VERSION, UPDATE_VERSION, API_VERSIONS_VERSION = 1, 0, 0, 4
 FETCH_VERSION = 18
 """18 says which high watermark the replica knows, so that the leader answers at once when there is a newer one."""
 
@@ -72,21 +78,28 @@ def api_of(request: Request) -> tuple[ApiKey, int]:
             return ApiKey.FETCH, FETCH_VERSION
         case FetchSnapshot():
             return ApiKey.FETCH_SNAPSHOT, FETCH_SNAPSHOT_VERSION
+        case AddVoter():
+            return ApiKey.ADD_RAFT_VOTER, ADD_VERSION
+        case RemoveVoter():
+            return ApiKey.REMOVE_RAFT_VOTER, REMOVE_VERSION
+        case UpdateVoter():
+            return ApiKey.UPDATE_RAFT_VOTER, UPDATE_VERSION
+        case ProbeVoter():
+            return ApiKey.API_VERSIONS, API_VERSIONS_VERSION
 
 
 # ---- requests of this node ------------------------------------------------------------------------------------------
 
 
-def election_request_fields(
-    request: Vote | BeginQuorumEpoch | EndQuorumEpoch, listener: tuple[str, VoterEndpoint]
-) -> dict[str, Any]:
-    """The schema fields of a request; `listener` is the name and address of this node's controller listener."""
+def election_request_fields(request: Vote | BeginQuorumEpoch | EndQuorumEpoch, listener_name: str) -> dict[str, Any]:
+    """The schema fields of a request; `listener_name` is that of the leader's endpoint."""
     fields: dict[str, Any] = {"cluster_id": request.cluster_id}
     partition: dict[str, Any] = {"partition_index": METADATA_PARTITION}
     match request:
         case Vote():
-            fields["voter_id"] = request.voter_id
+            fields["voter_id"] = request.voter.id
             partition |= {
+                "voter_directory_id": request.voter.directory_id,
                 "replica_epoch": request.epoch,
                 "replica_id": request.candidate.id,
                 "replica_directory_id": request.candidate.directory_id,
@@ -95,20 +108,27 @@ def election_request_fields(
                 "pre_vote": request.pre_vote,
             }
         case BeginQuorumEpoch():
-            fields["voter_id"] = request.voter_id
-            partition |= {"leader_id": request.leader_id, "leader_epoch": request.epoch}
+            fields["voter_id"] = request.voter.id
+            partition |= {
+                "voter_directory_id": request.voter.directory_id,
+                "leader_id": request.leader_id,
+                "leader_epoch": request.epoch,
+            }
         case EndQuorumEpoch():
-            candidates = [{"candidate_id": voter} for voter in request.preferred_successors]
+            candidates = [
+                {"candidate_id": key.id, "candidate_directory_id": key.directory_id}
+                for key in request.preferred_successors
+            ]
             partition |= {
                 "leader_id": request.leader_id,
                 "leader_epoch": request.epoch,
-                "preferred_successors": list(request.preferred_successors),
+                "preferred_successors": [key.id for key in request.preferred_successors],
                 "preferred_candidates": candidates,
             }
     fields["topics"] = [{"topic_name": METADATA_TOPIC, "partitions": [partition]}]
     if not isinstance(request, Vote):
-        name, endpoint = listener
-        fields["leader_endpoints"] = [{"name": name, "host": endpoint.host, "port": endpoint.port}]
+        endpoint = request.leader_endpoint
+        fields["leader_endpoints"] = [] if endpoint is None else [{"name": listener_name, **endpoint._asdict()}]
     return fields
 
 
@@ -157,8 +177,11 @@ def _snapshot_id_fields(snapshot_id: SnapshotId) -> dict[str, Any]:
 # ---- requests of others ---------------------------------------------------------------------------------------------
 
 
-def parse_request(api_key: int, request: Any) -> Vote | BeginQuorumEpoch | EndQuorumEpoch:
-    """A decoded request as a message; `ProtocolError` when it is not about the metadata partition."""
+def parse_request(api_key: int, request: Any, listener_name: str) -> Vote | BeginQuorumEpoch | EndQuorumEpoch:
+    """A decoded request as a message; `ProtocolError` when it is not about the metadata partition.
+
+    Of the leader's endpoints that of `listener_name` is taken.
+    """
     partition = _only_partition(request.topics)
     cluster_id = request.cluster_id
     if api_key == ApiKey.VOTE:
@@ -166,7 +189,7 @@ def parse_request(api_key: int, request: Any) -> Vote | BeginQuorumEpoch | EndQu
             raise ProtocolError(ErrorCode.INVALID_REQUEST, "a vote needs a candidate, its epoch and its log's end")
         return Vote(
             cluster_id=cluster_id,
-            voter_id=request.get("voter_id", _NOBODY),
+            voter=_receiver(request, partition),
             candidate=ReplicaKey(partition.replica_id, partition.get("replica_directory_id") or NO_DIRECTORY),
             epoch=partition.replica_epoch,
             last_epoch=partition.last_offset_epoch,
@@ -178,19 +201,35 @@ def parse_request(api_key: int, request: Any) -> Vote | BeginQuorumEpoch | EndQu
     if api_key == ApiKey.BEGIN_QUORUM_EPOCH:
         return BeginQuorumEpoch(
             cluster_id=cluster_id,
-            voter_id=request.get("voter_id", _NOBODY),
+            voter=_receiver(request, partition),
             leader_id=partition.leader_id,
             epoch=partition.leader_epoch,
+            leader_endpoint=_leader_endpoint(request, listener_name),
         )
-    successors = partition.get("preferred_successors")
-    if successors is None:
-        successors = [candidate.candidate_id for candidate in partition.preferred_candidates]
+    ids = partition.get("preferred_successors")
+    if ids is not None:
+        successors = [ReplicaKey(voter) for voter in ids]
+    else:
+        successors = [
+            ReplicaKey(one.candidate_id, one.candidate_directory_id or NO_DIRECTORY)
+            for one in partition.preferred_candidates
+        ]
     return EndQuorumEpoch(
         cluster_id=cluster_id,
         leader_id=partition.leader_id,
         epoch=partition.leader_epoch,
         preferred_successors=tuple(successors),
+        leader_endpoint=_leader_endpoint(request, listener_name),
     )
+
+
+def _receiver(request: Any, partition: Any) -> ReplicaKey:
+    return ReplicaKey(request.get("voter_id", _NOBODY), partition.get("voter_directory_id") or NO_DIRECTORY)
+
+
+def _leader_endpoint(request: Any, listener_name: str) -> VoterEndpoint | None:
+    rows = request.get("leader_endpoints", ())
+    return next((VoterEndpoint(one.host, one.port) for one in rows if one.name == listener_name), None)
 
 
 def parse_fetch(request: FetchRequest) -> Fetch:
@@ -246,7 +285,7 @@ def _only_partition(topics: Any) -> Any:
 # ---- replies of this node -------------------------------------------------------------------------------------------
 
 
-def election_reply_fields(reply: VoteReply | EpochReply, leader_endpoint: VoterEndpoint | None) -> dict[str, Any]:
+def election_reply_fields(reply: VoteReply | EpochReply) -> dict[str, Any]:
     """The schema fields of a reply, with the leader's address where it is known."""
     if reply.error in TOP_LEVEL_ERRORS:
         return {"error_code": int(reply.error), "topics": []}
@@ -262,14 +301,19 @@ def election_reply_fields(reply: VoteReply | EpochReply, leader_endpoint: VoterE
         "error_code": 0,
         "topics": [{"topic_name": METADATA_TOPIC, "partitions": [partition]}],
     }
-    if leader_endpoint is not None:
-        fields["node_endpoints"] = [node_endpoint_fields(reply.leader_id, leader_endpoint)]
-    return fields
+    return fields | {"node_endpoints": _node_endpoints(reply.leader_id, reply.leader_endpoint)}
 
 
-def node_endpoint_fields(node_id: int | None, endpoint: VoterEndpoint) -> dict[str, Any]:
-    """An entry of `node_endpoints`."""
-    return {"node_id": node_id, "host": endpoint.host, "port": endpoint.port}
+def _node_endpoints(leader_id: int | None, endpoint: VoterEndpoint | None) -> list[dict[str, Any]]:
+    return [] if leader_id is None or endpoint is None else [{"node_id": leader_id, **endpoint._asdict()}]
+
+
+def told_endpoint(response: Any, leader_id: int | None) -> VoterEndpoint | None:
+    """Where a response says the leader is."""
+    for node in response.get("node_endpoints", ()):
+        if node.node_id == leader_id:
+            return VoterEndpoint(node.host, node.port)
+    return None
 
 
 def fetch_response(reply: FetchReply) -> FetchResponse:
@@ -288,7 +332,10 @@ def fetch_response(reply: FetchReply) -> FetchResponse:
         snapshot_id=reply.snapshot_id,
         records=reply.records,
     )
-    return _fetch_response(ErrorCode.NONE, [partition])
+    response = _fetch_response(ErrorCode.NONE, [partition])
+    if reply.leader_id is not None and reply.leader_endpoint is not None:
+        response.node_endpoints = [NodeEndpoint(reply.leader_id, *reply.leader_endpoint, None)]
+    return response
 
 
 def fetch_snapshot_fields(request: FetchSnapshot, reply: SnapshotReply) -> dict[str, Any]:
@@ -307,7 +354,11 @@ def fetch_snapshot_fields(request: FetchSnapshot, reply: SnapshotReply) -> dict[
         "position": reply.position,
         "unaligned_records": reply.data,
     }
-    return {"error_code": 0, "topics": [{"name": METADATA_TOPIC, "partitions": [partition]}]}
+    return {
+        "error_code": 0,
+        "topics": [{"name": METADATA_TOPIC, "partitions": [partition]}],
+        "node_endpoints": _node_endpoints(reply.leader_id, reply.leader_endpoint),
+    }
 
 
 def refused_fetch_response(request: FetchRequest, error: ErrorCode) -> FetchResponse:
@@ -337,27 +388,32 @@ def _fetch_response(error: ErrorCode, partitions: list[FetchPartitionResponse]) 
 def parse_election_reply(request: Request, response: Any) -> Reply:
     """The reply to Vote, BeginQuorumEpoch or EndQuorumEpoch. An error for the whole request tells of no epoch."""
     if response.error_code:
-        error, leader_id, epoch, granted = _known(response.error_code), None, 0, False
+        error, leader_id, epoch, granted = known_error(response.error_code), None, 0, False
     else:
         partition = _only_partition_of_reply(response.topics)
-        error, epoch = _known(partition.error_code), partition.leader_epoch
+        error, epoch = known_error(partition.error_code), partition.leader_epoch
         leader_id = None if partition.leader_id == _NOBODY else partition.leader_id
         granted = bool(partition.get("vote_granted", False))
+    endpoint = told_endpoint(response, leader_id)
     if isinstance(request, Vote):
-        return VoteReply(error=error, leader_id=leader_id, epoch=epoch, granted=granted and error is ErrorCode.NONE)
-    return EpochReply(error=error, leader_id=leader_id, epoch=epoch)
+        granted = granted and error is ErrorCode.NONE
+        return VoteReply(error=error, leader_id=leader_id, epoch=epoch, leader_endpoint=endpoint, granted=granted)
+    return EpochReply(error=error, leader_id=leader_id, epoch=epoch, leader_endpoint=endpoint)
 
 
 def parse_fetch_reply(response: FetchResponse) -> FetchReply:
     """The reply to a fetch of the metadata partition."""
     if response.error_code:
-        return FetchReply(error=_known(response.error_code), leader_id=None, epoch=0)
+        return FetchReply(error=known_error(response.error_code), leader_id=None, epoch=0)
     partition = _only_partition_of_reply(response.topics)
     leader, diverging = partition.current_leader, partition.diverging_epoch
+    leader_id = None if leader is None or leader.leader_id == _NOBODY else leader.leader_id
+    at = next((node for node in response.node_endpoints if node.node_id == leader_id), None)
     return FetchReply(
-        error=_known(partition.error_code),
-        leader_id=None if leader is None or leader.leader_id == _NOBODY else leader.leader_id,
+        error=known_error(partition.error_code),
+        leader_id=leader_id,
         epoch=0 if leader is None else leader.leader_epoch,
+        leader_endpoint=None if at is None else VoterEndpoint(at.host, at.port),
         high_watermark=partition.high_watermark,
         log_start_offset=partition.log_start_offset,
         diverging=None if diverging is None else EpochEndOffset(diverging.epoch, diverging.end_offset),
@@ -369,13 +425,15 @@ def parse_fetch_reply(response: FetchResponse) -> FetchReply:
 def parse_snapshot_reply(response: Any) -> SnapshotReply:
     """The reply to FetchSnapshot."""
     if response.error_code:
-        return SnapshotReply(error=_known(response.error_code), leader_id=None, epoch=0)
+        return SnapshotReply(error=known_error(response.error_code), leader_id=None, epoch=0)
     partition = _only_partition_of_reply(response.topics)
     leader = partition.current_leader
+    leader_id = None if leader.leader_id == _NOBODY else leader.leader_id
     return SnapshotReply(
-        error=_known(partition.error_code),
-        leader_id=None if leader.leader_id == _NOBODY else leader.leader_id,
+        error=known_error(partition.error_code),
+        leader_id=leader_id,
         epoch=leader.leader_epoch,
+        leader_endpoint=told_endpoint(response, leader_id),
         size_bytes=partition.size,
         position=partition.position,
         data=partition.unaligned_records or b"",
@@ -388,7 +446,8 @@ def _only_partition_of_reply(topics: Any) -> Any:
     return topics[0].partitions[0]
 
 
-def _known(code: int) -> ErrorCode:
+def known_error(code: int) -> ErrorCode:
+    """The code as this node knows it."""
     try:
         return ErrorCode(code)
     except ValueError:

@@ -49,9 +49,9 @@ def api_versions_fields(
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
-    image = services.metadata.image
-    supported = services.config.supported_features
-    return api_versions_fields(request, message, services.version_rows(), supported, (image.offset, image.features))
+    metadata, supported = services.metadata, services.config.supported_features
+    finalized = metadata.image.offset, metadata.finalized_features
+    return api_versions_fields(request, message, services.version_rows(), supported, finalized)
 
 
 API = Api(ApiKey.API_VERSIONS, (0, 4), handle=handle, error=top_level_error)

@@ -56,6 +56,8 @@ ELECT_LEADERS = _api(ApiKey.ELECT_LEADERS, (0, 2), top_level_error)
 UPDATE_FEATURES = _api(ApiKey.UPDATE_FEATURES, (0, 2), top_level_error)
 ALTER_CONFIGS = _api(ApiKey.ALTER_CONFIGS, (0, 2), alter_configs_error)
 DESCRIBE_QUORUM = _api(ApiKey.DESCRIBE_QUORUM, (0, 2), top_level_error)
+ADD_RAFT_VOTER = _api(ApiKey.ADD_RAFT_VOTER, (0, 1), top_level_error)
+REMOVE_RAFT_VOTER = _api(ApiKey.REMOVE_RAFT_VOTER, (0, 0), top_level_error)
 ALTER_PARTITION_REASSIGNMENTS = _api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), top_level_error)
 LIST_PARTITION_REASSIGNMENTS = _api(ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), top_level_error)
 UNREGISTER_BROKER = _api(ApiKey.UNREGISTER_BROKER, (0, 0), top_level_error)
@@ -67,6 +69,8 @@ APIS = (
     ELECT_LEADERS,
     ALTER_CONFIGS,
     DESCRIBE_QUORUM,
+    ADD_RAFT_VOTER,
+    REMOVE_RAFT_VOTER,
     UPDATE_FEATURES,
     UNREGISTER_BROKER,
     ALTER_PARTITION_REASSIGNMENTS,

@@ -47,26 +47,65 @@ def node(
     ctx.exit(run_node(options))
 
 
+def _print_id(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    from ..layout import new_cluster_id
+
+    if asked:
+        click.echo(new_cluster_id())
+        ctx.exit(0)
+
+
 @click.command("format")
 @click.option("-t", "--cluster-id", help="The cluster's id, 22 characters; default: a new one.")
 @click.option("-c", "--config", "file", required=True, type=click.Path(dir_okay=False), help="server.properties")
 @click.option("-g", "--ignore-formatted", is_flag=True, help="Leave directories alone that are formatted already.")
+@click.option("-s", "--standalone", is_flag=True, help="Dynamic voters: this controller is the only voter at first.")
+@click.option(
+    "-I",
+    "--initial-controllers",
+    "initial",
+    metavar="ID@HOST:PORT:DIRECTORY-ID,...",
+    help="Dynamic voters: these controllers vote at first; format each of them with the same list.",
+)
+@click.option(
+    "-N",
+    "--no-initial-controllers",
+    "no_initial",
+    is_flag=True,
+    help="Dynamic voters: this controller joins a quorum that is there.",
+)
+@click.option(
+    "--new-id", is_flag=True, is_eager=True, expose_value=False, callback=_print_id, help="Print a fresh id, and exit."
+)
 @click.option(
     "-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Wins over the file; repeatable."
 )
 @click.pass_context
 def format_dirs(
-    ctx: click.Context, cluster_id: str | None, file: str, ignore_formatted: bool, overrides: tuple[str, ...]
+    ctx: click.Context,
+    cluster_id: str | None,
+    file: str,
+    ignore_formatted: bool,
+    standalone: bool,
+    initial: str | None,
+    no_initial: bool,
+    overrides: tuple[str, ...],
 ) -> None:
     """Write meta.properties into the log directories of a node, once, before its first start.
 
+    With controller.quorum.voters the voters are static. Without it, controllers are formatted with one of -s, -I, -N,
+    and voters can be added and removed later (`raftwerk quorum add-controller`, `remove-controller`).
+
     \b
-    Example:
+    Examples:
       raftwerk format -t MkU3OEVBNTcwNTJENDM2Qg -c server.properties
+      raftwerk format -t MkU3OEVBNTcwNTJENDM2Qg -c server.properties --standalone
     """
+    from ..formatting import FirstVoters
     from ..process import run_format
 
-    ctx.exit(run_format(file, cluster_id, ignore_formatted, overrides))
+    voters = FirstVoters(standalone, initial, no_initial)
+    ctx.exit(run_format(file, cluster_id, voters, overrides, ignore_formatted=ignore_formatted))
 
 
 @click.command()

@@ -12,9 +12,10 @@ class Ballot:
 
     __slots__ = ("answers", "resend_at", "voter_count")
 
-    def __init__(self, voters: Sequence[int], own_id: int) -> None:
+    def __init__(self, voters: Sequence[int], own_id: int | None) -> None:
+        """`own_id` is None for a candidate that is not among the voters and so has no vote."""
         self.voter_count = len(voters)
-        self.answers: dict[int, bool] = {own_id: True}
+        self.answers: dict[int, bool] = {} if own_id is None else {own_id: True}
         self.resend_at: dict[int, int] = {}
 
     def record(self, voter: int, granted: bool) -> None:

@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 from ...wire.types import SnapshotId
 from ..messages import Vote
 from ..types import ReplicaKey, RoleKind
+from ..voters import VoterEndpoint
 
 
 class Download(NamedTuple):
@@ -25,14 +26,20 @@ class Follower:
     `deadline_ms` is when an unheard leader is given up. From `doubted_at_ms` on (None: never fetched) pre-votes are
     granted, or the first to give up would be refused by those who are about to. `suspected` is set when the leader's
     host refuses connections: then pre-votes are granted at once, and `deadline_ms` is near.
+
+    `change_id` is a request in flight by which this node asks to be a voter, or to be one with other endpoints; the
+    next one may go at `next_change_ms`.
     """
 
     kind: ClassVar[RoleKind] = RoleKind.FOLLOWER
     epoch: int
     leader_id: int
+    leader_endpoint: VoterEndpoint
     voted: ReplicaKey | None
     deadline_ms: int
     next_fetch_ms: int | None
+    next_change_ms: int
+    change_id: int | None = None
     fetch_id: int | None = None
     fetch_sent_ms: int | None = None
     doubted_at_ms: int | None = None

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ..majority import majority_value
-from ..messages import Fetch, Vote
+from ..majority import majority_value, next_high_watermark
+from ..messages import Fetch, Vote, VoterChange
 from ..types import ReplicaKey, RoleKind
+from ..voters import NO_VOTERS, VoterSet
 
 OBSERVER_SESSION_MS = 300_000
 MAX_INT64 = 2**63 - 1
@@ -48,27 +49,79 @@ class ParkedFetch:
 
 
 @dataclass(slots=True)
+class VoterChangeUnderWay:
+    """The one change of the voters that a leader works on.
+
+    `token` names the request to the caller, None once it is answered; `offset` is that of the record, None until it is
+    appended; `probe_id` is the request by which a voter to be is asked for its versions, None when it has answered.
+    """
+
+    token: int | None
+    request: VoterChange
+    deadline_ms: int
+    offset: int | None = None
+    probe_id: int | None = None
+
+
+@dataclass(slots=True)
 class Leader:
-    """`epoch_start_offset` is the offset of this epoch's leader change record."""
+    """`epoch_start_offset` is the offset of this epoch's leader change record; `voters` are those that count now.
+
+    A leader may find itself not among them, from when its own removal is appended to when it is committed. It leads on,
+    and counts neither for the high watermark nor for check-quorum (KIP-853, KAFKA-16530).
+    """
 
     kind: ClassVar[RoleKind] = RoleKind.LEADER
     epoch: int
-    leader_id: int
+    key: ReplicaKey
     voted: ReplicaKey | None
     elected_ms: int
     epoch_start_offset: int
     check_quorum_timeout_ms: int
-    peers: dict[int, ReplicaProgress]
+    voters: VoterSet = NO_VOTERS
+    peers: dict[int, ReplicaProgress] = field(default_factory=dict)
     observers: dict[ReplicaKey, ReplicaProgress] = field(default_factory=dict)
     announce_at: dict[int, int] = field(default_factory=dict)
     parked: list[ParkedFetch] = field(default_factory=list)
+    change: VoterChangeUnderWay | None = None
+
+    @property
+    def leader_id(self) -> int:
+        return self.key.id
+
+    @property
+    def is_voter(self) -> bool:
+        return self.voters.is_voter(self.key)
+
+    def set_voters(self, voters: VoterSet) -> None:
+        """Other voters count from now on; what is known of a replica goes with it."""
+        self.voters = voters
+        former = self.peers
+        self.peers = {}
+        for key in voters.keys:
+            if key.id == self.key.id:
+                continue
+            known = former.pop(key.id, None)
+            if known is None or not voters.is_voter(known.key):
+                known = self.observers.pop(key, None) or ReplicaProgress(key)
+            self.peers[key.id] = known
+        for progress in former.values():
+            self.observers[progress.key] = progress
+        self.announce_at = {voter: at_ms for voter, at_ms in self.announce_at.items() if voter in self.peers}
+
+    def high_watermark(self, current: int | None, durable_offset: int) -> int | None:
+        """The high watermark, now that this node's log is on disk up to `durable_offset`."""
+        end_offsets = [progress.end_offset for progress in self.peers.values()]
+        if self.is_voter:
+            end_offsets.append(durable_offset)
+        return next_high_watermark(current, end_offsets, self.epoch_start_offset)
 
     def can_grant(self, vote: Vote, log_is_up_to_date: bool, now_ms: int) -> bool:
         return False
 
     def progress_of(self, replica: ReplicaKey) -> ReplicaProgress:
         """The state kept for a voter or observer, made at its first fetch; none is kept of a tool without an id."""
-        if replica.id in self.peers:
+        if replica.id in self.peers and self.voters.is_voter(replica):
             progress = self.peers[replica.id]
             progress.key = replica
             return progress
@@ -81,12 +134,16 @@ class Leader:
         if not self.peers:
             return None
         contacts = [self.elected_ms if p.last_fetch_ms is None else p.last_fetch_ms for p in self.peers.values()]
-        # This node hears itself at all times, hence its contact is later than any other.
-        return majority_value([max(contacts) + 1, *contacts]) + self.check_quorum_timeout_ms
+        if self.is_voter:
+            # This node hears itself at all times, hence its contact is later than any other.
+            contacts.append(max(contacts) + 1)
+        return majority_value(contacts) + self.check_quorum_timeout_ms
 
     def next_deadline_ms(self) -> int | None:
         times = [fetch.deadline_ms for fetch in self.parked]
         times.extend(self.announce_at.values())
+        if self.change is not None:
+            times.append(self.change.deadline_ms)
         quorum_deadline = self.quorum_deadline_ms()
         if quorum_deadline is not None:
             times.append(quorum_deadline)

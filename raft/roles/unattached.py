@@ -12,7 +12,8 @@ from ..types import ReplicaKey, RoleKind
 @dataclass(slots=True)
 class Unattached:
     """Waits for a leader to make itself known. A voter stands for election at `deadline_ms`; an observer goes around
-    the voters and asks for the leader with a fetch (`fetch_id` in flight, the next at `next_fetch_ms`).
+    the voters and asks for the leader with a fetch (`fetch_id` in flight, the next at `next_fetch_ms`). So does a voter
+    that has lost an election and knows bootstrap servers: all the voters that it knows of may have been replaced.
 
     `leader_id` is a leader that this epoch is known to have had. It binds like a vote: nobody else can win the epoch.
     """
@@ -26,7 +27,8 @@ class Unattached:
     next_fetch_ms: int | None = None
 
     def next_deadline_ms(self) -> int | None:
-        return self.deadline_ms if self.next_fetch_ms is None or self.fetch_id is not None else self.next_fetch_ms
+        fetch_ms = None if self.fetch_id is not None else self.next_fetch_ms
+        return min((at_ms for at_ms in (self.deadline_ms, fetch_ms) if at_ms is not None), default=None)
 
     def can_grant(self, vote: Vote, log_is_up_to_date: bool, now_ms: int) -> bool:
         if vote.pre_vote:

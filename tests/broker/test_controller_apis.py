@@ -75,7 +75,9 @@ class Node:
     def __init__(self, controller):
         self.controller = controller
         loader = MetadataLoader("c")
-        services = ControllerServices("c", FakeQuorum(), controller, loader, {1: ("h", 1)}, {"kraft.version": (0, 1)})
+        services = ControllerServices(
+            "c", FakeQuorum(), controller, loader, lambda: {1: ("h", 1)}, {"kraft.version": (0, 1)}
+        )
         config = ServerConfig("CONTROLLER", "127.0.0.1", 0, ConnectionLimits(ordered_start=False))
         self.server = Server(config, controller_dispatcher(services, lambda error: None))
 

@@ -75,6 +75,7 @@ class MemoryQuorum:
         self.leader = LeaderAndEpoch(None, 0)
         self.auto_commit = True
         self.committed = 0
+        self.kraft_version = 0
 
     def log_end_offset(self) -> int:
         return self.batches[-1].last_offset + 1 if self.batches else 0
@@ -105,6 +106,15 @@ class MemoryQuorum:
     def drop_uncommitted(self) -> None:
         del self.batches[self.committed :]
 
+    def upgrade_kraft_version(self, epoch: int, level: int, validate_only: bool) -> None:
+        """A control batch, as the quorum would write it."""
+        if epoch != self.leader.epoch:
+            raise NotLeaderError(epoch, self.leader)
+        if not validate_only:
+            base = self.log_end_offset()
+            self.batches.append(CommittedBatch(base, base, epoch, 0, []))
+            self.kraft_version = level
+
     def records(self) -> list[tuple[int, Record]]:
         return [(b.base_offset + i, decode_record(raw)) for b in self.batches for i, raw in enumerate(b.records)]
 
@@ -132,7 +142,13 @@ class Harness:
         self.quorum = MemoryQuorum()
         self.probes = Probes()
         runtime = Runtime(disk=None, clock=None, rng=random.Random(7))  # type: ignore[arg-type]
-        ports = ControllerPorts(self.quorum.append, self.quorum.log_end_offset, self.probes)
+        ports = ControllerPorts(
+            self.quorum.append,
+            self.quorum.log_end_offset,
+            self.probes,
+            lambda: self.quorum.kraft_version,
+            self.quorum.upgrade_kraft_version,
+        )
         self.controller = QuorumController(
             settings or ControllerSettings(1, default_replication_factor=3), runtime, self.quorum.loader, ports
         )

@@ -20,7 +20,7 @@ from raftwerk.controller.records import (
     RegisterBrokerRecord,
     TopicRecord,
 )
-from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.errors import ErrorCode, ProtocolError
 
 ELR = "eligible.leader.replicas.version"
 TOPIC = UUID(int=1)
@@ -33,9 +33,26 @@ def image_of(*records: Record) -> MetadataImage:
     return image
 
 
-def ask(image: MetadataImage, *updates: tuple[str, int, int], **more: Any) -> tuple[list[Record], int]:
+class Kraft:
+    """The quorum's part; it refuses what it is told to."""
+
+    def __init__(self, level: int = 0, *, refuses: bool = False) -> None:
+        self.level = level
+        self.refuses = refuses
+
+    def upgrade(self, level: int, *, validate_only: bool) -> int:
+        if self.refuses:
+            raise ProtocolError(ErrorCode.INVALID_UPDATE_VERSION, "not now")
+        if not validate_only:
+            self.level = level
+        return 77
+
+
+def ask(
+    image: MetadataImage, *updates: tuple[str, int, int], kraft: Kraft | None = None, **more: Any
+) -> tuple[list[Record], int]:
     rows = [{"feature": name, "max_version_level": level, "upgrade_type": kind} for name, level, kind in updates]
-    result = update_features(image, struct(feature_updates=rows, **more))
+    result = update_features(image, struct(feature_updates=rows, **more), kraft or Kraft())
     return result.records, result.response["error_code"]
 
 
@@ -59,11 +76,25 @@ def test_on_and_off() -> None:
         (ELR, 0, 7),
         ("metadata.version", 28, 2),
         ("metadata.version", 30, 1),
-        ("kraft.version", 1, 1),
+        ("kraft.version", 2, 1),
     ],
 )
 def test_refusals(update: tuple[str, int, int]) -> None:
     assert ask(image_of(FeatureLevelRecord(ELR, 1)), update) == ([], ErrorCode.INVALID_UPDATE_VERSION)
+
+
+def test_kraft_version_is_the_quorums() -> None:
+    kraft = Kraft()
+    assert ask(image_of(), ("kraft.version", 1, 1), kraft=kraft, validate_only=True) == ([], 0)
+    assert kraft.level == 0
+    assert ask(image_of(), ("kraft.version", 1, 1), ("nonsense", 1, 1), kraft=kraft)[1]
+    assert kraft.level == 0
+    assert ask(image_of(), ("kraft.version", 1, 1), (ELR, 1, 1), kraft=kraft) == ([FeatureLevelRecord(ELR, 1)], 0)
+    assert kraft.level == 1
+    assert ask(image_of(), ("kraft.version", 1, 1), kraft=Kraft(1, refuses=True)) == ([], 0), "nothing to do"
+    assert ask(image_of(), ("kraft.version", 0, 2), kraft=Kraft(1, refuses=True))[1]
+    assert ask(image_of(), ("kraft.version", 1, 1), kraft=Kraft(refuses=True))[1] == ErrorCode.INVALID_UPDATE_VERSION
+    assert ask(image_of(broker(("kraft.version", 0, 0))), ("kraft.version", 1, 1))[1]
 
 
 def test_one_refusal_refuses_all() -> None:

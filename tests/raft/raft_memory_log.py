@@ -7,7 +7,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from raftwerk.raft.types import LOG_BEGIN, EpochEndOffset
+from raftwerk.raft.types import LOG_BEGIN, EpochEndOffset, ReplicaKey
+from raftwerk.raft.voters import ControlRecord, KRaftVersion, LeaderChange, VoterHistory
 from raftwerk.wire.types import SnapshotId
 
 
@@ -15,6 +16,23 @@ class Entry(NamedTuple):
     offset: int
     epoch: int
     payload: bytes
+    control: ControlRecord | None = None
+
+
+def describe_control(record: ControlRecord) -> str:
+    """A control record in a few words."""
+    match record:
+        case LeaderChange():
+            return f"leader {record.leader_id} by {[key.id for key in record.granting]}"
+        case KRaftVersion():
+            return f"kraft.version {record.level}"
+    return f"voters {','.join(voter_text(key) for key in record.keys)}"
+
+
+def voter_text(key: ReplicaKey) -> str:
+    """A voter by id, with the number of its directory unless that is its first."""
+    number = key.directory_id.int
+    return f"{key.id}" if number in (0, key.id) else f"{key.id}/{number}"
 
 
 class MemoryLog:
@@ -24,7 +42,15 @@ class MemoryLog:
     snapshot's contents are the entries below its end, its bytes are counted in entries.
     """
 
-    def __init__(self, on_append: Callable[[Entry, int], None] = lambda entry, previous_epoch: None) -> None:
+    def __init__(
+        self,
+        on_append: Callable[[Entry, int], None] = lambda entry, previous_epoch: None,
+        formatted: Sequence[ControlRecord] = (),
+    ) -> None:
+        self.formatted = tuple(formatted)
+        """What the snapshot says that formatting wrote."""
+        self.voters = VoterHistory()
+        self.voters.start_from(0, self.formatted)
         self.entries: list[Entry] = []
         self.durable: list[Entry] = []
         self.durable_offset = 0
@@ -81,6 +107,7 @@ class MemoryLog:
         self.installed = self.start = snapshot_id
         self.snapshots = {snapshot_id: tuple(self.entries)}
         self._truncations += 1
+        self._read_voters()
         self._index()
         self.durable = list(self.entries)
         self.durable_offset = len(self.entries)
@@ -91,8 +118,10 @@ class MemoryLog:
             self._append(Entry(self.end_offset, epoch, record))
         return self.end_offset - 1
 
-    def append_leader_change(self, epoch: int, leader_id: int, voters: Sequence[int], granting: Sequence[int]) -> int:
-        return self.append_records([f"leader {leader_id} by {list(granting)}".encode()], epoch)
+    def append_controls(self, records: Sequence[ControlRecord], epoch: int) -> int:
+        for record in records:
+            self._append(Entry(self.end_offset, epoch, describe_control(record).encode(), record))
+        return self.end_offset - 1
 
     def append_fetched(self, records: Any) -> None:
         for entry in records:
@@ -102,6 +131,8 @@ class MemoryLog:
     def _append(self, entry: Entry) -> None:
         assert entry.epoch >= self.last_epoch, "epochs never go back in a log"
         self._on_append(entry, self.last_epoch)
+        if entry.control is not None:
+            self.voters.add(entry.offset, entry.control)
         if entry.epoch > self.last_epoch:
             self._epochs.append(entry.epoch)
             self._starts.append(entry.offset)
@@ -111,11 +142,19 @@ class MemoryLog:
         self._truncations += 1
         del self.entries[offset:]
         self.durable_offset = min(self.durable_offset, offset)
+        self.voters.truncate_to(offset)
         self._index()
 
     def read(self, offset: int, max_bytes: int) -> Any:
         assert offset >= self.start.end_offset, "nothing is read that was given up"
         return tuple(self.entries[offset : offset + max(1, max_bytes)])
+
+    def _read_voters(self) -> None:
+        """A snapshot's contents are the entries it stands for, and so are what it says of the voters."""
+        self.voters.start_from(0, self.formatted)
+        for entry in self.entries:
+            if entry.control is not None:
+                self.voters.add(entry.offset, entry.control)
 
     def _index(self) -> None:
         self._epochs, self._starts = [], []
@@ -145,4 +184,5 @@ class MemoryLog:
         self.entries = list(self.durable)
         self.durable_offset = len(self.durable)
         self._truncations += 1
+        self._read_voters()
         self._index()

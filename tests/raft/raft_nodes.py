@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from raftwerk.chaos.quorum_sim import QuorumServer
-from raftwerk.raft.config import RaftConfig, RaftTiming, VoterEndpoint
+from raftwerk.raft.config import RaftConfig, RaftTiming
 from raftwerk.raft.driver import RaftDriver, metadata_log_dir, open_metadata_log
 from raftwerk.raft.types import CommittedBatch, LeaderAndEpoch
+from raftwerk.raft.voters import VoterEndpoint
 from raftwerk.runtime.clock import SystemClock
 from raftwerk.runtime.disk import RealDisk
 from raftwerk.runtime.ports import Buffer, File, Runtime
@@ -95,7 +96,7 @@ class RaftNode:
         log = open_metadata_log(runtime, self.log_dir)
         self.listener = Listener()
         self.driver = RaftDriver(self.config, runtime, log, metadata_log_dir(self.log_dir), self.listener)
-        if self.config.is_voter:
+        if self.id in self.config.voters:
             loop = asyncio.get_running_loop()
             port = self.config.voters[self.id].port
             self._server = await loop.create_server(lambda: _Server(self, self.driver), HOST, port, reuse_address=True)

@@ -11,13 +11,26 @@ from typing import Any
 
 from raft_memory_log import Entry, MemoryLog
 
-from raftwerk.raft.config import RaftConfig, RaftTiming, VoterEndpoint
+from raftwerk.raft.config import RaftConfig, RaftTiming
 from raftwerk.raft.effects import Effects, FailureKind
 from raftwerk.raft.majority import majority_size
-from raftwerk.raft.messages import BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchSnapshot, Outgoing, Vote, VoteReply
+from raftwerk.raft.messages import (
+    BeginQuorumEpoch,
+    ChangeReply,
+    EndQuorumEpoch,
+    Fetch,
+    FetchSnapshot,
+    Outgoing,
+    ProbeReply,
+    ProbeVoter,
+    Vote,
+    VoterChange,
+    VoteReply,
+)
 from raftwerk.raft.quorum import Quorum
 from raftwerk.raft.roles import Leader
-from raftwerk.raft.types import ElectionState, RoleKind
+from raftwerk.raft.types import ElectionState, ReplicaKey, RoleKind
+from raftwerk.raft.voters import VersionRange, VoterEndpoint
 from raftwerk.wire.types import SnapshotId
 
 
@@ -34,6 +47,7 @@ class Node:
     high_watermark: int = 0
     last_token: int = 0
     fetches: dict[int, tuple[Node, int, Outgoing]] = field(default_factory=dict)
+    changes: dict[int, Callable[[ChangeReply], None]] = field(default_factory=dict)
     sees_leader_of: int = 0
 
 
@@ -72,7 +86,7 @@ class Sim:
         self._written = 0
         # Global truths.
         self.leaders: dict[int, int] = {}
-        self.votes: dict[tuple[int, int], int] = {}
+        self.votes: dict[tuple[ReplicaKey, int], int] = {}
         self.known_entries: dict[tuple[int, int], tuple[bytes, int]] = {}
         self.committed: list[Entry] = []
         self.committed_in: list[int] = []
@@ -101,20 +115,24 @@ class Sim:
     def start(self, node: Node) -> None:
         if node.quorum is not None:
             return
-        config = RaftConfig(
+        config = self.config_of(node)
+        node.life += 1
+        node.timer_ms = None
+        node.is_flushing = False
+        node.high_watermark = 0 if node.log.latest_snapshot is None else node.log.latest_snapshot.end_offset
+        node.fetches = {}
+        node.changes = {}
+        node.quorum = Quorum(config, node.log, node.state, self.rng)
+        self.event(node, lambda quorum: quorum.start(self.now_ms))
+
+    def config_of(self, node: Node) -> RaftConfig:
+        return RaftConfig(
             node_id=node.id,
             cluster_id="sim",
             voters={i: VoterEndpoint(f"n{i}", 9093) for i in self.voters},
             timing=self.timing,
             fetch_max_bytes=self.fetch_records_max,
         )
-        node.life += 1
-        node.timer_ms = None
-        node.is_flushing = False
-        node.high_watermark = 0 if node.log.latest_snapshot is None else node.log.latest_snapshot.end_offset
-        node.fetches = {}
-        node.quorum = Quorum(config, node.log, node.state, self.rng)
-        self.event(node, lambda quorum: quorum.start(self.now_ms))
 
     def crash(self, node: Node) -> None:
         if node.quorum is None:
@@ -156,6 +174,8 @@ class Sim:
         for token, reply in effects.fetch_replies:
             sender, life, sent = node.fetches.pop(token)
             self.reply(node, sender, life, sent, reply)
+        for token, change_reply in effects.change_replies:
+            node.changes.pop(token)(change_reply)
         if not node.is_flushing and node.log.durable_offset < node.log.end_offset:
             node.is_flushing = True
             begun, life = node.log.begin_flush(), node.life
@@ -186,7 +206,7 @@ class Sim:
         return (source.id, target.id) in self.cut or (self.faulty and self.rng.random() < self.drop_rate)
 
     def transmit(self, node: Node, outgoing: Outgoing) -> None:
-        target, life = self.nodes[outgoing.to], node.life
+        target, life = self.nodes[int(outgoing.endpoint.host[1:])], node.life
         if self.is_lost(node, target):
             self.fail(node, life, outgoing, FailureKind.TIMEOUT, self.timing.request_timeout_ms)
         elif target.quorum is None:
@@ -204,7 +224,7 @@ class Sim:
 
         def send_back(reply: Any) -> None:
             if isinstance(request, Vote) and reply.granted and not request.pre_vote:
-                key = target.id, request.epoch
+                key = request.voter, request.epoch
                 assert self.votes.setdefault(key, sent.request.candidate.id) == request.candidate.id, (
                     "one vote an epoch"
                 )
@@ -223,6 +243,16 @@ class Sim:
             self.event(target, lambda quorum: quorum.on_begin_quorum_epoch(request, self.now_ms), send_back)
         elif isinstance(request, EndQuorumEpoch):
             self.event(target, lambda quorum: quorum.on_end_quorum_epoch(request, self.now_ms), send_back)
+        elif isinstance(request, VoterChange):
+            self.ask(target, request, send_back)
+        elif isinstance(request, ProbeVoter):
+            send_back(ProbeReply(versions=VersionRange()))
+
+    def ask(self, target: Node, request: VoterChange, answer: Callable[[ChangeReply], None]) -> None:
+        target.last_token += 1
+        token = target.last_token
+        target.changes[token] = answer
+        self.event(target, lambda quorum: quorum.on_voter_change(token, request, self.now_ms))
 
     def reply(self, source: Node, sender: Node, life: int, sent: Outgoing, reply: Any) -> None:
         if self.is_lost(source, sender):
@@ -319,7 +349,7 @@ class Sim:
     def describe(self) -> str:
         return "; ".join(
             f"{node.id}: {'down' if node.quorum is None else node.quorum.role} end {node.log.end_offset}"
-            f" hw {node.high_watermark}"
+            f" hw {node.high_watermark} voters {node.log.voters.last}"
             for node in self.nodes.values()
         )
 
@@ -341,7 +371,7 @@ class Sim:
             if node.sees_leader_of != role.epoch:
                 node.sees_leader_of = role.epoch
                 self.elections += 1
-                assert node.id in self.voters
+                assert quorum.may_stand, "only a voter is elected"
                 # A late winner of an older epoch may lack what a later epoch has committed by then.
                 due = bisect_left(self.committed_in, role.epoch)
                 assert node.log.entries[:due] == self.committed[:due], "a leader holds what former epochs committed"
@@ -357,14 +387,19 @@ class Sim:
             if offset < len(self.committed):
                 assert self.committed[offset] == entry, "a committed record never changes"
             else:
-                self.commit(entry, quorum.epoch)
+                self.commit(entry, quorum)
         node.high_watermark = high_watermark
 
-    def commit(self, entry: Entry, epoch: int) -> None:
-        holders = [i for i in self.voters if self.nodes[i].log.durable[entry.offset : entry.offset + 1] == [entry]]
-        assert len(holders) >= majority_size(len(self.voters)), "a committed record is on the disks of a majority"
+    def commit(self, entry: Entry, quorum: Quorum) -> None:
+        voters = quorum.voters.keys
+        holders = [key for key in voters if self.disk_of(key)[entry.offset : entry.offset + 1] == [entry]]
+        assert len(holders) >= majority_size(len(voters)), "a committed record is on the disks of a majority"
         self.committed.append(entry)
-        self.committed_in.append(max(epoch, self.committed_in[-1] if self.committed_in else 0))
+        self.committed_in.append(max(quorum.epoch, self.committed_in[-1] if self.committed_in else 0))
+
+    def disk_of(self, voter: ReplicaKey) -> list[Entry]:
+        """What that voter has on its disk."""
+        return self.nodes[voter.id].log.durable
 
 
 def snapshot_id(entries: list[Entry], end_offset: int) -> SnapshotId:

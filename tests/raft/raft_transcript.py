@@ -1,7 +1,13 @@
 """Runs a transcript: commands (`> ...`) to a quorum of pure state machines, and what the nodes then say and do.
 
 Time moves only by `advance`; messages arrive in the order in which they were sent. The commands:
-    quorum 1,2,3 [observers 4,5]   make the nodes, all down; small-fetches: of two records
+    quorum 1,2,3 [observers 4,5]   make the nodes, all down; small-fetches: of two records; directories: with ids
+    dynamic 1,2,3 [others 4,5]     voters by records, formatted into 1, 2, 3; the others know where those are
+        [auto-join]                the others ask to become voters
+    ask 1 add 4 / ask 1 remove 2   an operator asks node 1 for a change of the voters
+    upgrade 1                      the leader of static voters finalizes kraft.version 1
+    move 2 n22                     node 2 listens at another host from its next start on
+    wipe 3                         node 3, down, gets an empty disk with a new directory id
     start 1 [2 ...]                start or restart nodes
     crash 1 [2 ...]                they lose what was not flushed
     settle                         deliver messages and finish flushes until all is quiet
@@ -19,28 +25,51 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
-from raft_memory_log import MemoryLog
+from raft_memory_log import MemoryLog, voter_text
 
-from raftwerk.raft.config import RaftConfig, VoterEndpoint
+from raftwerk.raft.config import RaftConfig
 from raftwerk.raft.effects import Effects, FailureKind
 from raftwerk.raft.messages import (
+    AddVoter,
     BeginQuorumEpoch,
+    ChangeReply,
     EndQuorumEpoch,
     Fetch,
     FetchReply,
     FetchSnapshot,
     Outgoing,
+    ProbeReply,
+    ProbeVoter,
+    RemoveVoter,
     SnapshotReply,
+    UpdateVoter,
     Vote,
+    VoterChange,
     VoteReply,
 )
 from raftwerk.raft.quorum import Quorum
-from raftwerk.raft.types import ElectionState
-from raftwerk.wire.errors import ErrorCode
+from raftwerk.raft.types import ElectionState, ReplicaKey
+from raftwerk.raft.voters import (
+    ControlRecord,
+    KRaftVersion,
+    VersionRange,
+    Voter,
+    VoterEndpoint,
+    VoterListener,
+    VoterSet,
+)
+from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.types import SnapshotId
+
+
+def voter_of(node_id: int) -> Voter:
+    """A node as formatting knows it."""
+    return Voter(ReplicaKey(node_id, UUID(int=node_id)), (VoterListener("CONTROLLER", f"n{node_id}", 9093),))
 
 
 class SmallestDraws:
@@ -54,9 +83,10 @@ class SmallestDraws:
 
 
 class Member:
-    def __init__(self, config: RaftConfig) -> None:
+    def __init__(self, config: RaftConfig, formatted: tuple[ControlRecord, ...] = ()) -> None:
         self.config = config
-        self.log = MemoryLog()
+        self.log = MemoryLog(formatted=formatted)
+        self.changes: dict[int, Callable[[ChangeReply], None]] = {}
         self.state = ElectionState()
         self.quorum: Quorum | None = None
         self.holds_flush = False
@@ -94,11 +124,64 @@ class Transcript:
         fetch_max = 2 if "small-fetches" in rest else 8 * 1024 * 1024
         for i in ids + observers:
             config = RaftConfig(node_id=i, cluster_id="c", voters=endpoints, fetch_max_bytes=fetch_max)
+            if "directories" in rest:
+                config = replace(config, directory_id=UUID(int=i))
             self.members[i] = Member(config)
+
+    def do_dynamic(self, voters: str, *rest: str) -> None:
+        ids = [int(word) for word in voters.split(",")]
+        others = [int(word) for word in rest[1].split(",")] if rest[:1] == ("others",) else []
+        formatted = VoterSet.of(voter_of(i) for i in ids)
+        for i in ids + others:
+            config = RaftConfig(
+                node_id=i,
+                cluster_id="c",
+                bootstrap=tuple(VoterEndpoint(f"n{each}", 9093) for each in ids),
+                directory_id=UUID(int=i),
+                listeners=voter_of(i).listeners,
+                auto_join="auto-join" in rest and i in others,
+            )
+            self.members[i] = Member(config, (KRaftVersion(1), formatted) if i in ids else ())
+
+    def do_ask(self, leader: str, verb: str, node: str) -> None:
+        member, other = self.members[int(leader)], self.members[int(node)].config
+        change: VoterChange
+        if verb == "add":
+            change = AddVoter(cluster_id="c", voter=other.own_voter, timeout_ms=1000)
+        else:
+            quorum = member.quorum
+            voter = quorum.voters.get(int(node)) if quorum is not None else None
+            change = RemoveVoter(cluster_id="c", voter=other.own_key if voter is None else voter.key)
+        self.say(f"operator -> {member.id}  {describe(change)}")
+        self.tokens += 1
+        token = self.tokens
+        member.changes[token] = lambda reply: self.say(f"operator <- {member.id}  {describe(reply)}")
+        self.event(member, lambda quorum: quorum.on_voter_change(token, change, self.now_ms))
+
+    def do_upgrade(self, leader: str) -> None:
+        def upgrade(quorum: Quorum) -> None:
+            try:
+                quorum.upgrade_version(quorum.epoch, 1, validate_only=False)
+            except ProtocolError as error:
+                self.say(f"{error.code.name}: {error.message}")
+            quorum.serve_parked(self.now_ms)
+
+        self.event(self.members[int(leader)], upgrade)
+
+    def do_move(self, node: str, host: str) -> None:
+        member = self.members[int(node)]
+        member.config = replace(member.config, listeners=(VoterListener("CONTROLLER", host, 9093),))
+
+    def do_wipe(self, node: str) -> None:
+        member = self.members[int(node)]
+        directory_id = UUID(int=member.config.directory_id.int + 10)
+        self.members[int(node)] = Member(replace(member.config, directory_id=directory_id))
 
     def do_elect(self, leader: str) -> None:
         told, self.lines = self.lines, []
-        self.do_start(*(str(i) for i in self.members if i in self.members[int(leader)].config.voters))
+        member = self.members[int(leader)]
+        voters = member.log.voters.last or member.config.static_voters
+        self.do_start(*(str(i) for i in self.members if i in voters.ids))
         self.do_advance("20")
         self.lines = told
         self.do_state()
@@ -116,6 +199,7 @@ class Transcript:
             for sender, sent in member.fetches.values():
                 self._fail_soon(sender, sent, FailureKind.LOST)
             member.fetches = {}
+            member.changes = {}
 
     def do_settle(self) -> None:
         for _ in range(10_000):
@@ -181,8 +265,10 @@ class Transcript:
                 self.say(f"{member.id} is down")
                 continue
             quorum = member.quorum
+            shown = quorum.voters.keys if quorum.log.voters.last is not None else []
+            voters = f", voters {','.join(voter_text(key) for key in shown)}" if shown else ""
             log = " ".join(f"{entry.payload.decode()}@{entry.epoch}" for entry in member.log.entries)
-            self.say(f"{self._role(quorum)}, high watermark {quorum.high_watermark}, log [{log}]")
+            self.say(f"{self._role(quorum)}, high watermark {quorum.high_watermark}{voters}, log [{log}]")
 
     # ---- the world ----
 
@@ -232,9 +318,22 @@ class Transcript:
         for token, reply in effects.fetch_replies:
             sender, sent = member.fetches.pop(token)
             self._answer(member, sender, sent, reply)
+        for token, change_reply in effects.change_replies:
+            member.changes.pop(token)(change_reply)
+
+    def _at(self, endpoint: VoterEndpoint) -> Member | None:
+        for member in self.members.values():
+            own = member.config.own_endpoint or VoterEndpoint(f"n{member.id}", 9093)
+            if own == endpoint:
+                return member
+        return None
 
     def _send(self, sender: Member, sent: Outgoing) -> None:
-        target = self.members[sent.to]
+        target = self._at(sent.endpoint)
+        if target is None:
+            self.say(f"{sender.id} -> {sent.endpoint.host}  {describe(sent.request)}, and nobody listens")
+            self._fail_soon(sender, sent, FailureKind.REFUSED)
+            return
         self.say(f"{sender.id} -> {target.id}  {describe(sent.request)}")
         if (sender.id, target.id) in self.cut:
             self._time_out(sender, sent)
@@ -251,6 +350,15 @@ class Transcript:
             token = self.tokens
             target.fetches[token] = sender, sent
             self.event(target, lambda quorum: quorum.on_fetch(token, request, self.now_ms))
+            return
+        if isinstance(request, VoterChange):
+            self.tokens += 1
+            token = self.tokens
+            target.changes[token] = lambda reply: self._answer(target, sender, sent, reply)
+            self.event(target, lambda quorum: quorum.on_voter_change(token, request, self.now_ms))
+            return
+        if isinstance(request, ProbeVoter):
+            self._answer(target, sender, sent, ProbeReply(versions=VersionRange()))
             return
         handlers = {
             Vote: Quorum.on_vote,
@@ -315,12 +423,22 @@ def describe(message: Any) -> str:
         case BeginQuorumEpoch():
             return f"BeginQuorumEpoch {message.epoch}"
         case EndQuorumEpoch():
-            return f"EndQuorumEpoch {message.epoch}, successors {list(message.preferred_successors)}"
+            return f"EndQuorumEpoch {message.epoch}, successors {[key.id for key in message.preferred_successors]}"
         case Fetch():
             return f"Fetch {message.fetch_offset}@{message.last_epoch} in epoch {message.epoch}"
         case FetchSnapshot():
             end_offset, epoch = message.snapshot_id
             return f"FetchSnapshot {end_offset}@{epoch} from {message.position} in epoch {message.epoch}"
+        case AddVoter():
+            return f"AddRaftVoter {voter_text(message.voter.key)}"
+        case RemoveVoter():
+            return f"RemoveRaftVoter {voter_text(message.voter)}"
+        case UpdateVoter():
+            return f"UpdateRaftVoter {voter_text(message.voter.key)} at {message.voter.listeners[0].host}"
+        case ProbeVoter():
+            return "ApiVersions"
+        case ProbeReply():
+            return f"kraft.version {message.versions.lowest} to {message.versions.highest}"
     parts = [] if message.error is ErrorCode.NONE else [message.error.name]
     if isinstance(message, VoteReply):
         parts.append("granted" if message.granted else "refused")
@@ -335,6 +453,8 @@ def describe(message: Any) -> str:
             parts.append(f"high watermark {message.high_watermark}")
     if isinstance(message, SnapshotReply) and message.error is ErrorCode.NONE:
         parts.append(f"{len(message.data)} of {message.size_bytes} from {message.position}")
+    if isinstance(message, ChangeReply):
+        return ", ".join([*parts, message.message or ("" if parts else "done")]).rstrip(", ")
     parts.append(f"epoch {message.epoch}" + ("" if message.leader_id is None else f" led by {message.leader_id}"))
     return ", ".join(parts)
 

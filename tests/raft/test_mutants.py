@@ -11,10 +11,10 @@ import raft_sim
 from raft_memory_log import MemoryLog
 from raft_sim import live_through
 
-from raftwerk.raft import quorum as quorum_module
-from raftwerk.raft import serving
+from raftwerk.raft import leading, serving
 from raftwerk.raft.quorum import Quorum
 from raftwerk.raft.roles import Candidate, Unattached, ballot
+from raftwerk.raft.roles import leader as leader_module
 from raftwerk.raft.types import EpochEndOffset
 from raftwerk.wire.types import SnapshotId
 
@@ -36,8 +36,8 @@ def vote_for_short_logs(patch: pytest.MonkeyPatch) -> None:
 
 
 def commit_older_epochs_by_count(patch: pytest.MonkeyPatch) -> None:
-    original = quorum_module.next_high_watermark
-    patch.setattr(quorum_module, "next_high_watermark", lambda current, ends, start: original(current, ends, -1))
+    original = leader_module.next_high_watermark
+    patch.setattr(leader_module, "next_high_watermark", lambda current, ends, start: original(current, ends, -1))
 
 
 def count_what_is_not_flushed(patch: pytest.MonkeyPatch) -> None:
@@ -54,7 +54,7 @@ def count_what_is_not_flushed(patch: pytest.MonkeyPatch) -> None:
 
 
 def count_diverging_fetches(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(quorum_module, "divergence", lambda log, fetch: None)
+    patch.setattr(leading, "divergence", lambda log, fetch: None)
     patch.setattr(serving, "divergence", lambda log, fetch: None)
 
 
@@ -62,7 +62,7 @@ def never_truncate_by_epoch(patch: pytest.MonkeyPatch) -> None:
     def by_offset_only(log: Any, fetch: Any) -> EpochEndOffset | None:
         return EpochEndOffset(log.last_epoch, log.end_offset) if fetch.fetch_offset > log.end_offset else None
 
-    patch.setattr(quorum_module, "divergence", by_offset_only)
+    patch.setattr(leading, "divergence", by_offset_only)
     patch.setattr(serving, "divergence", by_offset_only)
 
 
@@ -94,7 +94,7 @@ def snapshot_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
 
 
 def look_at_offsets_only_before_the_log(patch: pytest.MonkeyPatch) -> None:
-    for module in (quorum_module, serving):
+    for module in (leading, serving):
         patch.setattr(module, "needs_snapshot", lambda log, fetch: fetch.fetch_offset < log.start.end_offset)
 
 
@@ -105,7 +105,7 @@ def install_parts_of_snapshots(patch: pytest.MonkeyPatch) -> None:
         reply = original(log, role, request)
         return dataclasses.replace(reply, size_bytes=request.position + len(reply.data))
 
-    patch.setattr(quorum_module, "snapshot_answer", truncated)
+    patch.setattr(leading, "snapshot_answer", truncated)
 
 
 MUTANTS: list[Mutate] = [

@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 from raft_memory_log import MemoryLog
 
-from raftwerk.raft.config import RaftConfig, RaftTiming, VoterEndpoint
+from raftwerk.raft.config import RaftConfig, RaftTiming
 from raftwerk.raft.messages import BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchReply, Vote
 from raftwerk.raft.quorum import Quorum
 from raftwerk.raft.transitions import TRANSITIONS
 from raftwerk.raft.types import ElectionState, NotLeaderError, ReplicaKey, RoleKind
+from raftwerk.raft.voters import VoterEndpoint
 from raftwerk.runtime.invariants import InvariantViolation
 from raftwerk.wire.errors import ErrorCode
 
@@ -34,7 +35,9 @@ def lead(quorum: Quorum) -> int:
     quorum.on_timer(deadline_ms)
     for _ in range(2):
         for sent in quorum.take_effects().requests:
-            reply = make(ElectionState(epoch=quorum.epoch), node_id=2).on_vote(replace(sent.request, voter_id=2), 0)
+            reply = make(ElectionState(epoch=quorum.epoch), node_id=2).on_vote(
+                replace(sent.request, voter=ReplicaKey(2)), 0
+            )
             quorum.on_reply(sent, reply, deadline_ms)
     assert quorum.role.kind is RoleKind.LEADER
     quorum.take_effects()
@@ -42,7 +45,7 @@ def lead(quorum: Quorum) -> int:
 
 
 def vote(epoch: int, candidate: int = 2, **changes: object) -> Vote:
-    fields = {"cluster_id": "c", "voter_id": 1, "last_epoch": 0, "last_offset": 0, "pre_vote": False} | changes
+    fields = {"cluster_id": "c", "voter": ReplicaKey(1), "last_epoch": 0, "last_offset": 0, "pre_vote": False} | changes
     return Vote(candidate=ReplicaKey(candidate), epoch=epoch, **fields)  # type: ignore[arg-type]
 
 
@@ -62,8 +65,7 @@ def answer(quorum: Quorum, request: Fetch, now_ms: int = 1000) -> FetchReply | N
     ("request_", "error"),
     [
         (vote(6, cluster_id="other"), ErrorCode.INCONSISTENT_CLUSTER_ID),
-        (vote(6, voter_id=3), ErrorCode.INVALID_VOTER_KEY),
-        (vote(6, candidate=9), ErrorCode.INCONSISTENT_VOTER_SET),
+        (vote(6, voter=ReplicaKey(3)), ErrorCode.INVALID_VOTER_KEY),
         (vote(4), ErrorCode.FENCED_LEADER_EPOCH),
     ],
 )
@@ -130,7 +132,7 @@ def test_a_restarted_leader_does_not_lead_its_epoch_again() -> None:
 
 def test_fetches_are_refused_with_the_leader_named() -> None:
     quorum = make()
-    quorum.on_begin_quorum_epoch(BeginQuorumEpoch(cluster_id="c", voter_id=1, leader_id=3, epoch=6), 10)
+    quorum.on_begin_quorum_epoch(BeginQuorumEpoch(cluster_id="c", voter=ReplicaKey(1), leader_id=3, epoch=6), 10)
     for epoch, error in [
         (5, ErrorCode.FENCED_LEADER_EPOCH),
         (6, ErrorCode.NOT_LEADER_OR_FOLLOWER),
@@ -197,11 +199,11 @@ def test_only_the_leader_of_the_epoch_appends() -> None:
 
 def test_begin_and_end_of_an_epoch_refused() -> None:
     quorum = make()
-    begin = BeginQuorumEpoch(cluster_id="c", voter_id=1, leader_id=3, epoch=6)
+    begin = BeginQuorumEpoch(cluster_id="c", voter=ReplicaKey(1), leader_id=3, epoch=6)
     assert quorum.on_begin_quorum_epoch(begin, 10).error is ErrorCode.NONE
     assert quorum.on_begin_quorum_epoch(replace(begin, leader_id=2), 10).error is ErrorCode.INVALID_REQUEST
     assert quorum.on_begin_quorum_epoch(replace(begin, epoch=5), 10).error is ErrorCode.FENCED_LEADER_EPOCH
-    end = EndQuorumEpoch(cluster_id="c", leader_id=3, epoch=5, preferred_successors=(1, 2))
+    end = EndQuorumEpoch(cluster_id="c", leader_id=3, epoch=5, preferred_successors=(ReplicaKey(1), ReplicaKey(2)))
     assert quorum.on_end_quorum_epoch(end, 10).error is ErrorCode.FENCED_LEADER_EPOCH
     assert quorum.role.kind is RoleKind.FOLLOWER
     assert quorum.on_end_quorum_epoch(replace(end, epoch=6), 10).error is ErrorCode.NONE
@@ -210,7 +212,7 @@ def test_begin_and_end_of_an_epoch_refused() -> None:
 
 def test_two_leaders_in_an_epoch_stop_the_node() -> None:
     quorum = make()
-    quorum.on_begin_quorum_epoch(BeginQuorumEpoch(cluster_id="c", voter_id=1, leader_id=3, epoch=6), 10)
+    quorum.on_begin_quorum_epoch(BeginQuorumEpoch(cluster_id="c", voter=ReplicaKey(1), leader_id=3, epoch=6), 10)
     sent = quorum.take_effects().requests[0]
     with pytest.raises(InvariantViolation, match="one leader an epoch"):
         quorum.on_reply(sent, FetchReply(error=ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=2, epoch=6), 20)
@@ -223,7 +225,7 @@ def test_truncation_below_the_high_watermark_stops_the_node() -> None:
     log.append_records([b"a", b"b", b"c"], 4)
     log.flush()
     quorum = make(log=log)
-    quorum.on_begin_quorum_epoch(BeginQuorumEpoch(cluster_id="c", voter_id=1, leader_id=3, epoch=6), 10)
+    quorum.on_begin_quorum_epoch(BeginQuorumEpoch(cluster_id="c", voter=ReplicaKey(1), leader_id=3, epoch=6), 10)
     sent = quorum.take_effects().requests[0]
     quorum.on_reply(sent, FetchReply(error=ErrorCode.NONE, leader_id=3, epoch=6, high_watermark=3), 20)
     sent = quorum.take_effects().requests[0]

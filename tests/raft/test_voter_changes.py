@@ -1,0 +1,154 @@
+"""Voters come and go under seeded faults; and bugs in that, put in on purpose, are caught."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from raft_memory_log import MemoryLog
+from voters_sim import live_through
+
+from raftwerk.raft import elections, leading, requests, voter_changes
+from raftwerk.raft.core import QuorumCore
+from raftwerk.raft.following import Following
+from raftwerk.raft.roles.leader import Leader
+from raftwerk.raft.voters import VoterHistory, VoterSet
+from raftwerk.wire.errors import ErrorCode
+
+SEEDS_A_TEST = 20
+
+
+@pytest.mark.parametrize("first", range(0, 80, SEEDS_A_TEST))
+def test_seeds(first: int) -> None:
+    elections = committed = changes = wiped = 0
+    for seed in range(first, first + SEEDS_A_TEST):
+        try:
+            sim = live_through(seed)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        elections += sim.elections
+        committed += len(sim.committed)
+        changes += sim.changes_done
+        wiped += sim.wiped
+    assert elections > SEEDS_A_TEST, "the histories have elections in them"
+    assert changes > SEEDS_A_TEST, "voters come and go"
+    assert wiped > SEEDS_A_TEST // 4, "disks are lost"
+    assert committed > 10 * SEEDS_A_TEST, "the histories commit records"
+
+
+def count_a_leader_that_is_no_voter(patch: pytest.MonkeyPatch) -> None:
+    """KAFKA-16530."""
+    patch.setattr(Leader, "is_voter", True)
+
+
+def take_votes_for_a_former_self(patch: pytest.MonkeyPatch) -> None:
+    def receiver_error(config: Any, cluster_id: str | None, receiver: Any) -> ErrorCode:
+        mistaken = receiver.id >= 0 and receiver.id != config.node_id
+        return ErrorCode.INVALID_VOTER_KEY if mistaken else ErrorCode.NONE
+
+    patch.setattr(requests, "receiver_error", receiver_error)
+
+
+def count_fetches_of_a_former_self(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(VoterSet, "is_voter", lambda self, replica: self.get(replica.id) is not None)
+
+
+def two_changes_at_once(patch: pytest.MonkeyPatch) -> None:
+    original = voter_changes.check_ready
+
+    def check_ready(role: Any, standing: Any) -> None:
+        role.change = None
+        original(role, voter_changes.Standing(standing.high_watermark, VoterHistory()))
+
+    patch.setattr(leading.voter_changes, "check_ready", check_ready)
+
+
+def change_before_a_commit_of_its_own(patch: pytest.MonkeyPatch) -> None:
+    """The bug in single-server membership changes (Ongaro, 2015)."""
+    original = voter_changes.check_ready
+
+    def check_ready(role: Any, standing: Any) -> None:
+        start, role.epoch_start_offset = role.epoch_start_offset, -1
+        try:
+            original(role, standing)
+        finally:
+            role.epoch_start_offset = start
+
+    patch.setattr(leading.voter_changes, "check_ready", check_ready)
+
+
+def keep_voters_that_were_truncated(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(VoterHistory, "truncate_to", lambda self, end_offset: None)
+
+
+def forget_voters_of_snapshots(patch: pytest.MonkeyPatch) -> None:
+    original = MemoryLog._read_voters
+
+    def read_voters(self: MemoryLog) -> None:
+        original(self)
+        if self.start.end_offset:
+            self.voters.start_from(0, self.formatted)
+
+    patch.setattr(MemoryLog, "_read_voters", read_voters)
+
+
+def removed_leaders_never_stand(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(QuorumCore, "may_stand", property(lambda self: self.is_voter))
+
+
+def only_known_voters_get_votes(patch: pytest.MonkeyPatch) -> None:
+    """A voter that does not know yet that it is one refuses its vote."""
+    original = elections.Elections.on_vote
+
+    def on_vote(self: Any, vote: Any, now_ms: int) -> Any:
+        if not self.is_voter or not self.voters.is_voter(vote.candidate):
+            return self._vote_reply(ErrorCode.INCONSISTENT_VOTER_SET, granted=False)
+        return original(self, vote, now_ms)
+
+    patch.setattr(elections.Elections, "on_vote", on_vote)
+
+
+def acknowledge_before_the_disk(patch: pytest.MonkeyPatch) -> None:
+    """An observer that is about to be a voter tells of records that are not on its disk."""
+
+    fetch_next = Following._fetch_next
+
+    def early(self: Any, role: Any, now_ms: int) -> None:
+        if self.is_voter:
+            fetch_next(self, role, now_ms)
+        else:
+            role.fetch_sent_ms = role.next_fetch_ms = now_ms
+            role.fetch_id = self._send_fetch(role.leader_id, role.leader_endpoint, 500)
+
+    patch.setattr(Following, "_fetch_next", early)
+
+
+MUTANTS: list[Callable[[pytest.MonkeyPatch], None]] = [
+    count_a_leader_that_is_no_voter,
+    take_votes_for_a_former_self,
+    count_fetches_of_a_former_self,
+    two_changes_at_once,
+    change_before_a_commit_of_its_own,
+    keep_voters_that_were_truncated,
+    forget_voters_of_snapshots,
+    removed_leaders_never_stand,
+    only_known_voters_get_votes,
+    acknowledge_before_the_disk,
+]
+
+
+FIRST_SEED = {"take_votes_for_a_former_self": 70, "keep_voters_that_were_truncated": 220}
+"""Where the rare ones are known to be caught soon, to spare the time."""
+
+
+@pytest.mark.parametrize("mutate", MUTANTS, ids=lambda mutate: mutate.__name__)
+def test_mutant_is_caught(mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    mutate(monkeypatch)
+    first = FIRST_SEED.get(mutate.__name__, 0)
+    for seed in range(first, first + 400):
+        try:
+            live_through(seed)
+        except Exception:
+            return
+    raise AssertionError("not caught in 400 seeds")

@@ -1,0 +1,163 @@
+"""Voter sets, their history, and their records on disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from raft_nodes import FragileDisk
+
+from raftwerk.log.errors import StorageError
+from raftwerk.raft.control_records import encode_control, voter_records
+from raftwerk.raft.snapshots import SnapshotStore, encode_snapshot, snapshot_records
+from raftwerk.raft.types import NO_DIRECTORY, ReplicaKey
+from raftwerk.raft.voters import (
+    BOOTSTRAP_OFFSET,
+    ControlRecord,
+    KRaftVersion,
+    LeaderChange,
+    VersionRange,
+    Voter,
+    VoterEndpoint,
+    VoterHistory,
+    VoterListener,
+    VoterSet,
+)
+from raftwerk.wire.codec import decode_data
+from raftwerk.wire.errors import ProtocolError
+from raftwerk.wire.records import ControlRecordType, control_record_type, encode_batch
+from raftwerk.wire.types import SnapshotId
+
+
+def voter(node_id: int, directory: int | None = None) -> Voter:
+    listeners = (VoterListener("CONTROLLER", f"n{node_id}", 9093), VoterListener("OTHER", "else", 1))
+    return Voter(ReplicaKey(node_id, UUID(int=directory or node_id)), listeners)
+
+
+def voters(*ids: int) -> VoterSet:
+    return VoterSet.of(voter(i) for i in ids)
+
+
+def test_a_voter_is_an_id_with_its_directory() -> None:
+    found = voters(3, 1)
+    assert found.ids == [1, 3]
+    assert found.is_voter(ReplicaKey(3, UUID(int=3)))
+    assert not found.is_voter(ReplicaKey(3, UUID(int=4)))
+    assert not found.is_voter(ReplicaKey(3)), "one that does not say which directory it has is nobody"
+    assert found.having(voter(3, 13)).keys[1] == ReplicaKey(3, UUID(int=13))
+    assert found.lacking(3).ids == [1]
+
+
+def test_static_voters_are_known_by_id_alone() -> None:
+    found = VoterSet.static({2: VoterEndpoint("b", 2), 1: VoterEndpoint("a", 1)}, "CONTROLLER")
+    assert found.ids == [1, 2]
+    assert found.is_voter(ReplicaKey(2, UUID(int=77))) and found.is_voter(ReplicaKey(2))
+    assert found.voters[0].endpoint("CONTROLLER") == VoterEndpoint("a", 1)
+
+
+def test_endpoint_of_the_listener_or_the_first() -> None:
+    assert voter(1).endpoint("OTHER") == VoterEndpoint("else", 1)
+    assert voter(1).endpoint("UNHEARD") == VoterEndpoint("n1", 9093)
+    assert Voter(ReplicaKey(1), ()).endpoint("CONTROLLER") is None
+
+
+@dataclass
+class NaiveLog:
+    """All records, from which everything is read anew."""
+
+    base: list[ControlRecord]
+    start: int
+    records: list[tuple[int, ControlRecord]]
+
+    def below(self, end: int) -> list[ControlRecord]:
+        return [*self.base, *(record for offset, record in self.records if offset < end)]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("add"), st.integers(1, 3), st.integers(1, 4)),
+            st.tuples(st.just("version"), st.integers(1, 3), st.integers(1, 1)),
+            st.tuples(st.just("truncate"), st.integers(0, 8), st.just(0)),
+            st.tuples(st.just("snapshot"), st.integers(0, 30), st.integers(1, 4)),
+        ),
+        max_size=12,
+    )
+)
+def test_history_is_what_the_records_say(steps: list[tuple[str, int, int]]) -> None:
+    history, naive, end = VoterHistory(), NaiveLog([], 0, []), 0
+    for what, number, ids in steps:
+        if what in ("add", "version"):
+            end += number
+            record: ControlRecord = voters(*range(ids + 1)) if what == "add" else KRaftVersion(ids)
+            history.add(end - 1, record)
+            naive.records.append((end - 1, record))
+        elif what == "truncate":
+            end = max(naive.start, end - number)
+            history.truncate_to(end)
+            naive.records = [entry for entry in naive.records if entry[0] < end]
+        else:
+            base: list[ControlRecord] = [KRaftVersion(1), voters(*range(ids))]
+            end = number
+            history.start_from(end, base)
+            naive = NaiveLog(base, end, [])
+        for at in range(naive.start, end + 1):
+            below = naive.below(at)
+            sets = [record for record in below if isinstance(record, VoterSet)]
+            versions = [record.level for record in below if isinstance(record, KRaftVersion)]
+            assert history.voters_at(at) == (sets[-1] if sets else None)
+            assert history.version_at(at) == (versions[-1] if versions else 0)
+        assert history.last == history.voters_at(end) and history.version == history.version_at(end)
+        later = VoterHistory()
+        later.start_from(end, history.snapshot_records(end))
+        assert (later.last, later.version) == (history.last, history.version), "a snapshot tells the same"
+
+
+def test_formatted_voters_stand_before_the_log() -> None:
+    history = VoterHistory()
+    assert history.last is None and history.version == 0
+    history.start_from(0, [KRaftVersion(1), voters(1)])
+    assert history.last_offset == BOOTSTRAP_OFFSET
+    history.truncate_to(0)
+    assert history.last == voters(1)
+
+
+RECORDS = [LeaderChange(1, (ReplicaKey(1, UUID(int=1)),), ()), KRaftVersion(1), voters(1, 2)]
+
+
+def test_control_records_round_trip() -> None:
+    batch = encode_batch([encode_control(record, 5) for record in RECORDS], base_offset=7, is_control=True)
+    assert list(voter_records(batch)) == [(8, RECORDS[1]), (9, RECORDS[2])]
+    with pytest.raises(ProtocolError):
+        list(voter_records(encode_batch([encode_control(RECORDS[2], 5)._replace(value=b"\0")], is_control=True)))
+
+
+def test_control_records_are_kafkas() -> None:
+    keys = [control_record_type(encode_control(record, 0).key) for record in RECORDS]
+    assert keys == [ControlRecordType.LEADER_CHANGE, ControlRecordType.KRAFT_VERSION, ControlRecordType.KRAFT_VOTERS]
+    change = decode_data("leader_change_message", 1, encode_control(RECORDS[0], 0).value or b"")
+    assert change.voters[0].voter_directory_id == UUID(int=1)
+    old = LeaderChange(1, (ReplicaKey(1, NO_DIRECTORY),), ())
+    assert decode_data("leader_change_message", 0, encode_control(old, 0).value or b"").version == 0
+    record = decode_data("voters_record", 0, encode_control(RECORDS[2], 0).value or b"")
+    assert record.voters[1].voter_id == 2 and record.voters[1].k_raft_version_feature.max_supported_version == 1
+    assert record.voters[1].endpoints[0].host == "n2"
+    assert voters(1).voters[0].versions == VersionRange(0, 1)
+
+
+def test_a_snapshot_says_who_votes(tmp_path: Path) -> None:
+    snapshot_id, controls = SnapshotId(10, 2), [KRaftVersion(1), voters(1, 2)]
+    data = b"".join(encode_snapshot(snapshot_id, 5, iter([[b"a"], [b"b"]]), controls))
+    assert snapshot_records(data) == [b"a", b"b"]
+    store = SnapshotStore(FragileDisk(), str(tmp_path))
+    with open(store.path(snapshot_id), "wb") as file:
+        file.write(data)
+    assert SnapshotStore(store.disk, str(tmp_path)).controls(snapshot_id) == controls
+    with open(store.path(snapshot_id), "r+b") as file:
+        file.truncate(40)
+    with pytest.raises(StorageError):
+        store.controls(snapshot_id)
