@@ -23,7 +23,7 @@ _VERSION = 0
 
 
 def encode_control(record: ControlRecord, timestamp_ms: int) -> NewRecord:
-    """The record for a control batch. LeaderChange is of version 1 when directories are known."""
+    """The record for a control batch."""
     match record:
         case LeaderChange():
             return encode_control_record(ControlRecordType.LEADER_CHANGE, _leader_change(record), timestamp_ms)
@@ -39,18 +39,14 @@ def encode_control(record: ControlRecord, timestamp_ms: int) -> NewRecord:
 
 
 def _leader_change(record: LeaderChange) -> bytes:
-    version = int(any(key.directory_id != NO_DIRECTORY for key in record.voters))
-
-    def fields_of(keys: tuple[ReplicaKey, ...]) -> list[dict[str, Any]]:
-        return [{"voter_id": key.id, "voter_directory_id": key.directory_id} for key in keys]
-
+    # Version 1 would name directories, but Apache Kafka 4.2 writes, and its dump tool reads, version 0 alone.
     fields = {
-        "version": version,
+        "version": _VERSION,
         "leader_id": record.leader_id,
-        "voters": fields_of(record.voters),
-        "granting_voters": fields_of(record.granting),
+        "voters": [{"voter_id": key.id} for key in record.voters],
+        "granting_voters": [{"voter_id": key.id} for key in record.granting],
     }
-    return encode_data("leader_change_message", version, fields)
+    return encode_data("leader_change_message", _VERSION, fields)
 
 
 def _voter_fields(voter: Voter) -> dict[str, Any]:

@@ -239,13 +239,13 @@ class Harness:
             supported_features={"metadata.version": (7, 27), "kraft.version": (0, 1)},
         )
         registry = broker_registry()
-        metadata = SimpleNamespace(image=self.image)
+        metadata = SimpleNamespace(image=self.image, finalized_features=self.image.features)
         runtime: Any = SimpleNamespace(rng=rng, clock=SimpleNamespace(wall_ms=lambda: 1_000_000))
         self.groups = GroupCoordinator(1, self.config.groups, runtime, metadata, self.replicas)
         services = BrokerServices(
             config=self.config,
             runtime=SimpleNamespace(rng=rng),  # type: ignore[arg-type]
-            metadata=SimpleNamespace(image=self.image),
+            metadata=metadata,
             replicas=self.replicas,
             sessions=FetchSessionCache(2, rng),
             forwarder=self.controller,

@@ -14,7 +14,7 @@ from raft_nodes import FragileDisk
 from raftwerk.log.errors import StorageError
 from raftwerk.raft.control_records import encode_control, voter_records
 from raftwerk.raft.snapshots import SnapshotStore, encode_snapshot, snapshot_records
-from raftwerk.raft.types import NO_DIRECTORY, ReplicaKey
+from raftwerk.raft.types import ReplicaKey
 from raftwerk.raft.voters import (
     BOOTSTRAP_OFFSET,
     ControlRecord,
@@ -139,10 +139,8 @@ def test_control_records_round_trip() -> None:
 def test_control_records_are_kafkas() -> None:
     keys = [control_record_type(encode_control(record, 0).key) for record in RECORDS]
     assert keys == [ControlRecordType.LEADER_CHANGE, ControlRecordType.KRAFT_VERSION, ControlRecordType.KRAFT_VOTERS]
-    change = decode_data("leader_change_message", 1, encode_control(RECORDS[0], 0).value or b"")
-    assert change.voters[0].voter_directory_id == UUID(int=1)
-    old = LeaderChange(1, (ReplicaKey(1, NO_DIRECTORY),), ())
-    assert decode_data("leader_change_message", 0, encode_control(old, 0).value or b"").version == 0
+    change = decode_data("leader_change_message", 0, encode_control(RECORDS[0], 0).value or b"")
+    assert (change.leader_id, change.voters[0].voter_id) == (1, 1)
     record = decode_data("voters_record", 0, encode_control(RECORDS[2], 0).value or b"")
     assert record.voters[1].voter_id == 2 and record.voters[1].k_raft_version_feature.max_supported_version == 1
     assert record.voters[1].endpoints[0].host == "n2"
