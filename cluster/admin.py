@@ -15,7 +15,7 @@ from ..wire.apis import ApiKey
 from ..wire.client import Connection, ConnectionLostError, connect
 from ..wire.codec import Struct
 from ..wire.errors import ErrorCode, WireFormatError
-from .client_errors import ClientError, RefusedError, is_retriable
+from .client_errors import ClientError, RefusedError, UnreachableError, is_retriable
 
 CLIENT_ID = "raftwerk-cli"
 _METADATA_VERSION = 12
@@ -157,7 +157,7 @@ class ClusterClient:
                 return await self._request_to(host, port, api, version, fields)
             except LOST as error:
                 reasons.append(f"{host}:{port} {_in_words(error)}")
-        raise ClientError(f"no broker answers: {'; '.join(reasons)}")
+        raise UnreachableError(f"no broker answers: {'; '.join(reasons)}")
 
     async def request_node(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
         """Ask one broker; one of `LOST` when it does not answer."""

@@ -31,6 +31,10 @@ class ClientError(Exception):
     """A request was refused, or nobody answered."""
 
 
+class UnreachableError(ClientError):
+    """No broker of the bootstrap list answers."""
+
+
 class RefusedError(ClientError):
     """The cluster answered with an error code."""
 

@@ -47,6 +47,16 @@ class Consumer:
                 raise ClientError(f"topic {self.topic} has partitions 0 to {len(known) - 1}, not {partition}")
         self.positions = dict.fromkeys(wanted, at) if at >= 0 else await self.offsets(at, wanted)
 
+    async def start_at_time(self, timestamp_ms: int, partitions: Iterable[int] = ()) -> None:
+        """Assign partitions, each from its first record of this time or later; from the end where there is none."""
+        await self.start(partitions, at=LATEST)
+        found = await self.offsets(timestamp_ms, self.positions)
+        self.positions.update({partition: offset for partition, offset in found.items() if offset >= 0})
+
+    def is_before(self, ends: dict[int, int]) -> bool:
+        """Whether some position has not reached its end offset."""
+        return any(self.positions[one] < end for one, end in ends.items())
+
     async def offsets(self, timestamp: int, partitions: Iterable[int]) -> dict[int, int]:
         """The offset of a timestamp in milliseconds, or of `EARLIEST` or `LATEST`, in each partition."""
         found: dict[int, int] = {}
@@ -71,7 +81,7 @@ class Consumer:
 
     async def records(self, *, end_offsets: dict[int, int] | None = None) -> AsyncIterator[Consumed]:
         """Records for ever, or until every position has reached its end offset."""
-        while end_offsets is None or any(self.positions[one] < end for one, end in end_offsets.items()):
+        while end_offsets is None or self.is_before(end_offsets):
             for consumed in await self.poll():
                 yield consumed
 

@@ -7,7 +7,9 @@ lost); 2 the command line or the configuration is wrong.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from typing import Any
 
 import click
 
@@ -19,6 +21,8 @@ _COMMANDS = {
     "status": ("local:status", "Show the nodes of a local cluster."),
     "kill": ("local:kill", "Send a signal to a node of a local cluster."),
     "start": ("local:start", "Start a node of a local cluster again."),
+    "logs": ("streaming:logs", "Show what the nodes of a local cluster log."),
+    "clusters": ("local:clusters", "List the local clusters that have names."),
     "node": ("node:node", "Run one node from server.properties."),
     "format": ("node:format_dirs", "Prepare the log directories of a node."),
     "settings": ("node:settings", "List the settings that server.properties may have."),
@@ -56,6 +60,14 @@ class LazyGroup(click.Group):
             raise TypeError(f"{entry[0]} is no command")
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand. Whoever reads our output may leave when it has seen enough: that is no failure."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
+            ctx.exit(0)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
@@ -89,7 +101,4 @@ def main() -> None:
     except click.Abort:
         click.echo("Aborted.", err=True)
         code = 130
-    except BrokenPipeError:
-        sys.stderr.close()
-        code = 0
     sys.exit(code if isinstance(code, int) else 0)

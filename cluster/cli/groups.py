@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .common import bootstrap_option, json_option, print_json, run_client
+from .times import milliseconds
 
 if TYPE_CHECKING:
     from ...wire.types import TopicPartition
@@ -122,7 +123,9 @@ def lag(group: str, watch: bool, bootstrap: str, as_json: bool) -> None:
 @click.option("--topic", help="The topic whose offsets are to be set.")
 @click.option("--to", help="earliest, latest, or an offset.")
 @click.option("--shift", type=int, metavar="N", help="Go N records on, or back if negative.")
-@click.option("--time", "at_time", metavar="TIME", help="To the first record of a time: 2026-01-31T12:00 (UTC) or ms.")
+@click.option(
+    "--time", "at_time", metavar="TIME", help="To the first record of a time: 10m (ago), 2026-01-31T12:00 (UTC), ms."
+)
 @click.option("--file", "file", type=click.File(), help='JSON: {"topic": {"0": 17, "1": 4}}')
 @click.option("--execute", is_flag=True, help="Do it; without, it is only shown.")
 @bootstrap_option
@@ -143,7 +146,9 @@ def reset(
         raise click.UsageError("say one of --to, --shift, --time and --file")
     if file is None and topic is None:
         raise click.UsageError("say which --topic")
-    wanted = _Wanted(topic or "", to, shift, None if at_time is None else _milliseconds(at_time), _read_file(file))
+    wanted = _Wanted(
+        topic or "", to, shift, None if at_time is None else milliseconds(at_time, "--time"), _read_file(file)
+    )
 
     async def run() -> list[dict[str, Any]]:
         from ..admin import ClusterClient
@@ -235,18 +240,6 @@ def _read_file(file: Any) -> dict[TopicPartition, int] | None:
         }
     except (ValueError, AttributeError, TypeError):
         raise click.BadParameter('write {"topic": {"0": 17, "1": 4}}', param_hint="--file") from None
-
-
-def _milliseconds(text: str) -> int:
-    from datetime import UTC, datetime
-
-    if text.isdigit():
-        return int(text)
-    try:
-        parsed = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is no time like 2026-01-31T12:00", param_hint="--time") from None
-    return int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _lag_row(one: LagView) -> dict[str, Any]:

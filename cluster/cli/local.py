@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .common import json_option, print_json
-from .up import DEFAULT_DIR
+from .common import directory_option, json_option, print_json, state_dir
 
 if TYPE_CHECKING:
     from ..admin import ClusterView
@@ -19,13 +18,9 @@ if TYPE_CHECKING:
 _SIGNALS = ("KILL", "TERM", "STOP", "CONT", "INT", "HUP")
 _GONE_TIMEOUT_S = 30.0
 
-_dir_option = click.option(
-    "-d", "--dir", "directory", type=click.Path(file_okay=False), default=DEFAULT_DIR, show_default=True
-)
-
 
 @click.command()
-@_dir_option
+@directory_option
 @json_option
 @click.pass_context
 def status(ctx: click.Context, directory: str, as_json: bool) -> None:
@@ -38,7 +33,7 @@ def status(ctx: click.Context, directory: str, as_json: bool) -> None:
       raftwerk status
       raftwerk status -d /tmp/c1 --json | jq -r 'select(.state == "down") | .node'
     """
-    plan = _plan(directory)
+    plan = find_plan(directory)
     view, controller = _ask(plan)
     rows = [_row(node, view, controller) for node in plan.nodes]
     for row in rows:
@@ -62,7 +57,7 @@ def status(ctx: click.Context, directory: str, as_json: bool) -> None:
 @click.option(
     "-s", "--signal", "name", default="KILL", show_default=True, type=click.Choice(_SIGNALS, case_sensitive=False)
 )
-@_dir_option
+@directory_option
 def kill(node_id: int, name: str, directory: str) -> None:
     """Send a signal to a node of the local cluster in DIR: KILL as a crash, TERM to end it, STOP and CONT to pause it.
 
@@ -73,7 +68,7 @@ def kill(node_id: int, name: str, directory: str) -> None:
     """
     from ..supervisor import node_pid
 
-    node = _node(directory, node_id)
+    node = find_node(directory, node_id)
     pid = node_pid(node)
     if pid is None:
         raise click.ClickException(f"node {node_id} does not run; raftwerk start {node_id} starts it")
@@ -89,7 +84,7 @@ def kill(node_id: int, name: str, directory: str) -> None:
 
 @click.command()
 @click.argument("node_id", type=int, metavar="NODE")
-@_dir_option
+@directory_option
 def start(node_id: int, directory: str) -> None:
     """Start a node of the local cluster in DIR again, and wait until it serves.
 
@@ -99,8 +94,8 @@ def start(node_id: int, directory: str) -> None:
     """
     from ..supervisor import NodeFailed, Supervisor, node_pid
 
-    plan = _plan(directory)
-    node = _node(directory, node_id)
+    plan = find_plan(directory)
+    node = find_node(directory, node_id)
     if node_pid(node) is not None:
         raise click.ClickException(f"node {node_id} runs already (process {node_pid(node)})")
     supervisor = Supervisor(plan, detach=True)
@@ -113,6 +108,37 @@ def start(node_id: int, directory: str) -> None:
     finally:
         supervisor.leave_running()
     click.echo(f"Node {node_id} serves after {time.monotonic() - began:.2f} s.")
+
+
+@click.command()
+@json_option
+def clusters(as_json: bool) -> None:
+    """List the local clusters that have names.
+
+    \b
+    Examples:
+      raftwerk up -n 3 --name orders --port 0 --detach
+      raftwerk clusters
+      raftwerk down --name orders
+    """
+    from ..layout import load_plan
+    from ..supervisor import node_pid
+
+    base = state_dir()
+    names = sorted(os.listdir(base)) if os.path.isdir(base) else []
+    for name in names:
+        try:
+            plan = load_plan(os.path.join(base, name))
+        except OSError:
+            continue
+        running = sum(node_pid(node) is not None for node in plan.nodes)
+        if as_json:
+            row = {"name": name, "nodes": len(plan.nodes), "running": running, "bootstrap": plan.bootstrap}
+            print_json(row | {"directory": plan.directory})
+        else:
+            click.echo(f"{name:20}  {running}/{len(plan.nodes)} nodes up  {plan.bootstrap}")
+    if not names and not as_json:
+        click.echo("There is none: raftwerk up --name NAME makes one.")
 
 
 @click.command()
@@ -136,19 +162,22 @@ def completion(shell: str) -> None:
     click.echo(found(cli, {}, "raftwerk", "_RAFTWERK_COMPLETE").source())
 
 
-def _plan(directory: str) -> ClusterPlan:
+def find_plan(directory: str) -> ClusterPlan:
+    """The local cluster there; exit code 1 with the way out when there is none."""
+
     from ..layout import load_plan
 
     try:
         return load_plan(directory)
     except FileNotFoundError:
         raise click.ClickException(
-            f"there is no cluster in {directory}: name its directory with --dir, or start one with raftwerk up"
+            f"there is no cluster in {directory}: say which with --dir or --name, or start one with raftwerk up"
         ) from None
 
 
-def _node(directory: str, node_id: int) -> NodePlan:
-    plan = _plan(directory)
+def find_node(directory: str, node_id: int) -> NodePlan:
+    """One of its nodes; exit code 1 with those there are."""
+    plan = find_plan(directory)
     try:
         return plan.node(node_id)
     except KeyError:

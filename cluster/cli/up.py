@@ -14,11 +14,11 @@ from typing import Any
 
 import click
 
-from ..layout import ClusterPlan, ClusterShape, plan_cluster
-from ..supervisor import Child, NodeFailed, Supervisor, last_line, stop_by_pid_files
-from .common import log_options, parse_pairs
+from ..layout import ClusterPlan, ClusterShape, load_plan, plan_cluster
+from ..supervisor import Child, NodeFailed, Supervisor, last_line, node_pid, stop_by_pid_files
+from .common import DEFAULT_DIR, directory_option, log_options, parse_pairs
+from .streaming import LogStream
 
-DEFAULT_DIR = "raftwerk-data"
 _TICK_S = 0.2
 _TABLE_EVERY_S = 1.0
 _RESTART_PAUSE_S = 1.0
@@ -30,17 +30,18 @@ class _UpOptions:
     detach: bool
     restart: bool
     plain: bool
+    logs: bool
     log_level: str
     log_format: str
 
 
 @click.command()
-@click.option("-n", "--nodes", type=click.IntRange(1, 100), default=1, show_default=True, help="Number of brokers.")
+@click.option("-n", "--nodes", type=click.IntRange(1, 100), help="Number of brokers; default: as before, else 1.")
 @click.option(
-    "--port", type=click.IntRange(0, 64000), default=9092, show_default=True, help="Node 1's port; 0: free ones."
+    "--port", type=click.IntRange(0, 64000), help="Node 1's port; default: as before, else 9092; 0: free ones."
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on and to tell clients.")
-@click.option("-d", "--dir", "directory", type=click.Path(file_okay=False), help=f"Data; default: ./{DEFAULT_DIR}.")
+@click.option("--host", help="Address to listen on and to tell clients; default: as before, else 127.0.0.1.")
+@directory_option
 @click.option("--ephemeral", is_flag=True, help="Data in a temporary directory, thrown away at the end.")
 @click.option("--separate", is_flag=True, help="Controllers in processes of their own (ids 101...).")
 @click.option("-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting for every node.")
@@ -48,15 +49,16 @@ class _UpOptions:
 @click.option("--restart", is_flag=True, help="Start a node again a second after it died.")
 @click.option("--detach", is_flag=True, help="Leave the nodes running; stop them with raftwerk down.")
 @click.option("--plain", is_flag=True, help="Plain lines instead of the live table.")
+@click.option("--logs", is_flag=True, help="The nodes' logs, each line with its node's number, instead of the table.")
 @log_options
 @click.pass_context
 def up(
     ctx: click.Context,
     /,
-    nodes: int,
-    port: int,
-    host: str,
-    directory: str | None,
+    nodes: int | None,
+    port: int | None,
+    host: str | None,
+    directory: str,
     ephemeral: bool,
     separate: bool,
     overrides: tuple[str, ...],
@@ -66,7 +68,7 @@ def up(
     """Start a local cluster and stay with it until Ctrl-C.
 
     Node i listens on PORT + i - 1 and keeps its data in DIR/node-i, its log in DIR/n<i>.log, its process id in
-    DIR/n<i>.pid. Started again with the same DIR, the cluster has all its data.
+    DIR/n<i>.pid. Started again with the same DIR or NAME, the cluster is as it was, with all its data.
 
     \b
     Examples:
@@ -75,15 +77,24 @@ def up(
       raftwerk up -n 3 --metrics-port 9404;  curl localhost:9404/metrics
       raftwerk up -n 3 --separate -o min.insync.replicas=2
       raftwerk up -n 3 --detach -d /tmp/c1;  raftwerk down -d /tmp/c1
+      raftwerk up -n 3 --name orders --detach;  raftwerk down --name orders;  raftwerk up --name orders
       raftwerk kill 2                              then watch who takes over; raftwerk start 2 brings it back
     """
-    if ephemeral and (directory or rest["detach"]):
-        raise click.UsageError("--ephemeral throws its data away: it goes with neither --dir nor --detach")
-    where = tempfile.mkdtemp(prefix="raftwerk-") if ephemeral else directory or DEFAULT_DIR
+    if ephemeral and (directory != DEFAULT_DIR or rest["detach"]):
+        raise click.UsageError("--ephemeral throws its data away: it goes with none of --dir, --name and --detach")
+    where = tempfile.mkdtemp(prefix="raftwerk-") if ephemeral else directory
     options = _UpOptions(ephemeral=ephemeral, **rest)
     try:
-        shape = ClusterShape(nodes, host, port, separate, parse_pairs(overrides, "--override"), metrics_port)
-        ctx.exit(_run(plan_cluster(where, shape), options))
+        pairs = parse_pairs(overrides, "--override")
+        is_shaped = separate or pairs or any(one is not None for one in (nodes, port, host, metrics_port))
+        plan = None if is_shaped else _as_it_was(where)
+        if plan is None:
+            at = 9092 if port is None else port
+            shape = ClusterShape(nodes or 1, host or "127.0.0.1", at, separate, pairs, metrics_port)
+            plan = plan_cluster(where, shape)
+        ctx.exit(_run(plan, options))
+    except BrokenPipeError:
+        raise  # whoever reads our output has seen enough; see LazyGroup
     except (ValueError, OSError) as error:
         raise click.ClickException(str(error)) from None
     finally:
@@ -91,14 +102,22 @@ def up(
             shutil.rmtree(where, ignore_errors=True)
 
 
+def _as_it_was(directory: str) -> ClusterPlan | None:
+    try:
+        return load_plan(directory)
+    except FileNotFoundError:
+        return None
+
+
 @click.command()
-@click.option("-d", "--dir", "directory", type=click.Path(file_okay=False), default=DEFAULT_DIR, show_default=True)
+@directory_option
 def down(directory: str) -> None:
-    """Stop the nodes whose process ids are in DIR, cleanly.
+    """Stop the nodes of a local cluster cleanly; raftwerk up starts them again.
 
     \b
-    Example:
-      raftwerk down -d /tmp/c1
+    Examples:
+      raftwerk down
+      raftwerk down --name orders
     """
     stopped = stop_by_pid_files(directory)
     click.echo(f"Stopped {len(stopped)} nodes: {', '.join(map(str, stopped))}." if stopped else "No node was running.")
@@ -111,6 +130,13 @@ def _run(plan: ClusterPlan, options: _UpOptions) -> int:
         stopping.append(number)
 
     previous = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
+    running = [node.node_id for node in plan.nodes if node_pid(node) is not None]
+    if running:
+        those = ", ".join(map(str, running))
+        raise click.ClickException(
+            f"nodes {those} of {plan.directory} run already: raftwerk status shows them, raftwerk down stops them"
+        )
+    stream = LogStream.of(plan) if options.logs else None
     supervisor = Supervisor(plan, detach=options.detach, log_level=options.log_level, log_format=options.log_format)
     try:
         took_s = supervisor.start()
@@ -119,7 +145,7 @@ def _run(plan: ClusterPlan, options: _UpOptions) -> int:
         _announce(plan, took_s, options)
         if options.detach:
             return 0
-        _watch(supervisor, options, stopping)
+        _watch(supervisor, options, stream, stopping)
     except NodeFailed as error:
         click.echo(f"Error: {error}", err=True)
         return 1
@@ -143,10 +169,10 @@ def _announce(plan: ClusterPlan, took_s: float, options: _UpOptions) -> None:
     sys.stdout.flush()
 
 
-def _watch(supervisor: Supervisor, options: _UpOptions, stopping: list[int]) -> None:
+def _watch(supervisor: Supervisor, options: _UpOptions, stream: LogStream | None, stopping: list[int]) -> None:
     """Until a signal comes: report deaths, restart if asked, keep the table fresh."""
     table = None
-    if sys.stdout.isatty() and not options.plain:
+    if sys.stdout.isatty() and not options.plain and stream is None:
         from .live import LiveTable
 
         table = LiveTable(supervisor)
@@ -162,6 +188,8 @@ def _watch(supervisor: Supervisor, options: _UpOptions, stopping: list[int]) -> 
                 elif not child.alive and options.restart and now - reported[child.pid] > _RESTART_PAUSE_S:
                     supervisor.start_node(node_id)
                     break
+            if stream is not None:
+                stream.show()
             if table is not None and now >= next_table:
                 table.refresh()
                 next_table = now + _TABLE_EVERY_S

@@ -1,0 +1,59 @@
+"""Keys and values of records in a form to read: text, JSON, msgpack, hexadecimal, or the bytes as they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+
+def _as_json(data: bytes) -> object:
+    return json.loads(data)
+
+
+def _as_msgpack(data: bytes) -> object:
+    import msgpack  # type: ignore[import-untyped]
+
+    return msgpack.unpackb(data, timestamp=3, strict_map_key=False)
+
+
+def _as_text(data: bytes) -> object:
+    return data.decode("utf-8", "backslashreplace")
+
+
+def _as_hex(data: bytes) -> object:
+    return data.hex()
+
+
+DECODERS: Mapping[str, Callable[[bytes], object]] = MappingProxyType(
+    {"string": _as_text, "json": _as_json, "msgpack": _as_msgpack, "hex": _as_hex}
+)
+RAW = "raw"
+"""The bytes as they are: for pipes."""
+
+
+def decode(data: bytes | None, how: str) -> object:
+    """`data` by one of `DECODERS`; what it cannot read is given as text, so that one bad record stops nobody."""
+    if data is None:
+        return None
+    try:
+        return DECODERS[how](data)
+    except (ValueError, TypeError, UnicodeDecodeError):
+        return _as_text(data)
+
+
+def line_of(data: bytes | None, how: str) -> bytes:
+    """One record's key or value for a line; strings bare, everything else as JSON; nothing for a tombstone."""
+    if how == RAW or data is None:
+        return data or b""
+    value = decode(data, how)
+    return (value if isinstance(value, str) else as_json(value)).encode()
+
+
+def as_json(value: object) -> str:
+    """Compact JSON; bytes inside become hexadecimal, times their ISO form."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=_plain)
+
+
+def _plain(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,89 @@
+"""Clusters with names: put down, taken up as they were, looked at, hurt."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from raftwerk.cluster.layout import load_plan
+
+RAFTWERK = [sys.executable, "-m", "raftwerk"]
+
+
+def ok(*arguments: str, stdin: str | None = None) -> str:
+    done = subprocess.run([*RAFTWERK, *arguments], input=stdin, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def fails(*arguments: str) -> str:
+    done = subprocess.run([*RAFTWERK, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode in (1, 2), done.stdout
+    return done.stderr
+
+
+@pytest.fixture
+def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    yield "orders"
+    subprocess.run([*RAFTWERK, "down", "--name", "orders"], capture_output=True, timeout=60, check=False)
+
+
+def test_a_named_cluster_is_taken_up_as_it_was(name: str, tmp_path: Path) -> None:
+    told = ok("up", "-n", "2", "--port", "0", "--name", name, "--detach", "-o", "num.partitions=3")
+    assert "2 nodes ready" in told
+    plan = load_plan(str(tmp_path / "raftwerk" / name))
+    assert f"{name:20}  2/2 nodes up  {plan.bootstrap}" in ok("clusters")
+    assert "nodes 1, 2 of" in fails("up", "--name", name)
+    ok("topics", "create", "kept", "-r", "2", "-b", plan.bootstrap)
+    ok("produce", "kept", "-m", "hello", "-b", plan.bootstrap)
+    ok("down", "--name", name)
+    assert "0/2 nodes up" in ok("clusters")
+    assert "2 nodes ready" in ok("up", "--name", name, "--detach")
+    assert ok("consume", "kept", "-n", "1", "-b", plan.bootstrap) == "hello\n"
+    described = ok("topics", "describe", "kept", "-b", plan.bootstrap)
+    assert described.count("leader") >= 3
+
+    ok("kill", "2", "--name", name)
+    assert "1/2 nodes up" in ok("clusters")
+    ok("start", "2", "--name", name)
+    lines = ok("logs", "--name", name, "-n", "3").splitlines()
+    assert {line[:4] for line in lines} == {"n1 |", "n2 |"} and len(lines) == 6
+    assert all(line.startswith("n2 |") for line in ok("logs", "2", "--name", name).splitlines())
+
+
+def test_whoever_reads_only_the_first_line_is_served(name: str) -> None:
+    command = f"{' '.join(RAFTWERK)} up -n 1 --port 0 --name {name} --detach | head -n 1"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert "1 node ready" in done.stdout
+    assert "1/1 nodes up" in ok("clusters")
+
+
+def test_logs_are_streamed_with_the_node_s_number(tmp_path: Path) -> None:
+    command = [*RAFTWERK, "up", "-n", "2", "--port", "0", "-d", str(tmp_path / "d"), "--logs"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        seen = set()
+        for line in iter(process.stdout.readline, ""):
+            if "Transitioning from RECOVERY to RUNNING" in line:
+                seen.add(line[:4])
+            if len(seen) == 2:
+                break
+        process.terminate()
+        process.stdout.read()
+        assert process.wait(20) == 0
+    assert seen == {"n1 |", "n2 |"}
+
+
+def test_a_name_is_no_path(tmp_path: Path) -> None:
+    assert "make a name" in fails("status", "--name", "../x")
+    assert "give one" in fails("status", "--name", "x", "--dir", str(tmp_path))
+    assert "raftwerk up" in fails("status", "--dir", os.path.join(tmp_path, "none"))
