@@ -129,6 +129,7 @@ class QuorumSim:
         self.ids = list(range(1, voters + 1))
         self.names = [f"n{node_id}" for node_id in self.ids]
         self.client_names: list[str] = []
+        self.extra_dirs: list[str] = []
         self.checker = QuorumChecker(self.ids, world.trace.note, lambda: world.now_s)
         self.listeners: dict[int, _Listener] = {}
         self.drivers: dict[int, RaftDriver] = {}
