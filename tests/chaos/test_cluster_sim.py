@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from mutants import MUTANTS
 
 from raftwerk.chaos import sim_main
 from raftwerk.chaos.runs import SCENARIOS, Outcome, Run
@@ -103,7 +104,7 @@ def test_writes_resume_within_a_second_of_a_kill(target: str) -> None:
 def test_a_seed_gives_one_trace_whatever_the_hash_seed() -> None:
     script = (
         "from raftwerk.chaos.runs import SCENARIOS, Run\n"
-        "for name in ('mixed', 'leader-crash', 'disk', 'clients', 'churn', 'moves'):\n"
+        "for name in ('mixed', 'leader-crash', 'disk', 'clients', 'churn', 'moves', 'elections', 'shapes'):\n"
         "    print(name, Run(SCENARIOS[name], 11).execute().digest)\n"
     )
     digests = [
@@ -184,7 +185,20 @@ def test_an_interrupted_run_tells_its_sums(monkeypatch: pytest.MonkeyPatch, caps
     assert "--resume 1" in shown
 
 
-def test_shrinking_keeps_the_faults_that_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shrinking_leaves_out_the_faults_that_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant = next(each for each in MUTANTS if "KIP-101" in each.name)
+    mutant.apply(monkeypatch)
+    all_faults = Run(SCENARIOS["chase"], 0).faults
+    faults, outcome = shrink(SCENARIOS["chase"], 0)
+    assert outcome.broken == "an ISR member cuts nothing committed"
+    assert 0 < len(faults) < len(all_faults)
+    assert all(fault in all_faults for fault in faults)
+    for i in range(len(faults)):
+        without = Run(SCENARIOS["chase"], 0, [*faults[:i], *faults[i + 1 :]]).execute()
+        assert without.broken != outcome.broken, "each that is left is needed"
+
+
+def test_a_run_that_holds_is_not_made_smaller() -> None:
     outcome = Run(SCENARIOS["kill"], 3).execute()
     assert outcome.failure is None
     assert shrink(SCENARIOS["kill"], 3)[1].failure is None
