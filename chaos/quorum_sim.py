@@ -36,9 +36,19 @@ _APPEND_EVERY_S = 0.02
 FAULTS = [
     kind
     for kind in FaultKind
-    if kind not in (FaultKind.FSYNC_FAILS, FaultKind.DISK_FULL, FaultKind.BIT_ROT, FaultKind.CLIENTS_CUT)
+    if kind
+    not in (
+        FaultKind.FSYNC_FAILS,
+        FaultKind.DISK_FULL,
+        FaultKind.BIT_ROT,
+        FaultKind.CLIENTS_CUT,
+        FaultKind.DIR_FAILS,
+        FaultKind.WIPED_DIR,
+        FaultKind.EXCHANGED_DIR,
+    )
 ]
-"""What may happen here: processes do not end when their disks fail, there are no partitions, and no clients."""
+"""What may happen here: processes do not end when their disks fail, there are no partitions, no further directories,
+and no clients."""
 
 
 class QuorumServer(asyncio.BufferedProtocol):
