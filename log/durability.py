@@ -71,8 +71,13 @@ class Durability:
 
     def segment_rolled(self, segment: Segment) -> None:
         """`segment` is appended to no more, and a new file is there."""
-        self._unsynced.append(segment)
+        if segment.next_offset > self.recovery_point:
+            self._unsynced.append(segment)
         self._directory_changed = True
+
+    def segments_replaced(self, removed: Sequence[Segment]) -> None:
+        """Their records are in another segment, which is durable, with its name."""
+        self._unsynced = [segment for segment in self._unsynced if segment not in removed]
 
     def segments_gone(self, removed: Sequence[Segment]) -> None:
         """Their files are no more; an fsync that is under way will count for nothing, nor will its failure."""

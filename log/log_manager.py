@@ -84,7 +84,8 @@ class _Dir:
         return {tp: log.recovery_point for tp, log in self.logs.items()}
 
     def log_start_offsets(self) -> dict[TopicPartition, int]:
-        return {tp: log.log_start_offset for tp, log in self.logs.items() if log.starts_within_segment}
+        """Also of logs that start where their first segment does: a loss of power may bring deleted ones back."""
+        return {tp: log.log_start_offset for tp, log in self.logs.items() if log.log_start_offset}
 
 
 class LogManager:
@@ -500,6 +501,7 @@ class LogManager:
                 log_dir.clean_offsets[tp] = min(log_dir.clean_offsets[tp], offset)
             log_dir.checkpoints.clean_offsets.lower(tp, offset)
             log_dir.checkpoints.recovery_points.lower(tp, offset)
+            log_dir.checkpoints.log_start_offsets.lower(tp, offset)
 
         def failed(_: PartitionLog, error: OSError) -> None:
             self._dir_failed(log_dir, error)
@@ -513,7 +515,7 @@ class LogManager:
 
         recovery_point = log_dir.checkpoints.recovery_points.offsets.get(tp, 0)
         clean_offsets = log_dir.checkpoints.clean_offsets
-        return PartitionLog.open(
+        log = PartitionLog.open(
             self._runtime,
             f"{log_dir.held.path}/{tp}",
             config,
@@ -524,6 +526,10 @@ class LogManager:
             has_gaps=clean_offsets.was_unreadable or tp in clean_offsets.offsets,
             hooks=LogHooks(failed, recovery_point_lowered, files_deleted, gaps),
         )
+        log_dir.checkpoints.log_start_offsets.lower(
+            tp, log.log_start_offset
+        )  # where the log has lost what it had there
+        return log
 
     def _adopt(self, log_dir: _Dir, tp: TopicPartition, log: PartitionLog) -> None:
         log_dir.logs[tp] = log

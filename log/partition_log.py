@@ -166,11 +166,6 @@ class PartitionLog:
         """Whether an fsync failed: every operation raises `StorageError` from then on."""
         return self._failure is not None
 
-    @property
-    def starts_within_segment(self) -> bool:
-        """Whether the log's start is not its first segment's, so that a checkpoint has to keep it."""
-        return self._log_start_offset > self._segments.first_offset
-
     def note_gaps(self, *, at_once: bool) -> None:
         """Offsets will be missing from this log: `at_once`, or when it is compacted. Told to whoever opens it again."""
         if at_once or not self._has_gaps:
@@ -433,7 +428,9 @@ class PartitionLog:
         """
         self._ensure_usable()
         try:
-            self._remove_later(self._segments.replace(group, cleaned, self._disk))
+            paths = self._segments.replace(group, cleaned, self._disk)
+            self.durability.segments_replaced(group)
+            self._remove_later(paths)
         except OSError as error:
             raise self._fail("compacted segments could not be put in place", error) from error
 
@@ -506,9 +503,9 @@ class PartitionLog:
 
     def _lower_recovery_point(self, offset: int) -> None:
         self.durability.history += 1
-        if offset < self.recovery_point:
+        if offset < max(self.recovery_point, self._log_start_offset):
             self._hooks.on_recovery_point_lowered(self, offset)
-            self.durability.recovery_point = offset
+            self.durability.recovery_point = min(self.recovery_point, offset)
 
     def _remove_segments(self, keep: int) -> None:
         for segment in reversed(self._segments.cut(keep)):

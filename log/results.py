@@ -41,8 +41,9 @@ def _ignore(log: PartitionLog, what: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LogHooks:
-    """Whom a log tells: that it failed for good, that its recovery point is about to be lowered, and which files of
-    deleted segments (renamed by then) to remove after `file.delete.delay.ms`; without that hook they go at once.
+    """Whom a log tells: that it failed for good, that its recovery point is about to be lowered (nor may a checkpoint
+    say that it starts above that), and which files of deleted segments (renamed by then) to remove after
+    `file.delete.delay.ms`; without that hook they go at once.
     `on_gaps`: offsets will be missing from it, at once if the flag is set; recovery has to know that then."""
 
     on_failed: Callable[[PartitionLog, OSError], None] = _ignore
