@@ -4,6 +4,8 @@ A fetch with epoch 0 asks for a new session; its answer carries the session's id
 epoch, and list only the partitions that changed; their answers hold only partitions with news. Epoch -1 closes the
 session, or is a fetch without one. The cache has a fixed number of slots; a new session takes a slot from one that was
 not used for two minutes, or that is worth less: consumers' before followers', small before large.
+
+A follower's session knows by its `FetchWatch` which of its partitions to look at; a consumer's are looked at all.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
+from ..isr.watch import FetchWatch, WatchKey
+from ..runtime.invariants import InvariantViolation
 from ..wire.errors import ErrorCode
 from ..wire.fetch import FetchPartition, FetchPartitionResponse, FetchRequest
 
@@ -40,27 +44,39 @@ class CachedPartition:
         self.high_watermark = -1
         self.log_start_offset = -1
 
+    def is_news(self, answer: FetchPartitionResponse) -> bool:
+        """Whether an incremental response must carry `answer`."""
+        return bool(
+            answer.records
+            or answer.high_watermark != self.high_watermark
+            or answer.log_start_offset != self.log_start_offset
+            or answer.preferred_read_replica >= 0
+            or answer.diverging_epoch is not None
+            or answer.error_code != ErrorCode.NONE
+        )
+
     def has_news(self, answer: FetchPartitionResponse) -> bool:
-        """Whether an incremental response must carry `answer`; remembers what it says."""
-        news = bool(answer.records)
-        if answer.high_watermark != self.high_watermark:
-            self.high_watermark = answer.high_watermark
-            news = True
-        if answer.log_start_offset != self.log_start_offset:
-            self.log_start_offset = answer.log_start_offset
-            news = True
-        if answer.preferred_read_replica >= 0 or answer.diverging_epoch is not None:
-            news = True
-        if answer.error_code != ErrorCode.NONE:
-            self.high_watermark = -1  # so that the partition is reported again when it has recovered
-            news = True
+        """`is_news`, and remembers what it says."""
+        news = self.is_news(answer)
+        self.log_start_offset = answer.log_start_offset
+        # After an error, the partition is reported again when it has recovered.
+        self.high_watermark = answer.high_watermark if answer.error_code == ErrorCode.NONE else -1
         return news
 
 
 class Session:
     """One slot of the cache."""
 
-    __slots__ = ("created_ms", "epoch", "is_follower", "last_used_ms", "partitions", "session_id", "uses_topic_ids")
+    __slots__ = (
+        "created_ms",
+        "epoch",
+        "is_follower",
+        "last_used_ms",
+        "partitions",
+        "session_id",
+        "uses_topic_ids",
+        "watch",
+    )
 
     def __init__(self, session_id: int, is_follower: bool, uses_topic_ids: bool, now_ms: int) -> None:
         self.session_id = session_id
@@ -70,6 +86,12 @@ class Session:
         self.last_used_ms = now_ms
         self.epoch = 1  # of the next request
         self.partitions: dict[FetchKey, CachedPartition] = {}
+        self.watch: FetchWatch | None = None
+
+    def close(self) -> None:
+        """The session is gone."""
+        if self.watch is not None:
+            self.watch.close()
 
     def update(self, request: FetchRequest) -> None:
         """Take over the changes that an incremental request lists."""
@@ -83,10 +105,15 @@ class Session:
                     partitions[key] = CachedPartition(wanted)
                 else:
                     cached.request = wanted
+                if self.watch is not None:
+                    self.watch.want(watch_key(key))
         for forgotten in request.forgotten:
             name = topic_key(forgotten.name, forgotten.topic_id)
             for partition in forgotten.partitions:
-                partitions.pop(FetchKey(name, partition), None)
+                key = FetchKey(name, partition)
+                partitions.pop(key, None)
+                if self.watch is not None:
+                    self.watch.forget(watch_key(key))
 
 
 Rows: TypeAlias = list[tuple[FetchKey, FetchPartition]]
@@ -103,6 +130,10 @@ class FetchContext:
     rows: Rows
     finish: Callable[[Answers], tuple[int, int, Answers]]
     error_code: int = 0
+    session: Session | None = None
+    """Where its watch tells what to read, instead of `rows`."""
+    opens_watch: bool = False
+    """Not to be parked: what it begins is cheaper to wait with."""
 
 
 class FetchSessionCache:
@@ -123,14 +154,22 @@ class FetchSessionCache:
         """Partitions in all sessions."""
         return sum(len(session.partitions) for session in self._sessions.values())
 
-    def context(self, request: FetchRequest, uses_topic_ids: bool, now_ms: int) -> FetchContext:
-        """The meaning of `request` by its session id and epoch."""
+    def context(
+        self,
+        request: FetchRequest,
+        uses_topic_ids: bool,
+        now_ms: int,
+        open_watch: Callable[[int], FetchWatch] | None = None,
+    ) -> FetchContext:
+        """The meaning of `request` by its session id and epoch. `open_watch` makes the watches of followers."""
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            self._sessions.pop(request.session_id, None)
+            self._drop(request.session_id)
             rows = request_rows(request)
             if request.session_epoch == FINAL_EPOCH:
                 return FetchContext(rows, _sessionless)
-            return FetchContext(rows, self._opener(request, rows, uses_topic_ids, now_ms))
+            watched = open_watch if request.replica_id >= 0 and uses_topic_ids else None
+            opener = self._opener(request, rows, uses_topic_ids, now_ms, watched)
+            return FetchContext(rows, opener, opens_watch=watched is not None)
         session = self._sessions.get(request.session_id)
         error = _session_error(session, request.session_epoch, uses_topic_ids)
         if session is None or error is not None:
@@ -140,7 +179,7 @@ class FetchSessionCache:
     def _continue(self, session: Session, request: FetchRequest, now_ms: int) -> FetchContext:
         session.update(request)
         if not session.partitions:
-            del self._sessions[session.session_id]
+            self._drop(session.session_id)
             return FetchContext([], _sessionless)
         session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
         session.last_used_ms = now_ms
@@ -153,10 +192,22 @@ class FetchSessionCache:
                 return int(ErrorCode.INVALID_FETCH_SESSION_EPOCH), session.session_id, []
             return 0, session.session_id, _news(session, answers)
 
+        if session.watch is not None:
+            return FetchContext([], finish, session=session)
         return FetchContext([(key, cached.request) for key, cached in session.partitions.items()], finish)
 
+    def _drop(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
+
     def _opener(
-        self, request: FetchRequest, rows: Rows, uses_topic_ids: bool, now_ms: int
+        self,
+        request: FetchRequest,
+        rows: Rows,
+        uses_topic_ids: bool,
+        now_ms: int,
+        open_watch: Callable[[int], FetchWatch] | None,
     ) -> Callable[[Answers], tuple[int, int, Answers]]:
         is_follower = request.replica_id >= 0
 
@@ -167,6 +218,10 @@ class FetchSessionCache:
             for (key, wanted), (_, answer) in zip(rows, answers, strict=True):
                 cached = session.partitions[key] = CachedPartition(wanted)
                 cached.has_news(answer)
+            if open_watch is not None:
+                session.watch = open_watch(request.replica_id)
+                for key in session.partitions:
+                    session.watch.want(watch_key(key))
             self._sessions[session.session_id] = session
             return 0, session.session_id, answers
 
@@ -188,7 +243,7 @@ class FetchSessionCache:
             victim = min(candidates, key=_worth)
             if (is_follower, size) <= (victim.is_follower, len(victim.partitions)):
                 return False
-        del sessions[victim.session_id]
+        self._drop(victim.session_id)
         self.evictions_total += 1
         return True
 
@@ -202,6 +257,13 @@ class FetchSessionCache:
             session_id = self._rng.randint(1, 2**31 - 1)
             if session_id not in self._sessions:
                 return session_id
+
+
+def watch_key(key: FetchKey) -> WatchKey:
+    """The key in a watch, which is made for sessions with topic ids only."""
+    if isinstance(key.topic, str):
+        raise InvariantViolation("what is watched is named by topic ids")
+    return key.topic, key.partition
 
 
 def topic_key(name: str | None, topic_id: UUID | None) -> str | UUID:

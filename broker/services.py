@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..controller.image import MetadataImage
+from ..isr.fetches import WatchedFetch
 from ..isr.ports import TopicIdPartition
 from ..isr.replica import Replica
 from ..isr.results import AppendDone, DeletedRecords, EpochEndResult, FetchDone, FetchParams, ListOffsetResult
+from ..isr.watch import FetchWatch
 from ..runtime.ports import Runtime
 from ..wire.codec import Struct
 from ..wire.fetch import FetchPartition
@@ -66,6 +68,14 @@ class Replicas(Protocol):
         self, params: FetchParams, partitions: Sequence[tuple[TopicIdPartition, FetchPartition]], done: FetchDone
     ) -> ParkedFetch | None:
         """Read; `done` is called with a response an entry: at once (None is returned), or when there is enough."""
+        ...
+
+    def open_watch(self, replica_id: int) -> FetchWatch:
+        """What a new fetch session of that follower has to look at, kept up to date."""
+        ...
+
+    def fetch_watched(self, params: FetchParams, fetch: WatchedFetch) -> ParkedFetch | None:
+        """`fetch`, for an incremental fetch of a follower with a watch."""
         ...
 
     def list_offset(

@@ -14,6 +14,7 @@ from .leader_state import IsrProposal
 from .ports import AlterPartitionItem
 from .purgatory import Purgatory
 from .replica import Replica
+from .watch import Watches
 
 _logger = logging.getLogger(__name__)
 _state_changes = logging.getLogger(STATE_CHANGE)
@@ -26,20 +27,24 @@ class Consequences:
         self,
         directory: ReplicaDirectory,
         purgatory: Purgatory,
+        watches: Watches,
         submit: Callable[[AlterPartitionItem], None],
         on_storage_error: Callable[[TopicPartition, OSError], None],
     ) -> None:
         self._directory = directory
         self._purgatory = purgatory
+        self._watches = watches
         self._submit = submit
         self._on_storage_error = on_storage_error
 
     def on_appended(self, replica: Replica, size_bytes: int) -> None:
         """The leader's log has grown: followers that wait for records get them."""
+        self._watches.on_appended(replica, size_bytes)
         self._purgatory.on_appended(replica.topic_partition, size_bytes)
 
     def on_high_watermark(self, replica: Replica) -> None:
         """The high watermark has moved: producers and consumers that wait for it are answered."""
+        self._watches.on_changed(replica)
         leader = replica.partition.leader
         error_code = 0
         if leader is not None and len(leader.isr_state.maximal_isr) < leader.effective_min_isr:
@@ -47,6 +52,10 @@ class Consequences:
         self._purgatory.on_high_watermark(
             replica.topic_partition, replica.high_watermark, replica.committed_bytes(), error_code
         )
+
+    def on_changed(self, replica: Replica) -> None:
+        """Its ISR, its epoch or its log's start is another: its followers are told when they ask next."""
+        self._watches.on_changed(replica)
 
     def on_proposal(self, replica: Replica, proposal: IsrProposal) -> None:
         """The leader wants another ISR."""
@@ -66,6 +75,7 @@ class Consequences:
         topic_partition = replica.topic_partition
         hint = self._directory.leader_hint(topic_partition, error_code)
         self._purgatory.on_role_lost(topic_partition, error_code, hint)
+        self._watches.on_role_lost(replica)
 
     def on_failed(self, replica: Replica, error: Exception) -> None:
         """The disk refused: the replica is offline from now on, others go on."""

@@ -1,13 +1,15 @@
 """The follower's side of an incremental fetch session (KIP-227).
 
 The leader remembers what was asked for; a request names only the partitions whose parameters changed, or that are no
-more wanted. A session begins with a full request (epoch 0); every answered request counts the epoch up. After an error
+more wanted; of many that are new, some a request. A session begins with a full request (epoch 0); every answered
+request counts the epoch up. After an error
 of the session or a lost connection nobody knows what the other side knows: the next request is a full one again, which
 also closes the old session.
 """
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TypeAlias
 from uuid import UUID
 
@@ -16,6 +18,8 @@ from ..wire.fetch import FetchPartition, FetchTopic, ForgottenTopic
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 _MAX_EPOCH = 0x7FFFFFFF
+NAMED_AT_ONCE = 500
+"""Partitions that one request names: both sides work on each of them. Without a session it names all."""
 
 PartitionKey: TypeAlias = tuple[UUID, int]
 
@@ -29,6 +33,7 @@ class FetchSession:
         self.wanted: dict[PartitionKey, FetchPartition] = {}
         self._changed: dict[PartitionKey, None] = {}
         self._forgotten: dict[PartitionKey, None] = {}
+        self._is_refused = False
 
     def want(self, key: PartitionKey, partition: FetchPartition) -> None:
         """Fetch the partition, with these parameters from now on."""
@@ -43,11 +48,19 @@ class FetchSession:
             self._changed.pop(key, None)
             self._forgotten[key] = None
 
+    @property
+    def has_more_to_name(self) -> bool:
+        """Whether there are partitions that the leader does not know of yet: no request should wait then."""
+        return bool(self._changed)
+
     def next_request(self) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
         """Topics to name and to forget in the request with this `session_id` and `epoch`."""
         full = self.epoch == INITIAL_EPOCH
+        if full:
+            self._changed = dict.fromkeys(self.wanted)
         topics: dict[UUID, FetchTopic] = {}
-        for key in self.wanted if full else self._changed:
+        for key in list(islice(self._changed, None if self._is_refused else NAMED_AT_ONCE)):
+            del self._changed[key]
             topic = topics.get(key[0])
             if topic is None:
                 topic = topics[key[0]] = FetchTopic(name=None, topic_id=key[0], partitions=[])
@@ -58,13 +71,13 @@ class FetchSession:
             if entry is None:
                 entry = forgotten[topic_id] = ForgottenTopic(name=None, topic_id=topic_id, partitions=[])
             entry.partitions.append(partition)
-        self._changed.clear()
         self._forgotten.clear()
         return list(topics.values()), list(forgotten.values())
 
     def on_answer(self, session_id: int) -> None:
         """The request was answered without an error of the session; 0 means that the leader keeps none."""
-        if session_id == NO_SESSION:
+        self._is_refused = session_id == NO_SESSION
+        if self._is_refused:
             self.reset()
         else:
             self.session_id = session_id

@@ -2,8 +2,8 @@
 
 One connection and one request in flight carry all partitions that the broker leads and this one follows; the leader
 parks a fetch that finds nothing new, so an idle fetcher wakes twice a second, and one without partitions never. A fetch
-that is parked does not know of partitions that were added since: the loop then gives it up and asks anew, on a new
-connection, as answers come in order. So a new leader hears of its followers within milliseconds.
+that is parked does not know of partitions that were added since: the leader, which expects them, lets it go within
+milliseconds (see `expected_fetches.py`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ FETCH_VERSION = 17
 _LIST_OFFSETS_VERSION = 7
 _LATEST_TIMESTAMP = -1
 _EARLIEST_TIMESTAMP = -2
-_GIVE_UP_PARKED_S = 0.01
-"""How long an answer may still take when a partition was added: under load it comes sooner than a new connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +74,6 @@ class ReplicaFetcher:
             self._tasks.spawn(self._run(), name=f"fetcher of broker {self.broker_id}")
         self._backoff.reset()
         self._wake.set()
-        if self._in_flight:
-            self._loop.call_later(_GIVE_UP_PARKED_S, self._give_up, self._in_flight)
 
     def remove(self, key: PartitionKey) -> None:
         """Fetch this no more; an answer that is under way will not be looked at."""

@@ -109,7 +109,7 @@ class FetcherState:
         return FetchRequest(
             replica_id=config.node_id,
             replica_epoch=broker_epoch,
-            max_wait_ms=config.replica_fetch_wait_max_ms,
+            max_wait_ms=0 if session.has_more_to_name else config.replica_fetch_wait_max_ms,
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,
             session_id=session.session_id,

@@ -7,17 +7,45 @@ answered after a wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
+from ..runtime.invariants import InvariantViolation
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.fetch import FetchPartition, FetchPartitionResponse
 from .consequences import Consequences
 from .directory import ReplicaDirectory
+from .expected_fetches import ExpectedFetches
 from .ports import TopicIdPartition
 from .purgatory import DelayedFetch, Purgatory
 from .replica import Replica
 from .results import FetchDone, FetchParams
+from .watch import FetchWatch, WatchKey
 
 Wanted = Sequence[tuple[TopicIdPartition, FetchPartition]]
+
+
+class WatchedFetch(Protocol):
+    """An incremental fetch of a follower on its way through the replicas."""
+
+    @property
+    def watch(self) -> FetchWatch: ...
+
+    def wanted(self) -> Wanted:
+        """Takes what is awake, to be looked at now."""
+        ...
+
+    @property
+    def has_refusals(self) -> bool:
+        """Whether something was refused before it came to any replica."""
+        ...
+
+    def is_news(self, row: int, answer: FetchPartitionResponse) -> bool:
+        """Whether the follower has not been told what `answer`, for that row of `wanted`, says."""
+        ...
+
+    def done(self, rows: list[FetchPartitionResponse]) -> None:
+        """Answer, with one row for each row of the last `wanted`."""
+        ...
 
 
 class Fetches:
@@ -28,16 +56,18 @@ class Fetches:
         directory: ReplicaDirectory,
         purgatory: Purgatory,
         consequences: Consequences,
+        expected: ExpectedFetches,
         now_ms: Callable[[], int],
     ) -> None:
         self._directory = directory
         self._purgatory = purgatory
         self._consequences = consequences
+        self._expected = expected
         self._now_ms = now_ms
 
     def fetch(self, params: FetchParams, wanted: Wanted, done: FetchDone) -> DelayedFetch | None:
         """See `ReplicaManager.fetch`."""
-        rows, size_bytes, answer_now = self._read(params, wanted, count=True)
+        rows, size_bytes, answer_now, _ = self._read(params, wanted, count=True)
         if answer_now or size_bytes >= params.min_bytes or params.max_wait_ms <= 0 or not wanted:
             done(rows)
             return None
@@ -47,25 +77,69 @@ class Fetches:
             params.min_bytes - size_bytes,
             params.replica_id,
         )
-        self._purgatory.park_fetch(operation, params.max_wait_ms)
+        self._park(operation, params)
         return operation
+
+    def fetch_watched(self, params: FetchParams, fetch: WatchedFetch) -> DelayedFetch | None:
+        """See `ReplicaManager.fetch_watched`."""
+        watch = fetch.watch
+        watch.begin(self._now_ms())
+        wanted = fetch.wanted()
+        rows, size_bytes, answer_now, quiet = self._read(params, wanted, count=True)
+        if answer_now or fetch.has_refusals or size_bytes >= params.min_bytes or params.max_wait_ms <= 0:
+            self._answer(fetch, wanted, rows, quiet)
+            return None
+        for at, (key, _) in enumerate(wanted):
+            if not quiet[at] or fetch.is_news(at, rows[at]):
+                watch.stays_awake(_watch_key(key))
+
+        def finish() -> None:
+            if watch.parked is operation:
+                watch.parked = None
+            wanted = fetch.wanted()
+            rows, _, _, quiet = self._read(params, wanted, count=False)
+            self._answer(fetch, wanted, rows, quiet)
+
+        operation = DelayedFetch(finish, (), params.min_bytes - size_bytes, params.replica_id)
+        watch.parked = operation
+        self._park(operation, params)
+        return operation
+
+    def _answer(
+        self, fetch: WatchedFetch, wanted: Wanted, rows: list[FetchPartitionResponse], quiet: list[bool]
+    ) -> None:
+        """What gave records gets its next turn behind what did not."""
+        for with_records in (False, True):
+            for (key, _), row, is_quiet in zip(wanted, rows, quiet, strict=True):
+                if not is_quiet and bool(row.records) is with_records:
+                    fetch.watch.stays_awake(_watch_key(key))
+        fetch.done(rows)
+
+    def _park(self, operation: DelayedFetch, params: FetchParams) -> None:
+        wait_ms = params.max_wait_ms
+        if params.replica_id >= 0:
+            wait_ms = self._expected.wait_ms(params.replica_id, wait_ms, self._now_ms())
+        self._purgatory.park_fetch(operation, wait_ms)
 
     def _read(
         self, params: FetchParams, wanted: Wanted, *, count: bool
-    ) -> tuple[list[FetchPartitionResponse], int, bool]:
-        """Rows in the order of `wanted`, bytes of records, and whether the answer must not wait."""
+    ) -> tuple[list[FetchPartitionResponse], int, bool, list[bool]]:
+        """Rows in the order of `wanted`, bytes of records, whether the answer must not wait, and which are quiet."""
         now_ms = self._now_ms() if count else 0
         rows: list[FetchPartitionResponse] = []
+        quiet: list[bool] = []
         moved: list[Replica] = []
         size_bytes = 0
         answer_now = False
         for key, request in wanted:
             limit = min(request.max_bytes, params.max_bytes - size_bytes)
+            is_quiet = False
             try:
                 replica = self._find(key)
                 old_high_watermark = replica.partition.high_watermark
                 if count:
                     proposal = replica.check_fetch(params, request, now_ms)
+                    self._expected.came(params.replica_id, key.topic_partition)
                     if replica.partition.high_watermark != old_high_watermark:
                         moved.append(replica)
                     if proposal is not None:
@@ -73,14 +147,17 @@ class Fetches:
                 row = replica.read(params, request, limit, min_one_batch=not size_bytes)
                 if row.diverging_epoch is not None:
                     answer_now = True
+                else:
+                    is_quiet = replica.is_quiet_for(params.replica_id, request.fetch_offset)
             except (ProtocolError, OSError) as error:
                 row = self._refusal(key, request, self._consequences.refused(key.topic_partition, error))
                 answer_now = True
             rows.append(row)
+            quiet.append(is_quiet)
             size_bytes += len(row.records or b"")
         for replica in moved:
             self._consequences.on_high_watermark(replica)
-        return rows, size_bytes, answer_now
+        return rows, size_bytes, answer_now, quiet
 
     def _find(self, key: TopicIdPartition) -> Replica:
         replica = self._directory.find(key.topic_partition)
@@ -99,3 +176,9 @@ class Fetches:
             current_leader=self._directory.leader_hint(key.topic_partition, code),
             records=b"",
         )
+
+
+def _watch_key(key: TopicIdPartition) -> WatchKey:
+    if key.topic_id is None:
+        raise InvariantViolation("what is watched is named by topic ids")
+    return key.topic_id, key.topic_partition.partition

@@ -64,6 +64,13 @@ class FollowerProgress:
         if leader_end_offset > self.last_fetch_leader_end_offset:
             self.last_fetch_leader_end_offset = leader_end_offset
 
+    def was_quiet_until(self, fetched_ms: int) -> None:
+        """It went on fetching until then, unchanged; if it stood at the leader's end of log, it was caught up."""
+        was_at_end = self.log_end_offset >= self.last_fetch_leader_end_offset
+        if was_at_end and self.last_fetch_ms is not None and fetched_ms > self.last_fetch_ms:
+            self.last_fetch_ms = fetched_ms
+            self._caught_up_at(fetched_ms)
+
     def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_time_max_ms: int) -> bool:
         """At the leader's end, or there not longer than `lag_time_max_ms` ago."""
         if self.log_end_offset == leader_end_offset:

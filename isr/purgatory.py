@@ -66,7 +66,7 @@ class DelayedProduce:
 class DelayedFetch:
     """A fetch that waits for `missing_bytes` more, for a change of its partitions, or for its time to be up."""
 
-    __slots__ = ("_purgatory", "_respond", "keys", "missing_bytes", "replica_id", "sequence", "timer")
+    __slots__ = ("_purgatory", "_respond", "is_hurried", "keys", "missing_bytes", "replica_id", "sequence", "timer")
 
     def __init__(
         self, respond: Callable[[], None], keys: Sequence[TopicPartition], missing_bytes: int, replica_id: int
@@ -77,7 +77,14 @@ class DelayedFetch:
         self.missing_bytes = missing_bytes
         self.replica_id = replica_id
         self.sequence = 0
+        self.is_hurried = False
         self.timer: TimerHandle | None = None
+
+    def feed(self, size_bytes: int) -> None:
+        """There are so many more bytes."""
+        self.missing_bytes -= size_bytes
+        if self.missing_bytes <= 0:
+            self.finish()
 
     @property
     def is_parked(self) -> bool:
@@ -114,6 +121,8 @@ class Purgatory:
         self._produces: dict[TopicPartition, deque[tuple[int, DelayedProduce, AppendResult]]] = {}
         self._follower_fetches: _FetchLists = {}
         self._consumer_fetches: _FetchLists = {}
+        self._of_followers: dict[int, dict[int, DelayedFetch]] = {}
+        """Fetches of followers by broker and sequence."""
         self._sequence = 0
 
     # ---------------------------------------------------------------- parking
@@ -145,7 +154,17 @@ class Purgatory:
             if waiting is None:
                 waiting = lists[key] = {}
             waiting[operation.sequence] = operation
+        if operation.replica_id >= 0:
+            self._of_followers.setdefault(operation.replica_id, {})[operation.sequence] = operation
         operation.timer = self._timers.add(max_wait_ms, operation.finish)
+
+    def hurry(self, replica_id: int, within_ms: int) -> None:
+        """The follower should ask anew soon: it will name partitions that it does not know of yet."""
+        for operation in self._of_followers.get(replica_id, {}).values():
+            if not operation.is_hurried and operation.timer is not None:
+                operation.is_hurried = True
+                operation.timer.cancel()
+                operation.timer = self._timers.add(within_ms, operation.finish)
 
     # ---------------------------------------------------------------- events
 
@@ -188,6 +207,9 @@ class Purgatory:
         for lists in (self._follower_fetches, self._consumer_fetches):
             for key in list(lists):
                 self.wake_fetches(key)
+        for waiting in list(self._of_followers.values()):
+            for operation in list(waiting.values()):
+                operation.finish()
 
     # ---------------------------------------------------------------- bookkeeping
 
@@ -200,13 +222,16 @@ class Purgatory:
                 waiting.pop(operation.sequence, None)
                 if not waiting:
                     del lists[key]
+        its_own = self._of_followers.get(operation.replica_id)
+        if its_own is not None:
+            its_own.pop(operation.sequence, None)
 
     def sizes(self) -> tuple[int, int]:
         """Parked produces (counted by partition) and fetches."""
         produces = sum(1 for queue in self._produces.values() for _, operation, _ in queue if not operation.is_done)
         fetches = {
             sequence: None
-            for lists in (self._follower_fetches, self._consumer_fetches)
+            for lists in (self._of_followers, self._consumer_fetches)
             for waiting in lists.values()
             for sequence in waiting
         }
@@ -225,6 +250,4 @@ class Purgatory:
 
 def _feed(waiting: dict[int, DelayedFetch], size_bytes: int) -> None:
     for operation in list(waiting.values()):
-        operation.missing_bytes -= size_bytes
-        if operation.missing_bytes <= 0:
-            operation.finish()
+        operation.feed(size_bytes)

@@ -38,7 +38,8 @@ class RecordDeletion:
                 raise ProtocolError(
                     ErrorCode.OFFSET_OUT_OF_RANGE, f"{required} is above the high watermark {replica.high_watermark}"
                 )
-            replica.log.raise_start(required)
+            if replica.log.raise_start(required):
+                self._consequences.on_changed(replica)
             return DeletedRecords(0, self._low_watermark(replica, leader), required)
         except (ProtocolError, OSError) as error:
             return DeletedRecords(int(self._consequences.refused(topic_partition, error).code))

@@ -152,6 +152,16 @@ class Replica:
         offsets = (request.fetch_offset, request.log_start_offset)
         return leader.on_follower_fetch(follower, params.replica_epoch, offsets, self.log.log_end_offset, now_ms)
 
+    def is_quiet_for(self, replica_id: int, fetch_offset: int) -> bool:
+        """Whether the follower has all records and is in the ISR, so that it is to be told of changes only."""
+        leader = self.partition.leader
+        return (
+            leader is not None
+            and fetch_offset == self.log.log_end_offset
+            and replica_id in leader.isr_state.isr
+            and not self.offline
+        )
+
     def read(
         self, params: FetchParams, request: FetchPartition, max_bytes: int, *, min_one_batch: bool
     ) -> FetchPartitionResponse:

@@ -17,9 +17,10 @@ from .assignments import Assignments
 from .consequences import Consequences
 from .deadlines import Deadlines
 from .directory import ReplicaDirectory
+from .expected_fetches import ExpectedFetches
 from .fetcher import FetcherContext
 from .fetchers import Fetchers
-from .fetches import Fetches, Wanted
+from .fetches import Fetches, Wanted, WatchedFetch
 from .isr_changes import IsrChanges
 from .leader_state import AlterPartitionResult
 from .ports import AlterPartitionItem, ReplicaLogs, ReplicaManagerConfig, ReplicaPorts
@@ -28,6 +29,7 @@ from .record_deletion import RecordDeletion
 from .replica import Replica
 from .results import AppendDone, DeletedRecords, EpochEndResult, FetchDone, FetchParams, ListOffsetResult
 from .roles import Roles
+from .watch import FetchWatch, Watches
 
 
 class ReplicaManager:
@@ -44,17 +46,20 @@ class ReplicaManager:
         self._isr_changes = IsrChanges(
             ports.alter_partition, self._on_alter_partition, config.alter_partition_backoff_ms
         )
+        self._watches = Watches()
         self._consequences = Consequences(
-            self._directory, self.purgatory, self._isr_changes.submit, ports.on_storage_error
+            self._directory, self.purgatory, self._watches, self._isr_changes.submit, ports.on_storage_error
         )
         self._fetchers = Fetchers(FetcherContext(config, ports.connect, ports.broker_epoch, self, runtime.rng))
         now_ms = self._deadlines.now_ms
         self._assignments = Assignments(ports.assign_to_dirs, config.alter_partition_backoff_ms)
+        self._expected = ExpectedFetches(self.purgatory)
         self._roles = Roles(
             config, self._directory, logs, self._fetchers, self._consequences, self._assignments, now_ms
         )
+        self._roles.on_led = self._on_led
         self._appends = Appends(self._directory, self.purgatory, self._consequences, self._now)
-        self._fetches = Fetches(self._directory, self.purgatory, self._consequences, now_ms)
+        self._fetches = Fetches(self._directory, self.purgatory, self._consequences, self._expected, now_ms)
         self.append: Callable[[int, int, Entries, AppendDone], None] = self._appends.append
         """`append(acks, timeout_ms, entries, done)`: `entries` are partitions and batches (mutable: offsets are set in
         place). `done` is called once with one result per entry, in order: at once, or, with acks=all (-1), when all
@@ -63,6 +68,10 @@ class ReplicaManager:
         """`fetch(params, wanted, done)`: `done` is called once with one row per wanted partition, in order: at once, or
         when there is enough to read, something changes, or `max_wait_ms` are over. Returns the parked fetch, whose
         `cancel()` forgets it (the connection is gone), or None when `done` has been called."""
+        self.fetch_watched: Callable[[FetchParams, WatchedFetch], DelayedFetch | None] = self._fetches.fetch_watched
+        """`fetch`, for an incremental fetch of a follower: `WatchedFetch` says what to look at."""
+        self.open_watch: Callable[[int], FetchWatch] = self._watches.open
+        """`open_watch(replica_id)`: for a new fetch session of that follower; close it with the session."""
         deletion = RecordDeletion(self._directory, self._consequences)
         self.delete_records: Callable[[TopicPartition, int], DeletedRecords] = deletion.delete_before
         self.low_watermark: Callable[[TopicPartition], DeletedRecords] = deletion.low_watermark
@@ -217,9 +226,17 @@ class ReplicaManager:
         again = leader.on_alter_partition_result(
             item.proposal, result, replica.log_end_offset, self._deadlines.now_ms()
         )
+        self._consequences.on_changed(replica)
         if leader.high_watermark != old_high_watermark:
             self._consequences.on_high_watermark(replica)
         return again
+
+    def _on_led(self, replica: Replica) -> None:
+        """This broker has another say over the partition: its followers come as soon as they know."""
+        self._consequences.on_changed(replica)
+        leader = replica.partition.leader
+        if leader is not None:
+            self._expected.expect(replica.topic_partition, leader.followers, self._deadlines.now_ms())
 
 
 def describe_replica(replica: Replica) -> dict[str, Any]:

@@ -69,6 +69,8 @@ class Roles:
         self._assignments = assignments
         self._now_ms = now_ms
         self._backlog = RoleBacklog(self._turn)
+        self.on_led: Callable[[Replica], None] = lambda replica: None
+        """Told of every partition that this broker leads, anew or in another way."""
         self._seen_offset = -1
 
     # ---------------------------------------------------------------- images
@@ -179,6 +181,7 @@ class Roles:
             )
         if replica.high_watermark != old_high_watermark:
             self._consequences.on_high_watermark(replica)
+        self.on_led(replica)
 
     def _follow(self, followers: list[tuple[Replica, PartitionRegistration]]) -> None:
         to_fetch: dict[int, list[Replica]] = {}

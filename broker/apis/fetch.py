@@ -12,6 +12,7 @@ import logging
 from ...controller.image import MetadataImage
 from ...isr.ports import TopicIdPartition
 from ...isr.results import FetchParams
+from ...isr.watch import FetchWatch
 from ...runtime.invariants import InvariantViolation
 from ...wire.apis import ApiKey
 from ...wire.errors import ErrorCode
@@ -27,9 +28,9 @@ from ...wire.fetch import (
 from ...wire.parts import NodeEndpoint
 from ...wire.types import LeaderIdAndEpoch, TopicPartition
 from ..api import Api
-from ..fetch_sessions import Answers, FetchContext, FetchKey
+from ..fetch_sessions import Answers, FetchContext, FetchKey, Session, watch_key
 from ..request import Request
-from ..services import BrokerServices
+from ..services import BrokerServices, ParkedFetch
 from ..topic_view import leader_hint, node_endpoints
 
 logger = logging.getLogger("raftwerk.broker")
@@ -59,20 +60,22 @@ def resolve(image: MetadataImage, key: FetchKey) -> TopicIdPartition | ErrorCode
 class _Pending:
     """A fetch on its way through the replica manager; `done` answers it."""
 
-    __slots__ = ("answers", "context", "read", "request", "services")
+    __slots__ = ("answers", "context", "read", "request", "rows", "services")
 
     def __init__(self, services: BrokerServices, request: Request, context: FetchContext) -> None:
         self.services = services
         self.request = request
         self.context = context
-        self.answers: list[FetchPartitionResponse | None] = [None] * len(context.rows)
+        self.rows = context.rows
+        self.answers: list[FetchPartitionResponse | None] = []
         self.read: list[int] = []  # indexes of the rows that the replica manager reads
 
     def wanted(self) -> list[tuple[TopicIdPartition, FetchPartition]]:
         """The rows to read; those that cannot be are answered here."""
         image = self.services.metadata.image
+        self.answers, self.read = [None] * len(self.rows), []
         result = []
-        for index, (key, wanted) in enumerate(self.context.rows):
+        for index, (key, wanted) in enumerate(self.rows):
             found = resolve(image, key)
             if isinstance(found, ErrorCode):
                 self.answers[index] = _failed(key.partition, found)
@@ -85,14 +88,14 @@ class _Pending:
         answers, hinted = self.answers, self.request.api_version >= FIRST_VERSION_WITH_LEADER
         for index, result in zip(self.read, results, strict=True):
             if hinted and result.error_code in _STALE_LEADER and result.current_leader is None:
-                result.current_leader = self._hint(self.context.rows[index][0])
+                result.current_leader = self._hint(self.rows[index][0])
             answers[index] = result
         self.answer()
 
     def fail(self, code: ErrorCode) -> None:
         """The same error for every partition."""
         for index in self.read:
-            self.answers[index] = _failed(self.context.rows[index][0].partition, code)
+            self.answers[index] = _failed(self.rows[index][0].partition, code)
         self.answer()
 
     def _hint(self, key: FetchKey) -> LeaderIdAndEpoch | None:
@@ -102,7 +105,7 @@ class _Pending:
         )
 
     def answer(self) -> None:
-        rows = zip(self.context.rows, self.answers, strict=True)
+        rows = zip(self.rows, self.answers, strict=True)
         answers = [(key, answer) for (key, _), answer in rows if answer is not None]
         error_code, session_id, to_send = self.context.finish(answers)
         request = self.request
@@ -114,6 +117,37 @@ class _Pending:
             return []
         leaders = [row.current_leader.leader_id for _, row in answers if row.current_leader is not None]
         return node_endpoints(self.services.metadata.image, leaders, self.request.sink.listener_name) if leaders else []
+
+
+class _Watched(_Pending):
+    """An incremental fetch of a follower (`isr.fetches.WatchedFetch`): its rows are those that are awake."""
+
+    __slots__ = ("has_refusals", "session", "watch")
+
+    def __init__(
+        self, services: BrokerServices, request: Request, context: FetchContext, session: Session, watch: FetchWatch
+    ) -> None:
+        super().__init__(services, request, context)
+        self.session = session
+        self.watch = watch
+        self.has_refusals = False
+
+    def wanted(self) -> list[tuple[TopicIdPartition, FetchPartition]]:
+        partitions = self.session.partitions
+        keys = [FetchKey(*key) for key in self.watch.take_awake()]
+        self.rows = [(key, partitions[key].request) for key in keys if key in partitions]
+        result = super().wanted()
+        for index, found in zip(self.read, result, strict=True):
+            self.watch.found(watch_key(self.rows[index][0]), found[0].topic_partition)
+        self.has_refusals = len(result) < len(self.rows)
+        if self.has_refusals:
+            for (key, _), answer in zip(self.rows, self.answers, strict=True):
+                if answer is not None:
+                    self.watch.stays_awake(watch_key(key))
+        return result
+
+    def is_news(self, row: int, answer: FetchPartitionResponse) -> bool:
+        return self.session.partitions[self.rows[self.read[row]][0]].is_news(answer)
 
 
 def _by_topic(answers: Answers) -> list[FetchTopicResponse]:
@@ -144,22 +178,37 @@ def _params(services: BrokerServices, message: FetchRequest, version: int) -> Fe
     )
 
 
+def _park(services: BrokerServices, pending: _Pending, params: FetchParams) -> ParkedFetch | None:
+    """Read, and answer or park."""
+    if isinstance(pending, _Watched):
+        return services.replicas.fetch_watched(params, pending)
+    wanted = pending.wanted()
+    if not wanted:
+        pending.answer()
+        return None
+    return services.replicas.fetch(params, wanted, pending.done)
+
+
 def handle(services: BrokerServices, request: Request) -> None:
     version = request.api_version
     message = decode_fetch_request(version, request.body, 0)
     now_ms = int(asyncio.get_running_loop().time() * 1000)
-    context = services.sessions.context(message, version >= FIRST_VERSION_BY_ID, now_ms)
+    by_id = version >= FIRST_VERSION_BY_ID
+    context = services.sessions.context(message, by_id, now_ms, services.replicas.open_watch)
     if context.error_code:
         response = FetchResponse(context.error_code, 0, [], [], 0)
         request.respond(encode_fetch_response(version, response))
         return
-    pending = _Pending(services, request, context)
-    wanted = pending.wanted()
-    if not wanted:
-        pending.answer()
-        return
+    params = _params(services, message, version)
+    if context.opens_watch:
+        params.max_wait_ms = 0
+    session = context.session
+    if session is not None and session.watch is not None:
+        pending: _Pending = _Watched(services, request, context, session, session.watch)
+    else:
+        pending = _Pending(services, request, context)
     try:
-        parked = services.replicas.fetch(_params(services, message, version), wanted, pending.done)
+        parked = _park(services, pending, params)
     except InvariantViolation:
         raise
     except Exception:

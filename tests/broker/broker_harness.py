@@ -28,7 +28,9 @@ from raftwerk.controller.records import (
     RegisterBrokerRecord,
     TopicRecord,
 )
+from raftwerk.isr.fetches import WatchedFetch
 from raftwerk.isr.results import AppendResult
+from raftwerk.isr.watch import FetchWatch, Watches
 from raftwerk.wire.apis import ApiKey
 from raftwerk.wire.codec import Struct, decode_response, encode_request
 from raftwerk.wire.errors import ErrorCode, ProtocolError
@@ -148,6 +150,12 @@ class FakeReplicas:
             for key, wanted in partitions
         ]
         self._later(lambda: done(results))
+
+    def open_watch(self, replica_id: int) -> FetchWatch:
+        return Watches().open(replica_id)
+
+    def fetch_watched(self, params: Any, fetch: WatchedFetch) -> None:
+        self.fetch(params, fetch.wanted(), fetch.done)
 
     def _later(self, callback: Callable[[], None]) -> None:
         if self.hold:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -20,10 +20,12 @@ from raftwerk.controller.records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from raftwerk.isr.fetches import Wanted
 from raftwerk.isr.leader_state import AlterPartitionResult
 from raftwerk.isr.ports import AlterPartitionItem, ReplicaManagerConfig, ReplicaPorts, TopicIdPartition
 from raftwerk.isr.replica_manager import ReplicaManager
 from raftwerk.isr.results import FetchParams
+from raftwerk.isr.watch import FetchWatch
 from raftwerk.log.log_dir import format_dirs
 from raftwerk.log.log_manager import LogManager, LogManagerConfig
 from raftwerk.runtime.ports import Runtime
@@ -43,6 +45,29 @@ from raftwerk.wire.types import TopicPartition
 LATENCY_S = 0.001
 
 
+class IncrementalFetch:
+    """A fetch of a session with a watch (`WatchedFetch`)."""
+
+    has_refusals = False
+
+    def __init__(self, link: Link, watch: FetchWatch, answer: Callable[[Wanted, Any], None]) -> None:
+        self.link, self.watch, self.answer = link, watch, answer
+        self.rows: Wanted = []
+
+    def wanted(self) -> Wanted:
+        self.rows = self.link.rows([key for key in self.watch.take_awake() if key in self.link.session])
+        self.link.cluster.looked_at += len(self.rows)
+        for key, _ in self.rows:
+            self.watch.found((key.topic_id, key.topic_partition.partition), key.topic_partition)
+        return self.rows
+
+    def is_news(self, row: int, answer: FetchPartitionResponse) -> bool:
+        return self.link.is_news(self.rows[row][0], answer)
+
+    def done(self, rows: list[FetchPartitionResponse]) -> None:
+        self.answer(self.rows, rows)
+
+
 class Link:
     """A connection from one manager to another: answers come in order, a millisecond each way."""
 
@@ -54,6 +79,7 @@ class Link:
         self.session: dict[tuple[UUID | None, int], FetchPartition] = {}
         self.session_epoch = 0
         self.told: dict[tuple[UUID | None, int], tuple[int, int]] = {}
+        self.watch: FetchWatch | None = None
 
     def send_raw(self, api_key: int, version: int, body: Sequence[Any]) -> asyncio.Future[memoryview]:
         future: asyncio.Future[memoryview] = self.cluster.loop.create_future()
@@ -73,23 +99,43 @@ class Link:
         if self.is_closed or manager is None or (self.source, self.target) in self.cluster.mute:
             return
         response = self._update_session(request)
-        names = self.cluster.names
-        wanted = [
-            (TopicIdPartition(TopicPartition(names[topic_id], index), topic_id), partition)
-            for (topic_id, index), partition in self.session.items()
-        ]
 
-        def done(rows: list[FetchPartitionResponse]) -> None:
+        def answer(wanted: Wanted, rows: list[FetchPartitionResponse]) -> None:
             for (key, _), row in zip(wanted, rows, strict=True):
-                if self._is_news(key, row):
+                if self.is_news(key, row):
                     response.topics.append(FetchTopicResponse(None, key.topic_id, [row]))
-            answer = b"".join(bytes(b) for b in encode_fetch_response(version, response))
-            self.cluster.loop.call_later(LATENCY_S, self._answer, number, bytearray(answer))
+                    self.told[(key.topic_id, row.partition)] = (row.high_watermark, row.log_start_offset)
+            data = b"".join(bytes(b) for b in encode_fetch_response(version, response))
+            self.cluster.loop.call_later(LATENCY_S, self._answer, number, bytearray(data))
 
         params = FetchParams(
             request.replica_id, request.replica_epoch, request.max_wait_ms, request.min_bytes, request.max_bytes
         )
-        manager.fetch(params, wanted, done)
+        if self.cluster.is_watched and request.session_epoch == 0:
+            self.watch = manager.open_watch(request.replica_id)
+            params.max_wait_ms = 0
+        if self.watch is not None:
+            self._note_changes(self.watch, request)
+        if self.watch is not None and request.session_epoch:
+            manager.fetch_watched(params, IncrementalFetch(self, self.watch, answer))
+        else:
+            wanted = self.rows(list(self.session))
+            manager.fetch(params, wanted, lambda rows: answer(wanted, rows))
+
+    def rows(self, keys: Sequence[Any]) -> Wanted:
+        names = self.cluster.names
+        return [
+            (TopicIdPartition(TopicPartition(names[topic_id], index), topic_id), self.session[(topic_id, index)])
+            for topic_id, index in keys
+        ]
+
+    def _note_changes(self, watch: FetchWatch, request: FetchRequest) -> None:
+        for topic in request.topics:
+            for partition in topic.partitions:
+                watch.want((topic.topic_id, partition.partition))
+        for topic in request.forgotten:
+            for index in topic.partitions:
+                watch.forget((topic.topic_id, index))
 
     def _update_session(self, request: FetchRequest) -> FetchResponse:
         """The leader's side of KIP-227, as plain as it gets."""
@@ -109,12 +155,10 @@ class Link:
                 self.session.pop((topic.topic_id, index), None)
         return FetchResponse(session_id=77)
 
-    def _is_news(self, key: TopicIdPartition, row: FetchPartitionResponse) -> bool:
-        told = (key.topic_id, row.partition)
+    def is_news(self, key: TopicIdPartition, row: FetchPartitionResponse) -> bool:
         offsets = (row.high_watermark, row.log_start_offset)
-        news = bool(row.records or row.error_code or row.diverging_epoch) or self.told.get(told) != offsets
-        self.told[told] = offsets
-        return news
+        told = self.told.get((key.topic_id, row.partition))
+        return bool(row.records or row.error_code or row.diverging_epoch) or told != offsets
 
     def _answer(self, number: int, data: bytearray) -> None:
         future = self.pending.pop(number, None)
@@ -161,6 +205,10 @@ class Cluster:
         self.alter_error: int | None = None
         self.connects = 0
         self.sessions = 0
+        self.is_watched = True
+        """Sessions have watches, as a broker's have; else every fetch looks at all partitions."""
+        self.looked_at = 0
+        """Partitions that incremental fetches looked at."""
         self.storage_errors: list[TopicPartition] = []
         for node in nodes:
             self.records.append(registration(node))

@@ -19,6 +19,7 @@ from raftwerk.chaos.sim_disk import SimDisk
 from raftwerk.isr.appends import Appends
 from raftwerk.isr.consequences import Consequences
 from raftwerk.isr.directory import ReplicaDirectory
+from raftwerk.isr.expected_fetches import ExpectedFetches
 from raftwerk.isr.fetcher_state import FetcherState
 from raftwerk.isr.fetches import Fetches
 from raftwerk.isr.leader_state import AlterPartitionResult, LeaderConfig
@@ -27,6 +28,7 @@ from raftwerk.isr.ports import AlterPartitionItem, ReplicaManagerConfig, TopicId
 from raftwerk.isr.purgatory import Purgatory
 from raftwerk.isr.replica import Replica
 from raftwerk.isr.results import AppendResult, FetchParams
+from raftwerk.isr.watch import Watches
 from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.runtime.ports import Runtime
@@ -141,10 +143,10 @@ class Node:
         self.directory.image = self.model  # type: ignore[assignment]
         self.brokers = FakeBrokers()
         self.purgatory = Purgatory(NoTimers())
-        self.consequences = Consequences(self.directory, self.purgatory, self.submit, lambda *_: None)
+        self.consequences = Consequences(self.directory, self.purgatory, Watches(), self.submit, lambda *_: None)
         now = lambda: self.model.now_ms  # noqa: E731
         self.appends = Appends(self.directory, self.purgatory, self.consequences, lambda: (now(), WALL_MS))
-        self.fetches = Fetches(self.directory, self.purgatory, self.consequences, now)
+        self.fetches = Fetches(self.directory, self.purgatory, self.consequences, ExpectedFetches(self.purgatory), now)
         config = ReplicaManagerConfig(self.node_id, replica_fetch_backoff_min_ms=1, replica_fetch_backoff_max_ms=4)
         self.fetchers = {node: FetcherState(config, self) for node in NODES if node != self.node_id}
         self.fetching_from = -1
