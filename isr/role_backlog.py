@@ -14,7 +14,7 @@ PartitionKey: TypeAlias = tuple[UUID, int]
 Gone: TypeAlias = tuple[TopicPartition, UUID]
 Turn: TypeAlias = Callable[[list[Gone], list[PartitionKey]], None]
 
-PARTITIONS_PER_TURN = 50
+PARTITIONS_PER_TURN = 30
 """Making a replica with its directory costs some tenths of a millisecond, a change of its role some hundredths."""
 
 

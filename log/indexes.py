@@ -42,9 +42,9 @@ class IndexFile:
         return self._disk.read_bytes(self._path) if self._disk.exists(self._path) else None
 
     def entries_loaded(self, count: int, *, exact: bool) -> None:
-        """The file holds `count` good entries, and nothing else if `exact`."""
+        """The file holds `count` good entries, and nothing else if `exact`; without any, it need not be there."""
         self._saved = count
-        if not exact:
+        if not exact and (count or self._file is not None or self._disk.exists(self._path)):
             self.entries_cut(count, force=True)
 
     def entry_added(self, count: int) -> None:
@@ -70,6 +70,12 @@ class IndexFile:
                 file.truncate(self._saved * self._entry_size)
                 raise
             self._saved = count
+
+    def make(self) -> None:
+        """Let there be a file, if only an empty one, as Apache Kafka has it."""
+        if not self._saved and self._file is None and not self._disk.exists(self._path):
+            self._synced = False
+            self.open()
 
     def unsynced(self) -> File | None:
         """The file, if it needs an fsync."""

@@ -76,7 +76,10 @@ def load(
     missing between two sound segments are no sign of loss, as Apache Kafka's compaction leaves such.
     `OSError` when the disk refuses; damaged contents never raise.
     """
-    disk.makedirs(directory)
+    if not disk.exists(directory):
+        disk.makedirs(directory)
+        fresh = Segment.create(disk, directory, start_offset)
+        return LoadedLog([fresh], [], SnapshotFiles(disk, directory, ()), start_offset, is_settled=False)
     complete_swaps(disk, directory)
     files = _sort_out(disk, directory)
     if files.log_bases:

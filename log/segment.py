@@ -346,14 +346,16 @@ class Segment:
         """Note the greatest timestamp and write out the indexes: the segment is rolled or closed."""
         if self.size_bytes:
             self.time_index.add(self.largest_timestamp(), self.max_timestamp_offset)
-        self.offset_index.save()
-        self.time_index.save()
+        self.save_indexes()
         self._forget_recent()
 
     def save_indexes(self) -> None:
         """Bring the index files up to what is in memory."""
         self.offset_index.save()
         self.time_index.save()
+        if self.size_bytes:
+            self.offset_index.file.make()
+            self.time_index.file.make()
 
     def unsynced_index_files(self) -> list[File]:
         """The index files whose contents a loss of power could take."""

@@ -99,7 +99,7 @@ def _verify_indexes(disk: Disk, path: str, segment: SegmentSummary) -> Iterator[
     base = segment.base_offset
     file = segment_path(path, base, INDEX_SUFFIX)
     data = disk.read_bytes(file) if disk.exists(file) else None
-    if data is None:
+    if data is None and segment.batches:
         yield Finding(file, "is missing", False)
     for relative, position in _INDEX_ENTRY.iter_unpack(_used(data or b"", 8)):
         header = segment.batches.get(position)
@@ -108,7 +108,7 @@ def _verify_indexes(disk: Disk, path: str, segment: SegmentSummary) -> Iterator[
             break
     file = segment_path(path, base, TIME_INDEX_SUFFIX)
     data = disk.read_bytes(file) if disk.exists(file) else None
-    if data is None:
+    if data is None and segment.batches:
         yield Finding(file, "is missing", False)
     ends = {header.last_offset: header.max_timestamp for header in segment.batches.values()}
     for timestamp, relative in _TIME_ENTRY.iter_unpack(_used(data or b"", 12)):
