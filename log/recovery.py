@@ -79,7 +79,7 @@ def load(
     if not disk.exists(directory):
         disk.makedirs(directory)
         fresh = Segment.create(disk, directory, start_offset)
-        return LoadedLog([fresh], [], SnapshotFiles(disk, directory, ()), start_offset, is_settled=False)
+        return LoadedLog([fresh], [], SnapshotFiles(disk, directory, ()), start_offset, False, None)
     complete_swaps(disk, directory)
     files = _sort_out(disk, directory)
     if files.log_bases:
