@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 SEEDS ?= 2000
 RESUME ?= 0
 
-.PHONY: demo test test-containers check soak bench setup clean help
+.PHONY: demo test test-containers docs check soak bench setup clean help
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/: .*##/ -/'
 
@@ -24,6 +24,9 @@ test: $(STAMP)   ## all tests
 
 test-containers: $(STAMP)  ## the image and the compose file, on a Docker engine
 	$(BIN)/python -m pytest -m containers tests/containers
+
+docs: $(STAMP)   ## the documentation as a site, into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 check: $(STAMP)  ## formatting, lints, types, import rules
 	$(BIN)/ruff format --check .

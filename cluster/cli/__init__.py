@@ -20,7 +20,7 @@ _COMMANDS = {
     "down": ("up:down", "Stop a cluster that was started with up --detach."),
     "status": ("local:status", "Show the nodes of a local cluster."),
     "kill": ("local:kill", "Send a signal to a node of a local cluster."),
-    "start": ("local:start", "Start a node of a local cluster again."),
+    "start": ("local:start", "Start nodes of a local cluster again."),
     "logs": ("streaming:logs", "Show what the nodes of a local cluster log."),
     "clusters": ("local:clusters", "List the local clusters that have names."),
     "node": ("node:node", "Run one node from server.properties."),

@@ -83,31 +83,38 @@ def kill(node_id: int, name: str, directory: str) -> None:
 
 
 @click.command()
-@click.argument("node_id", type=int, metavar="NODE")
+@click.argument("node_ids", type=int, nargs=-1, metavar="[NODE]...")
 @directory_option
-def start(node_id: int, directory: str) -> None:
-    """Start a node of the local cluster in DIR again, and wait until it serves.
+def start(node_ids: tuple[int, ...], directory: str) -> None:
+    """Start nodes of a local cluster again, by default all that are down, and wait until they serve.
 
     \b
-    Example:
+    Examples:
       raftwerk kill 2;  raftwerk start 2
+      raftwerk start
     """
     from ..supervisor import NodeFailed, Supervisor, node_pid
 
     plan = find_plan(directory)
-    node = find_node(directory, node_id)
-    if node_pid(node) is not None:
-        raise click.ClickException(f"node {node_id} runs already (process {node_pid(node)})")
+    wanted = [find_node(directory, node_id) for node_id in node_ids]
+    for node in wanted:
+        if node_pid(node) is not None:
+            raise click.ClickException(f"node {node.node_id} runs already (process {node_pid(node)})")
+    down = [node.node_id for node in wanted or plan.nodes if node_pid(node) is None]
+    if not down:
+        raise click.ClickException("every node runs already: raftwerk status shows them")
     supervisor = Supervisor(plan, detach=True)
     began = time.monotonic()
     try:
-        supervisor.start_node(node_id)
-        supervisor.wait_ready([node_id])
+        for node_id in down:
+            supervisor.start_node(node_id)
+        for node_id in down:
+            supervisor.wait_ready([node_id])
+            click.echo(f"Node {node_id} serves after {time.monotonic() - began:.2f} s.")
     except NodeFailed as error:
         raise click.ClickException(str(error)) from None
     finally:
         supervisor.leave_running()
-    click.echo(f"Node {node_id} serves after {time.monotonic() - began:.2f} s.")
 
 
 @click.command()

@@ -1,0 +1,141 @@
+"""What the documentation tells people to type is typed, and prints what it says; snippets run; links lead somewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from documentation import DOCS, ROOT, Block, Shell, blocks, commands, matches
+
+from raftwerk.cluster.layout import ClusterShape, find_free_base_port
+
+PAGES = sorted(path.name for path in DOCS.glob("*.md"))
+WITH_COMMANDS = [page for page in PAGES if any(block.language == "console" for block in blocks(page))]
+DOCUMENTED_PORT = 9092
+
+
+class Reader:
+    """Somebody who types what a page says, on ports that are free."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._port = find_free_base_port(ClusterShape(3))
+        bin_dir = directory / "bin"
+        bin_dir.mkdir()
+        script = bin_dir / "raftwerk"
+        script.write_text(f'#!/bin/bash\nexec "{sys.executable}" -m raftwerk "$@"\n')
+        script.chmod(0o755)
+        path = f"{bin_dir}:{os.environ['PATH']}"
+        bootstrap = f"127.0.0.1:{self._port}"
+        self.shell = Shell(directory, {"PATH": path, "RAFTWERK_BOOTSTRAP": bootstrap, "COLUMNS": "200"})
+
+    def moved(self, text: str) -> str:
+        """`text` with the ports of this cluster."""
+        for number in range(3):
+            text = re.sub(rf"\b{DOCUMENTED_PORT + number}\b", str(self._port + number), text)
+        return text.replace("raftwerk up -n", f"raftwerk up --port {self._port} -n")
+
+    def follow(self, block: Block) -> None:
+        for command, expected in commands(block):
+            told = self.shell.run(self.moved(command))
+            wanted = [self.moved(line) for line in expected]
+            assert matches(wanted, told), f"{block.page}: $ {command}\n" + "\n".join(told)
+
+    def run(self, block: Block) -> str:
+        """The output of a snippet."""
+        if block.language == "java":
+            libs = os.environ.get("KAFKA_LIBS") or os.path.expanduser("~/.cache/kafka-4.2.0")
+            file = self._directory / "Greetings.java"
+            command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{libs}/*", str(file)]
+        else:
+            file = self._directory / "snippet.py"
+            command = [sys.executable, str(file)]
+        file.write_text(self.moved(block.text))
+        done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+        assert done.returncode == 0, f"{block.page}:{block.line}\n{done.stderr}"
+        return done.stdout
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    found = Reader(tmp_path)
+    yield found
+    found.shell.run("raftwerk down")
+    found.shell.close()
+
+
+def is_missing(block: Block) -> bool:
+    """Whether this machine lacks what the block needs; said aloud, since it is then not tested."""
+    has_java = shutil.which("java") is not None
+    libs = os.environ.get("KAFKA_LIBS") or os.path.expanduser("~/.cache/kafka-4.2.0")
+    there = {
+        "": True,
+        "kcat": shutil.which("kcat") is not None,
+        "java": has_java and os.path.isdir(libs),
+        "spark": has_java and importlib.util.find_spec("pyspark") is not None,
+    }
+    return not there[block.needs]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("page", [page for page in WITH_COMMANDS if page != "clients.md"])
+def test_commands_print_what_the_page_says(page: str, reader: Reader) -> None:
+    for block in blocks(page):
+        if block.language == "console":
+            reader.follow(block)
+
+
+@pytest.mark.process
+def test_every_client_s_snippet_works(reader: Reader) -> None:
+    left_out = []
+    for block in blocks("clients.md"):
+        if is_missing(block):
+            left_out.append(block.needs)
+        elif block.language == "console":
+            reader.follow(block)
+        elif block.needs != "spark":
+            assert reader.run(block).splitlines()[-1] == "hello"
+    if left_out:
+        pytest.skip(f"not installed: {', '.join(left_out)}; these snippets are NOT tested")
+
+
+@pytest.mark.process
+@pytest.mark.java
+def test_the_snippet_for_spark_works(reader: Reader) -> None:
+    (snippet,) = [block for block in blocks("clients.md") if block.needs == "spark"]
+    if is_missing(snippet):
+        pytest.skip("no Java or no PySpark: the snippet for Spark is NOT tested")
+    reader.shell.run(reader.moved("raftwerk up -n 3 --detach"))
+    reader.shell.run("raftwerk topics create greetings -p 3 --replicas 3")
+    reader.shell.run("raftwerk produce greetings -m hello")
+    assert reader.run(snippet).splitlines()[-1] == "hello"
+
+
+def test_links_lead_to_pages_that_are_there() -> None:
+    for page in [*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "ARCHITECTURE.md"]:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("material", reason="mkdocs-material is not installed: the site is NOT built")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path)]
+    environ = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, "WARNING" in done.stderr) == (0, False), done.stderr
+    assert (tmp_path / "index.html").exists()
+    assert "nodes.svg" in (tmp_path / "how-it-works" / "index.html").read_text()
+
+
+def test_dots_stand_for_anything() -> None:
+    assert matches(["a", "...", "z..."], ["a", "b", "c", "z1"])
+    assert matches(["..."], [])
+    assert not matches(["a"], ["a", "b"])
+    assert not matches(["a...c"], ["ab"])
