@@ -12,6 +12,7 @@ from ..cluster.config import NodeConfig
 from ..cluster.errors import NodeFailedError
 from ..cluster.formatting import FormatError, format_node
 from ..cluster.node import Node
+from ..controller.image import MetadataImage
 from ..raft.driver import metadata_log_dir
 from ..runtime.ports import Runtime
 from .partition_checks import PartitionChecker, PartitionKey
@@ -135,7 +136,13 @@ class SimCluster:
         process.call_soon(lambda: process.create_task(stop()))
 
     def in_sync(self) -> bool:
-        return self.why_not_whole({}) is None and self.partitions.all_hold_what_is_committed() and self.quorum.in_sync()
+        image = self._image()
+        return (
+            image is not None
+            and self.why_not_whole({}) is None
+            and self.partitions.one_can_be_spared(image)
+            and self.quorum.in_sync()
+        )
 
     def on_disk_replaced(self, name: str) -> None:
         self.quorum.on_disk_replaced(self._node_of[name])
@@ -160,15 +167,16 @@ class SimCluster:
         for node_id in self.ids:
             if node_id not in self.ready:
                 return f"{_host_name(node_id)} is not ready"
-        leader = self.quorum.leader
-        if leader is None:
+        image = self._image()
+        if image is None:
             return "no controller"
-        loader = self.nodes[leader].loader
-        return (
-            "no metadata"
-            if loader is None
-            else self.partitions.describe_lag(loader.image, self.partitions.ends() if ends is None else ends)
-        )
+        failing = [each for each in self.brokers if self.world.hosts[_host_name(each)].disk.has_broken_dirs]
+        return self.partitions.describe_lag(image, self.partitions.ends() if ends is None else ends, failing)
+
+    def _image(self) -> MetadataImage | None:
+        """The metadata as the controller knows them."""
+        controller = self.nodes.get(self.quorum.leader or 0)
+        return None if controller is None or controller.loader is None else controller.loader.image
 
     def views_of(self, topic: str) -> list[tuple[UUID, int] | None]:
         """What each running broker knows of a topic: its id and number of partitions."""
@@ -182,20 +190,20 @@ class SimCluster:
 
     def why_moving(self) -> str | None:
         """A partition whose replicas change, by the controller's knowledge; None when there is none."""
-        controller = self.nodes.get(self.quorum.leader or 0)
-        if controller is None or controller.loader is None:
+        image = self._image()
+        if image is None:
             return "no controller"
-        for topic in controller.loader.image.topics_by_id.values():
+        for topic in image.topics_by_id.values():
             for index, registration in topic.partitions.items():
                 if registration.adding_replicas or registration.removing_replicas:
                     return f"{topic.name}-{index}: {registration}"
         return None
 
     def _first_leader(self, *, groups: bool) -> int | None:
-        controller = self.nodes.get(self.quorum.leader or 0)
-        if controller is None or controller.loader is None:
+        image = self._image()
+        if image is None:
             return None
-        for topic in controller.loader.image.topics_by_id.values():
+        for topic in image.topics_by_id.values():
             if topic.name.startswith("__") == groups:
                 leader = topic.partitions[0].leader
                 return leader if leader >= 0 else None

@@ -11,7 +11,7 @@ go back".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -256,22 +256,31 @@ class PartitionChecker:
         """Up to where each partition is committed now."""
         return {key: committed.promised_end_offset for key, committed in self.committed.items()}
 
-    def all_hold_what_is_committed(self) -> bool:
-        """No replica that runs would need another one to have everything."""
+    def one_can_be_spared(self, image: MetadataImage) -> bool:
+        """Whichever replica is lost, another has everything: two are in sync, and none that runs lacks anything."""
+        partitions = [each for topic in image.topics_by_id.values() for each in topic.partitions.values()]
+        if any(len(each.isr) < min(2, len(each.replicas)) for each in partitions):
+            return False
         return all(
             replica.offline or replica.log_end_offset >= self._committed(replica).promised_end_offset
             for node in self._nodes.values()
             for replica in node.manager.partitions.values()
         )
 
-    def describe_lag(self, image: MetadataImage, ends: Mapping[PartitionKey, int]) -> str | None:
+    def describe_lag(
+        self, image: MetadataImage, ends: Mapping[PartitionKey, int], failing: Sequence[int]
+    ) -> str | None:
         """A partition without leader or full ISR, a replica that does not know all below `ends` committed; or None.
 
-        Replicas in log directories that have failed, as the metadata knows, are not waited for.
+        On the `failing` nodes, replicas in log directories that have failed, as the metadata knows, are not waited for.
         """
         for topic in image.topics_by_id.values():
             for index, registration in topic.partitions.items():
-                sound = [each for each in registration.replicas if image.is_replica_online(each, registration)]
+                sound = [
+                    each
+                    for each in registration.replicas
+                    if each not in failing or image.is_replica_online(each, registration)
+                ]
                 heirs = (*registration.isr, *registration.elr) or registration.last_known_elr
                 if registration.leader < 0 and not any(each in sound for each in heirs):
                     continue  # who has all that is committed is on a disk that failed

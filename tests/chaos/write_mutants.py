@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,8 @@ _HEAD = """# Bugs put back in
 
 A check of the checkers: bugs that Kafka, KRaft and others once had, put back in one at a time by a patch in the tests.
 Each must be noticed. Written by `python tests/chaos/write_mutants.py`; the tests are `tests/chaos/test_mutants.py`
-(whole nodes in the simulator) and `tests/raft/test_mutants.py` (the quorum's core on a model of the network).
-
-Whole nodes did not show, in the seeds that were tried: a stale fetch that is not fenced (KIP-320), a divergence
-answered for an epoch that the leader never had (KIP-279), offsets of a group answered before they are replicated.
+(whole nodes in the simulator), `tests/raft/test_mutants.py` and `tests/raft/test_voter_changes.py` (the quorum's core
+on a model of the network, with voters that stay and with voters that come and go). Runs are counted from seed 0 on.
 
 | bug | seen by | runs until seen | what was said |
 |---|---|---|---|
@@ -30,8 +29,11 @@ answered for an epoch that the leader never had (KIP-279), offsets of a group an
 def rows() -> Iterator[str]:
     """One line of the table for each mutant."""
     from mutants import MUTANTS, seeds_until_caught
+    from raft_sim import live_through
     from test_mutants import MUTANTS as QUORUM
     from test_mutants import SNAPSHOT_MUTANTS
+    from test_voter_changes import MUTANTS as VOTERS
+    from voters_sim import live_through as live_with_changes
 
     for mutant in MUTANTS:
         with pytest.MonkeyPatch.context() as patch:
@@ -40,18 +42,28 @@ def rows() -> Iterator[str]:
         count, text = found or (mutant.seeds * len(mutant.scenarios), "**not seen**")
         yield _row(mutant.name, f"scenario {' or '.join(mutant.scenarios)}", count, text)
     for mutate in [*QUORUM, *SNAPSHOT_MUTANTS]:
-        with pytest.MonkeyPatch.context() as patch:
-            mutate(patch)
-            count, text = _quorum_seeds(snapshots=mutate in SNAPSHOT_MUTANTS)
-        yield _row(mutate.__name__.replace("_", " "), "the quorum's model", count, text)
+
+        def live(seed: int, snapshots: bool = mutate in SNAPSHOT_MUTANTS) -> object:
+            return live_through(seed, voters=5 if seed % 2 else 3, observers=0, snapshots=snapshots)
+
+        yield _quorum_row(mutate, live, "the quorum's model")
+    for mutate in VOTERS:
+        yield _quorum_row(mutate, live_with_changes, "the model with changing voters")
 
 
-def _quorum_seeds(*, snapshots: bool) -> tuple[int, str]:
-    from raft_sim import live_through
+def _quorum_row(mutate: Callable[[pytest.MonkeyPatch], None], live: Callable[[int], object], where: str) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        mutate(patch)
+        count, text = _quorum_seeds(live)
+    source = re.search(r"(KAFKA|KIP)-\d+", mutate.__doc__ or "")
+    name = mutate.__name__.replace("_", " ")
+    return _row(name if source is None else f"{name} ({source.group()})", where, count, text)
 
+
+def _quorum_seeds(live: Callable[[int], object]) -> tuple[int, str]:
     for seed in range(_SEEDS_OF_QUORUMS):
         try:
-            live_through(seed, voters=5 if seed % 2 else 3, observers=0, snapshots=snapshots)
+            live(seed)
         except Exception as error:
             return seed + 1, str(error) or type(error).__name__
     return _SEEDS_OF_QUORUMS, "**not seen**"

@@ -54,6 +54,7 @@ def count_what_is_not_flushed(patch: pytest.MonkeyPatch) -> None:
 
 
 def count_diverging_fetches(patch: pytest.MonkeyPatch) -> None:
+    """KAFKA-13141."""
     patch.setattr(leading, "divergence", lambda log, fetch: None)
     patch.setattr(serving, "divergence", lambda log, fetch: None)
 
@@ -71,6 +72,7 @@ def minority_elects(patch: pytest.MonkeyPatch) -> None:
 
 
 def name_snapshots_one_too_far(patch: pytest.MonkeyPatch) -> None:
+    """KAFKA-14618."""
     patch.setattr(raft_sim, "snapshot_id", lambda entries, end: SnapshotId(end + 1, entries[end - 1].epoch))
 
 
