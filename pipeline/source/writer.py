@@ -48,7 +48,10 @@ class Written(WriterCommitMessage):
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> None:
-    """`PipelineError` unless the rows have a value, a topic to go to, and columns of the types that are written."""
+    """`PipelineError` unless the rows have a value, a topic to go to, and columns of the types that are written.
+
+    Columns of other names are passed over, so that what was read from one topic goes to another as it is.
+    """
     names = schema.fieldNames()
     if "value" not in names:
         raise PipelineError(
@@ -62,7 +65,7 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
 
 def _check_column(field: StructField) -> None:
     if field.name not in _COLUMNS:
-        raise PipelineError(f"column {field.name} is none of {', '.join(_COLUMNS)}: drop it, or put it into value.")
+        return
     types, words = _COLUMNS[field.name]
     fits = isinstance(field.dataType, types)
     if isinstance(field.dataType, ArrayType):
@@ -151,7 +154,7 @@ class BatchWriter(DataSourceArrowWriter):
         """Send a task's rows."""
         sender = Sender(self.options)
         for batch in iterator:
-            columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+            columns = {name: batch.column(name).to_pylist() for name in batch.schema.names if name in _COLUMNS}
             sender.send(columns, batch.num_rows)
         return sender.finish()
 
@@ -180,7 +183,8 @@ class StreamWriter(DataSourceStreamWriter):
 
     def _send(self, sender: Sender, rows: list[Any]) -> None:
         if rows:
-            sender.send(dict(zip(self.names, map(_plain, zip(*rows)))), len(rows))
+            columns = {name: _plain(column) for name, column in zip(self.names, zip(*rows)) if name in _COLUMNS}
+            sender.send(columns, len(rows))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Everything was acknowledged already."""

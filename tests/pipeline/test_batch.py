@@ -164,7 +164,8 @@ def test_write(spark: Any, cluster: Any, bootstrap: str, topic: str, form: str) 
     frame = spark.sql(
         f"""select cast(id as string) as key, cast(id * 10 as string) as value,
                    if(id % 2 = 0, '{topic}', '{topic}-2') as topic, cast(0 as int) as partition,
-                   array(named_struct('key', 'h', 'value', cast(cast(id as string) as binary))) as headers
+                   array(named_struct('key', 'h', 'value', cast(cast(id as string) as binary))) as headers,
+                   id as passed_over
             from range(100)"""
     )
     writer = frame.write.format(form).option("kafka.bootstrap.servers", bootstrap)

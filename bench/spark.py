@@ -1,0 +1,215 @@
+"""`python -m raftwerk.bench.spark`: Spark reads and writes topics, by its own Kafka connector and by our data source.
+
+Both run in one Spark session against one cluster of three nodes on the same cores, in turn; the median of the rounds is
+shown, and the ratio is what counts. A read ends in Spark's `noop` sink, so that every row has been made. Beside the
+time on the clock stands the CPU time of Spark, its Python workers included, which other work on the machine disturbs
+less. Needs Java 17 and Linux's /proc.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..pipeline.errors import PipelineError
+from . import workloads
+from .systems import System
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FORMATS = ("kafka", "raftwerk")
+SIZES = ((100, 1_000_000), (1024, 300_000))
+"""Bytes a record, and how many."""
+_NODES = 3
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A job over so many records of so many bytes."""
+
+    job: str
+    size: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """A workload by one format: rows a second, and CPU seconds a million rows."""
+
+    job: str
+    size: int
+    cores: int
+    form: str
+    rows_s: float
+    cpu_s: float
+
+
+def _cpu_seconds() -> float:
+    """CPU time of all that this process has started and that still runs, and of what those have waited for."""
+    parents: dict[int, int] = {}
+    spent: dict[int, float] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(fields[1])
+            spent[int(entry.name)] = sum(map(int, fields[11:15])) / _TICKS
+    mine = [pid for pid in parents if os.getpid() in _ancestors(pid, parents)]
+    return sum(spent[pid] for pid in mine)
+
+
+def _ancestors(pid: int, parents: dict[int, int]) -> list[int]:
+    found = []
+    while (pid := parents.get(pid, 0)) > 0:
+        found.append(pid)
+    return found
+
+
+def _cost(action: Callable[[], None]) -> tuple[float, float]:
+    """Seconds on the clock and of CPU."""
+    before, started = _cpu_seconds(), time.perf_counter()
+    action()
+    return time.perf_counter() - started, _cpu_seconds() - before
+
+
+def _reader(spark: SparkSession, form: str, bootstrap: str, topic: str) -> Any:
+    return spark.read.format(form).options(**{"kafka.bootstrap.servers": bootstrap, "subscribe": topic}).load()
+
+
+def _carry_out(spark: SparkSession, form: str, bootstrap: str, topic: str, workload: Workload) -> None:
+    if workload.job == "read":
+        _reader(spark, form, bootstrap, topic).write.format("noop").mode("overwrite").save()
+        return
+    value = f"lpad(cast(id as string), {workload.size}, 'x') as value"
+    rows = spark.range(workload.rows).selectExpr("cast(id as string) as key", value)
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": f"{topic}-written"}
+    rows.write.format(form).options(**options).mode("append").save()
+
+
+def _compare(
+    spark: SparkSession, rounds: int, bootstrap: str, topic: str, workload: Workload
+) -> dict[str, tuple[float, float]]:
+    """Median seconds on the clock and of CPU by format; one round goes before, uncounted."""
+    found: dict[str, list[tuple[float, float]]] = {form: [] for form in FORMATS}
+    for _ in range(rounds + 1):
+        for form, costs in found.items():
+            costs.append(_cost(lambda form=form: _carry_out(spark, form, bootstrap, topic, workload)))  # type: ignore[misc]
+    return {
+        form: (statistics.median(one[0] for one in costs[1:]), statistics.median(one[1] for one in costs[1:]))
+        for form, costs in found.items()
+    }
+
+
+def _measure(cores: int, rounds: int, bootstrap: str, topics: dict[int, tuple[str, int]]) -> list[Result]:
+    """Every workload with so many cores."""
+    from ..pipeline.session import spark_session
+    from ..pipeline.source import RaftwerkDataSource
+
+    spark = spark_session("bench", master=f"local[{cores}]", kafka_connector=True)
+    spark.dataSource.register(RaftwerkDataSource)
+    results = []
+    for size, (topic, count) in topics.items():
+        for form in FORMATS:
+            seen = _reader(spark, form, bootstrap, topic).count()
+            if seen != count:
+                raise PipelineError(f"{form} counted {seen} records in {topic}, and {count} were sent.")
+        for workload in (Workload("read", size, count), Workload("write", size, count // 4)):
+            for form, (wall_s, cpu_s) in _compare(spark, rounds, bootstrap, topic, workload).items():
+                results.append(
+                    Result(workload.job, size, cores, form, workload.rows / wall_s, cpu_s * 1e6 / workload.rows)
+                )
+                print(results[-1], file=sys.stderr, flush=True)
+    spark.stop()
+    return results
+
+
+def _measure_apart(cores: int, rounds: int, bootstrap: str, topics: dict[int, tuple[str, int]]) -> list[Result]:
+    """Each number of cores in a process of its own, for a process has one JVM."""
+    arguments = json.dumps([cores, rounds, bootstrap, topics])
+    command = [sys.executable, "-m", "raftwerk.bench.spark", "--child", arguments]
+    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return [Result(**row) for row in json.loads(answer.stdout.splitlines()[-1])]
+
+
+def _print(results: list[Result]) -> None:
+    by_key = {(one.job, one.size, one.cores, one.form): one for one in results}
+    print(
+        "| | kafka rows/s | raftwerk rows/s | kafka MB/s | raftwerk MB/s | ratio | CPU s/10^6 rows: kafka | raftwerk |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for job, size, cores in dict.fromkeys(key[:3] for key in by_key):
+        theirs, ours = (by_key[job, size, cores, form] for form in FORMATS)
+        cells = [
+            f"{job} {size} B, {cores} core{'s' if cores > 1 else ''}",
+            f"{theirs.rows_s:,.0f}",
+            f"{ours.rows_s:,.0f}",
+            f"{theirs.rows_s * size / 1e6:,.1f}",
+            f"{ours.rows_s * size / 1e6:,.1f}",
+            f"{ours.rows_s / theirs.rows_s:.2f}",
+            f"{theirs.cpu_s:.1f}",
+            f"{ours.cpu_s:.1f}",
+        ]
+        print(f"| {' | '.join(cells)} |")
+
+
+def _run(options: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory(prefix="raftwerk-bench-") as directory:
+        system = System(Path(directory), _NODES)
+        try:
+            topics = {}
+            for size, full in SIZES:
+                count = int(full * options.scale)
+                name = workloads.create_topic(system.bootstrap, f"spark-{size}", 1)
+                workloads.create_topic(system.bootstrap, f"{name}-written", 1)
+                workloads.produce(system.bootstrap, name, count, size, 1)
+                topics[size] = (name, count)
+            results = [
+                result
+                for cores in options.cores
+                for result in _measure_apart(cores, options.rounds, system.bootstrap, topics)
+            ]
+        finally:
+            system.stop()
+    _print(results)
+    if options.json:
+        options.json.write_text(json.dumps([asdict(one) for one in results], indent=1))
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m raftwerk.bench.spark", description=__doc__)
+    parser.add_argument("--scale", type=float, default=1.0, help="multiply the number of records (default 1.0)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each workload, of which the median is shown")
+    parser.add_argument("--cores", type=int, nargs="+", default=[1, 2], help="cores of Spark (default: 1, then 2)")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    try:
+        if options.child:
+            cores, rounds, bootstrap, topics = json.loads(options.child)
+            results = _measure(cores, rounds, bootstrap, {int(size): tuple(topic) for size, topic in topics.items()})
+            print(json.dumps([asdict(one) for one in results]))
+        else:
+            _run(options)
+        return 0
+    except PipelineError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
