@@ -39,6 +39,7 @@ _COMMANDS = {
     "log": ("logs:log", "Look into the files of a node, check them, and mend them."),
     "demo": ("tools:demo", "Stream flights through three nodes, kill two of them, count what was lost."),
     "chaos": ("chaos:chaos", "Torment real processes with faults, and judge what their clients saw."),
+    "pipeline": ("pipeline:pipeline", "Jobs on Spark: a lake, windows, an audit, a mirror."),
     "completion": ("local:completion", "Print the completion script for a shell."),
     "sim": ("tools:sim", "Run a cluster in the deterministic simulator."),
 }

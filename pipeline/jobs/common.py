@@ -1,0 +1,169 @@
+"""What the jobs' command lines share: the source, Spark, metrics, and errors as one sentence."""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ..errors import PipelineError
+from ..places import FORMATS, Topics, parse_options
+from ..running import Metrics, Say, Stream, explain, stop_on_signal
+from ..session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a stream reads: from where on, in batches of how many, once through or for ever.
+
+    `interval_s` is the pause between the beginnings of two batches, 0 for none.
+    """
+
+    starting_offsets: str = "earliest"
+    max_offsets: int | None = None
+    once: bool = False
+    interval_s: float = 0.0
+
+    def trigger(self) -> dict[str, Any]:
+        """For `DataStreamWriter.trigger`."""
+        return (
+            {"availableNow": True} if self.once else {"processingTime": f"{int(self.interval_s * 1000)} milliseconds"}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """How a job runs: Spark's master (None for the one of `spark-submit`), memory, metrics, output for scripts."""
+
+    master: str
+    memory: str
+    metrics_port: int | None
+    as_json: bool
+
+    def session(self, job: str, *, kafka_connector: bool) -> SparkSession:
+        """A Spark session for a job."""
+        return spark_session(
+            f"raftwerk-{job}",
+            master=self.master,
+            memory=self.memory,
+            kafka_connector=kafka_connector,
+            log_level="OFF",  # A job says what failed in one sentence; Spark's own words would bury it.
+        )
+
+
+def source_options(command: F) -> F:
+    """Options of a job that reads topics as a stream."""
+    for option in reversed(
+        (
+            click.option("-b", "--bootstrap-servers", default="127.0.0.1:9092", show_default=True, help="The cluster."),
+            click.option("-t", "--topic", "topics", multiple=True, required=True, help="A topic; may be repeated."),
+            click.option(
+                "--source",
+                type=click.Choice(FORMATS),
+                default=FORMATS[0],
+                show_default=True,
+                help="Our data source, which needs no jars, or Spark's Kafka connector.",
+            ),
+            click.option("-o", "--option", "pairs", multiple=True, help="An option of the source, as name=value."),
+            click.option(
+                "--starting-offsets",
+                default="earliest",
+                show_default=True,
+                help="Where a new output begins: earliest, latest, or JSON as Spark's connector takes it.",
+            ),
+            click.option("--max-offsets", type=click.IntRange(min=1), help="Records in a batch at most."),
+            click.option("--once", is_flag=True, help="Read what is there now, then end."),
+            click.option(
+                "--interval", default=1.0, show_default=True, type=click.FloatRange(min=0), help="Seconds a batch."
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def spark_options(command: F) -> F:
+    """Options of any job."""
+    for option in reversed(
+        (
+            click.option(
+                "--master", default="local[2]", show_default=True, help="Spark's master, such as spark://host:7077."
+            ),
+            click.option("--memory", default="1g", show_default=True, help="The driver's memory."),
+            click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics for Prometheus here."),
+            click.option("--json", "as_json", is_flag=True, help="One JSON object at the end, nothing else."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def split_options(given: dict[str, Any]) -> tuple[Topics, Reading]:
+    """Take the options of `source_options` out of a command's parameters."""
+    topics = Topics(
+        given.pop("bootstrap_servers"),
+        tuple(sorted(given.pop("topics"))),
+        given.pop("source"),
+        parse_options(given.pop("pairs")),
+    )
+    reading = Reading(given.pop("starting_offsets"), given.pop("max_offsets"), given.pop("once"), given.pop("interval"))
+    return topics, reading
+
+
+def split_running(given: dict[str, Any]) -> Running:
+    """Take the options of `spark_options` out of a command's parameters."""
+    return Running(given.pop("master"), given.pop("memory"), given.pop("metrics_port"), given.pop("as_json"))
+
+
+def one_sentence(command: F) -> F:
+    """Errors end the command with exit code 1 and one sentence."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except PipelineError as error:
+            raise click.ClickException(str(error)) from None
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] in ("py4j", "pyspark"):
+                raise click.ClickException(str(explain(error))) from None
+            raise
+
+    return wrapped  # type: ignore[return-value]
+
+
+def follow_all(streams: Sequence[Stream]) -> None:
+    """Follow streams until all have ended or a signal asks to stop."""
+    with stop_on_signal() as stopping:
+        for stream in streams:
+            stream.stopping = stopping
+        for stream in streams:
+            stream.follow()
+
+
+def tell(result: dict[str, Any], *, as_json: bool, sentence: str) -> None:
+    """The end of a job: JSON for scripts, a sentence for people."""
+    click.echo(json.dumps(result) if as_json else sentence)
+
+
+def main(command: click.Command) -> None:
+    """For `spark-submit` and `python -m`."""
+    sys.exit(command())
+
+
+def begin(job: str, running: Running) -> tuple[Say, Metrics]:
+    """What every job needs before Spark."""
+    # PySpark logs each failure of a query as a page of JSON; the job tells it in a sentence.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    return Say(quiet=running.as_json), Metrics(job, running.metrics_port)

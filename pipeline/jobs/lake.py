@@ -1,0 +1,228 @@
+"""`lake`: topics to partitioned Parquet, exactly once.
+
+Each record becomes a row with `topic`, `partition`, `offset`, `timestamp`, `date` (of the timestamp, UTC) and `key`;
+its value is one column `value`, or, with a schema, a column for each field. A record that does not fit the schema stops
+the job before anything of its batch is written; with `--rejects` it is a row whose value is in the column `rejected`.
+
+    raftwerk pipeline run lake -t flights --out /data/lake --schema 'carrier STRING, dep_delay DOUBLE'
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import PipelineError
+from ..places import Topics
+from ..running import Metrics, Say, Stream
+from ..table import Table
+from .common import (
+    Reading,
+    begin,
+    follow_all,
+    main,
+    one_sentence,
+    source_options,
+    spark_options,
+    split_options,
+    split_running,
+    tell,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+JOB = "lake"
+VALUE_FORMATS = ("binary", "string", "json", "csv")
+_PLACE = ("topic", "partition", "offset", "timestamp", "date", "key")
+_RAW = "_raw"
+_DAMAGE = "_damage"
+_SHOWN_CHARS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class LakeOptions:
+    """Where the lake is, and what its rows look like.
+
+    `schema` is Spark's DDL for values in `json` or `csv`, None to keep values whole. `compact_every` is in batches, 0
+    for never; files smaller than `small_bytes` are merged. `rejects`: keep records that do not fit in the column
+    `rejected` instead of stopping.
+    """
+
+    out: str
+    value_format: str = "binary"
+    schema: str | None = None
+    partition_by: tuple[str, ...] = ("topic", "date")
+    compact_every: int = 20
+    small_bytes: int = 32 << 20
+    rejects: bool = False
+
+    def __post_init__(self) -> None:
+        if self.value_format not in VALUE_FORMATS:
+            raise PipelineError(f"value format {self.value_format} is none of {', '.join(VALUE_FORMATS)}.")
+        if (self.schema is not None) != (self.value_format in ("json", "csv")):
+            raise PipelineError("a schema belongs to values in json or csv: name both --schema and --value-format.")
+
+
+class Lake:
+    """One lake under way."""
+
+    def __init__(self, spark: SparkSession, topics: Topics, options: LakeOptions) -> None:
+        self.spark = spark
+        self.topics = topics
+        self.options = options
+        identity = {
+            "topics": list(topics.names),
+            "value format": options.value_format,
+            "schema": options.schema,
+            "partition columns": list(options.partition_by),
+            "source": topics.format,
+        }
+        self.table = Table(spark, options.out, JOB, identity)
+        self._batches = 0
+
+    def start(self, reading: Reading, say: Say, metrics: Metrics) -> Stream:
+        """Begin to read."""
+        records = self.topics.read_stream(self.spark, reading.starting_offsets, reading.max_offsets)
+        rows = self._rows(records)
+        unknown = [name for name in self.options.partition_by if name not in rows.columns]
+        if unknown:
+            raise PipelineError(
+                f"there is no column {unknown[0]} to partition by: there are {', '.join(_visible(rows))}."
+            )
+        query = (
+            rows.writeStream.queryName(JOB)
+            .option("checkpointLocation", self.table.checkpoint)
+            .trigger(**reading.trigger())
+            .foreachBatch(self._on_batch)
+            .start()
+        )
+        return Stream(JOB, query, say, metrics)
+
+    def _rows(self, records: DataFrame) -> DataFrame:
+        """The rows of the lake, with the raw value and whether it is damaged where there is a schema."""
+        from pyspark.sql import functions as f
+
+        options = self.options
+        place = [records[name] for name in ("topic", "partition", "offset", "timestamp")]
+        date = f.to_date(records["timestamp"]).alias("date")
+        if options.schema is None:
+            value = records["value"].cast("string") if options.value_format == "string" else records["value"]
+            return records.select(*place, date, records["key"], value.alias("value"))
+        parsed = self._parse(records["value"].cast("string"), options.schema)
+        flat = records.select(*place, date, records["key"], records["value"].alias(_RAW), parsed.alias("_parsed"))
+        clash = sorted(set(_PLACE) & set(self._fields()))
+        if clash:
+            raise PipelineError(f"the schema has a field {clash[0]}, which is a column of every lake: leave it out.")
+        fields = [f.col(f"_parsed.`{name}`").alias(name) for name in self._fields()]
+        damage = f.col(_RAW).isNotNull() & (f.col("_parsed").isNull() | f.col(f"_parsed.{_DAMAGE}").isNotNull())
+        return flat.select(*_PLACE, *fields, _RAW, damage.alias(_DAMAGE))
+
+    def _parse(self, text: Column, schema: str) -> Column:
+        from pyspark.sql import functions as f
+
+        how = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _DAMAGE}
+        whole = f"{schema}, {_DAMAGE} STRING"
+        return f.from_json(text, whole, how) if self.options.value_format == "json" else f.from_csv(text, whole, how)
+
+    def _fields(self) -> list[str]:
+        from pyspark.errors import ParseException
+        from pyspark.sql.types import StructType
+
+        try:
+            return [field.name for field in StructType.fromDDL(str(self.options.schema))]  # type: ignore[attr-defined]
+        except ParseException as error:
+            raise PipelineError(
+                f"the schema is not in Spark's DDL ({str(error).strip().splitlines()[0]}): "
+                "write it like 'carrier STRING, dep_delay DOUBLE'."
+            ) from None
+
+    def _on_batch(self, rows: DataFrame, batch: int) -> None:
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        if self.table.committed(batch):
+            return
+        seen = Observation()
+        if self.options.schema is not None:
+            rows = self._refuse_damaged(rows)
+        observed = rows.observe(seen, f.count(f.lit(1)).alias("rows"))
+        self.table.commit(batch, observed, self.options.partition_by, lambda: {"rows": seen.get["rows"]})
+        self._batches += 1
+        if self.options.compact_every and self._batches % self.options.compact_every == 0:
+            self.table.compact(self.options.small_bytes)
+
+    def _refuse_damaged(self, rows: DataFrame) -> DataFrame:
+        """A damaged record goes to the column `rejected`, or fails the batch, which then names it."""
+        from pyspark.sql import functions as f
+
+        good = rows.where(~f.col(_DAMAGE)).drop(_RAW, _DAMAGE)
+        if self.options.rejects:
+            keep = f.when(f.col(_DAMAGE), f.col(_RAW)).alias("rejected")
+            return rows.select(*good.columns, keep)
+        where = f.format_string("%s-%d offset %d", "topic", "partition", "offset")
+        what = f.substring(f.col(_RAW).cast("string"), 1, _SHOWN_CHARS)
+        sentence = f.concat(
+            f.lit("the record at "),
+            where,
+            f.lit(f" does not fit the schema ({self.options.schema}): "),
+            what,
+            f.lit(" - keep such records apart with --rejects, or begin another output with a schema that fits."),
+        )
+        fine = f.when(f.col(_DAMAGE), f.raise_error(sentence).cast("boolean")).otherwise(f.lit(True))
+        return rows.where(fine).drop(_RAW, _DAMAGE)
+
+
+def _visible(rows: DataFrame) -> list[str]:
+    return [name for name in rows.columns if not name.startswith("_")]
+
+
+@click.command(JOB)
+@source_options
+@click.option("--out", required=True, help="The lake's directory: a path or any URL that Hadoop knows.")
+@click.option("--value-format", type=click.Choice(VALUE_FORMATS), default="binary", show_default=True)
+@click.option("--schema", help="Fields of json or csv values, such as 'carrier STRING, dep_delay DOUBLE'.")
+@click.option("--partition-by", default="topic,date", show_default=True, help="Columns that become directories.")
+@click.option("--compact-every", default=20, show_default=True, help="Merge small files after so many batches.")
+@click.option("--small-mb", default=32, show_default=True, help="A file below this is small.")
+@click.option("--rejects", is_flag=True, help="Keep a record that does not fit, in the column `rejected`.")
+@spark_options
+@one_sentence
+def command(**given: Any) -> None:
+    """Copy topics to partitioned Parquet, exactly once; small files are merged.
+
+    \b
+    Try it:
+      raftwerk pipeline run lake -t flights --out lake --once
+      raftwerk pipeline run lake -t flights --out lake2 --value-format json --schema 'carrier STRING, dep_delay DOUBLE'
+    """
+    topics, reading = split_options(given)
+    running = split_running(given)
+    options = LakeOptions(
+        given["out"],
+        given["value_format"],
+        given["schema"],
+        tuple(name.strip() for name in given["partition_by"].split(",") if name.strip()),
+        given["compact_every"],
+        given["small_mb"] << 20,
+        given["rejects"],
+    )
+    topics.check()
+    say, metrics = begin(JOB, running)
+    spark = running.session(JOB, kafka_connector=topics.format == "kafka")
+    try:
+        lake = Lake(spark, topics, options)
+        say(f"lake: {', '.join(topics.names)} of {topics.bootstrap_servers} to {options.out}")
+        follow_all([lake.start(reading, say, metrics)])
+        state = lake.table.state
+        result = {"rows": state.facts.get("rows", 0), "files": len(state.files), "last_batch": state.last_batch}
+        sentence = f"{result['rows']:,} rows in {result['files']:,} files, batch {state.last_batch}"
+        tell(result, as_json=running.as_json, sentence=sentence)
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main(command)

@@ -1,0 +1,276 @@
+"""`windows`: delays of flights by carrier and airport, in windows of event time, from a stream that is out of order.
+
+Spark keeps a window open until the watermark (the latest event time, less what may be late) has passed its end; a
+flight that comes after that is late, and counted. Each batch's new values go to a compacted topic, whose key is window,
+carrier and airport, and to a Parquet table. Both hold the last value of a key: the topic by compaction, the table by
+`latest`.
+
+    raftwerk pipeline run windows -t flights --out /data/windows --to flight-delays --report windows.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import PipelineError
+from ..flights import SCHEMA, data_file
+from ..places import Topics
+from ..running import Metrics, Say, Stream
+from ..table import Table, read_table
+from .common import (
+    Reading,
+    begin,
+    follow_all,
+    main,
+    one_sentence,
+    source_options,
+    spark_options,
+    split_options,
+    split_running,
+    tell,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+JOB = "windows"
+KEY = ("window_start", "carrier", "origin")
+_DAMAGE = "_damage"
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsOptions:
+    """How long a window is, how late a flight may be (Spark's intervals, such as `1 day`), where the results go."""
+
+    out: str
+    window: str = "1 day"
+    late: str = "2 days"
+    to_topic: str | None = None
+    compact_every: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What became of the records that were read. `read = counted + late + unreadable`."""
+
+    read: int
+    counted: int
+    late: int
+    unreadable: int
+
+
+@dataclass
+class Windows:
+    """One run of the job."""
+
+    spark: SparkSession
+    topics: Topics
+    options: WindowsOptions
+    table: Table = field(init=False)
+    _batches: int = 0
+
+    def __post_init__(self) -> None:
+        identity = {
+            "topics": list(self.topics.names),
+            "window": self.options.window,
+            "lateness": self.options.late,
+            "source": self.topics.format,
+        }
+        self.table = Table(self.spark, self.options.out, JOB, identity)
+        self.sink = None
+        if self.options.to_topic is not None:
+            self.sink = Topics(self.topics.bootstrap_servers, (self.options.to_topic,), self.topics.format)
+
+    def start(self, reading: Reading, say: Say, metrics: Metrics) -> Stream:
+        """Begin to read."""
+        if reading.starting_offsets != "earliest":
+            raise PipelineError("windows tells what became of every record of its topic: it begins at earliest.")
+        if self.sink is not None:
+            self.sink.create(3, {"cleanup.policy": "compact"})
+        records = self.topics.read_stream(self.spark, reading.starting_offsets, reading.max_offsets)
+        query = (
+            delays(parse(records), self.options.window, self.options.late)
+            .writeStream.queryName(JOB)
+            .outputMode("update")
+            .option("checkpointLocation", self.table.checkpoint)
+            .trigger(**reading.trigger())
+            .foreachBatch(self._on_batch)
+            .start()
+        )
+        return Stream(JOB, query, say, metrics)
+
+    def _on_batch(self, rows: DataFrame, batch: int) -> None:
+        from pyspark.sql import functions as f
+
+        if self.table.committed(batch):
+            return
+        rows = rows.withColumn("batch", f.lit(batch)).persist()
+        try:
+            if self.sink is not None:
+                # The same key with the same value once more, after a crash, changes nothing in a compacted topic.
+                self.sink.write(self.spark, _as_records(rows))
+            dated = rows.withColumn("date", f.to_date("window_start"))
+            self.table.commit(batch, dated, ("date",), dict)
+        finally:
+            rows.unpersist()
+        self._batches += 1
+        if self._batches % self.options.compact_every == 0:
+            self.table.compact(0, reduce=latest)
+
+    def counted(self) -> Counted:
+        """What became of every record that this job has read: the topic's records, less what the windows count."""
+        read = self._read()
+        unreadable = read.where(_unreadable()).count()
+        counted = int(latest(self.table.read()).agg({"flights": "sum"}).collect()[0][0] or 0)
+        total = read.count()
+        return Counted(total, counted, total - unreadable - counted, unreadable)
+
+    def _read(self) -> DataFrame:
+        """The records that the stream has done, by the offsets in its checkpoint."""
+        return parse(self.topics.read(self.spark, up_to=self.table.last_offsets()))
+
+
+def parse(records: DataFrame) -> DataFrame:
+    """Flights out of records of JSON. A record that is none has no event time."""
+    from pyspark.sql import functions as f
+
+    how = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _DAMAGE}
+    flight = f.from_json(records["value"].cast("string"), f"{SCHEMA}, {_DAMAGE} STRING", how)
+    return records.select(flight.alias("flight")).select("flight.*")
+
+
+def _unreadable() -> Any:
+    from pyspark.sql import functions as f
+
+    return f.col("event_time").isNull()
+
+
+def delays(flights: DataFrame, window: str, late: str) -> DataFrame:
+    """Flights, cancelled ones and delays (minutes) by window, carrier and airport."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as f
+
+    try:
+        return (
+            flights.withWatermark("event_time", late)
+            .groupBy(f.window("event_time", window).alias("window"), "carrier", "origin")
+            .agg(
+                f.count(f.lit(1)).alias("flights"),
+                f.count(f.when(f.col("dep_delay").isNull(), 1)).alias("cancelled"),
+                f.sum("dep_delay").alias("dep_delay_sum"),
+                f.max("dep_delay").alias("dep_delay_max"),
+                f.sum("arr_delay").alias("arr_delay_sum"),
+            )
+            .select(
+                f.col("window.start").alias("window_start"),
+                f.col("window.end").alias("window_end"),
+                "carrier",
+                "origin",
+                "flights",
+                "cancelled",
+                "dep_delay_sum",
+                "dep_delay_max",
+                "arr_delay_sum",
+            )
+        )
+    except AnalysisException as error:
+        raise PipelineError(
+            f"window {window} or lateness {late} is no interval: write it like '1 day' ({error})"
+        ) from None
+
+
+def latest(rows: DataFrame) -> DataFrame:
+    """The last value of each key, out of those of all batches."""
+    from pyspark.sql import functions as f
+
+    others = [name for name in rows.columns if name not in KEY]
+    newest = f.max(f.struct("batch", *(name for name in others if name != "batch"))).alias("newest")
+    return rows.groupBy(*KEY).agg(newest).select(*KEY, *(f"newest.{name}" for name in others))
+
+
+def read_windows(spark: SparkSession, root: str) -> DataFrame:
+    """What a table of this job says now, one row for each window, carrier and airport."""
+    return latest(read_table(spark, root))
+
+
+def with_names(spark: SparkSession, rows: DataFrame) -> DataFrame:
+    """The names of carriers and airports beside their codes."""
+    from pyspark.sql import functions as f
+
+    carriers = _reference(spark, "airlines.csv").select("carrier", f.col("name").alias("carrier_name"))
+    airports = _reference(spark, "airports.csv").select(f.col("faa").alias("origin"), f.col("name").alias("airport"))
+    return rows.join(f.broadcast(carriers), "carrier", "left").join(f.broadcast(airports), "origin", "left")
+
+
+def _reference(spark: SparkSession, name: str) -> DataFrame:
+    return spark.read.option("header", "true").option("inferSchema", "true").csv(f"file://{data_file(name)}")
+
+
+def _as_records(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    start = f.date_format("window_start", "yyyy-MM-dd'T'HH:mm:ss'Z'")
+    key = f.concat_ws("|", start, "carrier", "origin")
+    return rows.select(key.alias("key"), f.to_json(f.struct(*rows.columns)).alias("value"))
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(names)
+
+
+@click.command(JOB)
+@source_options
+@click.option("--out", required=True, help="The table's directory: a path or any URL that Hadoop knows.")
+@click.option("--to", "to_topic", help="A compacted topic for the results, made when it is not there.")
+@click.option("--window", default="1 day", show_default=True, help="How long a window is.")
+@click.option("--late", default="2 days", show_default=True, help="How much later than the latest a flight may come.")
+@click.option("--report", help="Write a page with plots here at the end.")
+@spark_options
+@one_sentence
+def command(**given: Any) -> None:
+    """Delays of flights by carrier and airport, in windows of event time.
+
+    \b
+    Try it:
+      raftwerk pipeline feed
+      raftwerk pipeline run windows -t flights --out windows --once --report windows.html
+    """
+    topics, reading = split_options(given)
+    running = split_running(given)
+    options = WindowsOptions(given["out"], given["window"], given["late"], given["to_topic"])
+    topics.check()
+    say, metrics = begin(JOB, running)
+    spark = running.session(JOB, kafka_connector=topics.format == "kafka")
+    try:
+        windows = Windows(spark, topics, options)
+        say(f"windows: {_names(topics.names)} of {topics.bootstrap_servers} to {options.out}")
+        follow_all([windows.start(reading, say, metrics)])
+        finish(windows, given["report"], as_json=running.as_json)
+    finally:
+        spark.stop()
+
+
+def finish(windows: Windows, report: str | None, *, as_json: bool) -> None:
+    """Say what was counted, and write the page where one is wanted."""
+    counted = windows.counted()
+    result: dict[str, Any] = {
+        "read": counted.read,
+        "counted": counted.counted,
+        "late": counted.late,
+        "unreadable": counted.unreadable,
+    }
+    if report is not None:
+        from ..windows_page import write_page
+
+        write_page(report, with_names(windows.spark, latest(windows.table.read())), counted)
+        result["report"] = report
+    sentence = f"{counted.counted:,} flights counted, {counted.late:,} late, {counted.unreadable:,} unreadable"
+    tell(result, as_json=as_json, sentence=sentence)
+
+
+if __name__ == "__main__":
+    main(command)

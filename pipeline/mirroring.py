@@ -1,0 +1,202 @@
+"""Copying records from partition to partition, so that a copy that was cut short goes on where it ended.
+
+Each copied record carries a header with the offset that it had. The end of a target partition therefore says how far
+its copy is: a task that is run again reads it, and leaves out what is there. Copies are in order, sent with idempotence
+and acks=all, so what is there is a prefix of the source, without holes and without repeats.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .errors import PipelineError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+HEADER = "raftwerk-mirror-offset"
+RUN_SCHEMA = "topic string, partition int, source bigint, target bigint, length bigint"
+_FLUSH_TIMEOUT_S = 120.0
+_READ_TIMEOUT_S = 30.0
+_POLL_S = 0.01
+_CLIENT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 500, "log_level": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`length` records in a row, from offset `source` on, are in the copy from offset `target` on."""
+
+    topic: str
+    partition: int
+    source: int
+    target: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copier:
+    """The work of one task; sent to Spark's workers. `renamed` maps a topic to its copy."""
+
+    target: str
+    renamed: Mapping[str, str]
+
+    def copy(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Send rows of the source, sorted by topic, partition and offset; tell the runs."""
+        import pyarrow as pa
+        from confluent_kafka import Producer
+
+        producer = Producer(
+            {"bootstrap.servers": self.target, "enable.idempotence": True, "acks": "all", "linger.ms": 5,
+             "message.timeout.ms": 120_000, "queue.buffering.max.messages": 200_000, **_CLIENT}
+        )  # fmt: skip
+        runs = Runs()
+        done: dict[tuple[str, int], tuple[int, int]] = {}
+        there: dict[tuple[str, int], list[int]] = {}
+        for batch in batches:
+            for row in batch.to_pylist():
+                place = (row["topic"], row["partition"])
+                if place not in done:
+                    done[place] = last_copied(self.target, self.renamed[place[0]], place[1])
+                if row["offset"] > done[place][0]:
+                    self._send(producer, row, runs)
+                else:
+                    there.setdefault(place, []).append(row["offset"])
+        left = producer.flush(_FLUSH_TIMEOUT_S)
+        if runs.failure or left:
+            raise PipelineError(f"the copy was not acked by {self.target}: {runs.failure or f'{left} records unsent'}")
+        for place, offsets in there.items():
+            _tell_of_copied(place, offsets, done[place], runs)
+        found = [(r.topic, r.partition, r.source, r.target, r.length) for r in runs.done()]
+        types = (pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.int64())
+        names = ("topic", "partition", "source", "target", "length")
+        arrays = [pa.array([run[at] for run in found], kind) for at, kind in enumerate(types)]
+        yield pa.RecordBatch.from_arrays(arrays, names=names)
+
+    def _send(self, producer: Any, row: Mapping[str, Any], runs: Runs) -> None:
+        headers = [(one["key"], one["value"]) for one in row["headers"] or []]
+        headers.append((HEADER, str(row["offset"]).encode()))
+        place, source = (row["topic"], row["partition"]), row["offset"]
+
+        def on_delivery(error: Any, message: Any) -> None:
+            runs.sent(place, source, message.offset(), error)
+
+        while True:
+            try:
+                producer.produce(
+                    self.renamed[row["topic"]],
+                    value=row["value"],
+                    key=row["key"],
+                    partition=row["partition"],
+                    timestamp=int(row["timestamp"].timestamp() * 1000),
+                    headers=headers,
+                    on_delivery=on_delivery,
+                )
+                break
+            except BufferError:
+                producer.poll(_POLL_S)
+        producer.poll(0)
+
+
+class Runs:
+    """Puts single copies together to runs."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, int], Run] = {}
+        self._closed: list[Run] = []
+        self.failure = ""
+
+    def sent(self, place: tuple[str, int], source: int, target: int, error: Any) -> None:
+        """One record was acked at offset `target`, or was not."""
+        if error is not None:
+            self.failure = self.failure or str(error)
+            return
+        run = self._open.get(place)
+        if run is not None and source == run.source + run.length and target == run.target + run.length:
+            self._open[place] = Run(run.topic, run.partition, run.source, run.target, run.length + 1)
+            return
+        if run is not None:
+            self._closed.append(run)
+        self._open[place] = Run(place[0], place[1], source, target, 1)
+
+    def done(self) -> list[Run]:
+        """All runs."""
+        return [*self._closed, *self._open.values()]
+
+
+def _tell_of_copied(place: tuple[str, int], offsets: list[int], last: tuple[int, int], runs: Runs) -> None:
+    """Runs of what an earlier try of this task had copied: the end of the copy, in the same order."""
+    if offsets[-1] != last[0]:
+        raise PipelineError(
+            f"the copy of {place[0]}-{place[1]} is ahead of what --state knows of it: name the state that it was made "
+            "with, or copy to another topic (--prefix)."
+        )
+    for at, offset in enumerate(offsets):
+        runs.sent(place, offset, last[1] - len(offsets) + 1 + at, None)
+
+
+def last_copied(bootstrap_servers: str, topic: str, partition: int) -> tuple[int, int]:
+    """The last record of a copy: its offset in the source, and in the copy; -1 both where the copy is empty.
+
+    `PipelineError` when that record is none of a mirror's: others write to the topic, and nobody knows what is there.
+    """
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": "raftwerk-mirror", "enable.auto.commit": False,
+         "isolation.level": "read_uncommitted", **_CLIENT}
+    )  # fmt: skip
+    try:
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_READ_TIMEOUT_S)
+        at = high
+        deadline = time.monotonic() + _READ_TIMEOUT_S
+        while at > low:
+            at -= 1
+            found = _read_one(consumer, topic, partition, at, deadline)
+            if found is not None:
+                headers = dict(found.headers() or [])
+                if HEADER not in headers:
+                    raise PipelineError(
+                        f"{topic}-{partition} at {bootstrap_servers} holds records that no mirror wrote: copy to "
+                        "another topic (--prefix), or delete this one."
+                    )
+                return int(headers[HEADER]), at
+        return -1, -1
+    finally:
+        consumer.close()
+
+
+def _read_one(consumer: Any, topic: str, partition: int, offset: int, deadline: float) -> Any:
+    """The record at or after an offset; None where there is none up to the end."""
+    from confluent_kafka import KafkaError, TopicPartition
+
+    consumer.assign([TopicPartition(topic, partition, offset)])
+    while time.monotonic() < deadline:
+        message = consumer.poll(0.5)
+        if message is None:
+            position = consumer.position([TopicPartition(topic, partition)])[0].offset
+            if position > offset:
+                return None
+            continue
+        if message.error() is None:
+            return message
+        if message.error().code() == KafkaError._PARTITION_EOF:
+            return None
+    raise PipelineError(
+        f"the end of {topic}-{partition} could not be read in {_READ_TIMEOUT_S:.0f} s: is the target up?"
+    )
+
+
+def translate(runs: list[Run], offset: int) -> int | None:
+    """Where a consumer that stands at an offset of the source goes on in the copy; None when nothing is copied yet.
+
+    `runs` are those of one partition. An offset between two runs (a record that the source had dropped) goes to the
+    beginning of the next; one after the last run to its end, which repeats nothing and skips nothing that is copied.
+    """
+    ordered = sorted(runs, key=lambda run: run.source)
+    for run in ordered:
+        if offset < run.source + run.length:
+            return run.target + max(0, offset - run.source)
+    return ordered[-1].target + ordered[-1].length if ordered else None

@@ -1,0 +1,235 @@
+"""A stream under way: its progress line, its metrics, its clean stop, and its failure in one sentence."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TextIO
+
+from .errors import PipelineError
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry, Counter, Gauge
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_WAIT_S = 0.5
+STOP_TIMEOUT_S = 30.0
+"""How long a stop waits for the batch under way."""
+
+
+class Say:
+    """Lines for people, with the seconds since the start; silent with `--json`."""
+
+    def __init__(self, *, quiet: bool = False, out: TextIO | None = None) -> None:
+        self.quiet = quiet
+        self._out = out if out is not None else sys.stderr
+        self._began = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        if not self.quiet:
+            print(f"{time.monotonic() - self._began:7.1f} s  {text}", file=self._out, flush=True)
+
+
+class Metrics:
+    """What a job tells Prometheus, on a port of its own; nothing without one."""
+
+    def __init__(self, job: str, port: int | None) -> None:
+        from prometheus_client import CollectorRegistry, Counter, Gauge
+
+        self.job = job
+        self.registry: CollectorRegistry = CollectorRegistry()
+        names = ("job_name",)
+        self.rows: Counter = Counter("raftwerk_pipeline_rows", "Records read.", names, registry=self.registry)
+        self.batches: Counter = Counter("raftwerk_pipeline_batches", "Batches done.", names, registry=self.registry)
+        self.batch_seconds: Gauge = Gauge(
+            "raftwerk_pipeline_batch_seconds", "How long the last batch took.", names, registry=self.registry
+        )
+        self.rows_per_second: Gauge = Gauge(
+            "raftwerk_pipeline_rows_per_second", "Speed of the last batch.", names, registry=self.registry
+        )
+        self.lag: Gauge = Gauge(
+            "raftwerk_pipeline_lag_records", "Records not read yet, of all partitions.", names, registry=self.registry
+        )
+        self.last_batch: Gauge = Gauge(
+            "raftwerk_pipeline_last_batch_timestamp_seconds", "When it ended.", names, registry=self.registry
+        )
+        if port is not None:
+            self._serve(port)
+
+    def batch(self, progress: Progress) -> None:
+        """One more batch is done."""
+        self.rows.labels(self.job).inc(progress.rows)
+        self.batches.labels(self.job).inc()
+        self.batch_seconds.labels(self.job).set(progress.seconds)
+        self.rows_per_second.labels(self.job).set(progress.rows_per_second)
+        self.last_batch.labels(self.job).set(time.time())
+        if progress.lag is not None:
+            self.lag.labels(self.job).set(progress.lag)
+
+    def _serve(self, port: int) -> None:
+        from prometheus_client import start_http_server
+
+        try:
+            start_http_server(port, registry=self.registry)
+        except OSError as error:
+            raise PipelineError(f"cannot serve metrics on port {port} ({error.strerror}): name another.") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What Spark says of a batch; `lag` is None where the source does not tell what is the end."""
+
+    batch: int
+    rows: int
+    seconds: float
+    lag: int | None
+
+    @property
+    def rows_per_second(self) -> float:
+        return self.rows / self.seconds if self.seconds else 0.0
+
+    def __str__(self) -> str:
+        lag = "" if self.lag is None else f"   lag {self.lag:,}"
+        return f"batch {self.batch:,}   {self.rows:,} rows   {self.rows_per_second:,.0f} rows/s{lag}"
+
+    @staticmethod
+    def of(report: Mapping[str, Any]) -> Progress:
+        """Of one of Spark's progress reports."""
+        sources = report.get("sources") or []
+        lags = [_lag(source) for source in sources]
+        return Progress(
+            batch=int(report["batchId"]),
+            rows=int(report.get("numInputRows") or 0),
+            seconds=float((report.get("durationMs") or {}).get("triggerExecution", 0)) / 1000,
+            lag=None if not lags or None in lags else sum(lag for lag in lags if lag is not None),
+        )
+
+
+def _lag(source: Mapping[str, Any]) -> int | None:
+    """Records between a batch's end and the log's, from the offsets that a source tells: `{topic: {partition: n}}`."""
+    end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+    if end is None or latest is None:
+        return None
+    return sum(max(0, offset - end.get(place, 0)) for place, offset in latest.items())
+
+
+def _offsets(value: Any) -> dict[tuple[str, str], int] | None:
+    try:
+        whole = json.loads(value) if isinstance(value, str) else value
+        return {(topic, part): int(offset) for topic, parts in whole.items() for part, offset in parts.items()}
+    except (AttributeError, TypeError, ValueError):
+        return None
+
+
+@dataclass
+class Stream:
+    """A running query of a job."""
+
+    job: str
+    query: StreamingQuery
+    say: Say
+    metrics: Metrics
+    reported: int = -1
+    rows: int = 0
+    stopping: Callable[[], bool] = field(default=lambda: False)
+
+    def follow(self) -> None:
+        """Until the query ends or a stop is asked for; `PipelineError` when it failed."""
+        asked_at: float | None = None
+        while True:
+            reported = self.reported
+            if self.poll(_WAIT_S):
+                return
+            if self.stopping():
+                asked_at = asked_at if asked_at is not None else time.monotonic()
+                idle = not self.query.status["isTriggerActive"]
+                if idle or self.reported > reported or time.monotonic() - asked_at > STOP_TIMEOUT_S:
+                    self.stop()
+                    return
+
+    def poll(self, wait_s: float) -> bool:
+        """Tell what was done in the meantime; whether the query has ended. `PipelineError` when it failed."""
+        ended = self._wait(wait_s)
+        self._report()
+        return ended
+
+    def stop(self) -> None:
+        """End it; a batch under way is done again at the next start."""
+        self.query.stop()
+        self._report()
+        self.say(f"{self.job}: stopped after {self.rows:,} rows")
+
+    def _wait(self, wait_s: float) -> bool:
+        try:
+            return bool(self.query.awaitTermination(wait_s))  # type: ignore[arg-type]  # a float is taken
+        except Exception as error:
+            raise explain(error) from error
+
+    def _report(self) -> None:
+        for report in self.query.recentProgress:
+            progress = Progress.of(report)
+            if progress.batch <= self.reported or (
+                not progress.rows and not report.get("durationMs", {}).get("addBatch")
+            ):
+                continue
+            self.reported = progress.batch
+            self.rows += progress.rows
+            self.metrics.batch(progress)
+            self.say(f"{self.job}: {progress}")
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[Callable[[], bool]]:
+    """Whether SIGINT or SIGTERM has asked to stop, so that the batch under way may end first; a second SIGINT kills."""
+    asked: list[int] = []
+
+    def on_signal(number: int, _frame: object) -> None:
+        if asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\]\s*(.*?)\s*(?:SQLSTATE|\n|$)", re.DOTALL)
+_OURS = re.compile(r"PipelineError: (.+)")
+
+
+def explain(error: Exception) -> PipelineError:
+    """What failed, in one sentence, from whatever Spark wraps it in; Spark's own first line where nothing is known."""
+    if isinstance(error, PipelineError):
+        return error
+    text = str(error)
+    ours = _OURS.findall(text)
+    if ours:
+        return PipelineError(ours[-1].strip())
+    raised = _RAISED.search(text)
+    if raised:
+        return PipelineError(raised.group(1).strip())
+    if re.search(r"OffsetOutOfRange|failOnDataLoss", text):
+        return PipelineError(
+            "records that this job has not read yet are gone from the topic (retention, or it was made anew): "
+            "with -o failOnDataLoss=false it goes on with what is there."
+        )
+    if re.search(r"UnknownTopicOrPartition", text):
+        return PipelineError("a topic of this job is not there any more: create it again, or begin a new output.")
+    if re.search(r"TimeoutException|DisconnectException|NoBrokersAvailable|_TRANSPORT", text):
+        return PipelineError(f"the cluster did not answer in time: is it up? ({_innermost(text)})")
+    return PipelineError(_innermost(text))
+
+
+def _innermost(text: str) -> str:
+    causes = [line.partition("Caused by:")[2].strip() for line in text.splitlines() if "Caused by:" in line]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return (causes or lines or ["Spark failed and said nothing"])[-1 if causes else 0]

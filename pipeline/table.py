@@ -1,0 +1,279 @@
+"""A Parquet table that a stream writes exactly once, on any file system that can rename a file.
+
+The directories are plain partitioned Parquet, for whatever reads that. Beside them `_table/` holds a log of commits,
+one JSON file each: which files it brings, which it takes away, what it knows (`facts`). A batch is written to a staging
+directory first; its commit file is the moment at which it counts; then its files are renamed to where readers look. A
+crash before that moment leaves nothing that a reader sees, a crash after it is completed by whoever opens the table
+next, and a batch that Spark repeats after a restart is found in the log and left out.
+
+A reader of the directories alone sees each batch's files appear one after another, and while small files are merged may
+see some records twice for a moment; `read` follows the log, and sees neither.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .errors import PipelineError
+from .files import Files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT = 1
+META = "_table"
+_IDENTITY = f"{META}/table.json"
+_COMMITS = f"{META}/commits"
+_STAGING = f"{META}/staging"
+CHECKPOINT = f"{META}/checkpoint"
+_SNAPSHOT = "snapshot-"
+_COMMIT = "commit-"
+_READ_RETRY_S = 0.1
+_READ_TIMEOUT_S = 10.0
+
+Reducer = Callable[["DataFrame"], "DataFrame"]
+
+
+@dataclass
+class State:
+    """What the commits add up to: live files (by path, with their bytes), the last batch, the sums of the facts."""
+
+    sequence: int = -1
+    last_batch: int = -1
+    files: dict[str, int] = field(default_factory=dict)
+    facts: dict[str, int] = field(default_factory=dict)
+
+    def apply(self, commit: Mapping[str, Any]) -> None:
+        """Add one commit."""
+        self.sequence = commit["sequence"]
+        self.last_batch = max(self.last_batch, commit["batch"])
+        for path in commit["removes"]:
+            self.files.pop(path, None)
+        for add in commit["adds"]:
+            self.files[add["path"]] = add["bytes"]
+        for name, number in commit["facts"].items():
+            self.facts[name] = self.facts.get(name, 0) + number
+
+    @staticmethod
+    def of_snapshot(snapshot: Mapping[str, Any]) -> State:
+        """A state that was written down as a whole."""
+        return State(snapshot["sequence"], snapshot["last_batch"], dict(snapshot["files"]), dict(snapshot["facts"]))
+
+
+class Table:
+    """One table, open for its one writer. `identity`: what this table is of; another one is refused."""
+
+    def __init__(self, spark: SparkSession, root: str, kind: str, identity: Mapping[str, Any]) -> None:
+        self.spark = spark
+        self.files = Files(spark, root)
+        self.root = self.files.root
+        self.state = load_state(self.files)
+        self._open(kind, dict(identity))
+        self._complete_last()
+
+    @property
+    def checkpoint(self) -> str:
+        """Where the stream that writes this table keeps its offsets."""
+        return self.files.full(CHECKPOINT)
+
+    def last_offsets(self) -> dict[str, dict[str, int]]:
+        """How far the last batch in the table had read, by topic and partition, from the checkpoint; none at first."""
+        if self.state.last_batch < 0:
+            return {}
+        lines = self.files.read_text(f"{CHECKPOINT}/offsets/{self.state.last_batch}").splitlines()
+        whole: dict[str, dict[str, int]] = json.loads(lines[2])
+        return whole
+
+    def committed(self, batch: int) -> bool:
+        """Whether a batch of the stream is in the table."""
+        return batch <= self.state.last_batch
+
+    def commit(
+        self, batch: int, rows: DataFrame, partition_by: Sequence[str], facts: Callable[[], Mapping[str, int]]
+    ) -> None:
+        """Write a batch, once. `facts` is asked after the rows are written."""
+        if self.committed(batch):
+            return
+        moves = self._stage(rows, partition_by, f"b{batch:010d}")
+        self._commit(batch, moves, [], facts())
+
+    def compact(self, small_bytes: int, *, reduce: Reducer | None = None, min_files: int = 4) -> int:
+        """Merge the small files of each partition directory into one, in one commit; how many files it took away.
+
+        `reduce` may drop rows that others of the same directory replace; then all its files are merged, whatever their
+        size.
+        """
+        groups: dict[str, list[str]] = {}
+        for path, size in self.state.files.items():
+            if reduce is not None or size < small_bytes:
+                groups.setdefault(posixpath.dirname(path), []).append(path)
+        paths = sorted(path for group in groups.values() if len(group) >= min_files for path in group)
+        if not paths:
+            return 0
+        columns = partition_columns(posixpath.dirname(paths[0]))
+        with _names_as_text(self.spark):
+            rows = self._rows(paths)
+        rows = reduce(rows) if reduce is not None else rows
+        rows = rows.repartition(*columns) if columns else rows.coalesce(1)
+        moves = self._stage(rows, columns, f"c{self.state.sequence + 1:010d}")
+        self._commit(-1, moves, paths, {})
+        self._snapshot()
+        return len(paths)
+
+    def read(self) -> DataFrame:
+        """Its rows, as of the last commit."""
+        return self._rows(sorted(self.state.files))
+
+    # -- within
+
+    def _open(self, kind: str, identity: dict[str, Any]) -> None:
+        wanted = {"format": FORMAT, "kind": kind, "identity": identity}
+        if not self.files.exists(_IDENTITY):
+            strangers = [name for name in self.files.names("") if name[:1] not in "._"]
+            if strangers:
+                raise PipelineError(
+                    f"{self.root} holds {strangers[0]}, which this job did not write: name an empty directory."
+                )
+            self.files.write_json(_IDENTITY, wanted)
+            return
+        there = self.files.read_json(_IDENTITY)
+        if there != wanted and self.state.sequence < 0:
+            self.files.delete(CHECKPOINT)
+            self.files.write_json(_IDENTITY, wanted)
+            return
+        if there.get("format") != FORMAT or there.get("kind") != kind:
+            raise PipelineError(f"{self.root} is a table of kind {there.get('kind')}, not {kind}: name another output.")
+        for name, value in identity.items():
+            before = there.get("identity", {}).get(name)
+            if before != value:
+                raise PipelineError(
+                    f"{self.root} was begun with {name} {_show(before)}, and this is {_show(value)}: "
+                    "go on with the same, or name another output."
+                )
+
+    def _complete_last(self) -> None:
+        """Finish what a crash interrupted, forget what was never committed."""
+        names = [name for name in self.files.names(_COMMITS) if name.startswith(_COMMIT)]
+        if names:
+            self._roll_forward(self.files.read_json(f"{_COMMITS}/{names[-1]}"))
+        self.files.delete(_STAGING)
+        if self.state.last_batch >= 0 and not self.files.names(f"{CHECKPOINT}/offsets"):
+            raise PipelineError(
+                f"{self.root} holds batches up to {self.state.last_batch}, and its checkpoint {self.checkpoint} is "
+                "gone, so nobody knows where to go on: restore it, or name another output."
+            )
+
+    def _stage(self, rows: DataFrame, partition_by: Sequence[str], mark: str) -> list[dict[str, Any]]:
+        """Write rows where no reader looks; what has to be moved where."""
+        staging = f"{_STAGING}/{mark}"
+        self.files.delete(staging)
+        writer = rows.write.mode("overwrite")
+        if partition_by:
+            writer = writer.partitionBy(*partition_by)
+        writer.parquet(self.files.full(staging))
+        moves = []
+        for number, path in enumerate(self.files.tree(staging, ".parquet")):
+            target = posixpath.join(posixpath.dirname(path), f"part-{mark}-{number:05d}.parquet")
+            size = self.files.size(f"{staging}/{path}")
+            moves.append({"from": f"{staging}/{path}", "path": target, "bytes": size})
+        return moves
+
+    def _commit(self, batch: int, adds: list[dict[str, Any]], removes: list[str], facts: Mapping[str, int]) -> None:
+        sequence = self.state.sequence + 1
+        commit = {"sequence": sequence, "batch": batch, "adds": adds, "removes": removes, "facts": dict(facts)}
+        self.files.write_json(f"{_COMMITS}/{_COMMIT}{sequence:012d}.json", commit)
+        self._roll_forward(commit)
+        self.state.apply(commit)
+
+    def _roll_forward(self, commit: Mapping[str, Any]) -> None:
+        for add in commit["adds"]:
+            if not self.files.exists(add["path"]):
+                self.files.rename(add["from"], add["path"])
+        for path in commit["removes"]:
+            self.files.delete(path)
+        self.files.delete(_STAGING)
+
+    def _snapshot(self) -> None:
+        """Write the sum of all commits, then drop them; the last one stays, for who completes it."""
+        state = self.state
+        whole = {
+            "sequence": state.sequence,
+            "last_batch": state.last_batch,
+            "files": state.files,
+            "facts": state.facts,
+        }
+        name = f"{_SNAPSHOT}{state.sequence:012d}.json"
+        self.files.write_json(f"{_COMMITS}/{name}", whole)
+        for other in self.files.names(_COMMITS):
+            if other < f"{_COMMIT}{state.sequence:012d}.json" or (other.startswith(_SNAPSHOT) and other < name):
+                self.files.delete(f"{_COMMITS}/{other}")
+
+    def _rows(self, paths: Sequence[str]) -> DataFrame:
+        return _read_paths(self.spark, self.files, paths)
+
+
+@contextmanager
+def _names_as_text(spark: SparkSession) -> Iterator[None]:
+    """Take the values in directories' names as they are: `007` is no number, and must be written as it was."""
+    name = "spark.sql.sources.partitionColumnTypeInference.enabled"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(name, str(before))
+
+
+def partition_columns(directory: str) -> list[str]:
+    """The columns that a directory's name holds: `topic` and `date` of `topic=flights/date=2013-01-01`."""
+    return [part.partition("=")[0] for part in directory.split("/") if "=" in part]
+
+
+def load_state(files: Files) -> State:
+    """What the commit log of a table adds up to."""
+    names = files.names(_COMMITS)
+    snapshots = [name for name in names if name.startswith(_SNAPSHOT)]
+    state = State.of_snapshot(files.read_json(f"{_COMMITS}/{snapshots[-1]}")) if snapshots else State()
+    for name in names:
+        if name.startswith(_COMMIT) and name > f"{_COMMIT}{state.sequence:012d}.json":
+            state.apply(files.read_json(f"{_COMMITS}/{name}"))
+    return state
+
+
+def read_table(spark: SparkSession, root: str) -> DataFrame:
+    """The rows of a table as of its last commit, also while its writer runs. `PipelineError` when there is no table."""
+    files = Files(spark, root)
+    if not files.exists(_IDENTITY):
+        raise PipelineError(f"{root} is no table of these jobs: it has no {_IDENTITY}.")
+    deadline = time.monotonic() + _READ_TIMEOUT_S
+    while True:
+        paths = sorted(load_state(files).files)
+        missing = [path for path in paths if not files.exists(path)]
+        if not missing:
+            return _read_paths(spark, files, paths)
+        if time.monotonic() > deadline:
+            raise PipelineError(
+                f"{files.full(missing[0])} is in the table's log and not there: a writer stopped between commit and "
+                "rename; start the job once more, it completes this first."
+            )
+        time.sleep(_READ_RETRY_S)
+
+
+def _read_paths(spark: SparkSession, files: Files, paths: Sequence[str]) -> DataFrame:
+    if not paths:
+        raise PipelineError(f"{files.root} holds no rows yet.")
+    return (
+        spark.read.option("basePath", files.root)
+        .option("mergeSchema", "true")
+        .parquet(*(files.full(path) for path in paths))
+    )
+
+
+def _show(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
