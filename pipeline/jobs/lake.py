@@ -111,12 +111,13 @@ class Lake:
         if options.schema is None:
             value = records["value"].cast("string") if options.value_format == "string" else records["value"]
             return records.select(*place, date, records["key"], value.alias("value"))
-        parsed = self._parse(records["value"].cast("string"), options.schema)
-        flat = records.select(*place, date, records["key"], records["value"].alias(_RAW), parsed.alias("_parsed"))
-        clash = sorted(set(_PLACE) & set(self._fields()))
+        names = self._fields()
+        clash = sorted(set(_PLACE) & set(names))
         if clash:
             raise PipelineError(f"the schema has a field {clash[0]}, which is a column of every lake: leave it out.")
-        fields = [f.col(f"_parsed.`{name}`").alias(name) for name in self._fields()]
+        parsed = self._parse(records["value"].cast("string"), options.schema)
+        flat = records.select(*place, date, records["key"], records["value"].alias(_RAW), parsed.alias("_parsed"))
+        fields = [f.col(f"_parsed.`{name}`").alias(name) for name in names]
         damage = f.col(_RAW).isNotNull() & (f.col("_parsed").isNull() | f.col(f"_parsed.{_DAMAGE}").isNotNull())
         return flat.select(*_PLACE, *fields, _RAW, damage.alias(_DAMAGE))
 

@@ -125,7 +125,7 @@ class Mirror:
     def _make_topics(self) -> None:
         for name, partitions in self.topics.partitions().items():
             copy = Topics(self.options.target, (self.renamed[name],))
-            copy.create(partitions, {})
+            copy.create(partitions, _configs(self.topics.bootstrap_servers, name))
             there = copy.partitions()[self.renamed[name]]
             if there != partitions:
                 raise PipelineError(
@@ -147,6 +147,17 @@ class Mirror:
         self.table.commit(batch, found.coalesce(1), (), lambda: {"rows": copied})
         if self.options.groups:
             self.move_groups()
+
+
+def _configs(bootstrap_servers: str, topic: str) -> dict[str, str]:
+    """What is set on a topic itself, so that its copy keeps as long, compacts as it does, and so on."""
+    from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource
+
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    entries = admin.describe_configs([resource])[resource].result(_TIMEOUT_S).values()
+    set_here = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    return {one.name: one.value for one in entries if one.source == set_here and "throttled" not in one.name}
 
 
 def _groups(admin: Any) -> dict[str, bool]:

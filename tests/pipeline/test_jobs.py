@@ -1,0 +1,361 @@
+"""The jobs on real Spark and real nodes: exact, restarted, given bad input, and judged by other means than their own."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+from .helpers import Sent, send
+from hypothesis import Phase, given, seed, settings
+
+from raftwerk.chaos.checker.checker import check_lines
+from raftwerk.cluster.testing.cluster import TestCluster
+from raftwerk.pipeline.audit.judge import Audit
+from raftwerk.pipeline.audit.page import render as render_audit
+from raftwerk.pipeline.audit.tables import History
+from raftwerk.pipeline.demo import expected_delays
+from raftwerk.pipeline.errors import PipelineError
+from raftwerk.pipeline.flights import feed, flight_rows, flights
+from raftwerk.pipeline.jobs.common import Reading
+from raftwerk.pipeline.jobs.lake import Lake, LakeOptions
+from raftwerk.pipeline.jobs.mirror import Mirror, MirrorOptions, _configs
+from raftwerk.pipeline.jobs.windows import Windows, WindowsOptions, latest, read_windows, with_names
+from raftwerk.pipeline.mirroring import HEADER
+from raftwerk.pipeline.places import FORMATS, Topics
+from raftwerk.pipeline.running import Metrics, Say
+from raftwerk.pipeline.table import Table, read_table
+from raftwerk.pipeline.windows_page import render as render_windows
+
+FLIGHTS = 4_000
+CHECKER_TESTS = Path(__file__).parents[1] / "chaos" / "checker"
+
+
+def run(job: Any, **reading: Any) -> Any:
+    """Read what is there now, to the end."""
+    name = type(job).__name__.lower()
+    stream = job.start(Reading(once=True, **reading), Say(quiet=True), Metrics(name, None))
+    stream.follow()
+    return stream
+
+
+def make(bootstrap: str, topic: str, partitions: int = 3, **configs: str) -> None:
+    Topics(bootstrap, (topic,)).create(partitions, configs)
+
+
+@pytest.mark.parametrize("source", FORMATS)
+def test_the_lake_holds_each_flight_once_over_restarts(
+    spark: Any, bootstrap: str, topic: str, tmp_path: Path, source: str
+) -> None:
+    make(bootstrap, topic)
+    options = LakeOptions(str(tmp_path / "lake"), "json", "number BIGINT, carrier STRING", ("carrier",), 2)
+    topics = Topics(bootstrap, (topic,), source)
+    feed(bootstrap, topic, flights(1500))
+    stream = run(Lake(spark, topics, options), max_offsets=400)
+    assert stream.rows == 1500
+    feed(bootstrap, topic, itertools.islice(flights(2000), 1500, None))
+    run(Lake(spark, topics, options))
+    table = read_table(spark, options.out)
+    assert sorted(row[0] for row in table.select("number").collect()) == list(range(2000))
+    expected = {row["number"]: row["carrier"] for row in itertools.islice(flight_rows(), 2000)}
+    assert {row["number"]: row["carrier"] for row in table.select("number", "carrier").collect()} == expected
+    plain = spark.read.parquet(options.out)
+    assert plain.count() == 2000
+
+
+def test_a_record_that_does_not_fit_stops_the_lake_or_is_kept_apart(
+    spark: Any, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    make(bootstrap, topic, 1)
+    values = [b'{"n": 1}', b"\xff not json", b'{"n": "text"}', None, b'{"n": 5, "more": 1}']
+    send(bootstrap, topic, [Sent(0, b"k", value) for value in values])
+    out = str(tmp_path / "lake")
+    with pytest.raises(PipelineError, match=rf"the record at {topic}-0 offset [12] does not fit the schema \(n BIGINT\)"):
+        run(Lake(spark, Topics(bootstrap, (topic,)), LakeOptions(out, "json", "n BIGINT", ("topic",))))
+    with pytest.raises(PipelineError, match="holds no rows yet"):
+        read_table(spark, out)
+    assert not [path for path in Path(out).rglob("*.parquet") if "_table" not in str(path)]
+    run(Lake(spark, Topics(bootstrap, (topic,)), LakeOptions(out, "json", "n BIGINT", ("topic",), rejects=True)))
+    rows = {row["offset"]: (row["n"], row["rejected"]) for row in read_table(spark, out).collect()}
+    assert {at: n for at, (n, _) in rows.items()} == {0: 1, 1: None, 2: None, 3: None, 4: 5}
+    assert {at: bytes(raw) for at, (_, raw) in rows.items() if raw} == {1: values[1], 2: values[2]}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"schema": "n NUMBER oops", "value_format": "json"}, "is not in Spark's DDL"),
+        ({"schema": "offset INT", "value_format": "json"}, "a field offset, which is a column of every lake"),
+        ({"partition_by": ("nothing",)}, "there is no column nothing to partition by"),
+    ],
+)
+def test_a_lake_that_cannot_be_says_why(
+    spark: Any, bootstrap: str, topic: str, tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
+    make(bootstrap, topic, 1)
+    with pytest.raises(PipelineError, match=said):
+        run(Lake(spark, Topics(bootstrap, (topic,)), LakeOptions(str(tmp_path / "lake"), **options)))
+
+
+def test_options_that_do_not_fit_together() -> None:
+    with pytest.raises(PipelineError, match="a schema belongs to values in json or csv"):
+        LakeOptions("out", "string", "n INT")
+    with pytest.raises(PipelineError, match="none of binary"):
+        LakeOptions("out", "xml")
+
+
+def test_a_topic_that_is_not_there_is_named(bootstrap: str) -> None:
+    with pytest.raises(PipelineError, match="there is no topic nowhere at"):
+        Topics(bootstrap, ("nowhere",)).check()
+
+
+def test_windows_agree_with_the_csv_and_count_what_is_late(
+    spark: Any, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    make(bootstrap, topic)
+    results = f"{topic}-delays"
+    options = WindowsOptions(str(tmp_path / "windows"), to_topic=results, compact_every=2)
+    feed(bootstrap, topic, flights(FLIGHTS))
+    topics = Topics(bootstrap, (topic,))
+    run(Windows(spark, topics, options), max_offsets=1500)
+    # Five days are in; the first day is closed, and what comes for it now is late.
+    feed(bootstrap, topic, flights(30))
+    send(bootstrap, topic, [Sent(0, None, b"nonsense"), Sent(1, None, b"{}")])
+    windows = Windows(spark, topics, options)
+    run(windows)
+    counted = windows.counted()
+    assert (counted.read, counted.counted, counted.late, counted.unreadable) == (FLIGHTS + 32, FLIGHTS, 30, 2)
+    rows = list(itertools.islice(flight_rows(), FLIGHTS))
+    found = {
+        (row["window_start"].strftime("%Y-%m-%d"), row["carrier"], row["origin"]): (
+            row["flights"],
+            row["cancelled"],
+            row["dep_delay_sum"] or 0.0,
+            row["arr_delay_sum"] or 0.0,
+        )
+        for row in read_windows(spark, options.out).collect()
+    }
+    assert found == expected_delays(rows)
+    sent = _last_values(bootstrap, results)
+    assert {(key.split("|")[0][:10], *key.split("|")[1:]): value["flights"] for key, value in sent.items()} == {
+        key: value[0] for key, value in found.items()
+    }
+    text = render_windows(with_names(spark, latest(windows.table.read())), counted)
+    assert "United Air Lines" in text and "Newark" in text and "<polyline" in text
+
+
+def _last_values(bootstrap: str, topic: str) -> dict[str, Any]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "last", "enable.partition.eof": True})
+    partitions = Topics(bootstrap, (topic,)).partitions()[topic]
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    values: dict[str, Any] = {}
+    ends = 0
+    while ends < partitions:
+        message = consumer.poll(30)
+        assert message is not None, "no answer in 30 s"
+        if message.error() is None:
+            values[message.key().decode()] = json.loads(message.value())
+        else:
+            ends += 1
+    consumer.close()
+    return values
+
+
+def _checker_tests(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(f"checker_{name}", CHECKER_TESTS / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def merged_histories(count: int) -> list[dict[str, Any]]:
+    """Random histories with every anomaly, side by side in one: each has topics, producers and processes of its own."""
+    drawn: list[list[dict[str, Any]]] = []
+
+    @settings(max_examples=count, database=None, phases=[Phase.generate], deadline=None)
+    @seed(7)
+    @given(_checker_tests("test_checker").histories())
+    def draw(history: list[dict[str, Any]]) -> None:
+        drawn.append(history)
+
+    draw()
+    return [_apart(line, number) for number, history in enumerate(drawn) for line in history]
+
+
+def _apart(line: dict[str, Any], number: int) -> dict[str, Any]:
+    line = {**line, "process": f"{line['process']}#{number}"}
+    if "topic" in line:
+        line["topic"] = f"h{number:03d}"
+    if "producer" in line:
+        line["producer"] += 2 * number
+    if "records" in line:
+        line["records"] = [[at, who + 2 * number if who >= 0 else who, n, key] for at, who, n, key in line["records"]]
+    return line
+
+
+def write_history(path: Path, lines: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_the_audit_agrees_with_the_checker_on_every_anomaly(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(CHECKER_TESTS))
+    lines = merged_histories(150)
+    lines.append({"process": "nemesis", "f": "heal", "start": 1, "end": 2, "type": "fail", "error": "2 of 3"})
+    half = len(lines) // 2
+    write_history(tmp_path / "a.jsonl", lines[:half])
+    write_history(tmp_path / "b.jsonl", lines[half:])
+    expected = check_lines(lines).verdict
+    with History.of_paths(spark, [str(tmp_path)]) as history:
+        verdict = Audit(history, 5, Say(quiet=True)).judge()
+        page = render_audit(history, verdict)
+    assert (verdict.word, verdict.totals) == (expected.word, expected.totals)
+    assert verdict.counts == expected.findings.counts
+    found = [kind for kind, count in verdict.counts.items() if count]
+    assert len(found) >= 11, f"the histories are too tame: {found}"
+    assert all(1 <= len(verdict.evidence[kind]) <= 5 for kind in found)
+    assert "INVALID" in page and "Latency of acks" in page
+
+
+def test_a_clean_history_is_valid_and_a_last_line_cut_short_is_left_out(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(CHECKER_TESTS))
+    path = tmp_path / "h.jsonl"
+    write_history(path, _checker_tests("histories").clean(50))
+    with path.open("a") as file:
+        file.write('{"process":"p0","type":"ok","f":"se')
+    with History.of_paths(spark, [str(path)]) as history:
+        verdict = Audit(history, 5, Say(quiet=True)).judge()
+    assert (verdict.word, verdict.totals["acked"]) == ("VALID", 50)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['{"process":"p","type":"ok","f":"send"}', '{"cut', '{"process":"p","type":"info","f":"history","version":2}'],
+)
+def test_a_line_that_is_not_in_the_format_is_named(spark: Any, tmp_path: Path, line: str) -> None:
+    path = tmp_path / "h.jsonl"
+    path.write_text(line + "\n")
+    with pytest.raises(PipelineError, match=r"h.jsonl: a line is not in the format"):
+        History.of_paths(spark, [str(path)])
+
+
+def test_no_history_is_named(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="no history in"):
+        History.of_paths(spark, [str(tmp_path)])
+    with pytest.raises(PipelineError, match="there is no file or directory"):
+        History.of_paths(spark, [str(tmp_path / "x")])
+
+
+def test_the_audit_reads_the_topic_too(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+    """A record that was acked and is not in the topic is lost, though a history alone would not know."""
+    from raftwerk.chaos.load.settings import encode_value
+
+    make(bootstrap, topic, 1)
+    send(bootstrap, topic, [Sent(0, b"%d" % (n % 3), encode_value(0, n, n % 3, 60)) for n in range(20)])
+    send(bootstrap, topic, [Sent(0, b"1", b"00000000:0:1:1:"), Sent(0, b"7", b"1.0")])
+    lines = [
+        {"process": "producer-0", "type": "ok", "f": "send", "topic": topic, "partition": 0, "producer": 0, "number": n,
+         "key": n % 3, "start": 10 + n, "offset": n if n < 20 else 18, "end": 100 + n}
+        for n in range(21)
+    ]  # fmt: skip
+    lines.append({**lines[0], "process": "producer-1", "producer": 1, "number": 0, "key": 7, "offset": 21})
+    write_history(tmp_path / "h.jsonl", lines)
+    with History.of_paths(spark, [str(tmp_path)], Topics(bootstrap, (topic,))) as history:
+        verdict = Audit(history, 5, Say(quiet=True)).judge()
+    assert {kind: count for kind, count in verdict.counts.items() if count} == {
+        "lost": 1,
+        "inconsistent-offset": 1,
+        "corrupt": 1,
+    }
+    assert verdict.totals["reads"] == 22
+
+
+@pytest.fixture(scope="module")
+def other_cluster() -> Iterator[TestCluster]:
+    with TestCluster.start(1, settings={"log.retention.ms": "-1"}) as running:
+        yield running
+
+
+def test_a_mirror_copies_each_record_once_and_moves_groups(
+    spark: Any, bootstrap: str, topic: str, tmp_path: Path, other_cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first try dies after its records are sent and before that is written down; the second one repeats nothing."""
+    make(bootstrap, topic, 2, **{"max.message.bytes": "54321"})
+    sent = [Sent(n % 2, b"k", b"%d" % n, 1_700_000_000_000 + n, [("h", b"%d" % n)]) for n in range(200)]
+    send(bootstrap, topic, sent[:120])
+    target = other_cluster.bootstrap_servers
+    topics, options = Topics(bootstrap, (topic,), "kafka"), MirrorOptions(target, str(tmp_path / "mirror"), "copy.")
+    with monkeypatch.context() as patch:
+        patch.setattr(Table, "commit", _dies)
+        with pytest.raises(PipelineError, match="the lights went out"):
+            run(Mirror(spark, topics, options))
+    run(Mirror(spark, topics, options))
+    _commit_offsets(bootstrap, "readers", topic, {0: 50, 1: 10})
+    send(bootstrap, topic, sent[120:])
+    mirror = Mirror(spark, topics, options)
+    run(mirror)
+    assert mirror.table.state.facts["rows"] == 200
+    assert mirror.moved == 2
+    assert _configs(target, f"copy.{topic}")["max.message.bytes"] == "54321"
+    copies = _copies(target, f"copy.{topic}")
+    assert sorted(copies) == sorted((one.partition, one.value, one.timestamp_ms, one.headers) for one in sent)
+    request = [ConsumerGroupTopicPartitions("readers")]
+    admin = AdminClient({"bootstrap.servers": target})
+    moved = admin.list_consumer_group_offsets(request)["readers"].result(30).topic_partitions
+    assert {one.partition: one.offset for one in moved} == {0: 50, 1: 10}
+    with pytest.raises(PipelineError, match="is ahead of what --state knows"):
+        run(Mirror(spark, topics, MirrorOptions(target, str(tmp_path / "other"), "copy.")))
+
+
+def _dies(*_: Any) -> None:
+    raise PipelineError("the lights went out")
+
+
+def _commit_offsets(bootstrap: str, group: str, topic: str, offsets: dict[int, int]) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition(topic, p, at) for p, at in offsets.items()], asynchronous=False)
+    consumer.close()
+
+
+def _copies(bootstrap: str, topic: str) -> list[tuple[int, bytes, int, list[tuple[str, bytes]]]]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "all", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in (0, 1)])
+    copies = []
+    ends = 0
+    while ends < 2:
+        message = consumer.poll(30)
+        assert message is not None, "no answer in 30 s"
+        if message.error() is not None:
+            ends += 1
+            continue
+        headers = [(name, value) for name, value in message.headers() if name != HEADER]
+        copies.append((message.partition(), message.value(), message.timestamp()[1], headers))
+    consumer.close()
+    return copies
+
+
+def test_a_mirror_onto_itself_or_onto_others_records_is_refused(
+    spark: Any, bootstrap: str, topic: str, tmp_path: Path, other_cluster: TestCluster
+) -> None:
+    make(bootstrap, topic, 1)
+    send(bootstrap, topic, [Sent(0, b"k", b"v")])
+    with pytest.raises(PipelineError, match="the same cluster"):
+        Mirror(spark, Topics(bootstrap, (topic,), "kafka"), MirrorOptions(bootstrap, str(tmp_path / "m")))
+    target = other_cluster.bootstrap_servers
+    make(target, topic, 1)
+    send(target, topic, [Sent(0, b"k", b"foreign")])
+    with pytest.raises(PipelineError, match="holds records that no mirror wrote"):
+        run(Mirror(spark, Topics(bootstrap, (topic,), "kafka"), MirrorOptions(target, str(tmp_path / "m"))))
+    make(target, f"p.{topic}", 2)
+    with pytest.raises(PipelineError, match="has 2 partitions"):
+        run(Mirror(spark, Topics(bootstrap, (topic,), "kafka"), MirrorOptions(target, str(tmp_path / "n"), "p.")))

@@ -1,0 +1,133 @@
+"""What needs no Spark: offsets' translation, progress, explanations, plots, options, and errors of the command line."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raftwerk.pipeline.cli import JOBS, pipeline
+from raftwerk.pipeline.demo import expected_delays
+from raftwerk.pipeline.errors import PipelineError
+from raftwerk.pipeline.flights import SCHEMA, data_file, flight_rows, flights
+from raftwerk.pipeline.mirroring import Runs, translate
+from raftwerk.pipeline.places import parse_options
+from raftwerk.pipeline.plots import Axis, bar_chart, line_chart, page
+from raftwerk.pipeline.running import Progress, explain
+from raftwerk.pipeline.table import State, partition_columns
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=30), st.integers(0, 5))
+def test_an_offset_is_translated_to_the_copy_of_the_next_record(gaps: list[int], base: int) -> None:
+    """Against the plain map: the copy of the first record at or after the offset, or the end of the copy."""
+    runs, source, copied = Runs(), -1, {}
+    for number, gap in enumerate(gaps):
+        source += gap
+        copied[source] = base + number
+        runs.sent(("t", 0), source, base + number, None)
+    done = runs.done()
+    assert sum(run.length for run in done) == len(gaps)
+    for offset in range(source + 3):
+        later = [at for at in copied if at >= offset]
+        assert translate(done, offset) == (copied[min(later)] if later else base + len(gaps))
+
+
+def test_nothing_copied_is_translated_to_nothing() -> None:
+    assert translate([], 5) is None
+
+
+def test_a_failed_copy_is_no_run() -> None:
+    runs = Runs()
+    runs.sent(("t", 0), 0, 0, None)
+    runs.sent(("t", 0), 1, -1, "timed out")
+    assert [run.length for run in runs.done()] == [1]
+    assert runs.failure == "timed out"
+
+
+def test_progress_tells_the_lag_where_the_source_tells_its_end() -> None:
+    source = {"endOffset": '{"t":{"0":5,"1":7}}', "latestOffset": '{"t":{"0":9,"1":7,"2":1}}'}
+    report = {"batchId": 3, "numInputRows": 10, "durationMs": {"triggerExecution": 500}, "sources": [source]}
+    progress = Progress.of(report)
+    assert (progress.lag, progress.rows_per_second) == (5, 20.0)
+    assert str(progress) == "batch 3   10 rows   20 rows/s   lag 5"
+    assert Progress.of({**report, "sources": [{"endOffset": "0", "latestOffset": None}]}).lag is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x\nraftwerk.pipeline.errors.PipelineError: the disk is gone.\n\tat y", "the disk is gone."),
+        ("Job aborted: [USER_RAISED_EXCEPTION] the record at t-0 offset 1 is bad. SQLSTATE: P0001", "is bad."),
+        ("org.apache.kafka.common.errors.UnknownTopicOrPartitionException: no", "create it again"),
+        ("Caused by: org.apache.kafka.common.errors.TimeoutException: 60 s", "is it up?"),
+        ("Some data may have been lost ... set failOnDataLoss", "failOnDataLoss=false"),
+        ("first\nCaused by: a: b\nCaused by: c: the reason", "c: the reason"),
+    ],
+)
+def test_what_spark_wraps_is_told_in_a_sentence(text: str, said: str) -> None:
+    assert said in str(explain(RuntimeError(text)))
+    assert "\n" not in str(explain(RuntimeError(text)))
+
+
+@given(st.floats(-1e6, 1e6), st.floats(0.001, 1e6))
+def test_ticks_are_few_round_and_within(low: float, span: float) -> None:
+    axis = Axis(low, low + span, 0, 100)
+    ticks = axis.ticks()
+    assert len(ticks) <= 12
+    assert all(-1 <= axis.at(tick) <= 101 for tick in ticks)
+
+
+def test_plots_of_nothing_and_of_hostile_names() -> None:
+    assert "Nothing" in line_chart({}, {}, unit="x")
+    assert "Nothing" in bar_chart({}, unit="x")
+    text = page("<t>", "n", [("h", bar_chart({"<script>": -1.0, "b": 2.0}, unit="m"))])
+    assert "<script>" not in text
+
+
+def test_options_are_pairs() -> None:
+    assert parse_options(["a=b", "kafka.x=1=2"]) == {"a": "b", "kafka.x": "1=2"}
+    with pytest.raises(PipelineError, match="name=value"):
+        parse_options(["nonsense"])
+
+
+def test_states_add_up_and_forget_what_was_merged() -> None:
+    state = State()
+    add = {"from": "s", "bytes": 5}
+    state.apply({"sequence": 0, "batch": 0, "adds": [{**add, "path": "a"}], "removes": [], "facts": {"rows": 2}})
+    state.apply({"sequence": 1, "batch": -1, "adds": [{**add, "path": "b"}], "removes": ["a"], "facts": {}})
+    assert (state.files, state.facts, state.last_batch) == ({"b": 5}, {"rows": 2}, 0)
+
+
+def test_directories_name_columns() -> None:
+    assert partition_columns("topic=a/date=2013-01-01") == ["topic", "date"]
+    assert partition_columns("") == []
+
+
+def test_flights_are_whole_and_typed() -> None:
+    rows = list(flight_rows())
+    assert len(rows) == 336_776
+    names = re.findall(r"(\w+) [A-Z]+", SCHEMA)
+    assert sorted(names) == sorted(rows[0])
+    assert rows[0]["event_time"] == "2013-01-01T10:15:00Z"
+    assert sum(row["dep_delay"] is None for row in rows) == 8_255
+    assert sum(n for n, *_ in expected_delays(rows).values()) == 336_776
+    assert len(list(flights(10))) == 10
+    assert data_file("airlines.csv").endswith("airlines.csv")
+
+
+def test_every_job_teaches() -> None:
+    for job in JOBS:
+        shown = CliRunner().invoke(pipeline, ["run", job, "--help"])
+        assert shown.exit_code == 0, shown.output
+        assert "Try it:" in shown.output or "Exit codes" in shown.output
+    assert all(job in CliRunner().invoke(pipeline, ["run", "--help"]).output for job in JOBS)
+
+
+def test_a_cluster_that_is_down_is_named() -> None:
+    words = ["run", "lake", "-b", "127.0.0.1:1", "-t", "x", "--out", "nowhere"]
+    shown = CliRunner().invoke(pipeline, words)
+    assert shown.exit_code == 1
+    assert "no broker answers at 127.0.0.1:1" in shown.output
