@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 SEEDS ?= 2000
 RESUME ?= 0
 
-.PHONY: demo test test-containers docs check soak bench setup clean help
+.PHONY: demo demo-spark test test-containers docs check soak bench setup clean help
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/: .*##/ -/'
 
@@ -18,6 +18,9 @@ $(STAMP): pyproject.toml
 
 demo: $(STAMP)   ## stream a year of flights through three nodes, kill the leader and the controller, count what was lost
 	$(BIN)/raftwerk demo
+
+demo-spark: $(STAMP) ## the flights through three nodes into Spark: windows and a lake, a leader killed, compared with the CSV
+	$(BIN)/raftwerk pipeline demo
 
 test: $(STAMP)   ## all tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup

@@ -25,7 +25,7 @@ from .jobs.common import Reading
 from .jobs.lake import JOB as LAKE
 from .jobs.lake import Lake, LakeOptions
 from .jobs.windows import JOB as WINDOWS
-from .jobs.windows import Windows, WindowsOptions, latest, with_names
+from .jobs.windows import Counted, Windows, WindowsOptions, latest, with_names
 from .places import Topics
 from .running import Metrics, Say, Stream
 from .session import spark_session
@@ -93,6 +93,7 @@ class _Demo:
         self.say = say
         self.topics = Topics(supervisor.plan.bootstrap, (TOPIC,))
         self._sent = 0
+        self._victim = -1
         self._failure: Exception | None = None
 
     def run(self, seconds: int, report: str) -> DemoVerdict:
@@ -121,8 +122,9 @@ class _Demo:
                 stream.stop()
             feeding.join()
         self.say("comparing with the CSV")
-        write_page(report, with_names(self.spark, latest(windows.table.read())), windows.counted())
-        return self._judge(windows, lake, rows)
+        counted = windows.counted()
+        write_page(report, with_names(self.spark, latest(windows.table.read())), counted)
+        return self._judge(windows, counted, lake, rows)
 
     async def _create_topic(self) -> None:
         async with ClusterClient(self.topics.bootstrap_servers) as client:
@@ -136,24 +138,25 @@ class _Demo:
 
     def _torment(self, seconds: int, feeding: threading.Thread, streams: list[Stream]) -> None:
         began = time.monotonic()
-        victim = -1
+        steps = [(_KILL_AT, self._kill_leader), (_RESTART_AT, self._bring_back)]
         while feeding.is_alive():
-            spent = (time.monotonic() - began) / seconds
-            if victim < 0 and spent > _KILL_AT:
-                victim = asyncio.run(self._leader())
-                self.supervisor.kill(victim, signal.SIGKILL)
-                self.say(f"SIGKILL to node {victim}, leader of {TOPIC}-0")
-            if (
-                victim in self.supervisor.children
-                and not self.supervisor.children[victim].alive
-                and spent > _RESTART_AT
-            ):
-                self.supervisor.start_node(victim)
-                self.say(f"node {victim} is started again")
+            if steps and time.monotonic() - began > steps[0][0] * seconds:
+                steps.pop(0)[1]()
             _poll(streams)
+        for _, step in steps:
+            step()
         if self._failure is not None:
             raise self._failure
         self.say(f"{self._sent:,} flights sent and acked")
+
+    def _kill_leader(self) -> None:
+        self._victim = asyncio.run(self._leader())
+        self.supervisor.kill(self._victim, signal.SIGKILL)
+        self.say(f"SIGKILL to node {self._victim}, leader of {TOPIC}-0")
+
+    def _bring_back(self) -> None:
+        self.supervisor.start_node(self._victim)
+        self.say(f"node {self._victim} is started again")
 
     async def _leader(self) -> int:
         async with ClusterClient(self.topics.bootstrap_servers) as client:
@@ -166,12 +169,11 @@ class _Demo:
             if time.monotonic() > deadline:
                 raise PipelineError(f"the jobs did not read {rows:,} flights in {_CATCH_UP_TIMEOUT_S:.0f} s.")
 
-    def _judge(self, windows: Windows, lake: Lake, rows: list[dict[str, Any]]) -> DemoVerdict:
+    def _judge(self, windows: Windows, counted: Counted, lake: Lake, rows: list[dict[str, Any]]) -> DemoVerdict:
         from pyspark.sql import functions as f
 
         numbers = lake.table.read().select("number")
         in_lake, distinct = numbers.agg(f.count("number"), f.count_distinct("number")).collect()[0]
-        counted = windows.counted()
         expected = expected_delays(rows)
         found = {
             (row["window_start"].strftime("%Y-%m-%d"), row["carrier"], row["origin"]): (

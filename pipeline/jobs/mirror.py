@@ -151,7 +151,7 @@ class Mirror:
 
 def _configs(bootstrap_servers: str, topic: str) -> dict[str, str]:
     """What is set on a topic itself, so that its copy keeps as long, compacts as it does, and so on."""
-    from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource
+    from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource  # type: ignore[attr-defined]
 
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})

@@ -123,10 +123,11 @@ class Windows:
 
     def counted(self) -> Counted:
         """What became of every record that this job has read: the topic's records, less what the windows count."""
-        read = self._read()
-        unreadable = read.where(_unreadable()).count()
+        from pyspark.sql import functions as f
+
+        read = f.count(f.lit(1)), f.count(f.when(_unreadable(), 1))
+        total, unreadable = self._read().agg(*read).collect()[0]
         counted = int(latest(self.table.read()).agg({"flights": "sum"}).collect()[0][0] or 0)
-        total = read.count()
         return Counted(total, counted, total - unreadable - counted, unreadable)
 
     def _read(self) -> DataFrame:

@@ -28,7 +28,13 @@ from .options import WriteOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_DEFAULTS = {"acks": "all", "enable.idempotence": "true", "linger.ms": "20", "partitioner": "murmur2_random"}
+_DEFAULTS = {
+    "acks": "all",
+    "enable.idempotence": "true",
+    "linger.ms": "20",
+    "partitioner": "murmur2_random",
+    "log_level": "0",  # What fails is told by the error, not on a worker's standard error.
+}
 _FLUSH_TIMEOUT_S = 300.0
 _TEXT = (StringType, BinaryType)
 _COLUMNS: Mapping[str, tuple[tuple[type[DataType], ...], str]] = {

@@ -131,13 +131,13 @@ def test_another_job_and_another_schema_are_refused_in_a_sentence(spark: Any, tm
 def test_a_lost_checkpoint_is_no_new_beginning(spark: Any, tmp_path: Path) -> None:
     root = tmp_path / "table"
     commit(open_table(spark, root), spark, 0)
-    with pytest.raises(PipelineError, match="its checkpoint .* is gone"):
+    with pytest.raises(PipelineError, match=r"its checkpoint .* is gone"):
         open_table(spark, root)
 
 
 def test_strangers_files_are_left_alone(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("x")
-    with pytest.raises(PipelineError, match="holds mine.txt, which this job did not write"):
+    with pytest.raises(PipelineError, match=r"holds mine\.txt, which this job did not write"):
         open_table(spark, tmp_path)
     with pytest.raises(PipelineError, match="is no table"):
         read_table(spark, str(tmp_path))
@@ -148,5 +148,5 @@ def test_a_damaged_log_is_named(spark: Any, tmp_path: Path) -> None:
     open_table(spark, root)
     (root / "_table" / ".table.json.crc").unlink(missing_ok=True)
     (root / "_table" / "table.json").write_text('{"form')
-    with pytest.raises(PipelineError, match="table.json is damaged"):
+    with pytest.raises(PipelineError, match=r"table\.json is damaged"):
         open_table(spark, root)
