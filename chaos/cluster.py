@@ -10,9 +10,10 @@ from uuid import UUID
 
 from ..cluster.config import NodeConfig
 from ..cluster.errors import NodeFailedError
-from ..cluster.formatting import FormatError, format_node
+from ..cluster.formatting import FirstVoters, FormatError, format_node, formatted_directory_id
 from ..cluster.node import Node
 from ..controller.image import MetadataImage
+from ..log.checkpoints import encode_uuid
 from ..raft.driver import metadata_log_dir
 from ..runtime.ports import Runtime
 from .partition_checks import PartitionChecker, PartitionKey
@@ -39,6 +40,8 @@ class ClusterConfig:
     client_names: Sequence[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     extra_dirs: Sequence[str] = ()
+    first_voters: int = 0
+    """With it the voters are dynamic: so many controllers are formatted as the first ones, and the others join them."""
 
 
 class SimCluster:
@@ -56,9 +59,12 @@ class SimCluster:
         self.names = [_host_name(node_id) for node_id in self.ids]
         self.nodes: dict[int, Node] = {}
         self.ready: dict[int, None] = {}
-        self.quorum = QuorumChecker(self.voters, world.trace.note, lambda: world.now_s)
+        self._first_voters = self.voters[: config.first_voters]
+        is_dynamic = bool(self._first_voters)
+        self.quorum = QuorumChecker(self.voters, world.trace.note, lambda: world.now_s, is_dynamic=is_dynamic)
         self.partitions = PartitionChecker(world.trace.note)
         self._watched: dict[int, None] = {}
+        self._exchanged: dict[int, None] = {}
         self._node_of = {name: node_id for node_id, name in zip(self.ids, self.names, strict=True)}
         world.scheduler.after_event = self._after_event
         for name in self.names:
@@ -79,14 +85,11 @@ class SimCluster:
         roles = {"broker": broker if node_id in self.brokers else "", "controller": controller}
         if node_id not in self.voters:
             roles["controller"] = ""
-        return {
+        return self._quorum_properties(roles["controller"] != "") | {
             "node.id": str(node_id),
             "process.roles": ",".join(role for role, listener in roles.items() if listener),
             "listeners": ",".join(listener for listener in roles.values() if listener),
             "controller.listener.names": "CONTROLLER",
-            "controller.quorum.voters": ",".join(
-                f"{each}@{_host_name(each)}:{CONTROLLER_PORT}" for each in self.voters
-            ),
             "log.dirs": ",".join((LOG_DIR, *self.extra_dirs)),
             "default.replication.factor": str(min(3, len(self.brokers))),
             "min.insync.replicas": str(min(3, len(self.brokers)) // 2 + 1),
@@ -94,6 +97,41 @@ class SimCluster:
             "offsets.topic.replication.factor": str(min(3, len(self.brokers))),
             **self.config.properties,
         }
+
+    def _quorum_properties(self, is_controller: bool) -> dict[str, str]:
+        at = {each: f"{_host_name(each)}:{CONTROLLER_PORT}" for each in self.voters}
+        if not self._first_voters:
+            return {"controller.quorum.voters": ",".join(f"{each}@{server}" for each, server in at.items())}
+        properties = {"controller.quorum.bootstrap.servers": ",".join(at.values())}
+        return properties | ({"controller.quorum.auto.join.enable": "true"} if is_controller else {})
+
+    def _formatting(self, node_id: int) -> FirstVoters:
+        """How a fresh disk of a node is formatted; one that was exchanged is that of a controller that joins."""
+        if not self._first_voters or node_id not in self.voters:
+            return FirstVoters()
+        if node_id not in self._first_voters or node_id in self._exchanged:
+            return FirstVoters(none=True)
+        rows = [
+            f"{each}@{_host_name(each)}:{CONTROLLER_PORT}:{encode_uuid(UUID(int=each))}" for each in self._first_voters
+        ]
+        return FirstVoters(initial=",".join(rows))
+
+    @property
+    def controllers(self) -> dict[int, tuple[str, int]]:
+        """Where the controllers listen."""
+        return {each: (_host_name(each), CONTROLLER_PORT) for each in self.voters}
+
+    def why_not_all_vote(self) -> str | None:
+        """A controller that is no voter, by the leader's knowledge, with the directory that it has."""
+        leader = self.nodes.get(self.quorum.leader or 0)
+        if leader is None or leader.raft is None:
+            return "no controller leads"
+        voters = leader.raft.voters
+        for node_id in self.voters:
+            node = self.nodes.get(node_id)
+            if node is None or node.raft is None or not voters.is_voter(node.raft.config.own_key):
+                return f"{_host_name(node_id)} is not among the voters {voters}"
+        return None
 
     # -- Target
 
@@ -145,6 +183,7 @@ class SimCluster:
         )
 
     def on_disk_replaced(self, name: str) -> None:
+        self._exchanged[self._node_of[name]] = None
         self.quorum.on_disk_replaced(self._node_of[name])
         self.partitions.on_disk_replaced(self._node_of[name])
 
@@ -217,7 +256,13 @@ class SimCluster:
             node = Node(config, runtime)
             refused_before = self._refusals(node_id)
             try:
-                format_node(config, runtime, CLUSTER_ID, ignore_formatted=True)
+                format_node(
+                    config,
+                    runtime,
+                    CLUSTER_ID,
+                    ignore_formatted=True,
+                    first_voters=self._formatting(node_id) if not _is_formatted(config, runtime) else FirstVoters(),
+                )
                 self.nodes[node_id] = node
                 await node.start()
                 ready = asyncio.get_running_loop().create_task(node.ready(), name=f"{node_id} ready")
@@ -273,6 +318,10 @@ class SimCluster:
         if node.replica_manager is not None:
             self.partitions.watch(node_id, node.replica_manager, node.loader)
         self._watched[node_id] = None
+
+
+def _is_formatted(config: NodeConfig, runtime: Runtime) -> bool:
+    return formatted_directory_id(config, runtime) is not None
 
 
 def _host_name(node_id: int) -> str:

@@ -14,11 +14,12 @@ from ..raft.driver import RaftDriver
 from ..raft.election_state import parse_quorum_state
 from ..raft.partition_raft_log import PartitionRaftLog
 from ..raft.roles import Leader, Role
-from ..raft.types import CommittedBatch
+from ..raft.types import CommittedBatch, ReplicaKey
 
 _READ_BYTES = 1 << 20
 _OUTDATED_LIMIT_S = 4.0
 """Check-quorum takes one and a half fetch time-outs of two seconds."""
+_SPARING_VOTERS = 3
 _PAUSE_S = 1.0
 """A process that does nothing for so long was stopped, and may need a moment to see what time it is."""
 
@@ -49,17 +50,27 @@ class _Watched:
 class QuorumChecker:
     """Watches all nodes' quorums. `committed` is the log that the cluster agreed on."""
 
-    def __init__(self, voters: Sequence[int], note: Callable[[str, str], None], now_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        voters: Sequence[int],
+        note: Callable[[str, str], None],
+        now_s: Callable[[], float],
+        *,
+        is_dynamic: bool = False,
+    ) -> None:
+        """`voters` are the controllers; if `is_dynamic`, those that vote are what the log says (KIP-853)."""
         self.committed: dict[int, CommittedBatch] = {}
         self.committed_end = 0
         self.leaders: dict[int, int] = {}
         self._voters = tuple(voters)
+        self._is_dynamic = is_dynamic
         self._note = note
         self._now_s = now_s
         self._newest_leader = -1
         self._watched: dict[int, _Watched] = {}
         self._epochs: dict[int, int] = {}
-        self._durable: dict[int, int] = {}
+        self._durable: dict[ReplicaKey, int] = {}
+        """What was last on each disk. A disk that was exchanged held it nevertheless, if it voted by its own name."""
 
     def watch(self, node_id: int, driver: RaftDriver, read_state: Callable[[], bytes]) -> None:
         """A process has started; `read_state` gives the bytes of its quorum-state file."""
@@ -69,21 +80,34 @@ class QuorumChecker:
         """The process is gone; what its disk holds still counts."""
         watched = self._watched.pop(node_id, None)
         if watched is not None:
-            self._durable[node_id] = watched.driver.quorum.log.durable_offset
+            self._durable[watched.driver.config.own_key] = watched.driver.quorum.log.durable_offset
 
     def in_sync(self) -> bool:
         """Every voter runs, knows the same epoch, and holds all that is committed on its disk."""
         voters = [self._watched[voter].driver for voter in self._voters if voter in self._watched]
         if len(voters) < len(self._voters) or any(driver.failure.done() for driver in voters):
             return False
+        if self._is_dynamic and not self._all_votes_live():
+            return False
         return len({driver.epoch for driver in voters}) == 1 and all(
             driver.quorum.log.durable_offset >= self.committed_end for driver in voters
         )
 
+    def _all_votes_live(self) -> bool:
+        """Every voter that the leader knows has the disk of that name, and there are enough to spare one."""
+        leader = self._watched.get(self.leader or 0)
+        if leader is None:
+            return False
+        keys = [watched.driver.config.own_key for watched in self._watched.values()]
+        voters = leader.driver.voters.keys
+        return len(voters) >= _SPARING_VOTERS and all(key in keys for key in voters)
+
     def on_disk_replaced(self, node_id: int) -> None:
         """The node forgot its epoch and what was on its disk."""
         self._epochs.pop(node_id, None)
-        self._durable.pop(node_id, None)
+        if not self._is_dynamic:
+            for key in [key for key in self._durable if key.id == node_id]:
+                del self._durable[key]
 
     @property
     def leader(self) -> int | None:
@@ -166,11 +190,15 @@ class QuorumChecker:
             self._check_majority(watched, high_watermark)
 
     def _check_majority(self, watched: _Watched, high_watermark: int) -> None:
-        for node_id, other in self._watched.items():
-            self._durable[node_id] = other.driver.quorum.log.durable_offset
-        offsets = {voter: self._durable.get(voter, 0) for voter in self._voters}
-        holding = [voter for voter in self._voters if offsets[voter] >= high_watermark]
-        if len(holding) * 2 <= len(self._voters):
+        for other in self._watched.values():
+            self._durable[other.driver.config.own_key] = other.driver.quorum.log.durable_offset
+        voters = watched.driver.voters
+        offsets = dict.fromkeys(voters.ids, 0)
+        for key, offset in self._durable.items():
+            if voters.is_voter(key):
+                offsets[key.id] = offset
+        holding = [voter for voter, offset in offsets.items() if offset >= high_watermark]
+        if len(holding) * 2 <= len(offsets):
             detail = f"leader {watched.node_id} committed up to {high_watermark}; durable are {offsets}"
             raise InvariantBroken("a committed record is on a majority's disks", detail)
 

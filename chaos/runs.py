@@ -27,6 +27,7 @@ from .sim_clock import SimClock
 from .sim_group import GroupLoad
 from .sim_loop import ProcessLoop, SimulationError
 from .sim_plain import PlainLoad
+from .sim_voters import VoterMover
 from .world import World
 
 TOPIC = "t"
@@ -48,6 +49,7 @@ _SHAPED_CUTS = (
     FaultKind.CUT_OFF,
     FaultKind.RESET,
 )
+_FIVE_CONTROLLERS = ("c101", "c102", "c103", "c104", "c105")
 _ALL_NODES = ("n1", "n2", "n3", "n4", "n5", "c101", "c102", "c103")
 
 
@@ -68,6 +70,8 @@ class Scenario:
     controllers: int = 0
     shapes: Sequence[tuple[int, int]] = ()
     """Numbers of nodes and of controllers to draw from, instead of `nodes` and `controllers`."""
+    first_voters: int = 0
+    """With it the voters are dynamic, and at first so many of the controllers."""
     actors: Sequence[str] = ()
     only_at: Mapping[FaultKind, str] = field(default_factory=dict)
     """Faults of these kinds have this target, whatever was drawn."""
@@ -218,6 +222,22 @@ SCENARIOS = {
             mean_gap_s=0.5,
         ),
         Scenario(
+            "voters",
+            kinds=(
+                *_PROCESS_FAULTS,
+                *_NETWORK_FAULTS,
+                FaultKind.POWER_LOSS,
+                FaultKind.WIPED_DISK,
+                FaultKind.WIPED_DISK,
+            ),
+            targets=("controller", *_FIVE_CONTROLLERS),
+            nodes=1,
+            controllers=5,
+            first_voters=3,
+            mean_gap_s=0.6,
+            actors=("voters",),
+        ),
+        Scenario(
             "elr",
             kinds=(FaultKind.STOP, FaultKind.STOP, FaultKind.POWER_LOSS),
             targets=("n1", "n2", "n3"),
@@ -272,7 +292,13 @@ class Run:
         self.history = History()
         self._tasks = TaskSet()
         self._actors: list[Actor] = []
-        config = ClusterConfig(scenario.nodes, scenario.controllers, (CLIENT_HOST,), extra_dirs=scenario.extra_dirs)
+        config = ClusterConfig(
+            scenario.nodes,
+            scenario.controllers,
+            (CLIENT_HOST,),
+            extra_dirs=scenario.extra_dirs,
+            first_voters=scenario.first_voters,
+        )
         self.cluster = SimCluster(self.world, config)
         self.faults = list(faults) if faults is not None else self._draw()
 
@@ -396,6 +422,7 @@ class Run:
             "group": lambda: GroupLoad(given("group", TOPIC, History()), self.history),
             "churn": lambda: TopicChurn(given("churn", "churn"), lambda: cluster.views_of("churn")),
             "elections": lambda: LeaderMover(given("elections"), cluster.brokers),
+            "voters": lambda: VoterMover(given("voters"), cluster.controllers, cluster.why_not_all_vote),
             "moves": lambda: PartitionMover(given("moves"), cluster.brokers, cluster.why_moving),
         }
         self._actors = [made[name]() for name in self.scenario.actors]

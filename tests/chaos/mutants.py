@@ -202,6 +202,7 @@ MUTANTS = (
         "a controller that ignores failed directories", replacing(brokers, "failed_since", lambda *_: []), ("dirs",)
     ),
     Mutant("an empty log in the place of a lost one", take_a_lost_log_for_empty, ("lost-dir",)),
+    Mutant("a leader counts that was removed (KAFKA-16530)", replacing(Leader, "is_voter", True), ("voters",)),
     Mutant("acks before the followers have it", ack_uncommitted, ("kill",)),
     Mutant(
         "truncation by high watermark (KIP-101)",

@@ -49,6 +49,7 @@ SEEDS = {
     "groups": 25,
     "shapes": 60,
     "elr": 40,
+    "voters": 20,
     "single": 30,
     "five": 30,
 }
