@@ -12,8 +12,9 @@ import shutil
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
+from ..runtime.clock import SystemClock
 from ..wire.apis import ApiKey
 from ..wire.client import connect
 from ..wire.errors import ErrorCode
@@ -28,6 +29,12 @@ _LITTLE_SPACE_BYTES = 2 * 1024**3
 _TIMEOUT_S = 3.0
 _TOPIC_RESOURCE = 2
 _NAMED_PARTITIONS = 5
+_FULL_BYTES = 64 * 1024**2
+_CLOCK_OFF_MS = 5_000
+_META_VERSIONS = (None, "0", "1")
+
+Apis: TypeAlias = frozenset[tuple[int, int, int]]
+"""API key, least and greatest version, of every API that a broker serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +50,20 @@ class Finding:
 
 
 async def examine_cluster(bootstrap: str) -> list[Finding]:
-    """Reachability, advertised addresses, controller, partitions."""
-    found = [await _reach(host, port, "bootstrap address") for host, port in parse_bootstrap(bootstrap)]
+    """Reachability, advertised addresses, versions, controller, clocks, partitions."""
+    found = [(await _reach(host, port, "bootstrap address"))[0] for host, port in parse_bootstrap(bootstrap)]
     async with ClusterClient(bootstrap, timeout_s=_TIMEOUT_S) as client:
         try:
             view = await client.metadata()
         except ClientError as error:
             return [*found, Finding(FAILURE, str(error), "start the cluster (raftwerk up), or correct --bootstrap")]
-        found += [
-            await _reach(one.host, one.port, f"broker {one.node_id} advertises itself as") for one in view.brokers
-        ]
-        found += [await _controller(client), *_partitions(view)]
+        served: dict[int, Apis] = {}
+        for one in view.brokers:
+            finding, apis = await _reach(one.host, one.port, f"broker {one.node_id} advertises itself as")
+            found.append(finding)
+            if apis is not None:
+                served[one.node_id] = apis
+        found += [*_versions(served), *await _controller(client), *_partitions(view)]
         try:
             found += _min_isr(view, await _min_isr_by_topic(client, view))
         except (ClientError, *LOST):
@@ -61,7 +71,8 @@ async def examine_cluster(bootstrap: str) -> list[Finding]:
     return found
 
 
-async def _reach(host: str, port: int, what: str) -> Finding:
+async def _reach(host: str, port: int, what: str) -> tuple[Finding, Apis | None]:
+    """Whether a broker answers there, and if so the APIs it serves."""
     name = f"{what} {host}:{port}"
     try:
         connection = await connect(host, port, client_id="raftwerk-doctor", timeout_s=_TIMEOUT_S)
@@ -69,33 +80,66 @@ async def _reach(host: str, port: int, what: str) -> Finding:
         way_out = (
             "use a name that resolves here; for brokers in containers add a listener that is advertised to the host"
         )
-        return Finding(FAILURE, f"{name}: the name {host} does not resolve on this machine", way_out)
+        return Finding(FAILURE, f"{name}: the name {host} does not resolve on this machine", way_out), None
     except ConnectionRefusedError:
         way_out = "start the node; if it runs, its port is not published to here, or advertised.listeners names another"
-        return Finding(FAILURE, f"{name}: nothing listens there, as seen from this machine", way_out)
+        return Finding(FAILURE, f"{name}: nothing listens there, as seen from this machine", way_out), None
     except OSError as error:
         way_out = "look at firewalls and at advertised.listeners: clients are told to connect there"
-        return Finding(FAILURE, f"{name}: cannot be reached from here ({error or 'timed out'})", way_out)
+        return Finding(FAILURE, f"{name}: cannot be reached from here ({error or 'timed out'})", way_out), None
     try:
-        await connection.request(ApiKey.API_VERSIONS, 0, {}, timeout_s=_TIMEOUT_S)
+        answer = await connection.request(ApiKey.API_VERSIONS, 0, {}, timeout_s=_TIMEOUT_S)
     except LOST:
-        return Finding(
-            FAILURE, f"{name}: answers, but not in Kafka's protocol", "is the port another service's, or TLS?"
-        )
+        what_else = "is the port another service's, or TLS?"
+        return Finding(FAILURE, f"{name}: answers, but not in Kafka's protocol", what_else), None
     finally:
         connection.close()
-    return Finding(OK, f"{name}: reached")
+    return Finding(OK, f"{name}: reached"), frozenset(
+        (row.api_key, row.min_version, row.max_version) for row in answer.api_keys
+    )
 
 
-async def _controller(client: ClusterClient) -> Finding:
+def _versions(served: Mapping[int, Apis]) -> Iterator[Finding]:
+    """Brokers that serve other APIs than most do run another version of the software."""
+    if not served:
+        return
+    usual = max(served.values(), key=lambda apis: sum(one == apis for one in served.values()))
+    others = [broker_id for broker_id, apis in served.items() if apis != usual]
+    if others:
+        what = f"brokers {_ids(others)} serve other versions of Kafka's APIs than the rest: versions are mixed"
+        yield Finding(WARNING, what, "bring all brokers to one version; while that goes on, it is as it should be")
+    elif len(served) > 1:
+        yield Finding(OK, f"{len(served)} brokers serve the same versions of Kafka's APIs")
+
+
+async def _controller(client: ClusterClient) -> list[Finding]:
+    """Whether there is an active controller, and how its clock is."""
+    topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    clock = SystemClock()
+    asked_ms = clock.wall_ms()
     try:
-        leader = await client.quorum_leader()
+        answer = await client.request(ApiKey.DESCRIBE_QUORUM, 1, {"topics": topics})
     except (ClientError, *LOST):
-        leader = None
-    if leader is None:
+        answer = None
+    answered_ms = clock.wall_ms()
+    row = answer.topics[0].partitions[0] if answer is not None and not answer.error_code else None
+    if row is None or row.error_code or row.leader_id < 0:
         way_out = "a majority of the controllers must run and reach each other: raftwerk status, and their logs"
-        return Finding(FAILURE, "no controller is active: topics and leaders cannot change", way_out)
-    return Finding(OK, f"node {leader} is the active controller")
+        return [Finding(FAILURE, "no controller is active: topics and leaders cannot change", way_out)]
+    replicas = (*row.current_voters, *row.observers)
+    told_ms = next((one.last_fetch_timestamp for one in replicas if one.replica_id == row.leader_id), -1)
+    found = [Finding(OK, f"node {row.leader_id} is the active controller")]
+    return found if told_ms < 0 else [*found, _clock(row.leader_id, told_ms, asked_ms, answered_ms)]
+
+
+def _clock(node_id: int, told_ms: int, asked_ms: int, answered_ms: int) -> Finding:
+    """A node told its time between two readings of ours."""
+    off_ms = told_ms - answered_ms if told_ms > answered_ms else min(0, told_ms - asked_ms)
+    if abs(off_ms) < _CLOCK_OFF_MS:
+        return Finding(OK, f"the clock of node {node_id} is that of this machine")
+    ahead = "ahead of" if off_ms > 0 else "behind"
+    what = f"the clock of node {node_id} is {abs(off_ms) / 1000:.0f} s {ahead} this machine's"
+    return Finding(WARNING, what, "let NTP set both: retention, offsets by time and logs go by the clock")
 
 
 def _partitions(view: ClusterView) -> Iterator[Finding]:
@@ -204,7 +248,9 @@ def _directory(path: str, config: NodeConfig) -> Iterator[Finding]:
         yield Finding(FAILURE, f"{existing} cannot be written by this user", f"chown it, or set log.dirs (is {path})")
         return
     free = shutil.disk_usage(existing).free
-    if free < _LITTLE_SPACE_BYTES:
+    if free < _FULL_BYTES:
+        yield Finding(FAILURE, f"{path}: the disk is full", "add space or remove what is not Raftwerk's, then start")
+    elif free < _LITTLE_SPACE_BYTES:
         way_out = "shorten retention, or add space: a full disk ends the node"
         yield Finding(WARNING, f"{path}: only {free / 1e9:.1f} GB are free", way_out)
     meta: dict[str, Any] = {}
@@ -215,7 +261,10 @@ def _directory(path: str, config: NodeConfig) -> Iterator[Finding]:
         way_out = "run raftwerk format -t CLUSTER_ID -c server.properties, with the cluster's id on every node"
         yield Finding(WARNING, f"{path} is not formatted", way_out)
         return
-    if meta.get("node.id") != str(config.node_id):
+    if meta.get("version") not in _META_VERSIONS:
+        what = f"{path} was formatted by a newer version (meta.properties says version={meta['version']})"
+        yield Finding(FAILURE, what, "run that version, or format another directory")
+    elif meta.get("node.id") != str(config.node_id):
         what = f"{path} belongs to node {meta.get('node.id')} of cluster {meta.get('cluster.id')}"
         yield Finding(FAILURE, f"{what}, and this is node {config.node_id}", "correct node.id or log.dirs")
     else:

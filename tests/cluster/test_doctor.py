@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from raftwerk.cluster import doctor
 from raftwerk.cluster.admin import BrokerView, ClusterView, PartitionView, TopicView
 from raftwerk.cluster.doctor import FAILURE, OK, WARNING, examine_cluster, examine_config
 from raftwerk.cluster.layout import ClusterShape, load_plan, plan_cluster, write_properties
+from raftwerk.cluster.testing.cluster import TestCluster
 
 
 def view(*partitions: PartitionView) -> ClusterView:
@@ -46,6 +52,59 @@ def test_min_isr_above_what_can_be() -> None:
     assert impossible.what == "t: min.insync.replicas=4 is more than its 3 replicas"
     (refused,) = doctor._min_isr(view(partition((1,))), {"t": 2})
     assert refused.level == FAILURE and "acks=all is refused" in refused.what
+
+
+def test_a_clock_that_is_off() -> None:
+    asked, answered = 1_000_000, 1_000_200
+    assert doctor._clock(1, 1_000_100, asked, answered).level == OK
+    assert doctor._clock(1, 1_004_000, asked, answered).level == OK
+    ahead = doctor._clock(1, 1_300_200, asked, answered)
+    assert (ahead.level, ahead.what) == (WARNING, "the clock of node 1 is 300 s ahead of this machine's")
+    behind = doctor._clock(2, 910_000, asked, answered)
+    assert "90 s behind" in behind.what and "NTP" in behind.way_out
+
+
+def test_versions_that_are_mixed() -> None:
+    new, old = frozenset({(0, 0, 13), (1, 0, 18)}), frozenset({(0, 0, 12), (1, 0, 18)})
+    (same,) = doctor._versions({1: new, 2: new})
+    assert same.level == OK
+    (mixed,) = doctor._versions({1: new, 2: old, 3: new})
+    assert mixed.level == WARNING and mixed.what.startswith("brokers 2 serve other versions")
+
+
+@pytest.mark.process
+def test_an_advertised_address_that_clients_cannot_reach() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    with TestCluster.start(1, settings={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}) as cluster:
+        listens = f"127.0.0.1:{cluster.plan.nodes[0].port}"
+        found = {one.what: one for one in asyncio.run(examine_cluster(listens))}
+    assert found[f"bootstrap address {listens}: reached"].level == OK
+    bad = found[f"broker 1 advertises itself as 127.0.0.1:{port}: nothing listens there, as seen from this machine"]
+    assert bad.level == FAILURE and "advertised.listeners" in bad.way_out
+    assert found["node 1 is the active controller"].level == OK
+    assert found["the clock of node 1 is that of this machine"].level == OK
+
+
+def test_few_descriptors(tmp_path: Path) -> None:
+    command = f"ulimit -n 512; exec {sys.executable} -m raftwerk doctor -c {tmp_path}/none"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert "warn  a process may open 512 files" in done.stdout and "ulimit -n" in done.stdout
+
+
+def test_a_full_disk_and_a_newer_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_cluster(str(tmp_path), ClusterShape(1, port=0))
+    write_properties(plan)
+    for free, told in ((10**6, "the disk is full"), (10**9, "only 1.0 GB are free")):
+        usage = shutil._ntuple_diskusage(10**10, 10**10 - free, free)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
+        assert any(told in one.what and one.way_out for one in examine_config(plan.nodes[0].properties_file))
+    monkeypatch.undo()
+    (tmp_path / "node-1").mkdir()
+    (tmp_path / "node-1" / "meta.properties").write_text("cluster.id=4L6g3nShT-eMCtK--X86sw\nnode.id=1\nversion=9\n")
+    found = [one for one in examine_config(plan.nodes[0].properties_file) if one.level == FAILURE]
+    assert [one.what.partition(" (")[0].rpartition("was")[2] for one in found] == [" formatted by a newer version"]
 
 
 def test_nobody_listens() -> None:
