@@ -36,6 +36,11 @@ class NodePlan:
         return self.properties["process.roles"]
 
     @property
+    def addresses(self) -> list[str]:
+        """`host:port` of each listener, as other nodes connect to it."""
+        return [entry.partition("://")[2] for entry in self.properties["listeners"].split(",")]
+
+    @property
     def data_dir(self) -> str:
         return os.path.join(self.directory, f"node-{self.node_id}")
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..log.errors import LogDirError
-from ..runtime.log_lines import TEXT, configure_logging
+from ..runtime.links import Links
+from ..runtime.log_lines import TEXT, configure_logging, log_event
 from ..runtime.loop import real_runtime, run, stop_event_on_signals, tune_gc_for_server
 from ..runtime.stalls import StallWatch
 from .config import ConfigError, NodeConfig, load_config
@@ -45,6 +46,7 @@ class NodeOptions:
     log_format: str = TEXT
     ready_fd: int | None = None
     stop_at_eof: bool = False
+    is_cuttable: bool = False
 
 
 def run_node(options: NodeOptions) -> int:
@@ -125,7 +127,7 @@ async def _serve(config: NodeConfig, options: NodeOptions) -> int:
     runtime = real_runtime()
     asked_to_stop = stop_event_on_signals()
     if options.stop_at_eof:
-        _watch_stdin(asked_to_stop)
+        _watch_stdin(asked_to_stop, Links() if options.is_cuttable else None)
     exporter = _exporter(config)
     stall_ms = config["event.loop.stall.log.ms"]
     stalls = StallWatch(stall_ms) if stall_ms else None
@@ -197,14 +199,23 @@ def _load(file: str | None, use_env: bool, overrides: Iterable[str]) -> NodeConf
     return config.with_default_host(socket.gethostname())
 
 
-def _watch_stdin(asked_to_stop: asyncio.Event) -> None:
-    """Stop when standard input ends: then the supervisor is gone."""
+def _watch_stdin(asked_to_stop: asyncio.Event, links: Links | None) -> None:
+    """Stop when standard input ends: then the supervisor is gone. Its lines `NUMBER HOST:PORT ...` say what to cut."""
     loop = asyncio.get_running_loop()
+    rest = b""
 
     def on_readable() -> None:
-        if not os.read(0, 4096):
+        nonlocal rest
+        data = os.read(0, 4096)
+        if not data:
             loop.remove_reader(0)
             asked_to_stop.set()
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            number, *addresses = line.decode().split()
+            if links is not None:
+                links.cut((host, int(port)) for host, _, port in (one.rpartition(":") for one in addresses))
+                log_event(_logger, "links-cut", number=int(number), to=addresses)
 
     loop.add_reader(0, on_readable)
 

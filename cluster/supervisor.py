@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..runtime.log_lines import TEXT
@@ -47,11 +48,19 @@ class Supervisor:
     """The processes of one local cluster. Synchronous; every wait has a limit in seconds."""
 
     def __init__(
-        self, plan: ClusterPlan, *, detach: bool = False, log_level: str = "INFO", log_format: str = TEXT
+        self,
+        plan: ClusterPlan,
+        *,
+        detach: bool = False,
+        log_level: str = "INFO",
+        log_format: str = TEXT,
+        cuttable: bool = False,
     ) -> None:
+        """`cuttable` nodes take `cut`; they cannot be detached."""
         self.plan = plan
         self.detach = detach
-        self._log_options = ["--log-level", log_level, "--log-format", log_format]
+        self._options = ["--log-level", log_level, "--log-format", log_format, *["--cuttable"] * cuttable]
+        self._cuts = 0
         self.children: dict[int, Child] = {}
         self.notes: dict[int, str] = {}
 
@@ -127,6 +136,21 @@ class Supervisor:
         if sent is signal.SIGKILL:
             child.process.wait()
 
+    def cut(self, node_id: int, others: Iterable[int], timeout_s: float = 10.0) -> None:
+        """Cut what a node opened to others, and open what is not named again; returns when the node has done it."""
+        child = self.children[node_id]
+        if child.process.stdin is None:
+            raise ValueError("the nodes of a detached cluster cannot be cut")
+        self._cuts += 1
+        addresses = " ".join(address for other in others for address in self.plan.node(other).addresses)
+        child.process.stdin.write(f"{self._cuts} {addresses}\n".encode())
+        child.process.stdin.flush()
+        done, deadline = f"links-cut number={self._cuts} ", time.monotonic() + timeout_s
+        while done not in last_line_with(child.plan.log_file, done):
+            if not child.alive or time.monotonic() > deadline:
+                raise NodeFailed(f"node {node_id} did not cut its links; see {child.plan.log_file}")
+            time.sleep(0.005)
+
     def restart_node(self, node_id: int, timeout_s: float = 30.0) -> None:
         """Start a dead node and wait until it is ready."""
         self.start_node(node_id)
@@ -160,7 +184,7 @@ class Supervisor:
 
     def _command(self, plan: NodePlan, ready_fd: int) -> list[str]:
         command = [sys.executable, "-P", "-m", "raftwerk", "node", plan.properties_file]
-        command += ["--format", self.plan.cluster_id, "--ready-fd", str(ready_fd), *self._log_options]
+        command += ["--format", self.plan.cluster_id, "--ready-fd", str(ready_fd), *self._options]
         return command if self.detach else [*command, "--stop-at-eof"]
 
     def _why_it_died(self, child: Child) -> str:
@@ -242,6 +266,14 @@ def last_line(path: str) -> str:
     except OSError:
         return ""
     return lines[-1][-400:] if lines else ""
+
+
+def last_line_with(path: str, text: str) -> str:
+    """The last line of a log's end that holds `text`; empty when there is none."""
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - 200_000))
+        lines = file.read().decode(errors="replace").splitlines()
+    return next((line for line in reversed(lines) if text in line), "")
 
 
 def memory_bytes(pid: int) -> int | None:

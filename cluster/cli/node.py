@@ -17,6 +17,7 @@ from .common import log_options
 @log_options
 @click.option("--ready-fd", type=int, hidden=True)
 @click.option("--stop-at-eof", is_flag=True, hidden=True)
+@click.option("--cuttable", is_flag=True, hidden=True)
 @click.pass_context
 def node(
     ctx: click.Context,
@@ -28,6 +29,7 @@ def node(
     log_format: str,
     ready_fd: int | None,
     stop_at_eof: bool,
+    cuttable: bool,
 ) -> None:
     """Run one node until SIGTERM or Ctrl-C; its settings are Kafka's.
 
@@ -43,7 +45,7 @@ def node(
     from ..process import NodeOptions, run_node
 
     use_env = use_env or file is None
-    options = NodeOptions(file, overrides, use_env, format_id, log_level, log_format, ready_fd, stop_at_eof)
+    options = NodeOptions(file, overrides, use_env, format_id, log_level, log_format, ready_fd, stop_at_eof, cuttable)
     ctx.exit(run_node(options))
 
 

@@ -8,7 +8,7 @@ import shutil
 import signal
 import tempfile
 import uuid
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
 from ..admin import ClusterClient, ClusterView, NewTopic
@@ -51,7 +51,7 @@ class TestCluster:
         reason: NodeFailed | None = None
         for _ in range(_START_ATTEMPTS):  # another process may take a port between its choice and its use
             shape = ClusterShape(nodes, port=0, separate=separate, overrides=dict(settings or {}))
-            supervisor = Supervisor(plan_cluster(where, shape))
+            supervisor = Supervisor(plan_cluster(where, shape), cuttable=True)
             try:
                 supervisor.start(START_TIMEOUT_S)
                 return cls(supervisor, throw_away=directory is None)
@@ -144,6 +144,20 @@ class TestCluster:
         """End a pause."""
         self._supervisor.kill(node_id, signal.SIGCONT)
 
+    def partition(self, *sides: int | Iterable[int]) -> None:
+        """Cut the network between sides: `partition(1)` node 1 from all others, `partition([1, 2], [3])` two from one.
+
+        Nodes that no side names are together. Nothing passes between sides, and nothing refuses: it is as if cables
+        were pulled. Clients reach every node as before. The next `partition` replaces this one, `heal` ends it; a
+        node that is started again comes back without its cuts.
+        """
+        named = [frozenset([side] if isinstance(side, int) else side) for side in sides]
+        rest = frozenset(self.node_ids).difference(*named)
+        for side in (*named, rest):
+            for node_id in sorted(side):
+                if self.is_alive(node_id):
+                    self._supervisor.cut(node_id, [other for other in self.node_ids if other not in side])
+
     def start_node(self, node_id: int) -> None:
         """Start a node that was killed or stopped; returns when it serves."""
         self._supervisor.restart_node(node_id, START_TIMEOUT_S)
@@ -158,10 +172,11 @@ class TestCluster:
         return self._supervisor.children[node_id].alive
 
     def heal(self) -> None:
-        """End every pause, start every dead node, return when all serve."""
+        """End every pause and partition, start every dead node, return when all serve."""
         for node_id, child in list(self._supervisor.children.items()):
             if child.alive:
                 self.resume(node_id)
+                self._supervisor.cut(node_id, [])
             else:
                 self.start_node(node_id)
 

@@ -1,0 +1,102 @@
+"""A partition of the nodes' network, by the plugin's cluster: a leader is cut off, and nothing acked is lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from raftwerk.cluster.testing.cluster import TestCluster
+
+pytestmark = pytest.mark.process
+SETTINGS = {
+    "min.insync.replicas": "2",
+    "broker.session.timeout.ms": "1500",
+    "broker.heartbeat.interval.ms": "300",
+    "controller.quorum.fetch.timeout.ms": "800",
+    "controller.quorum.election.timeout.ms": "500",
+    "replica.lag.time.max.ms": "2000",
+}
+
+
+@pytest.fixture
+def cluster() -> Iterator[TestCluster]:
+    with TestCluster.start(3, settings=SETTINGS) as running:
+        yield running
+
+
+def wait_for(what: str, condition: Callable[[], object], limit_s: float = 30.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def send(bootstrap: str, topic: str, values: range) -> list[bytes]:
+    acked: list[bytes] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0})
+    for value in values:
+        producer.produce(topic, b"%d" % value, on_delivery=lambda error, sent: error or acked.append(sent.value()))
+    assert producer.flush(30) == 0
+    return acked
+
+
+def read(bootstrap: str, topic: str) -> list[bytes]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "log_level": 0})
+    end = consumer.get_watermark_offsets(TopicPartition(topic, 0), 10)[1]
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values: list[bytes] = []
+    while len(values) < end:
+        values += [one.value() for one in consumer.consume(end - len(values), 5.0)]
+    consumer.close()
+    return values
+
+
+def leader_as_seen_by(cluster: TestCluster, node: int, topic: str) -> int:
+    address = cluster.plan.node(node).addresses[0]
+    view = Producer({"bootstrap.servers": address, "log_level": 0}).list_topics(topic, 10)
+    return int(view.topics[topic].partitions[0].leader)
+
+
+def test_a_leader_that_is_cut_off_acks_nothing(cluster: TestCluster) -> None:
+    topic = cluster.create_topic(replicas=3)
+    old = cluster.leader_of(topic)
+    before = send(cluster.bootstrap_servers, topic, range(100))
+    cluster.partition(old)
+    others = [node for node in cluster.node_ids if node != old]
+    wait_for("another leader", lambda: leader_as_seen_by(cluster, others[0], topic) not in (old, -1))
+
+    lonely = Producer(
+        {"bootstrap.servers": cluster.plan.node(old).addresses[0], "message.timeout.ms": 1500, "log_level": 0}
+    )
+    refused: list[object] = []
+    lonely.produce(topic, b"lost", on_delivery=lambda error, _: refused.append(error))
+    reachable = ",".join(cluster.plan.node(node).addresses[0] for node in others)
+    after = send(reachable, topic, range(100, 200))
+    lonely.flush(10)
+
+    cluster.heal()
+    wait_for("all in sync", lambda: len(cluster.describe().topic(topic).partitions[0].isr) == 3)
+    values = read(cluster.bootstrap_servers, topic)
+    assert [value for value in values if value != b"lost"] == [*before, *after]
+    assert values.count(b"lost") in ((1,) if refused[0] is None else (0, 1))
+    assert cluster.controller() in cluster.node_ids
+
+
+def test_two_on_one_side_go_on(cluster: TestCluster) -> None:
+    cluster.partition([1, 2], [3])
+    wait_for("node 3 is fenced", lambda: len(cluster.describe().brokers) == 2 or fenced(cluster, 3))
+    topic = cluster.create_topic(replicas=2)
+    assert cluster.leader_of(topic) in (1, 2)
+    cluster.partition([1, 2, 3])
+    wait_for("node 3 is back", lambda: not fenced(cluster, 3))
+    assert cluster.is_alive(3)
+
+
+def fenced(cluster: TestCluster, node: int) -> bool:
+    """What the nodes that hear each other say last of it."""
+    lines = [line for one in (1, 2) for line in cluster.log_of(one).splitlines() if f"broker={node} " in line]
+    told = sorted(line for line in lines if "broker-fenced" in line or "broker-unfenced" in line)
+    return bool(told) and "broker-fenced" in told[-1]
