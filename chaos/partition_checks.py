@@ -50,6 +50,8 @@ class _Seen:
     high_watermark: int = 0
     led_epoch: int = -1
     log_end_offset: int = 0
+    compared: int = 0
+    """Up to where its batches were found to be the committed ones, and have not been cut since."""
 
 
 @dataclass(slots=True)
@@ -117,16 +119,18 @@ class PartitionChecker:
             leader = partition.leader
             if leader is not None and leader.leader_epoch != seen.led_epoch and not replica.offline:
                 seen.led_epoch = leader.leader_epoch
-                self._on_leadership(node_id, replica)
+                self._on_leadership(node_id, seen)
             log_end_offset = replica.log.log_end_offset
             if log_end_offset != seen.log_end_offset:
                 if log_end_offset < seen.log_end_offset:
+                    seen.compared = min(seen.compared, log_end_offset)
                     self._on_truncation(node_id, replica, log_end_offset)
                 seen.log_end_offset = log_end_offset
             if partition.high_watermark != seen.high_watermark:
                 self._on_high_watermark(node_id, seen)
 
-    def _on_leadership(self, node_id: int, replica: Replica) -> None:
+    def _on_leadership(self, node_id: int, seen: _Seen) -> None:
+        replica = seen.replica
         epoch = replica.partition.leader_epoch
         where = f"{_name(replica)} epoch {epoch}"
         self._note(f"n{node_id}", f"leads {where} from {replica.log_end_offset}")
@@ -137,7 +141,8 @@ class PartitionChecker:
         if replica.log_end_offset < committed.promised_end_offset:
             detail = f"{where}: leader {node_id} has {replica.log_end_offset} of {committed.promised_end_offset}"
             raise InvariantBroken("a leader holds every committed batch", detail)
-        self._compare(node_id, replica, 0, committed.end_offset, "a leader holds every committed batch")
+        name = "a leader holds every committed batch"
+        self._compare(node_id, replica, seen.compared, committed.end_offset, name)
 
     def _on_truncation(self, node_id: int, replica: Replica, log_end_offset: int) -> None:
         committed = self._committed(replica)
@@ -158,6 +163,7 @@ class PartitionChecker:
             self._check_may_commit(node_id, replica, now)
             committed.promised_end_offset = now
         self._compare(node_id, replica, min(before, committed.end_offset), now, "committed batches never change")
+        seen.compared = now
 
     def _check_may_commit(self, node_id: int, replica: Replica, high_watermark: int) -> None:
         leader = replica.partition.leader

@@ -215,6 +215,21 @@ SCENARIOS = {
             actors=("group",),
         ),
         Scenario(
+            "storm",
+            kinds=(
+                *_PROCESS_FAULTS,
+                *_NETWORK_FAULTS,
+                *_SHAPED_CUTS,
+                FaultKind.KILL_ALL,
+                FaultKind.SLOW_DISK,
+                FaultKind.CLOCK_JUMP,
+                FaultKind.CLOCK_DRIFT,
+            ),
+            targets=("leader", "coordinator", "controller", "n1", "n2", "n3"),
+            mean_gap_s=0.5,
+            actors=("plain", "group", "churn", "elections"),
+        ),
+        Scenario(
             "shapes",
             kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, *_SHAPED_CUTS, FaultKind.KILL_ALL),
             targets=("leader", "controller", *_ALL_NODES),

@@ -101,13 +101,13 @@ def ignore_broker_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         LeaderState, "check_follower", lambda self, replica_id, broker_epoch: self.followers[replica_id]
     )
-    monkeypatch.setattr(alter_partition, "_check_eligible", lambda image, members: None)
+    monkeypatch.setattr(alter_partition, "_check_eligible", lambda *_: None)
     monkeypatch.setattr(LeaderState, "_is_eligible", lambda self, follower: follower.broker_epoch is not None)
     monkeypatch.setattr(brokers, "broker_leaves", lambda *_, **__: [])
 
 
 def fenced_in_isr(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alter_partition, "_check_eligible", lambda image, members: None)
+    monkeypatch.setattr(alter_partition, "_check_eligible", lambda *_: None)
     monkeypatch.setattr(LeaderState, "_is_eligible", lambda self, follower: follower.broker_epoch is not None)
 
 

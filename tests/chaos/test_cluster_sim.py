@@ -23,7 +23,7 @@ from raftwerk.chaos.sim_main import main
 
 CHUNK = 10
 SEEDS = {
-    "leader-crash": 150,
+    "leader-crash": 200,
     "kill": 45,
     "chase": 40,
     "failover": 50,
@@ -47,6 +47,7 @@ SEEDS = {
     "moves": 25,
     "elections": 60,
     "groups": 25,
+    "storm": 16,
     "shapes": 60,
     "elr": 40,
     "voters": 20,
