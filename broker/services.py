@@ -12,6 +12,7 @@ from ..isr.ports import TopicIdPartition
 from ..isr.replica import Replica
 from ..isr.results import AppendDone, DeletedRecords, EpochEndResult, FetchDone, FetchParams, ListOffsetResult
 from ..isr.watch import FetchWatch
+from ..log.results import LogDirView
 from ..runtime.ports import Runtime
 from ..wire.codec import Struct
 from ..wire.fetch import FetchPartition
@@ -90,6 +91,14 @@ class Replicas(Protocol):
     def delete_records(self, topic_partition: TopicPartition, offset: int) -> DeletedRecords: ...
 
     def low_watermark(self, topic_partition: TopicPartition) -> DeletedRecords: ...
+
+    def log_dirs(self) -> Sequence[LogDirView]:
+        """This broker's directories."""
+        ...
+
+    def move_to_dir(self, topic_partition: TopicPartition, path: str) -> None:
+        """Begin to move a replica to another directory. `ProtocolError`."""
+        ...
 
     def offset_for_leader_epoch(
         self, topic_partition: TopicPartition, current_leader_epoch: int, leader_epoch: int

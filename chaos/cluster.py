@@ -209,7 +209,7 @@ class SimCluster:
         image = self._image()
         if image is None:
             return "no controller"
-        failing = [each for each in self.brokers if self.world.hosts[_host_name(each)].disk.has_broken_dirs]
+        failing = [each for each in self.brokers if self.world.hosts[_host_name(each)].disk.broken_dirs]
         return self.partitions.describe_lag(image, self.partitions.ends() if ends is None else ends, failing)
 
     def _image(self) -> MetadataImage | None:

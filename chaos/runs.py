@@ -18,10 +18,10 @@ from dataclasses import dataclass, field, replace
 from ..cluster.admin import ClusterClient, NewTopic
 from ..runtime.loop import TaskSet
 from .actors import Actor, Runner
-from .cluster import ClusterConfig, SimCluster
+from .cluster import LOG_DIR, ClusterConfig, SimCluster
 from .quorum_checks import InvariantBroken
 from .scenario import Fault, FaultKind, Nemesis, draw_faults
-from .sim_admin import LeaderMover, PartitionMover, TopicChurn
+from .sim_admin import DirMover, LeaderMover, PartitionMover, TopicChurn
 from .sim_client import History, SimConsumer, SimProducer, Surroundings, check_history
 from .sim_clock import SimClock
 from .sim_group import GroupLoad
@@ -145,6 +145,7 @@ SCENARIOS = {
             "dirs",
             kinds=(FaultKind.DIR_FAILS, FaultKind.DIR_FAILS, FaultKind.WIPED_DIR, FaultKind.KILL, FaultKind.STOP),
             partitions=6,
+            actors=("dir moves",),
             extra_dirs=("/disk2", "/disk3"),
         ),
         Scenario(
@@ -438,6 +439,7 @@ class Run:
             "churn": lambda: TopicChurn(given("churn", "churn"), lambda: cluster.views_of("churn")),
             "elections": lambda: LeaderMover(given("elections"), cluster.brokers),
             "voters": lambda: VoterMover(given("voters"), cluster.controllers, cluster.why_not_all_vote),
+            "dir moves": lambda: DirMover(given("dir moves"), cluster.brokers, (LOG_DIR, *cluster.extra_dirs)),
             "moves": lambda: PartitionMover(given("moves"), cluster.brokers, cluster.why_moving),
         }
         self._actors = [made[name]() for name in self.scenario.actors]

@@ -183,7 +183,7 @@ class Nemesis:
     @property
     def has_broken_dirs(self) -> bool:
         """Whether log directories fail that `end_all` left as they are."""
-        return any(self._world.hosts[name].disk.has_broken_dirs for name in self._cluster.names)
+        return any(self._world.hosts[name].disk.broken_dirs for name in self._cluster.names)
 
     def mend_dirs(self) -> None:
         """No log directory fails any more."""

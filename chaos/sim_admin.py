@@ -7,7 +7,7 @@ create, or "unknown topic" to the first delete, proves a bug only while no answe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -259,3 +259,48 @@ class PartitionMover:
         nothing_to_cancel = replicas is None and code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
         if code and not nothing_to_cancel:
             raise InvariantBroken("partitions may be moved", f"{partition}: {code.name}")
+
+
+class DirMover:
+    """An `Actor`: moves replicas between the log directories of their brokers."""
+
+    name = "dir moves"
+
+    def __init__(self, given: Surroundings, brokers: list[int], dirs: Sequence[str]) -> None:
+        self._given = given
+        self._brokers = brokers
+        self._dirs = dirs
+        self._cluster = ClusterClient(given.bootstrap, client_id=self.name, timeout_s=_TIMEOUT_S)
+        self._stopping = False
+        self._finished = False
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    async def run(self) -> None:
+        rng = self._given.rng
+        while not self._stopping:
+            await asyncio.sleep(rng.expovariate(1 / _PAUSE_S))
+            try:
+                await self._move(rng.choice(self._brokers), rng.choice(self._dirs))
+            except (ClientError, *LOST):
+                continue
+        self._finished = True
+
+    def why_not_settled(self) -> str | None:
+        return None if self._finished else "it still acts"
+
+    def check(self) -> None:
+        """Where replicas are does not matter."""
+
+    async def _move(self, broker: int, path: str) -> None:
+        view = await self._cluster.metadata([self._given.topic])
+        partitions = [one.partition for topic in view.topics for one in topic.partitions]
+        if not partitions:
+            return
+        topic = {"name": self._given.topic, "partitions": [self._given.rng.choice(partitions)]}
+        fields = {"dirs": [{"path": path, "topics": [topic]}]}
+        answer = await self._cluster.request_node(broker, ApiKey.ALTER_REPLICA_LOG_DIRS, 2, fields)
+        code = ErrorCode(answer.results[0].partitions[0].error_code)
+        if code not in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REPLICA_NOT_AVAILABLE):
+            raise InvariantBroken("replicas may be moved between directories", f"{broker} {path}: {code.name}")

@@ -255,7 +255,7 @@ class SimDisk:
         self._journal: list[_Relink] = []
         self._locks: dict[str, None] = {}
         self._failing_prefix: str | None = None
-        self._broken_dirs: dict[str, None] = {}
+        self.broken_dirs: dict[str, None] = {}
         self.life = 0
         self.refusals = 0
         """How many operations a fault has made fail (EIO, ENOSPC)."""
@@ -284,17 +284,13 @@ class SimDisk:
 
     def break_dir(self, path: str) -> None:
         """From now on everything in the directory, which may be a disk of its own, fails with EIO."""
-        self._broken_dirs[path] = None
+        self.broken_dirs[path] = None
 
     def mend_dirs(self) -> bool:
         """Heal what `break_dir` did; whether there was anything."""
-        was_broken = bool(self._broken_dirs)
-        self._broken_dirs.clear()
+        was_broken = bool(self.broken_dirs)
+        self.broken_dirs.clear()
         return was_broken
-
-    @property
-    def has_broken_dirs(self) -> bool:
-        return bool(self._broken_dirs)
 
     def wipe_dir(self, path: str) -> None:
         """An empty disk in the place of this directory; `crash` first."""
@@ -510,6 +506,9 @@ class SimDisk:
     def free_bytes(self, path: str) -> int:
         return self.free_space
 
+    def total_bytes(self, path: str) -> int:
+        return self._capacity_bytes
+
     # -- for handles
 
     @property
@@ -527,7 +526,7 @@ class SimDisk:
 
     def check_dir(self, path: str) -> None:
         """EIO when the path is in a directory that is broken."""
-        if self._broken_dirs and any(path == one or path.startswith(f"{one}/") for one in self._broken_dirs):
+        if self.broken_dirs and any(path == one or path.startswith(f"{one}/") for one in self.broken_dirs):
             raise self.refusal(errno.EIO, "input/output error", path)
 
     def check_fsync(self, path: str, failed: bool) -> None:

@@ -18,17 +18,22 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 _TIMEOUT_MS = 30_000
 _LOOK_AGAIN_S = 0.2
 _BROKER_SOURCES = (2, 3)
+ANY_DIR = "any"
 _OWN_SOURCES = {TOPIC: (1,), BROKER: (2,), BROKER_LOGGER: (6,), 16: (7,), 32: (8,)}
 """What was set at run time, by type of resource."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Where a partition shall go; None calls off the move it is on."""
+    """Where a partition shall go; None calls off the move it is on.
+
+    `log_dirs`, one a replica, are directories on their brokers; "any" leaves the choice to the broker.
+    """
 
     topic: str
     partition: int
     replicas: tuple[int, ...] | None
+    log_dirs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,67 @@ class Value:
     source: int
     read_only: bool
     documentation: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """A log directory of a broker; sizes in bytes, -1 when it has failed. `replicas` has a row for each log in it."""
+
+    broker: int
+    path: str
+    error_code: int
+    total_bytes: int
+    usable_bytes: int
+    replicas: tuple[dict[str, Any], ...]
+
+
+async def log_dirs(client: ClusterClient, brokers: Sequence[int] = ()) -> list[LogDir]:
+    """The directories of some brokers, or of all that are alive. `ClientError` when one does not answer."""
+    view = await client.metadata(())
+    found = []
+    for broker in brokers or [one.node_id for one in view.brokers]:
+        try:
+            answer = await client.request_node(broker, ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": None})
+        except LOST as error:
+            raise ClientError(f"broker {broker} does not answer: {error}") from error
+        for row in answer.results:
+            replicas = tuple(
+                {
+                    "topic": topic.name,
+                    "partition": one.partition_index,
+                    "size_bytes": one.partition_size,
+                    "lag": one.offset_lag,
+                    "moving_here": one.is_future_key,
+                }
+                for topic in row.topics
+                for one in topic.partitions
+            )
+            found.append(LogDir(broker, row.log_dir, row.error_code, row.total_bytes, row.usable_bytes, replicas))
+    return found
+
+
+async def choose_dirs(client: ClusterClient, moves: Sequence[Move]) -> None:
+    """Tell the brokers in which directories they shall have replicas, those that they get later too. `RefusedError`."""
+    await client.metadata(())
+    wanted: dict[int, dict[str, dict[str, list[int]]]] = {}
+    for move in moves:
+        for broker, path in zip(move.replicas or (), move.log_dirs):
+            if path != ANY_DIR:
+                topics = wanted.setdefault(broker, {}).setdefault(path, {})
+                topics.setdefault(move.topic, []).append(move.partition)
+    for broker, dirs in wanted.items():
+        rows = [
+            {"path": path, "topics": [{"name": name, "partitions": parts} for name, parts in topics.items()]}
+            for path, topics in dirs.items()
+        ]
+        try:
+            answer = await client.request_node(broker, ApiKey.ALTER_REPLICA_LOG_DIRS, 2, {"dirs": rows})
+        except LOST as error:
+            raise ClientError(f"broker {broker} does not answer: {error}") from error
+        for topic in answer.results:
+            for row in topic.partitions:
+                if row.error_code != ErrorCode.REPLICA_NOT_AVAILABLE:  # it will be made there when it comes
+                    _check_code(row.error_code, f"{topic.topic_name}-{row.partition_index} on broker {broker}")
 
 
 async def reassign(client: ClusterClient, moves: Sequence[Move]) -> None:
@@ -86,14 +152,39 @@ async def reassignments(client: ClusterClient) -> list[Moving]:
 
 async def wait_for_moves(client: ClusterClient, moves: Iterable[Move], timeout_s: float) -> None:
     """Return when none of the moves is under way; `ClientError` when some still are after `timeout_s`."""
-    wanted = {(move.topic, move.partition): None for move in moves}
+    moves = list(moves)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
-    while left := [one for one in await reassignments(client) if (one.topic, one.partition) in wanted]:
+    while left := [*await _between_brokers(client, moves), *await _between_dirs(client, moves)]:
         if loop.time() > deadline:
-            names = ", ".join(f"{one.topic}-{one.partition}" for one in left)
+            names = ", ".join(dict.fromkeys(f"{topic}-{partition}" for topic, partition in left))
             raise ClientError(f"still moving after {timeout_s:g} s: {names}; it goes on, look with: reassignments")
         await asyncio.sleep(_LOOK_AGAIN_S)
+
+
+async def _between_brokers(client: ClusterClient, moves: Sequence[Move]) -> list[tuple[str, int]]:
+    wanted = {(move.topic, move.partition): None for move in moves}
+    under_way = [(one.topic, one.partition) for one in await reassignments(client)]
+    return [key for key in under_way if key in wanted]
+
+
+async def _between_dirs(client: ClusterClient, moves: Sequence[Move]) -> list[tuple[str, int]]:
+    """Replicas that are not, or not only, in the directory that was chosen for them."""
+    chosen = {
+        (broker, move.topic, move.partition): path
+        for move in moves
+        for broker, path in zip(move.replicas or (), move.log_dirs)
+        if path != ANY_DIR
+    }
+    if not chosen:
+        return []
+    found = {
+        (row.broker, one["topic"], one["partition"]): row.path
+        for row in await log_dirs(client, list(dict.fromkeys(broker for broker, _, _ in chosen)))
+        for one in row.replicas
+        if not one["moving_here"]
+    }
+    return [key[1:] for key, path in chosen.items() if found.get(key) != path]
 
 
 async def elect(client: ClusterClient, partitions: Sequence[tuple[str, int]] | None, *, unclean: bool) -> list[str]:
@@ -164,6 +255,11 @@ async def _request_of(
         return await client.request_node(int(name), key, version, fields)
     except LOST as error:
         raise ClientError(f"broker {name} does not answer: {error}") from error
+
+
+def _check_code(code: int, what: str) -> None:
+    if code:
+        raise RefusedError(code, what)
 
 
 def _check(row: Struct, what: str) -> None:

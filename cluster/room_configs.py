@@ -25,7 +25,7 @@ from ..isr.ports import ReplicaManagerConfig
 from ..log.config import LogConfig
 from ..log.housekeeping import HousekeepingConfig
 from ..log.log_cleaner import CleanerConfig
-from ..log.log_manager import LogManagerConfig
+from ..log.manager_config import LogManagerConfig
 from ..raft.config import RaftConfig, RaftTiming
 from ..raft.voters import VoterEndpoint, VoterListener
 from .config import QUORUM_FETCH_WAIT_MS, Listener, NodeConfig

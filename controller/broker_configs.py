@@ -22,7 +22,7 @@ _OWN_ROWS: tuple[TopicConfig, ...] = (
         ConfigType.DOUBLE,
         "1.7976931348623157E308",
         Anything(),
-        doc=_KEPT,
+        doc="Bytes a second that moving a replica to another directory of its broker may copy.",
     ),
 )
 

@@ -10,12 +10,39 @@ from ..wire.types import LeaderIdAndEpoch, TopicPartition
 from .replica import Replica
 
 
+class BrokersOfPartition:
+    """One partition's view of brokers (`leader_state.BrokerView`)."""
+
+    __slots__ = ("_directory", "_topic_partition")
+
+    def __init__(self, directory: ReplicaDirectory, topic_partition: TopicPartition) -> None:
+        self._directory = directory
+        self._topic_partition = topic_partition
+
+    def broker_epoch(self, broker_id: int) -> int | None:
+        """See `BrokerView`. A fenced registration counts: it shows that all earlier lives are over."""
+        directory = self._directory
+        if broker_id == directory.local_id:
+            return directory.local_epoch()
+        broker = directory.image.brokers.get(broker_id)
+        return None if broker is None else broker.epoch
+
+    def is_isr_eligible(self, broker_id: int, broker_epoch: int) -> bool:
+        """See `BrokerView`."""
+        image = self._directory.image
+        broker = image.brokers.get(broker_id)
+        if broker is None or not broker.active or broker_epoch not in (-1, broker.epoch):
+            return False
+        registration = self._directory.registration(self._topic_partition)
+        return registration is None or image.is_replica_online(broker_id, registration)
+
+
 class ReplicaDirectory:
-    """Replicas by partition. Is also the leaders' view of brokers (`leader_state.BrokerView`)."""
+    """Replicas by partition."""
 
     def __init__(self, local_id: int, local_epoch: Callable[[], int]) -> None:
         self.local_id = local_id
-        self._local_epoch = local_epoch
+        self.local_epoch = local_epoch
         self.image = MetadataImage()
         self.replicas: dict[TopicPartition, Replica] = {}
         self.unusable: dict[TopicPartition, None] = {}
@@ -45,20 +72,3 @@ class ReplicaDirectory:
         if registration is None:
             return None
         return LeaderIdAndEpoch(registration.leader, registration.leader_epoch)
-
-    def broker_epoch(self, broker_id: int) -> int | None:
-        """See `BrokerView`. A fenced registration counts: it shows that all earlier lives are over."""
-        if broker_id == self.local_id:
-            return self._local_epoch()
-        broker = self.image.brokers.get(broker_id)
-        return None if broker is None else broker.epoch
-
-    def is_isr_eligible(self, broker_id: int, broker_epoch: int) -> bool:
-        """See `BrokerView`."""
-        broker = self.image.brokers.get(broker_id)
-        return (
-            broker is not None
-            and not broker.fenced
-            and not broker.in_controlled_shutdown
-            and broker_epoch in (-1, broker.epoch)
-        )

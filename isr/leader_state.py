@@ -26,7 +26,7 @@ class BrokerView(Protocol):
         ...
 
     def is_isr_eligible(self, broker_id: int, broker_epoch: int) -> bool:
-        """Registered with this epoch (-1: any), not fenced, not shutting down."""
+        """Registered with this epoch (-1: any), not fenced, not shutting down; its directory has not failed."""
         ...
 
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from ..log.config import LogConfig
 from ..log.partition_log import PartitionLog
+from ..log.results import LogDirView
 from ..runtime.ports import Buffer
 from ..wire.types import TopicPartition
 from .leader_state import AlterPartitionResult, IsrProposal
@@ -88,6 +89,35 @@ class ReplicaLogs(Protocol):
         ...
 
     def delete(self, topic_partition: TopicPartition) -> None: ...
+
+    def describe(self) -> Sequence[LogDirView]:
+        """Every directory for partitions."""
+        ...
+
+    @property
+    def moving(self) -> Sequence[TopicPartition]:
+        """The partitions that have a copy in another directory."""
+        ...
+
+    def begin_move(self, topic_partition: TopicPartition, path: str) -> bool:
+        """Begin a copy in the directory at `path`; whether there is something to copy."""
+        ...
+
+    def future_log(self, topic_partition: TopicPartition) -> PartitionLog | None:
+        """The copy."""
+        ...
+
+    def move_target(self, topic_partition: TopicPartition) -> UUID:
+        """The directory of the copy."""
+        ...
+
+    def cancel_move(self, topic_partition: TopicPartition) -> None:
+        """Throw the copy away."""
+        ...
+
+    def finish_move(self, topic_partition: TopicPartition) -> PartitionLog:
+        """The copy takes the place of the log."""
+        ...
 
     def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Durably, before it returns."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from ..controller.image import MetadataDelta, MetadataImage
+from ..log.results import LogDirView
 from ..runtime.ports import Runtime
 from ..wire.errors import ProtocolError
 from ..wire.types import TopicPartition
@@ -16,6 +17,7 @@ from .appends import Appends, Entries
 from .assignments import Assignments
 from .consequences import Consequences
 from .deadlines import Deadlines
+from .dir_moves import DirMoves
 from .directory import ReplicaDirectory
 from .expected_fetches import ExpectedFetches
 from .fetcher import FetcherContext
@@ -72,6 +74,9 @@ class ReplicaManager:
         """`fetch`, for an incremental fetch of a follower: `WatchedFetch` says what to look at."""
         self.open_watch: Callable[[int], FetchWatch] = self._watches.open
         """`open_watch(replica_id)`: for a new fetch session of that follower; close it with the session."""
+        self._moves = DirMoves(self._directory, logs, self._roles.on_moved, self.on_replica_failed)
+        self.move_to_dir: Callable[[TopicPartition, str], None] = self._moves.begin
+        self.log_dirs: Callable[[], Sequence[LogDirView]] = logs.describe
         deletion = RecordDeletion(self._directory, self._consequences)
         self.delete_records: Callable[[TopicPartition, int], DeletedRecords] = deletion.delete_before
         self.low_watermark: Callable[[TopicPartition], DeletedRecords] = deletion.low_watermark
@@ -87,6 +92,7 @@ class ReplicaManager:
         await self._roles.settled()
         if not self._started:
             return
+        self._moves.resume()
         self._every(self.config.replica_lag_time_max_ms // 2, self.shrink_isrs)
         self._every(self.config.high_watermark_checkpoint_interval_ms, self.checkpoint_high_watermarks)
 
@@ -104,6 +110,7 @@ class ReplicaManager:
         await self._fetchers.stop()
         await self._isr_changes.stop()
         await self._assignments.stop()
+        await self._moves.stop()
         self.purgatory.close()
         self._deadlines.close()
         self._logs.write_high_watermarks(self._high_watermarks())

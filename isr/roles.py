@@ -33,7 +33,7 @@ from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.types import TopicPartition
 from .assignments import Assignments, Place, place_of
 from .consequences import Consequences
-from .directory import ReplicaDirectory
+from .directory import BrokersOfPartition, ReplicaDirectory
 from .fetchers import Fetchers
 from .leader_state import LeaderConfig
 from .partition import NO_LEADER, Partition
@@ -231,6 +231,13 @@ class Roles:
             self._assignments.note((topic_id, topic_partition.partition), registered, held)
         return replica
 
+    def on_moved(self, replica: Replica, held: UUID) -> None:
+        """The replica's log is in another directory now: the controller is told."""
+        registration = self._directory.registration(replica.topic_partition)
+        if registration is not None:
+            registered = registration.directory_of(self._directory.local_id)
+            self._assignments.note((replica.topic_id, replica.topic_partition.partition), registered, held)
+
     def _make_replica(self, topic_partition: TopicPartition, topic_id: UUID, registered: UUID) -> Replica | None:
         try:
             log = self._log_for(topic_partition, topic_id, registered)
@@ -246,7 +253,10 @@ class Roles:
         checkpoint = self._logs.high_watermark_checkpoint.get(topic_partition, 0)
         high_watermark = max(min(checkpoint, log.log_end_offset), log.log_start_offset)
         partition = Partition(
-            topic_partition, self._leader_config(topic_partition.topic), self._directory, high_watermark
+            topic_partition,
+            self._leader_config(topic_partition.topic),
+            BrokersOfPartition(self._directory, topic_partition),
+            high_watermark,
         )
         replica = self._directory.replicas[topic_partition] = Replica(topic_id, partition, log)
         return replica

@@ -208,3 +208,9 @@ def _when_synced(waiting: Sequence[asyncio.Future[None]], done: Callable[[BaseEx
         future.add_done_callback(synced)
     if not waiting:
         done(None)
+
+
+def swallow(done: asyncio.Future[int]) -> None:
+    """The log itself has recorded the failure and told its hooks."""
+    if not done.cancelled():
+        done.exception()

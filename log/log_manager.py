@@ -13,23 +13,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from uuid import UUID
 
-from ..runtime.ports import Disk, Runtime
+from ..runtime.ports import Runtime
 from ..runtime.slices import Slices
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.types import TopicPartition
 from .config import LogConfig
-from .dir_checkpoints import DirCheckpoints
+from .durability import swallow
 from .errors import DirFailedError, LogDirError, StorageError
-from .housekeeping import Housekeeping, HousekeepingConfig
-from .log_cleaner import CleanerConfig, LogCleaner
-from .log_dir import LogDir, check_distinct
+from .future_logs import FUTURE_SUFFIX, FutureLogs, finish_swaps, future_of
+from .held_dir import HeldDir, hold, view_of
+from .housekeeping import Housekeeping
+from .log_cleaner import LogCleaner
+from .log_dir import check_distinct
+from .manager_config import LogManagerConfig
 from .names import parse_dir_name
 from .partition_log import LogHooks, PartitionLog
+from .results import LogDirView
+from .trash import Trash, now_s
 
 METADATA_TOPIC = "__cluster_metadata"
 _DELETED_SUFFIX, _STRAY_SUFFIX = "-delete", "-stray"
@@ -39,69 +43,23 @@ _LOGS_PER_TURN, _REMOVED_PER_TURN = 2_000, 20
 _logger = logging.getLogger(__name__)
 
 
-def _ignore_dir_failure(path: str, error: OSError) -> None:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class LogManagerConfig:
-    """`on_dir_failed` is told once of a directory whose disk failed; its logs refuse everything from then on.
-
-    `metadata_dir` is the one that the node cannot do without. If it is not among `data_dirs` it gets no partitions;
-    empty `data_dirs` stand for all.
-    """
-
-    dirs: tuple[str, ...]
-    cluster_id: str
-    node_id: int
-    defaults: LogConfig = field(default_factory=LogConfig)
-    file_delete_delay_ms: int = 60_000
-    on_dir_failed: Callable[[str, OSError], None] = _ignore_dir_failure
-    housekeeping: HousekeepingConfig = field(default_factory=HousekeepingConfig)
-    cleaner: CleanerConfig = field(default_factory=CleanerConfig)
-    metadata_dir: str | None = None
-    data_dirs: tuple[str, ...] = ()
-
-    def holds_partitions(self, path: str) -> bool:
-        return not self.data_dirs or path in self.data_dirs
-
-
-@dataclass(slots=True)
-class _Dir:
-    held: LogDir
-    takes_partitions: bool
-    checkpoints: DirCheckpoints
-    logs: dict[TopicPartition, PartitionLog] = field(default_factory=dict)
-    clean_offsets: dict[TopicPartition, int] = field(default_factory=dict)
-    failure: OSError | None = None
-    is_loaded: bool = False
-
-    @property
-    def is_usable(self) -> bool:
-        return self.failure is None and self.is_loaded
-
-    def recovery_points(self) -> dict[TopicPartition, int]:
-        return {tp: log.recovery_point for tp, log in self.logs.items()}
-
-    def log_start_offsets(self) -> dict[TopicPartition, int]:
-        """Also of logs that start where their first segment does: a loss of power may bring deleted ones back."""
-        return {tp: log.log_start_offset for tp, log in self.logs.items() if log.log_start_offset}
-
-
 class LogManager:
     """See the module's text."""
 
     def __init__(self, runtime: Runtime, config: LogManagerConfig) -> None:
         self._runtime = runtime
         self._config = config
-        self._dirs: list[_Dir] = []
-        self._dir_of: dict[TopicPartition, _Dir] = {}
-        self._deleted: list[tuple[float, str]] = []
+        self._dirs: list[HeldDir] = []
+        self._dir_of: dict[TopicPartition, HeldDir] = {}
+        self._trash = Trash(runtime.disk)
         self._flushed_at_s: dict[TopicPartition, float] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._slices: Slices[Any] | None = None
         self._housekeeping: Housekeeping | None = None
         self._cleaner: LogCleaner | None = None
+        self._futures = FutureLogs(runtime)
+        self._preferred: dict[TopicPartition, str] = {}
+        """Where partitions that are not here yet shall be made."""
         self._refused: dict[str, DirFailedError] = {}
         """Directories that could not even be taken."""
         self.high_watermark_checkpoint: dict[TopicPartition, int] = {}
@@ -111,24 +69,22 @@ class LogManager:
         """Lock the directories and check that they are this node's; calling again is harmless. `LogDirError`."""
         if self._dirs:
             return
-        held: list[LogDir] = []
         self._refused.clear()
         try:
             for path in self._config.dirs:
-                self._acquire_one(path, held)
-            check_distinct(held)
+                self._acquire_one(path)
+            check_distinct([log_dir.held for log_dir in self._dirs])
         except BaseException:
-            for log_dir in held:
-                log_dir.release()
+            for log_dir in self._dirs:
+                log_dir.held.release()
             self._dirs.clear()
             raise
 
-    def _acquire_one(self, path: str, held: list[LogDir]) -> None:
+    def _acquire_one(self, path: str) -> None:
         disk, config = self._runtime.disk, self._config
+        takes_partitions = config.holds_partitions(path)
         try:
-            log_dir = LogDir.acquire(disk, path, config.cluster_id, config.node_id)
-            held.append(log_dir)
-            self._dirs.append(_Dir(log_dir, config.holds_partitions(path), _checkpoints_of(disk, path)))
+            self._dirs.append(hold(disk, path, config.cluster_id, config.node_id, takes_partitions=takes_partitions))
         except DirFailedError as error:
             if path == (config.metadata_dir or config.dirs[0]):
                 raise
@@ -138,6 +94,7 @@ class LogManager:
     def load(self) -> None:
         """Open every partition's log, recovering where the last stop was not clean. `LogDirError`, `StorageError`."""
         self.acquire()
+        finish_swaps(self._runtime.disk, [log_dir.held.path for log_dir in self._dirs])
         epochs = []
         for log_dir in self._dirs:
             try:
@@ -149,13 +106,13 @@ class LogManager:
             except StorageError as error:
                 cause = error.__cause__
                 self._cannot_load(log_dir, cause if isinstance(cause, OSError) else OSError(str(error)))
-        if self._refused or any(log_dir.failure is not None for log_dir in self._dirs):
+        if self.has_failed_dirs:
             epochs.append(-1)  # what has failed was hardly left cleanly
         self.previous_broker_epoch = min(epochs)
         if not any(log_dir.is_usable and log_dir.takes_partitions for log_dir in self._dirs):
             raise LogDirError("None of the log directories can be used: mend a disk, or set log.dirs to others.")
 
-    def _cannot_load(self, log_dir: _Dir, error: OSError) -> None:
+    def _cannot_load(self, log_dir: HeldDir, error: OSError) -> None:
         path = log_dir.held.path
         if path == (self._config.metadata_dir or self._config.dirs[0]):
             raise LogDirError(f"Log directory {path} cannot be read: {error}.") from error
@@ -178,16 +135,13 @@ class LogManager:
     @property
     def failures(self) -> dict[str, Exception]:
         """The directories that are not used, by path, and why."""
-        failed = {d.held.path: d.failure for d in self._dirs if d.failure is not None}
-        return {path: failed.get(path) or self._refused[path] for path in self._config.dirs if self._has_failed(path)}
-
-    def _has_failed(self, path: str) -> bool:
-        return path in self._refused or any(d.failure is not None and d.held.path == path for d in self._dirs)
+        found = {**self._refused, **{d.held.path: d.failure for d in self._dirs if d.failure is not None}}
+        return {path: found[path] for path in self._config.dirs if path in found}
 
     @property
     def has_failed_dirs(self) -> bool:
         """Whether some replica's log may be where it cannot be seen."""
-        return bool(self._refused) or any(d.failure is not None for d in self._dirs)
+        return bool(self.failures)
 
     @property
     def logs(self) -> Mapping[TopicPartition, PartitionLog]:
@@ -203,6 +157,12 @@ class LogManager:
         """The id of the directory that holds the partition."""
         log_dir = self._dir_of.get(tp)
         return log_dir.held.directory_id if log_dir is not None else None
+
+    def describe(self) -> list[LogDirView]:
+        """Every directory for partitions, in the order of the configuration, with what is in it."""
+        paths = [path for path in self._config.dirs if self._config.holds_partitions(path)]
+        disk, copies_in = self._runtime.disk, self._futures.of
+        return [view_of(disk, path, self._dirs, copies_in, self._dir_failed) for path in paths]
 
     def directory_id_at(self, path: str) -> UUID | None:
         """The id of the directory at `path`, None when it could not be taken."""
@@ -234,9 +194,10 @@ class LogManager:
         A loss of power may bring it back; its topic id tells then that it is nobody's. `StorageError` when the disk
         refuses.
         """
+        self._futures.discard(tp)
         path = self._rename_away(tp, _DELETED_SUFFIX)
         if path is not None:
-            self._deleted.append((self._now_s() + self._config.file_delete_delay_ms / 1000, path))
+            self._trash.add([path], self._config.file_delete_delay_ms)
 
     def set_aside(self, is_stray: Callable[[TopicPartition, UUID | None], bool]) -> list[TopicPartition]:
         """Take partitions that are no business of this node out of its way; returns them.
@@ -254,13 +215,14 @@ class LogManager:
                 _logger.warning("%s is not in the metadata; set aside as %s, to be removed by hand", tp, path)
         return strays
 
-    def _rename_away(self, tp: TopicPartition, ending: str) -> str | None:
+    def _rename_away(self, tp: TopicPartition, ending: str, *, forget: bool = True) -> str | None:
         log_dir = self._dir_of.pop(tp, None)
         if log_dir is None:
             return None
         log = log_dir.logs.pop(tp)
         log_dir.clean_offsets.pop(tp, None)
-        self.high_watermark_checkpoint.pop(tp, None)
+        if forget:
+            self.high_watermark_checkpoint.pop(tp, None)
         self._flushed_at_s.pop(tp, None)
         log.close(clean=False)
         suffix = f"-{tp.partition}.{self._runtime.rng.getrandbits(128):032x}{ending}"
@@ -271,6 +233,84 @@ class LogManager:
             self._dir_failed(log_dir, error)
             raise StorageError(f"{log.directory} cannot be renamed to {path}: {error}") from error
         return path
+
+    # Moves between directories
+
+    @property
+    def moving(self) -> list[TopicPartition]:
+        """The partitions that have a copy in another directory."""
+        return list(self._futures)
+
+    def future_log(self, tp: TopicPartition) -> PartitionLog | None:
+        """The copy that shall take the place of the partition's log."""
+        held = self._futures.get(tp)
+        return None if held is None else held[1]
+
+    def begin_move(self, tp: TopicPartition, path: str) -> bool:
+        """Begin a copy of the partition's log in the directory at `path`; whether there is something to copy.
+
+        A copy elsewhere is thrown away. For a partition that is not here, the directory is remembered. Raises
+        `ProtocolError`: LOG_DIR_NOT_FOUND, INVALID_TOPIC_EXCEPTION (its name leaves no room), `StorageError`.
+        """
+        target = self._target_of_move(path)
+        current = self.get(tp)
+        if current is None:
+            self._preferred[tp] = path
+            return False
+        if self._dir_of[tp] is target:
+            self._futures.discard(tp)
+            return False
+
+        def open_copy(copy_path: str) -> PartitionLog:
+            return self._open(target, tp, current.config, clean_shutdown=True, future_path=copy_path)
+
+        try:
+            self._futures.begin(tp, target, current.topic_id, open_copy)
+        except OSError as error:
+            self._dir_failed(target, error)
+            raise StorageError(f"{path} cannot be written: {error}") from error
+        return True
+
+    def _target_of_move(self, path: str) -> HeldDir:
+        wanted = path.rstrip("/") or path
+        if wanted in self.failures:
+            raise StorageError(f"log directory {path} is offline")
+        target = next((d for d in self._dirs if d.held.path.rstrip("/") == wanted and d.takes_partitions), None)
+        if target is None:
+            raise ProtocolError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is none of this broker's log directories")
+        return target
+
+    def move_target(self, tp: TopicPartition) -> UUID:
+        """The id of the directory that the partition's copy is in."""
+        return self._futures.dir_of(tp).held.directory_id
+
+    def cancel_move(self, tp: TopicPartition) -> None:
+        """Throw the partition's copy away."""
+        self._futures.discard(tp)
+
+    def finish_move(self, tp: TopicPartition) -> PartitionLog:
+        """The copy, which holds all that the log does, takes its place; returns it.
+
+        `StorageError` when the new disk refuses: then the log may be where it was (`get`), or be found after a restart.
+        """
+        current = self._dir_of[tp].logs[tp]
+        config, start_offset = current.config, current.log_start_offset
+        target = self._futures.dir_of(tp)
+        try:
+            self._futures.swap(tp, self._dir_of[tp].held.path, lambda: self._take_away(tp))
+            starts = target.checkpoints.log_start_offsets
+            starts.write({**starts.offsets, tp: start_offset})
+        except OSError as error:
+            self._dir_failed(target, error)
+            raise StorageError(f"the move of {tp} could not be finished: {error}") from error
+        log = self._open(target, tp, config, clean_shutdown=True)
+        self._adopt(target, tp, log)
+        return log
+
+    def _take_away(self, tp: TopicPartition) -> None:
+        path = self._rename_away(tp, _DELETED_SUFFIX, forget=False)
+        if path is not None:
+            self._trash.add([path], self._config.file_delete_delay_ms)
 
     # Upkeep
 
@@ -301,26 +341,26 @@ class LogManager:
 
     def flush_dirty(self, done: Callable[[], None] = lambda: None) -> Slices[tuple[TopicPartition, PartitionLog]]:
         """Begin to fsync rolled segments everywhere, and the whole log where `flush.ms` is over; some logs a turn."""
-        now_s = self._now_s()
+        at_s = now_s()
 
         def visit(item: tuple[TopicPartition, PartitionLog]) -> None:
             tp, log = item
             if log.is_failed or log.is_closed:
                 return
             if log.log_end_offset == log.recovery_point:
-                self._flushed_at_s[tp] = now_s
-            elif (now_s - self._flushed_at_s.setdefault(tp, now_s)) * 1000 >= log.config.flush_ms:
-                self._flushed_at_s[tp] = now_s
-                log.flush_soon().add_done_callback(_swallow)
+                self._flushed_at_s[tp] = at_s
+            elif (at_s - self._flushed_at_s.setdefault(tp, at_s)) * 1000 >= log.config.flush_ms:
+                self._flushed_at_s[tp] = at_s
+                log.flush_soon().add_done_callback(swallow)
             elif log.durability.has_unsynced_segments:
-                log.flush_rolled_soon().add_done_callback(_swallow)
+                log.flush_rolled_soon().add_done_callback(swallow)
 
         return Slices(list(self.logs.items()), visit, _LOGS_PER_TURN, done)
 
     def _after_flush(self) -> None:
         if self._timer is not None:  # else the end has come meanwhile
             self._checkpoint_recovery_points_soon()
-            self._slices = Slices(self._take_due(all_now=False), self._remove, _REMOVED_PER_TURN)
+            self._slices = Slices(self._trash.take_due(), self._trash.remove, _REMOVED_PER_TURN)
 
     def checkpoint_recovery_points(self) -> None:
         """Write the recovery points and log start offsets that changed. A refusing disk fails its directory."""
@@ -328,21 +368,14 @@ class LogManager:
             if not log_dir.is_usable:
                 continue
             try:
-                log_dir.checkpoints.recovery_points.write(log_dir.recovery_points())
-                log_dir.checkpoints.log_start_offsets.write(log_dir.log_start_offsets())
-                if log_dir.clean_offsets:
-                    log_dir.checkpoints.clean_offsets.write(log_dir.clean_offsets)
+                log_dir.write_recovery_points()
             except OSError as error:
                 self._dir_failed(log_dir, error)
 
     def _checkpoint_recovery_points_soon(self) -> None:
         for log_dir in self._dirs:
             if log_dir.is_usable:
-                failed = partial(self._dir_failed, log_dir)
-                log_dir.checkpoints.recovery_points.write_soon(log_dir.recovery_points(), failed)
-                log_dir.checkpoints.log_start_offsets.write_soon(log_dir.log_start_offsets(), failed)
-                if log_dir.clean_offsets:
-                    log_dir.checkpoints.clean_offsets.write_soon(log_dir.clean_offsets, failed)
+                log_dir.write_recovery_points_soon(partial(self._dir_failed, log_dir))
 
     # Compaction
 
@@ -363,7 +396,7 @@ class LogManager:
             log_dir.clean_offsets[tp] = offset
             log_dir.checkpoints.clean_offsets.write_soon(log_dir.clean_offsets, partial(self._dir_failed, log_dir))
 
-    def _note_gaps(self, log_dir: _Dir, tp: TopicPartition, *, at_once: bool) -> None:
+    def _note_gaps(self, log_dir: HeldDir, tp: TopicPartition, *, at_once: bool) -> None:
         """`tp` has a clean offset, if only 0, durably before the first offset is missing; see `_open`."""
         log_dir.clean_offsets.setdefault(tp, 0)  # the upkeep writes it
         if not at_once or tp in log_dir.checkpoints.clean_offsets.offsets:
@@ -393,7 +426,7 @@ class LogManager:
             if not log_dir.is_usable:
                 continue
             try:
-                log_dir.checkpoints.high_watermarks.write({tp: known[tp] for tp in log_dir.logs if tp in known})
+                log_dir.checkpoints.high_watermarks.write(log_dir.share_of(known))
             except OSError as error:
                 self._dir_failed(log_dir, error)
 
@@ -403,31 +436,13 @@ class LogManager:
         known = self.high_watermark_checkpoint
         for log_dir in self._dirs:
             if log_dir.is_usable:
-                log_dir.checkpoints.high_watermarks.write_soon(
-                    {tp: known[tp] for tp in log_dir.logs if tp in known}, partial(self._dir_failed, log_dir)
-                )
+                failed = partial(self._dir_failed, log_dir)
+                log_dir.checkpoints.high_watermarks.write_soon(log_dir.share_of(known), failed)
 
     def remove_deleted(self, *, all_now: bool = False) -> None:
         """Remove the directories of deleted partitions, and the files of deleted segments, whose time has come."""
-        for path in self._take_due(all_now=all_now):
-            self._remove(path)
-
-    def _take_due(self, *, all_now: bool) -> list[str]:
-        now_s = self._now_s()
-        due = [path for due_s, path in self._deleted if all_now or due_s <= now_s]
-        if due:
-            self._deleted = [(due_s, path) for due_s, path in self._deleted if not all_now and due_s > now_s]
-        return due
-
-    def _remove(self, path: str) -> None:
-        disk = self._runtime.disk
-        try:
-            if disk.is_dir(path):
-                disk.remove_tree(path)
-            elif disk.exists(path):
-                disk.remove(path)
-        except OSError as error:
-            _logger.warning("%s was deleted and cannot be removed: %s", path, error)
+        for path in self._trash.take_due(all_now=all_now):
+            self._trash.remove(path)
 
     def shutdown(self, broker_epoch: int = -1) -> None:
         """Close every log, mark the directories where that went cleanly, and release them.
@@ -446,6 +461,7 @@ class LogManager:
         if self._cleaner is not None:
             self._cleaner.stop()
             self._cleaner = None
+        self._futures.close()
         cleanly_closed = [log_dir for log_dir in self._dirs if self._close_logs(log_dir)]
         self.checkpoint_recovery_points()
         for log_dir in cleanly_closed:
@@ -457,14 +473,17 @@ class LogManager:
 
     # Inside
 
-    def _load_dir(self, log_dir: _Dir, *, clean_shutdown: bool) -> None:
+    def _load_dir(self, log_dir: HeldDir, *, clean_shutdown: bool) -> None:
         disk = self._runtime.disk
         root = log_dir.held.path
         for name in disk.listdir(root):
             if not disk.is_dir(f"{root}/{name}"):
                 continue
             if name.endswith(_DELETED_SUFFIX):
-                self._deleted.append((0.0, f"{root}/{name}"))
+                self._trash.add([f"{root}/{name}"], 0)
+                continue
+            if name.endswith(FUTURE_SUFFIX):
+                self._load_future(log_dir, name, clean_shutdown=clean_shutdown)
                 continue
             tp = parse_dir_name(name)
             if tp is None or tp.topic == METADATA_TOPIC:
@@ -480,11 +499,21 @@ class LogManager:
                 self.high_watermark_checkpoint[tp] = log_dir.checkpoints.high_watermarks.offsets[tp]
         log_dir.is_loaded = True
 
+    def _load_future(self, log_dir: HeldDir, name: str, *, clean_shutdown: bool) -> None:
+        tp, path = future_of(name), f"{log_dir.held.path}/{name}"
+        if tp is None or self._futures.get(tp) is not None:
+            self._trash.add([path], 0)
+            return
+        log = self._open(log_dir, tp, self._config.defaults, clean_shutdown=clean_shutdown, future_path=path)
+        self._futures.adopt(log_dir, tp, log)
+
     def _create(self, tp: TopicPartition, config: LogConfig, directory_id: UUID | None) -> PartitionLog:
         usable = [log_dir for log_dir in self._dirs if log_dir.is_usable and log_dir.takes_partitions]
         if not usable:
             raise StorageError("no log directory is left")
-        asked = [log_dir for log_dir in usable if log_dir.held.directory_id == directory_id]
+        preferred = self._preferred.pop(tp, None)
+        asked = [log_dir for log_dir in usable if log_dir.held.path == preferred]
+        asked += [log_dir for log_dir in usable if log_dir.held.directory_id == directory_id]
         log_dir = asked[0] if asked else min(usable, key=lambda candidate: len(candidate.logs))
         try:
             log_dir.checkpoints.forget_all_but(log_dir.logs, tp)
@@ -495,7 +524,15 @@ class LogManager:
         self._adopt(log_dir, tp, log)
         return log
 
-    def _open(self, log_dir: _Dir, tp: TopicPartition, config: LogConfig, *, clean_shutdown: bool) -> PartitionLog:
+    def _open(
+        self,
+        log_dir: HeldDir,
+        tp: TopicPartition,
+        config: LogConfig,
+        *,
+        clean_shutdown: bool,
+        future_path: str | None = None,
+    ) -> PartitionLog:
         def recovery_point_lowered(_: PartitionLog, offset: int) -> None:
             if tp in log_dir.clean_offsets:
                 log_dir.clean_offsets[tp] = min(log_dir.clean_offsets[tp], offset)
@@ -503,48 +540,45 @@ class LogManager:
             log_dir.checkpoints.recovery_points.lower(tp, offset)
             log_dir.checkpoints.log_start_offsets.lower(tp, offset)
 
-        def failed(_: PartitionLog, error: OSError) -> None:
-            self._dir_failed(log_dir, error)
-
         def gaps(_: PartitionLog, at_once: bool) -> None:
             self._note_gaps(log_dir, tp, at_once=at_once)
 
         def files_deleted(log: PartitionLog, paths: list[str]) -> None:
-            due_s = self._now_s() + log.config.file_delete_delay_ms / 1000
-            self._deleted.extend((due_s, path) for path in paths)
+            self._trash.add(paths, log.config.file_delete_delay_ms)
 
+        failed = lambda _, error: self._dir_failed(log_dir, error)  # noqa: E731
+        hooks = LogHooks(failed, recovery_point_lowered, files_deleted, gaps)
         recovery_point = log_dir.checkpoints.recovery_points.offsets.get(tp, 0)
         clean_offsets = log_dir.checkpoints.clean_offsets
         log = PartitionLog.open(
             self._runtime,
-            f"{log_dir.held.path}/{tp}",
+            future_path or f"{log_dir.held.path}/{tp}",
             config,
             recovery_point=recovery_point,
             void_without_id=not recovery_point,
             log_start_offset=log_dir.checkpoints.log_start_offsets.offsets.get(tp, 0),
             clean_shutdown=clean_shutdown,
             has_gaps=clean_offsets.was_unreadable or tp in clean_offsets.offsets,
-            hooks=LogHooks(failed, recovery_point_lowered, files_deleted, gaps),
+            hooks=hooks,
         )
-        log_dir.checkpoints.log_start_offsets.lower(
-            tp, log.log_start_offset
-        )  # where the log has lost what it had there
+        # Where the log has lost what it had there.
+        log_dir.checkpoints.log_start_offsets.lower(tp, log.log_start_offset)
         return log
 
-    def _adopt(self, log_dir: _Dir, tp: TopicPartition, log: PartitionLog) -> None:
+    def _adopt(self, log_dir: HeldDir, tp: TopicPartition, log: PartitionLog) -> None:
         log_dir.logs[tp] = log
         self._dir_of[tp] = log_dir
 
-    def _dir_failed(self, log_dir: _Dir, error: OSError) -> None:
+    def _dir_failed(self, log_dir: HeldDir, error: OSError) -> None:
         if log_dir.failure is not None:
             return
         log_dir.failure = error
         _logger.error("log directory %s has failed and is used no more: %s", log_dir.held.path, error)
-        for log in log_dir.logs.values():
+        for log in (*log_dir.logs.values(), *self._futures.of(log_dir).values()):
             log.fail("its log directory failed", error)
         self._config.on_dir_failed(log_dir.held.path, error)
 
-    def _close_logs(self, log_dir: _Dir) -> bool:
+    def _close_logs(self, log_dir: HeldDir) -> bool:
         is_clean = log_dir.is_usable
         for log in log_dir.logs.values():
             try:
@@ -554,29 +588,10 @@ class LogManager:
                 _logger.error("%s", error)
         return is_clean and log_dir.failure is None
 
-    def _mark_clean(self, log_dir: _Dir, broker_epoch: int) -> None:
+    def _mark_clean(self, log_dir: HeldDir, broker_epoch: int) -> None:
         if log_dir.failure is not None:
             return
         try:
             log_dir.held.mark_clean_shutdown(broker_epoch)
         except OSError as error:
             _logger.error("log directory %s could not be marked as cleanly stopped: %s", log_dir.held.path, error)
-
-    def _now_s(self) -> float:
-        try:
-            return asyncio.get_running_loop().time()
-        except RuntimeError:
-            return 0.0
-
-
-def _checkpoints_of(disk: Disk, path: str) -> DirCheckpoints:
-    try:
-        return DirCheckpoints(disk, path)
-    except OSError as error:
-        raise DirFailedError(f"Log directory {path} cannot be read: {error}.") from error
-
-
-def _swallow(done: asyncio.Future[int]) -> None:
-    """The log itself has recorded the failure and told its hooks."""
-    if not done.cancelled():
-        done.exception()

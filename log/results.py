@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..wire.records import NO_TIMESTAMP
+from ..wire.types import TopicPartition
 from .producer_state import BatchMetadata
 
 if TYPE_CHECKING:
@@ -33,6 +34,18 @@ class AppendInfo(NamedTuple):
         """The batch was in the log before; `is_stamped`: its timestamp is the broker's."""
         append_time_ms = batch.timestamp if is_stamped else NO_TIMESTAMP
         return cls(batch.first_offset, batch.last_offset, batch.timestamp, append_time_ms, 0, True)
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirView:
+    """A log directory as DescribeLogDirs tells it: `futures` are copies that shall take another log's place."""
+
+    path: str
+    is_failed: bool
+    total_bytes: int = -1
+    usable_bytes: int = -1
+    logs: Mapping[TopicPartition, PartitionLog] = field(default_factory=dict)
+    futures: Mapping[TopicPartition, PartitionLog] = field(default_factory=dict)
 
 
 def _ignore(log: PartitionLog, what: object) -> None:

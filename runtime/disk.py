@@ -274,6 +274,11 @@ class RealDisk:
         stats = os.statvfs(path)
         return stats.f_bavail * stats.f_frsize
 
+    def total_bytes(self, path: str) -> int:
+        """Size of the file system of `path`."""
+        stats = os.statvfs(path)
+        return stats.f_blocks * stats.f_frsize
+
 
 def _drop_written(remaining: list[memoryview], written: int) -> None:
     whole = 0

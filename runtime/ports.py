@@ -115,6 +115,10 @@ class Disk(Protocol):
         """Space left for this user on the file system of `path`."""
         ...
 
+    def total_bytes(self, path: str) -> int:
+        """Size of the file system of `path`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Runtime:

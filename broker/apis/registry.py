@@ -6,6 +6,7 @@ from ..api import ApiRegistry
 from ..services import BrokerServices
 from . import (
     alter_configs,
+    alter_replica_log_dirs,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -74,6 +75,7 @@ def broker_registry() -> ApiRegistry[BrokerServices]:
             describe_configs.API,
             describe_cluster.API,
             describe_log_dirs.API,
+            alter_replica_log_dirs.API,
             describe_topic_partitions.API,
             *forwarded.APIS,
         )

@@ -127,6 +127,7 @@ def brokers() -> None:
     \b
     Examples:
       raftwerk brokers list
+      raftwerk brokers log-dirs 1
       raftwerk brokers unregister 4
     """
 
@@ -159,6 +160,45 @@ def list_brokers(bootstrap: str, as_json: bool) -> None:
             print_json(row)
         else:
             click.echo(f"{row['broker']:>4}  {row['address']}  leads {row['leads']} of {row['replicas']} replicas")
+
+
+@brokers.command("log-dirs")
+@click.argument("wanted", nargs=-1, type=click.IntRange(0), metavar="[BROKER]...")
+@bootstrap_option
+@json_option
+def log_dirs(wanted: tuple[int, ...], bootstrap: str, as_json: bool) -> None:
+    """Show the log directories of brokers (default: all): space, what is in them, and which have failed."""
+
+    async def run() -> list[dict[str, object]]:
+        from dataclasses import asdict
+
+        from ..admin import ClusterClient
+        from ..moving import log_dirs
+
+        async with ClusterClient(bootstrap) as client:
+            return [asdict(one) for one in await log_dirs(client, wanted)]
+
+    for row in run_client(run()):
+        if as_json:
+            print_json(row)
+        else:
+            _print_log_dir(row)
+
+
+def _print_log_dir(row: dict[str, Any]) -> None:
+    where = f"{row['broker']:>4}  {row['path']}"
+    if row["error_code"]:
+        click.echo(f"{where}  FAILED: its replicas are offline; mend or exchange the disk, and start the broker again")
+        return
+    replicas = row["replicas"]
+    held_bytes = sum(one["size_bytes"] for one in replicas)
+    moving = sum(one["moving_here"] for one in replicas)
+    note = f", {moving} on their way here" if moving else ""
+    free, total = (row[key] / 2**30 for key in ("usable_bytes", "total_bytes"))
+    click.echo(
+        f"{where}  {len(replicas) - moving} replicas, {held_bytes / 2**20:.1f} MB{note}; "
+        f"{free:.1f} of {total:.1f} GB free"
+    )
 
 
 @brokers.command()

@@ -33,7 +33,10 @@ def partitions() -> None:
 @click.option("--timeout", "timeout_s", default=300.0, show_default=True, help="Seconds to wait.")
 @bootstrap_option
 def reassign(moves: tuple[str, ...], file: IO[str] | None, wait: bool, timeout_s: float, bootstrap: str) -> None:
-    """Give partitions other replicas; the first one is the preferred leader."""
+    """Give partitions other replicas; the first one is the preferred leader.
+
+    A plan in a --file may name, as log_dirs, the directory for each replica, or "any".
+    """
     wanted = [_parse_move(text) for text in moves]
     if file is not None:
         wanted += _parse_plan(file.read())
@@ -42,9 +45,10 @@ def reassign(moves: tuple[str, ...], file: IO[str] | None, wait: bool, timeout_s
 
     async def run() -> None:
         from ..admin import ClusterClient
-        from ..moving import reassign, wait_for_moves
+        from ..moving import choose_dirs, reassign, wait_for_moves
 
         async with ClusterClient(bootstrap) as client:
+            await choose_dirs(client, wanted)
             await reassign(client, wanted)
             if wait:
                 await wait_for_moves(client, wanted, timeout_s)
@@ -143,6 +147,14 @@ def _parse_move(text: str) -> Move:
 def _parse_plan(text: str) -> list[Move]:
     try:
         rows = json.loads(text)["partitions"]
-        return [Move(str(row["topic"]), int(row["partition"]), tuple(map(int, row["replicas"]))) for row in rows]
+        return [
+            Move(
+                str(row["topic"]),
+                int(row["partition"]),
+                tuple(map(int, row["replicas"])),
+                tuple(map(str, row.get("log_dirs", ()))),
+            )
+            for row in rows
+        ]
     except (ValueError, KeyError, TypeError) as error:
         raise click.BadParameter(f"the file is no reassignment plan: {error!r}") from None

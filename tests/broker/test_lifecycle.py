@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from uuid import UUID
 
@@ -112,3 +113,29 @@ def test_an_unregistered_broker_just_goes():
     lifecycle = BrokerLifecycle(CONFIG, UUID(int=5))
     lifecycle.begin_shutdown()
     assert lifecycle.over
+
+
+def test_a_failed_directory_is_told_until_the_controller_knows_and_is_not_registered_again():
+    config = replace(CONFIG, log_dir_ids=(UUID(int=200), UUID(int=201)))
+    lifecycle = BrokerLifecycle(config, UUID(int=5))
+    first = exchange(lifecycle, 0, registered(10))
+    assert first.fields["log_dirs"] == [UUID(int=200), UUID(int=201)]
+    exchange(lifecycle, 10, beat(fenced=False))
+    lifecycle.on_dir_failed(UUID(int=201))
+    assert not lifecycle.knows_failed(UUID(int=201))
+    lost = exchange(lifecycle, 11, beat(code=ErrorCode.NOT_CONTROLLER))
+    assert lost.fields["offline_log_dirs"] == [UUID(int=201)]
+    assert encode_request(lost.api_key, lost.version, lost.fields)
+    assert not lifecycle.knows_failed(UUID(int=201))
+    exchange(lifecycle, 11, beat(fenced=False))
+    assert lifecycle.knows_failed(UUID(int=201))
+    exchange(lifecycle, 11, beat(code=ErrorCode.STALE_BROKER_EPOCH))
+    again = exchange(lifecycle, 11, registered(20))
+    assert again.fields["log_dirs"] == [UUID(int=200)]
+
+
+def test_a_copied_directory_is_refused_with_the_way_out():
+    lifecycle = BrokerLifecycle(CONFIG, UUID(int=5))
+    refused = SimpleNamespace(error_code=ErrorCode.INVALID_REGISTRATION)
+    with pytest.raises(RegistrationRefused, match=r"same directory\.id, as after a copy of its disk: empty the copy"):
+        exchange(lifecycle, 0, refused)

@@ -468,3 +468,51 @@ def test_a_clean_stop_leaves_empty_logs_to_the_next_life() -> None:
     disk.crash()
     last = loaded(runtime).get(A)
     assert last is not None and last.topic_id == topic_id and last.log_end_offset == 2
+
+
+def test_two_directories_of_one_id() -> None:
+    runtime, disk = formatted("/one", "/two")
+    disk.write_atomic("/two/meta.properties", disk.read_bytes("/one/meta.properties"))
+    with pytest.raises(LogDirError, match=r"/one and /two have the same directory\.id .* format it again"):
+        manager_of(runtime, "/one", "/two").acquire()
+    disk.write_atomic(
+        "/two/meta.properties", b"version=1\ncluster.id=x\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ\n"
+    )
+    with pytest.raises(CorruptFileError, match=r"AAAAAAAAAAAAAAAAAAAAAQ is reserved"):
+        manager_of(runtime, "/one", "/two").acquire()
+    disk.write_atomic("/two/meta.properties", b"version=2\ncluster.id=x\n")
+    with pytest.raises(CorruptFileError, match="version 2, only 1 is known"):
+        manager_of(runtime, "/one", "/two").acquire()
+
+
+def test_a_node_starts_without_a_directory_whose_disk_refuses() -> None:
+    runtime, disk = formatted("/one", "/two")
+    first = loaded(runtime, "/one", "/two")
+    ids = first.directory_ids
+    first.create(A, TOPIC_ID, directory_id=ids["/one"])
+    first.create(B, TOPIC_ID, directory_id=ids["/two"])
+    first.shutdown(5)
+    disk.break_dir("/two")
+    second = loaded(runtime, "/one", "/two")
+    assert (second.online_ids, list(second.failures), second.has_failed_dirs) == ([ids["/one"]], ["/two"], True)
+    assert (set(second.logs), second.previous_broker_epoch) == ({A}, -1)
+    assert [view.is_failed for view in second.describe()] == [False, True]
+    second.shutdown(6)
+    disk.mend_dirs()
+    third = loaded(runtime, "/one", "/two")
+    assert (set(third.logs), third.previous_broker_epoch, third.failures) == ({A, B}, 5, {})
+    third.shutdown(7)
+    disk.break_dir("/one")  # the metadata's
+    with pytest.raises(LogDirError, match="/one cannot be used"):
+        manager_of(runtime, "/one", "/two").load()
+
+
+def test_the_metadatas_directory_gets_no_partitions_unless_it_is_a_log_dir() -> None:
+    runtime, _ = formatted("/meta", "/one")
+    config = LogManagerConfig(("/one", "/meta"), CLUSTER, 1, SMALL, metadata_dir="/meta", data_dirs=("/one",))
+    manager = LogManager(runtime, config)
+    manager.load()
+    for number in range(3):
+        assert manager.create(TopicPartition("t", number), TOPIC_ID).directory == f"/one/t-{number}"
+    assert manager.online_ids == [manager.directory_ids["/one"]]
+    assert [view.path for view in manager.describe()] == ["/one"]

@@ -1,0 +1,85 @@
+"""A log directory that this node holds, with the logs in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ..runtime.ports import Disk
+from ..wire.types import TopicPartition
+from .dir_checkpoints import DirCheckpoints
+from .errors import DirFailedError
+from .log_dir import LogDir
+from .partition_log import PartitionLog
+from .results import LogDirView
+
+
+def hold(disk: Disk, path: str, cluster_id: str, node_id: int, *, takes_partitions: bool) -> HeldDir:
+    """Take the directory. Raises as `LogDir.acquire`."""
+    log_dir = LogDir.acquire(disk, path, cluster_id, node_id)
+    try:
+        return HeldDir(log_dir, takes_partitions, DirCheckpoints(disk, path))
+    except OSError as error:
+        log_dir.release()
+        raise DirFailedError(f"Log directory {path} cannot be read: {error}.") from error
+
+
+@dataclass(slots=True)
+class HeldDir:
+    """`failure` is why it is used no more; `clean_offsets` are how far its compacted logs are clean."""
+
+    held: LogDir
+    takes_partitions: bool
+    checkpoints: DirCheckpoints
+    logs: dict[TopicPartition, PartitionLog] = field(default_factory=dict)
+    clean_offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    failure: OSError | None = None
+    is_loaded: bool = False
+
+    @property
+    def is_usable(self) -> bool:
+        return self.failure is None and self.is_loaded
+
+    def share_of(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The offsets of the partitions that are in this directory."""
+        return {tp: offsets[tp] for tp in self.logs if tp in offsets}
+
+    def write_recovery_points(self) -> None:
+        """Write the recovery points, log start offsets and clean offsets that changed. `OSError`."""
+        self.checkpoints.recovery_points.write(self._recovery_points())
+        self.checkpoints.log_start_offsets.write(self._log_start_offsets())
+        if self.clean_offsets:
+            self.checkpoints.clean_offsets.write(self.clean_offsets)
+
+    def write_recovery_points_soon(self, on_failed: Callable[[OSError], None]) -> None:
+        """The same without blocking the loop."""
+        self.checkpoints.recovery_points.write_soon(self._recovery_points(), on_failed)
+        self.checkpoints.log_start_offsets.write_soon(self._log_start_offsets(), on_failed)
+        if self.clean_offsets:
+            self.checkpoints.clean_offsets.write_soon(self.clean_offsets, on_failed)
+
+    def _recovery_points(self) -> dict[TopicPartition, int]:
+        return {tp: log.recovery_point for tp, log in self.logs.items()}
+
+    def _log_start_offsets(self) -> dict[TopicPartition, int]:
+        """Also of logs that start where their first segment does: a loss of power may bring deleted ones back."""
+        return {tp: log.log_start_offset for tp, log in self.logs.items() if log.log_start_offset}
+
+
+def view_of(
+    disk: Disk,
+    path: str,
+    dirs: Iterable[HeldDir],
+    copies_in: Callable[[HeldDir], Mapping[TopicPartition, PartitionLog]],
+    on_failed: Callable[[HeldDir, OSError], None],
+) -> LogDirView:
+    """The directory at `path` as it is told; one that is not among the sound ones of `dirs` has failed."""
+    for one in dirs:
+        if one.held.path == path and one.failure is None:
+            try:
+                sizes = disk.total_bytes(path), disk.free_bytes(path)
+            except OSError as error:
+                on_failed(one, error)
+            else:
+                return LogDirView(path, False, *sizes, dict(one.logs), copies_in(one))
+    return LogDirView(path, is_failed=True)

@@ -1,0 +1,37 @@
+"""The settings of a node's logs as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .config import LogConfig
+from .housekeeping import HousekeepingConfig
+from .log_cleaner import CleanerConfig
+
+
+def _ignore_dir_failure(path: str, error: OSError) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class LogManagerConfig:
+    """`on_dir_failed` is told once of a directory whose disk failed; its logs refuse everything from then on.
+
+    `metadata_dir` is the one that the node cannot do without. If it is not among `data_dirs` it gets no partitions;
+    empty `data_dirs` stand for all.
+    """
+
+    dirs: tuple[str, ...]
+    cluster_id: str
+    node_id: int
+    defaults: LogConfig = field(default_factory=LogConfig)
+    file_delete_delay_ms: int = 60_000
+    on_dir_failed: Callable[[str, OSError], None] = _ignore_dir_failure
+    housekeeping: HousekeepingConfig = field(default_factory=HousekeepingConfig)
+    cleaner: CleanerConfig = field(default_factory=CleanerConfig)
+    metadata_dir: str | None = None
+    data_dirs: tuple[str, ...] = ()
+
+    def holds_partitions(self, path: str) -> bool:
+        return not self.data_dirs or path in self.data_dirs

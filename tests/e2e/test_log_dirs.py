@@ -1,0 +1,150 @@
+"""Several log directories a node, on real processes: one fails under load; replicas move, by Java's tools too."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from raftwerk.cluster.admin import ClusterClient
+from raftwerk.cluster.layout import ClusterShape, plan_cluster
+from raftwerk.cluster.moving import LogDir, Move, choose_dirs, log_dirs, wait_for_moves
+from raftwerk.cluster.supervisor import Supervisor
+
+from . import helpers
+from .test_java import run_tool
+
+LIMIT_S = 60.0
+GAP_LIMIT_S = 5.0
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervisor]:
+    """Three nodes with three directories each."""
+    root = tmp_path_factory.mktemp("dirs")
+    plan = plan_cluster(str(root), ClusterShape(brokers=3, port=0))
+    for node in plan.nodes:
+        node.properties["log.dirs"] += "".join(f",{path}" for path in disks_of(plan.directory, node.node_id))
+    supervisor = Supervisor(plan)
+    supervisor.start(LIMIT_S)
+    yield supervisor
+    supervisor.stop()
+
+
+def disks_of(directory: str, node_id: int) -> list[str]:
+    return [f"{directory}/disk-{node_id}-{letter}" for letter in "ab"]
+
+
+def dirs_of(bootstrap: str, broker: int) -> dict[str, LogDir]:
+    async def run() -> list[LogDir]:
+        async with ClusterClient(bootstrap) as client:
+            return await log_dirs(client, [broker])
+
+    return {one.path: one for one in asyncio.run(run())}
+
+
+def names_in(log_dir: LogDir, topic: str) -> list[int]:
+    return sorted(one["partition"] for one in log_dir.replicas if one["topic"] == topic and not one["moving_here"])
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def isr_sizes(bootstrap: str, topic: str) -> list[int]:
+    return [len(one.isr) for one in helpers.describe(bootstrap, topic).topic(topic).partitions]
+
+
+def test_moves_between_directories(nodes: Supervisor, topic: str) -> None:
+    bootstrap = nodes.plan.bootstrap
+    helpers.create_topic(bootstrap, topic, min_insync_replicas="2")
+    load = helpers.Load(bootstrap, topic)
+    load.run(0.5)
+    targets = [disks_of(nodes.plan.directory, node_id)[0] for node_id in (1, 2, 3)]
+
+    async def move(paths: list[str]) -> None:
+        async with ClusterClient(bootstrap) as client:
+            moves = [Move(topic, 0, (1, 2, 3), tuple(paths))]
+            await choose_dirs(client, moves)
+            await wait_for_moves(client, moves, LIMIT_S)
+
+    asyncio.run(move(targets))
+    load.run(0.5)
+    asyncio.run(move([path.replace("-a", "-b") for path in targets]))
+    load.run(0.5)
+    load.finish()
+    load.check()
+    for node_id, path in enumerate(targets, start=1):
+        held = dirs_of(bootstrap, node_id)
+        assert names_in(held[path], topic) == []
+        assert names_in(held[path.replace("-a", "-b")], topic) == [0]
+        assert held[path].total_bytes > held[path].usable_bytes > 0
+
+
+@pytest.mark.java
+def test_java_tools(nodes: Supervisor, topic: str, java_command: list[str], tmp_path: Path) -> None:
+    bootstrap = nodes.plan.bootstrap
+    helpers.create_topic(bootstrap, topic, 2)
+    load = helpers.Load(bootstrap, topic)
+    load.run(0.3)
+    load.finish()
+    disk = disks_of(nodes.plan.directory, 2)[1]
+    rows = [{"topic": topic, "partition": p, "replicas": [2, 3, 1], "log_dirs": [disk, "any", "any"]} for p in (0, 1)]
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": rows}))
+    asked = ("--bootstrap-server", bootstrap, "--reassignment-json-file", str(plan))
+    tool = "reassign.ReassignPartitionsCommand"
+    assert f"moving log directory to {disk}" in run_tool(java_command, tool, *asked, "--execute")
+    until(lambda: names_in(dirs_of(bootstrap, 2)[disk], topic) == [0, 1], "both are where they were asked to be")
+    verified = run_tool(java_command, tool, *asked, "--verify")
+    for partition in (0, 1):
+        assert f"Reassignment of replica {topic}-{partition}-2 completed successfully." in verified
+    described = run_tool(
+        java_command, "LogDirsCommand", "--bootstrap-server", bootstrap, "--describe", "--broker-list", "2"
+    )
+    (broker,) = json.loads(next(line for line in described.splitlines() if line.startswith("{")))["brokers"]
+    assert {one["logDir"]: one["error"] for one in broker["logDirs"]} == dict.fromkeys(dirs_of(bootstrap, 2))
+    (held,) = [one["partitions"] for one in broker["logDirs"] if one["logDir"] == disk]
+    assert {row["partition"] for row in held} >= {f"{topic}-0", f"{topic}-1"}
+
+
+def test_a_disk_that_fails_under_load(nodes: Supervisor, topic: str) -> None:
+    bootstrap = nodes.plan.bootstrap
+    helpers.create_topic(bootstrap, topic, min_insync_replicas="2")
+    load = helpers.Load(bootstrap, topic)
+    load.run(0.5)
+    victim = helpers.leader_of(bootstrap, topic)
+    (lost,) = [path for path, one in dirs_of(bootstrap, victim).items() if names_in(one, topic)]
+    if lost not in disks_of(nodes.plan.directory, victim):  # the metadata's: without that one the node ends
+
+        async def move(path: str) -> None:
+            async with ClusterClient(bootstrap) as client:
+                moves = [Move(topic, 0, (victim,), (path,))]
+                await choose_dirs(client, moves)
+                await wait_for_moves(client, moves, LIMIT_S)
+
+        lost = disks_of(nodes.plan.directory, victim)[0]
+        asyncio.run(move(lost))
+    shutil.rmtree(lost)
+    while not dirs_of(bootstrap, victim)[lost].error_code:
+        load.run(0.5)
+    load.run(1.5)
+    assert helpers.leader_of(bootstrap, topic) != victim
+    assert isr_sizes(bootstrap, topic) == [2]
+    load.finish()
+    load.check()
+    assert load.longest_gap_s() < GAP_LIMIT_S
+    nodes.kill(victim)
+    nodes.start_node(victim)
+    nodes.wait_ready()
+    until(lambda: isr_sizes(bootstrap, topic) == [3], "on an empty disk the replica is made anew")
+    assert not any(one.error_code for one in dirs_of(bootstrap, victim).values())
+    load.check()

@@ -1,0 +1,139 @@
+"""Where replicas' logs are to be made, and how the controller hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from uuid import UUID
+
+import pytest
+
+from raftwerk.chaos.sim_loop import ProcessLoop, Scheduler
+from raftwerk.controller.records import LOST, MIGRATING, UNASSIGNED
+from raftwerk.isr.assignments import Assignments, Place, place_of
+from raftwerk.isr.ports import ReplicaKey
+from raftwerk.wire.errors import ErrorCode, ProtocolError
+
+A, B, GONE = UUID(int=500), UUID(int=501), UUID(int=502)
+TOPIC = UUID(int=7)
+
+
+@pytest.mark.parametrize(
+    ("registered", "some_failed", "place"),
+    [
+        (A, False, Place.THERE),
+        (B, True, Place.THERE),
+        (UNASSIGNED, False, Place.ANYWHERE),
+        (UNASSIGNED, True, Place.ANYWHERE),
+        (LOST, False, Place.ANYWHERE),
+        (LOST, True, Place.ANYWHERE),
+        (MIGRATING, False, Place.ANYWHERE),
+        (MIGRATING, True, Place.OFFLINE),
+        (GONE, False, Place.NOWHERE_YET),
+        (GONE, True, Place.OFFLINE),
+    ],
+)
+def test_place(registered: UUID, some_failed: bool, place: Place) -> None:
+    assert place_of(registered, [A, B], some_failed=some_failed) is place
+
+
+class Controller:
+    """Answers with the codes that stand ready, then with NONE."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[ReplicaKey, UUID]] = []
+        self.answers: list[ErrorCode | Exception] = []
+
+    async def send(self, assignments: Mapping[ReplicaKey, UUID]) -> Mapping[ReplicaKey, int]:
+        self.asked.append(dict(assignments))
+        await asyncio.sleep(0.001)
+        answer = self.answers.pop(0) if self.answers else ErrorCode.NONE
+        if isinstance(answer, Exception):
+            raise answer
+        return dict.fromkeys(assignments, int(answer))
+
+
+def run(body: object) -> None:
+    ProcessLoop(Scheduler(), "test").run_until_complete(body, 60.0)  # type: ignore[arg-type]
+
+
+def test_what_is_true_is_not_told() -> None:
+    async def body() -> None:
+        controller = Controller()
+        assignments = Assignments(controller.send, 50)
+        assignments.note((TOPIC, 0), A, A)
+        await asyncio.sleep(1)
+        assert controller.asked == []
+
+    run(body())
+
+
+def test_what_comes_together_goes_together_and_the_newest_counts() -> None:
+    async def body() -> None:
+        controller = Controller()
+        assignments = Assignments(controller.send, 50)
+        assignments.note((TOPIC, 0), UNASSIGNED, A)
+        assignments.note((TOPIC, 1), UNASSIGNED, A)
+        assignments.note((TOPIC, 1), UNASSIGNED, B)
+        await asyncio.sleep(0.0005)
+        assignments.note((TOPIC, 0), UNASSIGNED, B)  # it moved while the request was under way
+        await asyncio.sleep(1)
+        assert controller.asked == [{(TOPIC, 0): A, (TOPIC, 1): B}, {(TOPIC, 0): B}]
+        assert assignments.pending == {}
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    "trouble", [ProtocolError(ErrorCode.REQUEST_TIMED_OUT, ""), OSError("gone"), ErrorCode.UNKNOWN_SERVER_ERROR]
+)
+def test_trouble_is_met_with_patience(trouble: ErrorCode | Exception) -> None:
+    async def body() -> None:
+        controller = Controller()
+        controller.answers = [trouble] * 5
+        assignments = Assignments(controller.send, 50)
+        assignments.note((TOPIC, 0), UNASSIGNED, A)
+        await asyncio.sleep(0.7)
+        assert 3 <= len(controller.asked) <= 5
+        await asyncio.sleep(5)
+        assert controller.asked == [{(TOPIC, 0): A}] * 6
+        assert assignments.pending == {}
+
+    run(body())
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_a_replica_that_is_no_more_is_not_told_again(code: ErrorCode) -> None:
+    async def body() -> None:
+        controller = Controller()
+        controller.answers = [code]
+        assignments = Assignments(controller.send, 50)
+        assignments.note((TOPIC, 0), UNASSIGNED, A)
+        await asyncio.sleep(5)
+        assert len(controller.asked) == 1
+
+    run(body())
+
+
+def test_thousands_go_in_several_requests() -> None:
+    async def body() -> None:
+        controller = Controller()
+        assignments = Assignments(controller.send, 50)
+        for index in range(5_000):
+            assignments.note((TOPIC, index), UNASSIGNED, A)
+        await asyncio.sleep(5)
+        assert [len(batch) for batch in controller.asked] == [2_250, 2_250, 500]
+
+    run(body())
+
+
+def test_after_the_stop_nothing_is_told() -> None:
+    async def body() -> None:
+        controller = Controller()
+        assignments = Assignments(controller.send, 50)
+        await assignments.stop()
+        assignments.note((TOPIC, 0), UNASSIGNED, A)
+        await asyncio.sleep(1)
+        assert controller.asked == []
+
+    run(body())

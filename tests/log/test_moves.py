@@ -1,0 +1,200 @@
+"""A log moves from one directory to another; whatever step the power goes out at, one whole log is there after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from log_helpers import SMALL, append, make_runtime, read_all
+
+from raftwerk.chaos.sim_disk import SimDisk
+from raftwerk.isr.dir_moves import agree, copy_piece
+from raftwerk.log.errors import StorageError
+from raftwerk.log.log_dir import format_dirs
+from raftwerk.log.log_manager import LogManager
+from raftwerk.log.manager_config import LogManagerConfig
+from raftwerk.log.partition_log import PartitionLog
+from raftwerk.runtime.ports import Runtime
+from raftwerk.wire.errors import ErrorCode, ProtocolError
+from raftwerk.wire.types import TopicPartition
+
+T = TopicPartition("t", 0)
+TOPIC_ID = UUID(int=77)
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
+DIRS = ("/one", "/two")
+COUNT = 40
+
+
+def started(runtime: Runtime) -> LogManager:
+    manager = LogManager(runtime, LogManagerConfig(DIRS, CLUSTER, 1, SMALL))
+    manager.load()
+    return manager
+
+
+def with_a_log() -> tuple[Runtime, SimDisk, LogManager, PartitionLog]:
+    runtime, disk = make_runtime()
+    format_dirs(runtime, DIRS, CLUSTER, 1)
+    manager = started(runtime)
+    log = manager.create(T, TOPIC_ID, directory_id=manager.directory_ids["/one"])
+    for number in range(COUNT):
+        append(log, value=f"value {number}".encode(), epoch=number // 10)
+    return runtime, disk, manager, log
+
+
+def copy_all(log: PartitionLog, copy: PartitionLog) -> None:
+    agree(log, copy)
+    while copy_piece(log, copy):
+        pass
+
+
+def test_a_log_is_where_it_was_asked_to() -> None:
+    runtime, disk, manager, log = with_a_log()
+    before = read_all(log)
+    assert manager.begin_move(T, "/two")
+    copy = manager.future_log(T)
+    assert copy is not None
+    copy_all(log, copy)
+    (name,) = [name for name in disk.listdir("/two") if name.endswith("-future")]
+    assert name.startswith("t-0.")
+    moved = manager.finish_move(T)
+    assert (moved.directory, moved.topic_id, manager.get(T)) == ("/two/t-0", TOPIC_ID, moved)
+    assert (read_all(moved), moved.epoch_cache.entries) == (before, log.epoch_cache.entries)
+    assert manager.directory_id_of(T) == manager.directory_ids["/two"]
+    append(moved, epoch=9)
+    assert [name for name in disk.listdir("/one") if "t-0" in name and not name.endswith("-delete")] == []
+    assert [name for name in disk.listdir("/two") if "t-0" in name] == ["t-0"]
+    manager.shutdown(3)
+    again = started(runtime).get(T)
+    assert again is not None
+    assert again.log_end_offset == COUNT + 1
+
+
+def test_where_the_log_was_cut_the_copy_is_cut_too() -> None:
+    _, _, manager, log = with_a_log()
+    manager.begin_move(T, "/two")
+    copy = manager.future_log(T)
+    assert copy is not None
+    copy_all(log, copy)
+    log.truncate_to(25)
+    for number in range(10):
+        append(log, value=f"other {number}".encode(), epoch=7)
+    copy_all(log, copy)
+    assert (read_all(copy), copy.epoch_cache.entries) == (read_all(log), log.epoch_cache.entries)
+    log.truncate_fully_and_start_at(100)
+    copy_all(log, copy)
+    assert (copy.log_start_offset, copy.log_end_offset) == (100, 100)
+
+
+def test_what_cannot_be_moved() -> None:
+    _, _, manager, _ = with_a_log()
+    with pytest.raises(ProtocolError) as refused:
+        manager.begin_move(T, "/three")
+    assert refused.value.code is ErrorCode.LOG_DIR_NOT_FOUND
+    long = TopicPartition("x" * 240, 0)
+    manager.create(long, UUID(int=78), directory_id=manager.directory_ids["/one"])
+    with pytest.raises(ProtocolError) as refused:
+        manager.begin_move(long, "/two")
+    assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert not manager.begin_move(T, "/one")  # it is there
+    assert not manager.begin_move(TopicPartition("later", 0), "/two")
+    later = manager.create(TopicPartition("later", 0), UUID(int=79))
+    assert later.directory == "/two/later-0"
+
+
+def test_another_target_throws_the_copy_away() -> None:
+    _, disk, manager, log = with_a_log()
+    assert manager.begin_move(T, "/two")
+    assert manager.begin_move(T, "/two/")
+    assert not manager.begin_move(T, "/one")
+    assert manager.future_log(T) is None
+    assert [name for name in disk.listdir("/two") if name.endswith("-future")] == []
+    assert read_all(log)
+
+
+class _PowerLossError(Exception):
+    """The power goes out before an operation of the disk."""
+
+
+def changes_of(disk: SimDisk, fail_at: int) -> Iterator[int]:
+    """Every operation that changes the disk fails from the `fail_at`th on."""
+    count = iter(range(1_000_000))
+
+    def counted(name: str) -> Any:
+        original = getattr(SimDisk, name)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            if next(count) >= fail_at:
+                raise _PowerLossError(name)
+            return original(disk, *arguments, **named)
+
+        return call
+
+    for name in ("rename", "remove", "remove_tree", "write_atomic", "fsync_dir", "makedirs", "open"):
+        setattr(disk, name, counted(name))
+    return count
+
+
+@pytest.mark.parametrize("power_loss", [True, False])
+def test_the_power_goes_out_at_any_step(power_loss: bool) -> None:
+    for fail_at in range(200):
+        runtime, disk, manager, log = with_a_log()
+        log.flush()
+        before = read_all(log)
+        disk_type: Any = type(disk)
+        counter = changes_of(disk, fail_at)
+        try:
+            manager.begin_move(T, "/two")
+            copy = manager.future_log(T)
+            assert copy is not None
+            copy_all(log, copy)
+            manager.finish_move(T)
+            done = True
+        except _PowerLossError:
+            done = False
+        for name in ("rename", "remove", "remove_tree", "write_atomic", "fsync_dir", "makedirs", "open"):
+            delattr(disk, name)
+        assert isinstance(disk, disk_type)
+        disk.crash(power_loss=power_loss)
+        again = started(runtime)
+        found = again.get(T)
+        assert found is not None, f"step {fail_at}"
+        assert read_all(found) == before, f"step {fail_at}"
+        assert found.topic_id == TOPIC_ID
+        assert not [name for path in DIRS for name in disk.listdir(path) if name.endswith(".swap")], f"step {fail_at}"
+        if done:
+            assert next(counter) > 10
+            assert found.directory == "/two/t-0"
+            return
+    raise AssertionError("the move ends some day")
+
+
+def test_a_move_is_gone_on_with_after_a_restart() -> None:
+    runtime, _, manager, log = with_a_log()
+    manager.begin_move(T, "/two")
+    copy = manager.future_log(T)
+    assert copy is not None
+    copy_piece(log, copy)
+    manager.shutdown(3)
+    again = started(runtime)
+    assert again.moving == [T]
+    current, copy = again.get(T), again.future_log(T)
+    assert current is not None and copy is not None
+    copy_all(current, copy)
+    assert again.finish_move(T).log_end_offset == COUNT
+
+
+def test_a_failed_target_leaves_the_log_where_it_is() -> None:
+    _, disk, manager, log = with_a_log()
+    manager.begin_move(T, "/two")
+    copy = manager.future_log(T)
+    assert copy is not None
+    copy_all(log, copy)
+    disk.break_dir("/two")
+    with pytest.raises(StorageError):
+        manager.finish_move(T)
+    assert manager.get(T) is log
+    assert not log.is_failed and log.log_end_offset == COUNT
+    with pytest.raises(StorageError):
+        manager.begin_move(T, "/two")
