@@ -75,10 +75,7 @@ def line_chart(series: Mapping[str, Sequence[tuple[float, float]]], labels: Mapp
     x = Axis(min(p[0] for p in points), max(p[0] for p in points), _LEFT, _WIDTH - _RIGHT)
     y = Axis(min(0.0, *(p[1] for p in points)), max(p[1] for p in points), height - 26, _TOP)
     parts = [_grid(y, unit)]
-    parts += [
-        f"<text x='{x.at(place):.1f}' y='{height - 6}' text-anchor='middle'>{escape(label)}</text>"
-        for place, label in labels.items()
-    ]
+    parts += [_label(x.at(place), height - 6, label) for place, label in labels.items()]
     for number, line in enumerate(series.values()):
         path = " ".join(f"{x.at(a):.1f},{y.at(b):.1f}" for a, b in line)
         color = COLORS[number % len(COLORS)]
@@ -137,6 +134,12 @@ def page(title: str, name: str, sections: Sequence[tuple[str, str]], *, head: st
         f"<title>{escape(title)}</title><style>{_STYLE}</style><main><h1>{escape(title)}</h1>"
         f"<p class='name'>{escape(name)}</p>{head}{body}</main></html>\n"
     )
+
+
+def _label(x: float, y: float, text: str) -> str:
+    """Under its place; at the right edge, left of it."""
+    anchor = "end" if x > _WIDTH - 3 * _RIGHT else "middle"
+    return f"<text x='{x:.1f}' y='{y}' text-anchor='{anchor}'>{escape(text)}</text>"
 
 
 def _grid(y: Axis, unit: str) -> str:

@@ -6,6 +6,7 @@ import functools
 import json
 import logging
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +20,9 @@ from ..session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_EXECUTOR_TIMEOUT_S = 60.0
+_EXECUTOR_POLL_S = 0.2
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -53,13 +57,32 @@ class Running:
 
     def session(self, job: str, *, kafka_connector: bool) -> SparkSession:
         """A Spark session for a job."""
-        return spark_session(
+        session = spark_session(
             f"raftwerk-{job}",
             master=self.master,
             memory=self.memory,
             kafka_connector=kafka_connector,
             log_level="OFF",  # A job says what failed in one sentence; Spark's own words would bury it.
         )
+        _wait_for_executor(session)
+        return session
+
+
+def _wait_for_executor(session: SparkSession) -> None:
+    """Without an executor a job would wait for ever, and say nothing."""
+    context: Any = session.sparkContext
+    if context.master.startswith("local"):
+        return
+    deadline = time.monotonic() + _EXECUTOR_TIMEOUT_S
+    while context._jsc.sc().getExecutorMemoryStatus().size() < 2:
+        if time.monotonic() > deadline:
+            memory = context.getConf().get("spark.executor.memory", "1g")
+            session.stop()
+            raise PipelineError(
+                f"{context.master} started no executor in {_EXECUTOR_TIMEOUT_S:.0f} s: are its workers up, with a core "
+                f"and {memory} of memory free (spark.executor.memory)?"
+            )
+        time.sleep(_EXECUTOR_POLL_S)
 
 
 def source_options(command: F) -> F:

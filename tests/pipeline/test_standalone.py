@@ -1,0 +1,98 @@
+"""`lake` and `audit` on a Spark cluster of a master and two workers, as processes: the same command, another master."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raftwerk.cluster.testing.cluster import TestCluster
+from raftwerk.pipeline.errors import PipelineError
+from raftwerk.pipeline.flights import feed, flights
+from raftwerk.pipeline.places import Topics
+from raftwerk.pipeline.session import check_java
+
+pytestmark = [pytest.mark.process, pytest.mark.java, pytest.mark.xdist_group("spark")]
+
+_START_TIMEOUT_S = 90
+_JOB_TIMEOUT_S = 240
+_HISTORIES = Path(__file__).parents[1] / "chaos" / "checker" / "histories.py"
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a master with two workers."""
+    try:
+        check_java()
+    except PipelineError as error:
+        pytest.skip(f"Spark standalone is NOT tested: {error}")
+    home = Path(pytest.importorskip("pyspark").__file__).parent
+    logs = tmp_path_factory.mktemp("standalone")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"spark://127.0.0.1:{port}"
+    deploy = "org.apache.spark.deploy"
+    commands = [[f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]]
+    commands += [
+        [f"{deploy}.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", "-c", "1", "-m", "1100m",
+         "-d", str(logs / f"work{number}"), url]
+        for number in (1, 2)
+    ]  # fmt: skip
+    environment = {**os.environ, "SPARK_DAEMON_MEMORY": "256m"}
+    processes = []
+    try:
+        for number, command in enumerate(commands):
+            log = (logs / f"{number}.log").open("wb")
+            run = [str(home / "bin" / "spark-class"), *command]
+            processes.append(subprocess.Popen(run, stdout=log, stderr=log, env=environment))
+        _wait_for_workers(logs / "0.log")
+        yield url
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+        for process in processes:
+            process.wait(30)
+
+
+def _wait_for_workers(log: Path) -> None:
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while len(re.findall("Registering worker", log.read_text())) < 2:
+        assert time.monotonic() < deadline, log.read_text()[-2000:]
+        time.sleep(0.1)
+
+
+def run_job(master: str, *words: str) -> Any:
+    command = [sys.executable, "-m", "raftwerk", "pipeline", "run", *words, "--master", master, "--json"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_JOB_TIMEOUT_S)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def test_lake_and_audit_run_on_a_cluster_of_workers(master: str, tmp_path: Path) -> None:
+    with TestCluster.start(3) as cluster:
+        bootstrap = cluster.bootstrap_servers
+        Topics(bootstrap, ("flights",)).create(4, {})
+        feed(bootstrap, "flights", flights(2000))
+        out = str(tmp_path / "lake")
+        words = ("-b", bootstrap, "-t", "flights", "--out", out, "--once", "--value-format", "json")
+        told = run_job(master, "lake", *words, "--schema", "number BIGINT, carrier STRING")
+    assert told["rows"] == 2000
+    spec = importlib.util.spec_from_file_location("histories", _HISTORIES)
+    assert spec is not None and spec.loader is not None
+    histories = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(histories)
+    history = tmp_path / "h.jsonl"
+    history.write_text("".join(json.dumps(line) + "\n" for line in histories.clean(40)))
+    verdict = run_job(master, "audit", str(history))
+    assert (verdict["verdict"], verdict["totals"]["acked"]) == ("VALID", 40)
