@@ -19,9 +19,10 @@ from ..wire.errors import ErrorCode, WireFormatError
 from ..wire.fetch import FetchRequest, FetchResponse, decode_fetch_request, encode_fetch_response
 from ..wire.frames import parse_request_header, parse_response_header
 from .api import Api, ApiRegistry, DecodedHandler, Fields, top_level_error
-from .apis import alter_configs, forwarded
+from .apis import alter_configs, describe_configs, forwarded
 from .apis.api_versions import api_versions_fields
 from .apis.describe_cluster import CONTROLLERS, endpoint_type_error
+from .config import BrokerConfig
 from .controller_channel import has_error_code
 from .dispatch import Dispatcher
 from .request import Request, RequestSink
@@ -90,8 +91,14 @@ class ControllerServices:
     endpoints: Callable[[], Mapping[int, tuple[str, int]]]
     """Where each controller of the quorum listens now, by node id."""
     supported_features: Mapping[str, tuple[int, int]]
+    config: BrokerConfig
+    """The node's settings, for those who ask for them."""
     dispatcher: Dispatcher[ControllerServices] | None = None
     links: dict[RequestSink, int] = field(default_factory=dict)
+
+    @property
+    def metadata(self) -> MetadataLoader:
+        return self.loader
 
     def on_broker_request(self, sink: RequestSink, broker_id: int) -> None:
         """A broker spoke on this connection; from its first word on until the end the connection is the broker's."""
@@ -233,6 +240,9 @@ def controller_registry() -> ApiRegistry[ControllerServices]:
             _simple(ApiKey.BEGIN_QUORUM_EPOCH, (0, 1), _quorum),
             _simple(ApiKey.END_QUORUM_EPOCH, (0, 1), _quorum),
             _simple(ApiKey.FETCH_SNAPSHOT, (0, 1), _quorum),
+            _like(
+                describe_configs.API, lambda services, request, message: describe_configs.describe(services, message)
+            ),
             _like(forwarded.DESCRIBE_QUORUM, _quorum),
             _like(forwarded.ADD_RAFT_VOTER, _quorum),
             _like(forwarded.REMOVE_RAFT_VOTER, _quorum),

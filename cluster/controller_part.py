@@ -15,7 +15,7 @@ from ..raft.driver import RaftDriver
 from ..runtime.ports import Runtime
 from .config import NodeConfig
 from .errors import listen
-from .room_configs import controller_settings, server_config
+from .room_configs import broker_config, controller_settings, server_config
 
 
 class ControllerPart:
@@ -44,6 +44,7 @@ class ControllerPart:
             loader=loader,
             endpoints=raft.voter_endpoints,
             supported_features=SUPPORTED_FEATURES,
+            config=broker_config(config, raft.config.cluster_id, ()),
         )
         dispatcher = controller_dispatcher(services, on_fatal)
         self.servers = []

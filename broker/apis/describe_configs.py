@@ -8,7 +8,7 @@ resource with an empty name is what was set at run time for all of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ...controller.broker_configs import DYNAMIC_BROKER_CONFIGS
 from ...controller.client_metrics import CLIENT_METRICS_CONFIGS
@@ -30,8 +30,18 @@ from ..api import Api, Fields
 from ..config import BrokerConfig
 from ..loggers import logger_levels
 from ..request import Request
-from ..services import BrokerServices
+from ..services import BrokerServices, ImageSource
 from ..topic_view import is_legal_topic_name
+
+
+class ConfiguredNode(Protocol):
+    """A node whose settings are described."""
+
+    @property
+    def metadata(self) -> ImageSource: ...
+
+    @property
+    def config(self) -> BrokerConfig: ...
 
 
 class _Level(NamedTuple):
@@ -53,7 +63,7 @@ class _Asked(NamedTuple):
         return not self.keys or name in self.keys
 
 
-def _topic_rows(services: BrokerServices, topic: str, asked: _Asked) -> list[dict[str, Any]]:
+def _topic_rows(services: ConfiguredNode, topic: str, asked: _Asked) -> list[dict[str, Any]]:
     image, config = services.metadata.image, services.config
     own = image.configs.get((TOPIC_RESOURCE, topic), {})
     rows = []
@@ -78,7 +88,7 @@ def _dynamic_levels(image: MetadataImage, broker: str, name: str) -> list[_Level
     ]
 
 
-def _broker_rows(services: BrokerServices, broker: str, asked: _Asked) -> list[dict[str, Any]]:
+def _broker_rows(services: ConfiguredNode, broker: str, asked: _Asked) -> list[dict[str, Any]]:
     """All settings of this broker; for the empty name, what is set for all brokers at run time."""
     image, config = services.metadata.image, services.config
     if not broker:
@@ -97,7 +107,7 @@ def _broker_rows(services: BrokerServices, broker: str, asked: _Asked) -> list[d
     return rows
 
 
-def _group_rows(services: BrokerServices, group: str, asked: _Asked) -> list[dict[str, Any]]:
+def _group_rows(services: ConfiguredNode, group: str, asked: _Asked) -> list[dict[str, Any]]:
     """A group's own values, else those of this broker."""
     own = services.metadata.image.configs.get((GROUP_RESOURCE, group), {})
     rows = []
@@ -109,7 +119,7 @@ def _group_rows(services: BrokerServices, group: str, asked: _Asked) -> list[dic
     return rows
 
 
-def _client_metrics_rows(services: BrokerServices, name: str, asked: _Asked) -> list[dict[str, Any]]:
+def _client_metrics_rows(services: ConfiguredNode, name: str, asked: _Asked) -> list[dict[str, Any]]:
     """A subscription's own values, else the defaults."""
     own = services.metadata.image.configs.get((CLIENT_METRICS_RESOURCE, name), {})
     return [
@@ -161,7 +171,7 @@ def _is_secret(name: str) -> bool:
     return "password" in name or "secret" in name or name.endswith("jaas.config")
 
 
-def _describe(services: BrokerServices, wanted: Struct, options: Mapping[str, bool]) -> dict[str, Any]:
+def _describe(services: ConfiguredNode, wanted: Struct, options: Mapping[str, bool]) -> dict[str, Any]:
     kind, name = wanted.resource_type, wanted.resource_name
     asked = _Asked(wanted.configuration_keys, **options)
     if kind == TOPIC_RESOURCE:
@@ -186,7 +196,7 @@ def _describe(services: BrokerServices, wanted: Struct, options: Mapping[str, bo
     return _result(wanted, int(ErrorCode.INVALID_REQUEST), f"Unsupported resource type: {kind}")
 
 
-def _describe_loggers(services: BrokerServices, wanted: Struct, asked: _Asked) -> dict[str, Any]:
+def _describe_loggers(services: ConfiguredNode, wanted: Struct, asked: _Asked) -> dict[str, Any]:
     name, own = wanted.resource_name, services.config.node_id
     if name != str(own):
         text = f"Unexpected broker id, expected {own} but received {name}" if name else "Broker id must not be empty"
@@ -212,9 +222,14 @@ def _result(wanted: Struct, code: int, text: str | None) -> dict[str, Any]:
     return {"error_code": code, "error_message": text, "configs": [], **name}
 
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+def describe(node: ConfiguredNode, message: Struct) -> Fields:
+    """The response of a broker, or of a controller that is asked itself (KIP-919)."""
     options = {"synonyms": message.include_synonyms, "documentation": message.get("include_documentation", False)}
-    return {"results": [_describe(services, wanted, options) for wanted in message.resources]}
+    return {"results": [_describe(node, wanted, options) for wanted in message.resources]}
+
+
+def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    return describe(services, message)
 
 
 def error(message: Struct, code: int, text: str) -> Fields:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from broker_harness import Harness, settle, until
 
+from raftwerk.broker.config import BrokerConfig
 from raftwerk.broker.connection import ConnectionLimits
 from raftwerk.broker.controller_apis import ControllerServices, controller_dispatcher
 from raftwerk.broker.controller_channel import ControllerAddress, ControllerChannel, address_bytes
@@ -76,7 +77,13 @@ class Node:
         self.controller = controller
         loader = MetadataLoader("c")
         services = ControllerServices(
-            "c", FakeQuorum(), controller, loader, lambda: {1: ("h", 1)}, {"kraft.version": (0, 1)}
+            "c",
+            FakeQuorum(),
+            controller,
+            loader,
+            lambda: {1: ("h", 1)},
+            {"kraft.version": (0, 1)},
+            BrokerConfig(1, "c", (), "PLAINTEXT", values={"node.id": "1"}),
         )
         config = ServerConfig("CONTROLLER", "127.0.0.1", 0, ConnectionLimits(ordered_start=False))
         self.server = Server(config, controller_dispatcher(services, lambda error: None))

@@ -1,0 +1,95 @@
+"""Dynamic voters with real processes: Kafka's tools, auto-join after a lost disk, static voters that become dynamic."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from raftwerk.cluster.supervisor import Supervisor
+from raftwerk.log.checkpoints import encode_uuid
+
+from . import helpers
+from .dynamic_nodes import Nodes, run, wait_for
+from .java_tools import JavaTools
+
+TOOL = "MetadataQuorumCommand"
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    nodes = Nodes(tmp_path)
+    yield nodes
+    nodes.kill_all()
+
+
+@pytest.mark.java
+def test_kafkas_quorum_tool(nodes: Nodes, java_tools: JavaTools) -> None:
+    """describe, add-controller and remove-controller, through a broker and straight at a controller."""
+    nodes.format(1, "--standalone")
+    nodes.wait_ready(1, nodes.start(1))
+    nodes.format(2, "--no-initial-controllers")
+    nodes.wait_ready(2, nodes.start(2))
+    broker, controller = ("--bootstrap-server", nodes.broker(1)), ("--bootstrap-controller", nodes.controller(2))
+    view = wait_for(nodes.broker(1), lambda view: len(view.replicas) == 2)
+    directory = {one.node_id: encode_uuid(one.directory_id) for one in view.replicas}
+    status = java_tools.run(TOOL, *controller, "describe", "--status")
+    assert f'"id": 1, "directoryId": "{directory[1]}", "endpoints": ["CONTROLLER://{nodes.controller(1)}"]' in status
+    added = java_tools.run(TOOL, *controller, "--command-config", str(nodes.properties(2)), "add-controller")
+    assert f"Added controller 2 with directory id {directory[2]}" in added
+    told = java_tools.run(TOOL, *broker, "describe", "--replication")
+    assert [line.split()[0::6] for line in told.splitlines()[1:]] == [["1", "Leader"], ["2", "Follower"]]
+    named = ("--controller-id", "1", "--controller-directory-id", directory[1])
+    assert "Removed" in java_tools.run(TOOL, *broker, "remove-controller", *named)
+    view = wait_for(nodes.broker(2), lambda view: [one.node_id for one in view.voters] == [2])
+    assert view.leader_id == 2
+    java_tools.run(TOOL, *broker, "remove-controller", *named, fails=True)
+    features = java_tools.run("FeatureCommand", "--bootstrap-controller", nodes.controller(2), "describe")
+    assert any("kraft.version" in line and "FinalizedVersionLevel: 1" in line for line in features.splitlines())
+    configs = ("--describe", "--entity-type", "brokers", "--entity-name", "2", "--all")
+    assert "node.id=2" in java_tools.run("kafka.admin.ConfigCommand", *controller, *configs)
+
+
+def test_a_controller_without_its_disk_joins_again(nodes: Nodes) -> None:
+    """With auto-join a controller becomes a voter by itself, also when it comes back with an empty disk."""
+    nodes.format(1, "--standalone")
+    nodes.wait_ready(1, nodes.start(1))
+    for node_id in (2, 3):
+        nodes.format(node_id, "--no-initial-controllers", controller_quorum_auto_join_enable="true")
+        nodes.wait_ready(node_id, nodes.start(node_id))
+    view = wait_for(nodes.broker(1), lambda view: len(view.voters) == 3)
+    former = {one.node_id: one.directory_id for one in view.voters}
+    nodes.processes[3].send_signal(signal.SIGKILL)
+    nodes.processes.pop(3).wait()
+    shutil.rmtree(nodes.directory / "node-3")
+    nodes.format(3, "--no-initial-controllers", controller_quorum_auto_join_enable="true")
+    nodes.wait_ready(3, nodes.start(3))
+    keys = wait_for(
+        nodes.broker(1),
+        lambda view: len(view.voters) == 3 and all(one.directory_id != former[3] for one in view.voters),
+    )
+    assert {one.node_id: one.directory_id for one in keys.voters if one.node_id != 3} == {
+        node_id: directory for node_id, directory in former.items() if node_id != 3
+    }
+
+
+@pytest.mark.java
+def test_static_voters_become_dynamic(new_cluster: Callable[..., Supervisor], java_tools: JavaTools) -> None:
+    supervisor = new_cluster()
+    bootstrap = supervisor.plan.bootstrap
+    refused = java_tools.run(
+        TOOL, "--bootstrap-server", bootstrap, "remove-controller", "--controller-id", "3",
+        "--controller-directory-id", "AAAAAAAAAAAAAAAAAAAAAw", fails=True,
+    )  # fmt: skip
+    assert "static" in refused
+    wait_for(bootstrap, lambda view: all(one.last_fetch_ms > 0 and one.directory_id.int for one in view.voters))
+    told = java_tools.run("FeatureCommand", "--bootstrap-server", bootstrap, "upgrade", "--feature", "kraft.version=1")
+    assert "kraft.version was upgraded to 1" in told
+    helpers.create_topic(bootstrap, "t")
+    leader = helpers.active_controller(bootstrap)
+    assert "no voter any more" in run("quorum", "remove-controller", str(leader), "-b", bootstrap)
+    view = wait_for(bootstrap, lambda view: view.leader_id not in (leader, -1))
+    assert leader not in [one.node_id for one in view.voters]
