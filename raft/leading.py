@@ -28,6 +28,10 @@ from .types import NotLeaderError, ReplicaKey
 from .voter_changes import Standing
 from .voters import BOOTSTRAP_OFFSET, DYNAMIC_VERSION, ControlRecord, KRaftVersion, LeaderChange, Voter, VoterSet
 
+_LEAVE_AFTER_MS = 100
+"""A leader that was removed goes on for so long: who asked for it, by way of a broker that watches who leads, shall
+have the answer first, and the followers shall know what is committed."""
+
 
 class Leading(Following):
     """The leader's side of replication, and of membership (KIP-853)."""
@@ -105,9 +109,6 @@ class Leading(Following):
             self._advance_high_watermark(role, now_ms)
         else:
             progress.last_fetch_ms = now_ms
-        if self.role is not role:
-            self._effects.fetch_replies.append((token, self._fetch_reply(self._check_fetch(fetch))))
-            return
         if role.voters.is_voter(fetch.replica):
             role.announce_at.pop(fetch.replica.id, None)
         parked = ParkedFetch(token, fetch, now_ms + fetch.max_wait_ms)
@@ -132,7 +133,8 @@ class Leading(Following):
 
     def _on_leader_timer(self, role: Leader, now_ms: int) -> None:
         quorum_deadline_ms = role.quorum_deadline_ms()
-        if quorum_deadline_ms is not None and quorum_deadline_ms <= now_ms:
+        deadlines = (quorum_deadline_ms, role.leaves_at_ms)
+        if any(deadline_ms is not None and deadline_ms <= now_ms for deadline_ms in deadlines):
             self.resign(now_ms)
             return
         for voter in sorted(v for v, at_ms in role.announce_at.items() if at_ms <= now_ms):
@@ -152,8 +154,8 @@ class Leading(Following):
         change = role.change
         if change is not None and change.offset is not None and change.offset < reached:
             self._end_change(role, ErrorCode.NONE)
-        if not role.is_voter and self.log.voters.last_offset < reached:
-            self.resign(now_ms)
+        if not role.is_voter and self.log.voters.last_offset < reached and role.leaves_at_ms is None:
+            role.leaves_at_ms = now_ms + _LEAVE_AFTER_MS
 
     def _try_answer(self, role: Leader, parked: ParkedFetch, now_ms: int) -> bool:
         reply = fetch_answer(self.log, role, parked, self.high_watermark, now_ms)

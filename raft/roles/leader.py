@@ -84,6 +84,8 @@ class Leader:
     announce_at: dict[int, int] = field(default_factory=dict)
     parked: list[ParkedFetch] = field(default_factory=list)
     change: VoterChangeUnderWay | None = None
+    leaves_at_ms: int | None = None
+    """When to resign after this node's own removal was committed."""
 
     @property
     def leader_id(self) -> int:
@@ -144,6 +146,8 @@ class Leader:
         times.extend(self.announce_at.values())
         if self.change is not None:
             times.append(self.change.deadline_ms)
+        if self.leaves_at_ms is not None:
+            times.append(self.leaves_at_ms)
         quorum_deadline = self.quorum_deadline_ms()
         if quorum_deadline is not None:
             times.append(quorum_deadline)
