@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ..admin import ClusterClient, ClusterView
 from ..client_errors import ClientError
-from ..supervisor import Child, Supervisor, cpu_seconds, memory_bytes
+from ..supervisor import Child, Supervisor, cpu_seconds, memory_bytes, node_pid
 
 
 @dataclass
@@ -63,30 +63,31 @@ class LiveTable:
 
     def _row(self, child: Child, view: ClusterView | None, controller: int | None) -> list[str]:
         node_id = child.plan.node_id
+        pid = child.pid if child.alive else node_pid(child.plan)  # raftwerk start may have brought it back
         partitions = [one for topic in view.topics for one in topic.partitions] if view else []
         leads = sum(one.leader == node_id for one in partitions)
         replicas = sum(node_id in one.replicas for one in partitions)
         in_sync = sum(node_id in one.isr for one in partitions)
-        memory = memory_bytes(child.pid) if child.alive else None
-        state = "up" if child.alive else f"[red]{self._supervisor.notes.get(node_id, 'down')}[/red]"
-        if child.alive and node_id == controller:
+        memory = memory_bytes(pid) if pid else None
+        state = "up" if pid else f"[red]{self._supervisor.notes.get(node_id, 'down')}[/red]"
+        if pid and node_id == controller:
             state = "[green]active controller[/green]"
         return [
             str(node_id),
             child.plan.roles,
             str(child.plan.port or child.plan.controller_port),
-            str(child.pid) if child.alive else "-",
+            str(pid) if pid else "-",
             f"{memory / 1e6:.0f} MB" if memory else "-",
-            self._cpu(child),
+            self._cpu(pid),
             str(leads) if child.plan.port else "-",
             f"{in_sync}/{replicas}" if child.plan.port else "-",
             state,
         ]
 
-    def _cpu(self, child: Child) -> str:
-        used, now = cpu_seconds(child.pid) if child.alive else None, time.monotonic()
-        if used is None:
+    def _cpu(self, pid: int | None) -> str:
+        used, now = cpu_seconds(pid) if pid else None, time.monotonic()
+        if pid is None or used is None:
             return "-"
-        before = self._usage.get(child.pid)
-        self._usage[child.pid] = _Usage(now, used)
+        before = self._usage.get(pid)
+        self._usage[pid] = _Usage(now, used)
         return "-" if before is None else f"{100 * (used - before.cpu_s) / (now - before.at):.0f} %"

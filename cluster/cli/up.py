@@ -185,7 +185,7 @@ def _watch(supervisor: Supervisor, options: _UpOptions, stream: LogStream | None
                 if not child.alive and child.pid not in reported:
                     reported[child.pid] = now
                     _report_death(child, supervisor, options, table is None)
-                elif not child.alive and options.restart and now - reported[child.pid] > _RESTART_PAUSE_S:
+                elif options.restart and _is_due(child, reported, now):
                     supervisor.start_node(node_id)
                     break
             if stream is not None:
@@ -197,6 +197,11 @@ def _watch(supervisor: Supervisor, options: _UpOptions, stream: LogStream | None
     finally:
         if table is not None:
             table.stop()
+
+
+def _is_due(child: Child, reported: dict[int, float], now: float) -> bool:
+    """Whether a node that died long enough ago is still down; raftwerk start may have brought it back."""
+    return not child.alive and now - reported[child.pid] > _RESTART_PAUSE_S and node_pid(child.plan) is None
 
 
 def _report_death(child: Child, supervisor: Supervisor, options: _UpOptions, print_it: bool) -> None:

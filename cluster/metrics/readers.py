@@ -63,7 +63,7 @@ def not_ready_because(node: Node) -> str | None:
 
 def read_all(node: Node, taps: Taps, partition_limit: int) -> Iterator[Samples]:
     """The samples, in parts between which others may run."""
-    yield _read_process(node, taps)
+    yield _read_process(node, taps, partition_limit)
     if node.raft is None or node.loader is None:
         return
     yield _read_quorum(node)
@@ -75,7 +75,7 @@ def read_all(node: Node, taps: Taps, partition_limit: int) -> Iterator[Samples]:
         yield _read_groups(node, partition_limit)
 
 
-def _read_process(node: Node, taps: Taps) -> Samples:
+def _read_process(node: Node, taps: Taps, limit: int) -> Samples:
     samples = Samples()
     put = samples.put
     config = node.config
@@ -95,7 +95,7 @@ def _read_process(node: Node, taps: Taps) -> Samples:
     for directory, free in node.free_bytes().items():
         put("raftwerk_log_dir_free_bytes", free, directory)
     if taps.traffic is not None:
-        for topic, traffic in taps.traffic.topics.items():
+        for topic, traffic in list(taps.traffic.topics.items())[:limit]:
             for name, field in _TRAFFIC:
                 put(name, getattr(traffic, field), topic)
     return samples
@@ -241,8 +241,10 @@ def _read_groups(node: Node, limit: int) -> Samples:
     if manager is None or broker is None or broker.groups is None:
         return samples
     left = limit
+    named = 0
     for shard in broker.groups.shards:
-        for group_id, group in shard.groups.items():
+        for group_id, group in list(shard.groups.items())[: max(0, limit - named)]:
+            named += 1
             samples.put("kafka_consumergroup_members", len(group.members), group_id)
         for group_id, offsets in shard.offsets.items():
             for key, value in list(offsets.items())[: max(0, left)]:

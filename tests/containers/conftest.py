@@ -63,6 +63,24 @@ def prometheus_image(engine: None, tmp_path_factory: pytest.TempPathFactory) -> 
     return PROMETHEUS_IMAGE
 
 
+@pytest.fixture(scope="session")
+def spark_image(image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The job's image, on a base whose Java trusts what this machine's does."""
+    base, trusted = BASE_IMAGE, Path("/etc/ssl/certs/java/cacerts")
+    if trusted.exists():
+        context = tmp_path_factory.mktemp("java")
+        shutil.copy(trusted, context / "cacerts")
+        (context / "Dockerfile").write_text(
+            f"FROM {BASE_IMAGE}\nCOPY cacerts /opt/cacerts\nENV JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=/opt/cacerts\n"
+        )
+        base = "raftwerk-test-java-base"
+        assert docker("build", "-t", base, str(context)).returncode == 0
+    options = ["--network", "host", "--build-arg", f"BASE={base}", "-f", "deploy/spark/Dockerfile"]
+    built = docker("build", *options, "-t", "raftwerk-test-spark", ".", timeout_s=900)
+    assert built.returncode == 0, built.stdout
+    return "raftwerk-test-spark"
+
+
 @pytest.fixture(params=list(COMPOSE_COMMANDS))
 def compose(request: pytest.FixtureRequest, image: str, tmp_path: Path) -> Iterator[Callable[..., Compose]]:
     """`compose(file, **environment)` gives a project of its own, taken down with its volumes at the end."""
@@ -83,4 +101,6 @@ def compose(request: pytest.FixtureRequest, image: str, tmp_path: Path) -> Itera
 
     yield make
     for project in projects:
-        project.run("--profile", "chaos", "--profile", "combined", "down", "-v", "-t", "5", check=False)
+        project.run(
+            "--profile", "chaos", "--profile", "combined", "--profile", "spark", "down", "-v", "-t", "5", check=False
+        )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from compose import Compose, Sending, docker, get_json, read_all, wait_for
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -82,6 +84,16 @@ def test_all_is_taken_down_while_chaos_reigns(compose: Callable[..., Compose]) -
     label = f"label=com.docker.compose.project={project.name}"
     for kind in (("ps", "-a"), ("network", "ls"), ("volume", "ls")):
         assert docker(*kind, "-q", "--filter", label).stdout == ""
+
+
+@pytest.mark.parametrize("compose", ["v2"], indirect=True)
+def test_the_spark_job_counts_what_the_load_sends(compose: Callable[..., Compose], spark_image: str) -> None:
+    project = compose(SPARK_IMAGE=spark_image)
+    project.run("--profile", "spark", "up", "-d", *CONTROLLERS, *BROKERS, "load", "spark")
+    row = wait_for(
+        "a full second", lambda: re.search(r"\|([89]\d\d|1[0-2]\d\d) +\|6 ", project.run("logs", "spark")), 180
+    )
+    assert 800 <= int(row[1]) < 1300
 
 
 def test_three_combined_nodes(compose: Callable[..., Compose]) -> None:

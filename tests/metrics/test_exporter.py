@@ -114,6 +114,30 @@ def test_a_cluster_under_metrics(tmp_path: Path) -> None:
         assert total(deadline_scrapes, "kafka_controller_kafkacontroller_activecontrollercount") == 1
 
 
+@pytest.mark.process
+def test_time_series_are_bounded(tmp_path: Path) -> None:
+    first = plan_cluster(str(tmp_path), ClusterShape(1, port=0)).nodes[0].port or 0
+    limit = {"metrics.partition.limit": "3", "offsets.topic.num.partitions": "1"}
+    plan = plan_cluster(str(tmp_path), ClusterShape(1, port=first, metrics_port=first + 500, overrides=limit))
+    with Supervisor(plan) as supervisor:
+        supervisor.start(60)
+        asyncio.run(send_to_topics(plan.bootstrap, 6))
+        found = scrape(first + 500)
+    by_topic = [dict(labels)["topic"] for name, labels in found if name.endswith("messagesin_total")]
+    by_partition = [labels for name, labels in found if name == "kafka_log_log_size"]
+    assert (len(by_topic), len(by_partition)) == (3, 3)
+    assert total([found], "raftwerk_metrics_partitions_left_out") == 9
+
+
+async def send_to_topics(bootstrap: str, count: int) -> None:
+    async with ClusterClient(bootstrap) as client:
+        for number in range(count):
+            await client.create_topic(NewTopic(f"t{number}", 2, 1))
+            producer = Producer(client, f"t{number}")
+            await producer.start()
+            await producer.send([(None, b"x")])
+
+
 def wait_for_under_replicated(ports: list[int]) -> list[Scrape]:
     deadline = time.monotonic() + 15
     while time.monotonic() < deadline:
