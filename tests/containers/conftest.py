@@ -70,9 +70,8 @@ def spark_image(image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     if trusted.exists():
         context = tmp_path_factory.mktemp("java")
         shutil.copy(trusted, context / "cacerts")
-        (context / "Dockerfile").write_text(
-            f"FROM {BASE_IMAGE}\nCOPY cacerts /opt/cacerts\nENV JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=/opt/cacerts\n"
-        )
+        trust = "JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=/opt/cacerts"
+        (context / "Dockerfile").write_text(f"FROM {BASE_IMAGE}\nCOPY cacerts /opt/cacerts\nENV {trust}\n")
         base = "raftwerk-test-java-base"
         assert docker("build", "-t", base, str(context)).returncode == 0
     options = ["--network", "host", "--build-arg", f"BASE={base}", "-f", "deploy/spark/Dockerfile"]
