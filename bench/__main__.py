@@ -1,7 +1,7 @@
 """`python -m raftwerk.bench`: Raftwerk, and Apache Kafka where its jars are, measured in turn by one client.
 
 Absolute figures drift from hour to hour on a shared machine; the ratio of two systems measured in one run does not.
-`python -m raftwerk.bench scale` measures what many partitions cost.
+`python -m raftwerk.bench scale` measures what many partitions cost, `python -m raftwerk.bench groups` many groups.
 """
 
 from __future__ import annotations
@@ -65,6 +65,10 @@ def main() -> int:
         from . import scale
 
         return scale.main(sys.argv[2:])
+    if sys.argv[1:2] == ["groups"]:
+        from . import groups
+
+        return groups.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m raftwerk.bench", description=__doc__)
     parser.add_argument("-n", "--nodes", type=int, default=3, help="nodes of each cluster (default 3)")
     parser.add_argument("--scale", type=float, default=1.0, help="multiply the amount of work (default 1.0)")

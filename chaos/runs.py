@@ -24,7 +24,8 @@ from .scenario import Fault, FaultKind, Nemesis, draw_faults
 from .sim_admin import DirMover, LeaderMover, PartitionMover, TopicChurn
 from .sim_client import History, SimConsumer, SimProducer, Surroundings, check_history
 from .sim_clock import SimClock
-from .sim_group import GroupLoad
+from .sim_group import PROTOCOLS, GroupLoad
+from .sim_group import SETTINGS as GROUP_SETTINGS
 from .sim_loop import ProcessLoop, SimulationError
 from .sim_plain import PlainLoad
 from .sim_voters import VoterMover
@@ -73,6 +74,8 @@ class Scenario:
     first_voters: int = 0
     """With it the voters are dynamic, and at first so many of the controllers."""
     actors: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the nodes."""
     only_at: Mapping[FaultKind, str] = field(default_factory=dict)
     """Faults of these kinds have this target, whatever was drawn."""
     extra_dirs: Sequence[str] = ()
@@ -214,6 +217,23 @@ SCENARIOS = {
             targets=("coordinator", "coordinator", "n1", "n2", "n3"),
             mean_gap_s=0.3,
             actors=("group",),
+            properties=GROUP_SETTINGS,
+        ),
+        Scenario(
+            "classic-groups",
+            kinds=(FaultKind.SLOW_LINK, FaultKind.ISOLATE, FaultKind.CUT, FaultKind.KILL, FaultKind.KILL),
+            targets=("coordinator", "coordinator", "n1", "n2", "n3"),
+            mean_gap_s=0.3,
+            actors=("classic-group",),
+            properties=GROUP_SETTINGS,
+        ),
+        Scenario(
+            "migrations",
+            kinds=(FaultKind.SLOW_LINK, FaultKind.ISOLATE, FaultKind.CUT, FaultKind.KILL, FaultKind.KILL),
+            targets=("coordinator", "coordinator", "n1", "n2", "n3"),
+            mean_gap_s=0.3,
+            actors=("mixed-group",),
+            properties=GROUP_SETTINGS,
         ),
         Scenario(
             "storm",
@@ -312,6 +332,7 @@ class Run:
             scenario.nodes,
             scenario.controllers,
             (CLIENT_HOST,),
+            scenario.properties,
             extra_dirs=scenario.extra_dirs,
             first_voters=scenario.first_voters,
         )
@@ -436,6 +457,8 @@ class Run:
         made: dict[str, Callable[[], Actor]] = {
             "plain": lambda: PlainLoad(given("plain", "plain", History())),
             "group": lambda: GroupLoad(given("group", TOPIC, History()), self.history),
+            "classic-group": lambda: GroupLoad(given("group", TOPIC, History()), self.history, ("classic",)),
+            "mixed-group": lambda: GroupLoad(given("group", TOPIC, History()), self.history, PROTOCOLS),
             "churn": lambda: TopicChurn(given("churn", "churn"), lambda: cluster.views_of("churn")),
             "elections": lambda: LeaderMover(given("elections"), cluster.brokers),
             "voters": lambda: VoterMover(given("voters"), cluster.controllers, cluster.why_not_all_vote),

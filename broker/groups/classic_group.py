@@ -19,7 +19,7 @@ from typing import Any
 from ...wire.errors import ErrorCode
 from .classic_events import AssignmentWritten, EmptyWritten, JoinRequest, ReturnWritten, SyncRequest
 from .classic_members import GroupState, Member, Membership, member_values, membership_from, topics_of
-from .config import ClassicConfig
+from .config import GRACE_MS, LATE_MS, ClassicConfig
 from .effects import CancelTimer, Effect, JoinResult, Persist, Reply, SetTimer, SyncResult, TimerName
 from .records import GroupRecord, GroupValue, group_record
 
@@ -463,6 +463,8 @@ class ClassicGroup:
         if member is None:
             return
         member.has_timer = False
+        if now_ms - member.deadline_ms > LATE_MS:
+            member.deadline_ms = now_ms + GRACE_MS
         if member.deadline_ms > now_ms:
             self._set_session_timer(member)
         elif member.is_new or not member.is_awaiting:

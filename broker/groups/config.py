@@ -7,6 +7,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 OFFSETS_TOPIC = "__consumer_offsets"
+LATE_MS = 500
+GRACE_MS = 1_000
+"""A session's end that is noticed later than `LATE_MS` says that this node stood still, and heartbeats may wait unread
+before its door: the member has `GRACE_MS` from there on."""
 
 
 @dataclass(frozen=True, slots=True)

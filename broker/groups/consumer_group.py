@@ -23,7 +23,7 @@ from ...wire.errors import ErrorCode
 from .assignors import ASSIGNORS, PartitionId, Parts
 from .classic_group import ClassicGroup
 from .classic_side import ClassicSide
-from .config import GroupConfig
+from .config import GRACE_MS, LATE_MS, GroupConfig
 from .consumer_events import HeartbeatRequest, HeartbeatResult, reads_otherwise, refused, updated, within
 from .consumer_members import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember, MemberState, reconcile
 from .consumer_records import (
@@ -383,9 +383,13 @@ class ConsumerGroup:
         member = self.members.get(name.member_id)
         if member is None:
             return
-        if name.kind == "session" and self._deadlines.get(member.member_id, 0) > now_ms:
-            self.set_timer("session", member.member_id, self._deadlines[member.member_id])
-            return
+        if name.kind == "session":
+            deadline_ms = self._deadlines.get(member.member_id, now_ms)
+            if now_ms - deadline_ms > LATE_MS:
+                deadline_ms = self._deadlines[member.member_id] = now_ms + GRACE_MS
+            if deadline_ms > now_ms:
+                self.set_timer("session", member.member_id, deadline_ms)
+                return
         self.remove(member)
         self.after_removal(None, None, now_ms, wall_ms)
 

@@ -50,6 +50,15 @@ def read_subscription(metadata: bytes) -> Subscription:
     return Subscription(version, topics, owned, reader.nullable_string() if version >= _RACK_SINCE else None)
 
 
+def write_subscription(topics: Iterable[str], owned: Iterable[tuple[str, int]]) -> bytes:
+    """A subscription of the first version that tells what is owned."""
+    names = list(topics)
+    writer = FieldWriter().int16(_OWNED_SINCE).count(len(names))
+    for name in names:
+        writer.string(name)
+    return bytes(_write_parts(writer.int32(-1), owned).data)
+
+
 def read_assignment(assignment: bytes) -> tuple[NamedParts, bytes]:
     """The partitions, and what an assignor of the clients' own told besides. Nothing for no bytes. `BadRecord`."""
     if not assignment:
@@ -61,14 +70,7 @@ def read_assignment(assignment: bytes) -> tuple[NamedParts, bytes]:
 
 def write_assignment(version: int, parts: Iterable[tuple[str, int]]) -> bytes:
     """An assignment in the version of the subscription it answers."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in parts:
-        topics.setdefault(topic, []).append(partition)
-    writer = FieldWriter().int16(min(version, _NEWEST_VERSION)).count(len(topics))
-    for topic, partitions in topics.items():
-        writer.string(topic).count(len(partitions))
-        for partition in partitions:
-            writer.int32(partition)
+    writer = _write_parts(FieldWriter().int16(min(version, _NEWEST_VERSION)), parts)
     return bytes(writer.int32(-1).data)  # no data of an assignor
 
 
@@ -77,6 +79,18 @@ def _version(reader: FieldReader) -> int:
     if version < 0:
         raise BadRecord(f"consumer protocol of version {version}")
     return version
+
+
+def _write_parts(writer: FieldWriter, parts: Iterable[tuple[str, int]]) -> FieldWriter:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in parts:
+        topics.setdefault(topic, []).append(partition)
+    writer.count(len(topics))
+    for topic, partitions in topics.items():
+        writer.string(topic).count(len(partitions))
+        for partition in partitions:
+            writer.int32(partition)
+    return writer
 
 
 def _read_parts(reader: FieldReader) -> NamedParts:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from raftwerk.broker.broker import Broker
-from raftwerk.broker.groups import journal
+from raftwerk.broker.groups import consumer_group, journal
+from raftwerk.broker.groups.classic_group import ClassicGroup
 from raftwerk.chaos import sim_disk
 from raftwerk.chaos.runs import SCENARIOS, Run
 from raftwerk.cluster.broker_part import BrokerPart
@@ -29,6 +30,7 @@ from raftwerk.log.partition_log import PartitionLog
 from raftwerk.raft.election_state import QuorumStateStore, format_quorum_state
 from raftwerk.raft.roles import Leader
 from raftwerk.runtime.ports import File
+from raftwerk.wire.errors import ErrorCode
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -197,7 +199,47 @@ def take_a_lost_log_for_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roles, "place_of", lambda registered, online, some_failed: Place.ANYWHERE)
 
 
+def give_at_once(member: Any, target_epoch: int, target: Any, owned: Any, is_free: Any) -> Any:
+    """A partition goes to its next reader before the last one has let it go."""
+    return ORIGINAL_RECONCILE(member, target_epoch, target, owned, lambda part: True)
+
+
+def forget_who_reads(group: Any, topics: Any) -> Any:
+    return [replace(member, assigned=()) for member in ORIGINAL_UPGRADE(group, topics)]
+
+
+ORIGINAL_RECONCILE = consumer_group.reconcile
+ORIGINAL_UPGRADE = consumer_group.upgraded_members
+
 MUTANTS = (
+    Mutant(
+        "offsets answered before the followers have them",
+        replacing(journal, "ACKS_ALL", 1),
+        ("groups", "classic-groups", "migrations"),
+        60,
+    ),
+    Mutant(
+        "commits of any generation are taken",
+        replacing(ClassicGroup, "check_commit", lambda *_: ErrorCode.NONE),
+        ("classic-groups",),
+        seeds=60,
+        first=40,
+    ),
+    Mutant(
+        "commits of fenced members are taken",
+        replacing(consumer_group.ConsumerGroup, "check_commit", lambda *_: ErrorCode.NONE),
+        ("groups",),
+    ),
+    Mutant(
+        "a partition has two readers while it moves",
+        replacing(consumer_group, "reconcile", give_at_once),
+        ("groups",),
+    ),
+    Mutant(
+        "an upgraded group forgets what its members read",
+        replacing(consumer_group, "upgraded_members", forget_who_reads),
+        ("migrations",),
+    ),
     Mutant(
         "a controller that ignores failed directories", replacing(brokers, "failed_since", lambda *_: []), ("dirs",)
     ),

@@ -22,9 +22,8 @@ from group_harness import GroupHarness, on_virtual_time
 from raftwerk.broker.groups.classic_group import ClassicGroup
 from raftwerk.broker.groups.config import GroupConfig, MigrationPolicy
 from raftwerk.broker.groups.consumer_records import decode_consumer_key
-from raftwerk.broker.groups.packing import FieldWriter
 from raftwerk.broker.groups.records import GroupKey, decode_group, decode_key
-from raftwerk.broker.groups.subscription import read_assignment, write_assignment
+from raftwerk.broker.groups.subscription import read_assignment, write_assignment, write_subscription
 from raftwerk.controller.records import PartitionRecord, TopicRecord
 from raftwerk.wire.apis import ApiKey
 from raftwerk.wire.codec import Struct
@@ -293,19 +292,7 @@ def show(parts: Any) -> str:
 
 
 def subscription(options: dict[str, str]) -> bytes:
-    """Of version 1: the topics, nothing of the assignor's own, what the member owns."""
-    topics = options.get("reads", "t").split(",")
-    writer = FieldWriter().int16(1).count(len(topics))
-    for topic in topics:
-        writer.string(topic)
-    writer.int32(-1)
-    owned = named(options.get("owns", ""))
-    writer.count(1 if owned else 0)
-    if owned:
-        writer.string(TOPIC).count(len(owned))
-        for _, partition in owned:
-            writer.int32(partition)
-    return bytes(writer.data)
+    return write_subscription(options.get("reads", "t").split(","), named(options.get("owns", "")))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,68 @@
+"""A coordinator that stood still does not take its own silence for that of the members."""
+
+from __future__ import annotations
+
+import pytest
+from consumer_transcript import FakeTopics
+
+from raftwerk.broker.groups.classic_events import JoinRequest
+from raftwerk.broker.groups.classic_group import ClassicGroup
+from raftwerk.broker.groups.config import GRACE_MS, LATE_MS, GroupConfig
+from raftwerk.broker.groups.consumer_events import HeartbeatRequest
+from raftwerk.broker.groups.consumer_group import ConsumerGroup
+from raftwerk.broker.groups.effects import Persist, SetTimer, TimerName
+from raftwerk.wire.errors import ErrorCode
+
+SESSION_MS = 45_000
+NAME = TimerName("session", "m")
+
+
+class OneMember:
+    """A group of one member that joined at 0, and the timer of its session."""
+
+    def __init__(self, kind: str) -> None:
+        config = GroupConfig()
+        self.group: ClassicGroup | ConsumerGroup
+        if kind == "consumer":
+            self.group = ConsumerGroup("g", config, FakeTopics())
+            self.group.heartbeat(HeartbeatRequest("m", 0, topic_names=("t",), owned=()), None, 0, 0)
+        else:
+            self.group = ClassicGroup("g", config.classic)
+            protocols = (("range", b""),)
+            self.group.join(
+                JoinRequest("", "m", None, "c", "/h", SESSION_MS, 60_000, "consumer", protocols, False), "token", 0, 0
+            )
+            self.group.on_timer(TimerName("join"), 3_000, 3_000)
+            self.group.members.unsynced.clear()
+        self.timer_ms = -1
+        self.carry_out()
+
+    def carry_out(self) -> None:
+        for effect in self.group.drain():
+            if isinstance(effect, SetTimer) and effect.name == NAME:
+                self.timer_ms = effect.deadline_ms
+            elif isinstance(effect, Persist):
+                self.group.on_persisted(effect.tag, ErrorCode.NONE, 0, 0)
+
+    def fire(self, now_ms: int) -> bool:
+        """The timer runs at that time; whether the member is still there."""
+        self.group.on_timer(NAME, now_ms, now_ms)
+        self.carry_out()
+        return "m" in (self.group.members if isinstance(self.group, ConsumerGroup) else self.group.members.members)
+
+
+@pytest.mark.parametrize("kind", ["classic", "consumer"])
+def test_a_session_that_ends_in_time_is_over(kind: str) -> None:
+    one = OneMember(kind)
+    while one.timer_ms > 0 and one.timer_ms < SESSION_MS:
+        one.fire(one.timer_ms)
+    assert not one.fire(one.timer_ms + LATE_MS)
+
+
+@pytest.mark.parametrize("kind", ["classic", "consumer"])
+def test_one_that_is_noticed_late_has_a_moment_more(kind: str) -> None:
+    one = OneMember(kind)
+    late_ms = one.timer_ms + 20_000
+    assert one.fire(late_ms)
+    assert one.timer_ms == late_ms + GRACE_MS
+    assert not one.fire(one.timer_ms)
