@@ -193,6 +193,7 @@ SCENARIOS = {
             "clients",
             kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.KILL_ALL),
             actors=("plain", "group"),
+            properties=GROUP_SETTINGS,
         ),
         Scenario("churn", kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.KILL_ALL), actors=("churn",)),
         Scenario(
@@ -249,6 +250,7 @@ SCENARIOS = {
             targets=("leader", "coordinator", "controller", "n1", "n2", "n3"),
             mean_gap_s=0.5,
             actors=("plain", "group", "churn", "elections"),
+            properties=GROUP_SETTINGS,
         ),
         Scenario(
             "shapes",

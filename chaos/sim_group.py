@@ -40,7 +40,7 @@ _OFFSETS = 9
 _HEARTBEAT_EVERY_S = 0.2
 _LEAVE_PROBABILITY = 0.08
 _SWITCH_PROBABILITY = 0.25
-_STALL_PROBABILITY = 0.05
+_STALL_PROBABILITY = 0.1
 _STALL_S = 4.0
 _MEMBERS = 2
 REBALANCE_TIMEOUT_MS = 2_000
@@ -163,8 +163,8 @@ class Life:
         """Say that it is there, join if need be, and learn what it is assigned."""
         raise NotImplementedError
 
-    async def leave(self) -> None:
-        """Say that it goes."""
+    async def leave(self) -> bool:
+        """Say that it goes; whether it was heard."""
         raise NotImplementedError
 
     def rejoin(self) -> None:
@@ -182,8 +182,7 @@ class Life:
             return
         rng = self.given.rng
         if self.epoch > 0 and not self.group.stopping and rng.random() < self.group.leave_probability:
-            await self.leave()
-            self._has_left = True
+            self._has_left = await self.leave()
             return
         if self.owned and not self.group.stopping and rng.random() < _STALL_PROBABILITY:
             await asyncio.sleep(_STALL_S)
@@ -281,15 +280,15 @@ class ConsumerLife(Life):
         super().__init__(group, given, reader, name)
         self.id = f"{name}-{given.rng.getrandbits(64):016x}"
 
-    async def leave(self) -> None:
+    async def leave(self) -> bool:
         """See `Life`."""
-        await self._heartbeat(-1)
+        return await self._heartbeat(-1) in (ErrorCode.NONE, *REJOIN_CODES, ErrorCode.GROUP_ID_NOT_FOUND)
 
     async def stay(self) -> None:
         """See `Life`."""
         await self._heartbeat(self.epoch)
 
-    async def _heartbeat(self, epoch: int) -> None:
+    async def _heartbeat(self, epoch: int) -> int:
         topic_id = self.reader.client.topic_id
         owned = [{"topic_id": topic_id, "partitions": list(self.owned)}] if self.owned else []
         fields = {"group_id": GROUP, "member_id": self.id, "member_epoch": epoch, "instance_id": None}
@@ -312,6 +311,7 @@ class ConsumerLife(Life):
                 rows = answer.assignment.topic_partitions
                 self.assigned = tuple(sorted(index for row in rows for index in row.partitions))
                 self.owned = tuple(index for index in self.owned if index in self.assigned)
+        return int(answer.error_code)
 
 
 class ClassicLife(Life):
@@ -327,9 +327,12 @@ class ClassicLife(Life):
         super().__init__(group, given, reader, name)
         self._must_join = True
 
-    async def leave(self) -> None:
+    async def leave(self) -> bool:
         """See `Life`."""
-        await self.ask(ApiKey.LEAVE_GROUP, 5, {"group_id": GROUP, "members": [{"member_id": self.id}]})
+        fields = {"group_id": GROUP, "members": [{"member_id": self.id}]}
+        answer = await self.ask(ApiKey.LEAVE_GROUP, 5, fields)
+        self._on_error(answer.error_code)
+        return not answer.error_code
 
     def rejoin(self) -> None:
         """See `Life`; an older id is as good as none."""

@@ -213,17 +213,9 @@ ORIGINAL_UPGRADE = consumer_group.upgraded_members
 
 MUTANTS = (
     Mutant(
-        "offsets answered before the followers have them",
-        replacing(journal, "ACKS_ALL", 1),
-        ("groups", "classic-groups", "migrations"),
-        60,
-    ),
-    Mutant(
         "commits of any generation are taken",
         replacing(ClassicGroup, "check_commit", lambda *_: ErrorCode.NONE),
         ("classic-groups",),
-        seeds=60,
-        first=40,
     ),
     Mutant(
         "commits of fenced members are taken",
