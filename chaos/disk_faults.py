@@ -20,7 +20,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from ..wire.records import BATCH_HEADER_SIZE, iter_headers
-from .sim_disk import DiskCopy, SimDisk
+from .sim_disk import SimDisk
+from .sim_nodes import DiskCopy
 from .world import Host
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from enum import Enum
 from typing import Protocol
 
 from . import disk_faults
-from .sim_disk import DiskCopy
 from .sim_loop import ProcessLoop, SimulationError
+from .sim_nodes import DiskCopy
 from .world import Host, World
 
 _STOP_LIMIT_S = 30.0

@@ -19,130 +19,22 @@ import asyncio
 import copy
 import errno
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from collections.abc import Sequence
 
 from ..runtime.ports import Buffer, File
+from .sim_nodes import Directory, DiskCopy, Inode, Relink, Truncate, Write, link
 
 _UNLIMITED = 1 << 60
-_REORDERED_PROBABILITY = 0.25
-_LEFT_BEHIND_PROBABILITY = 0.4
-
-
-@dataclass(slots=True, eq=False)
-class _Write:
-    offset: int
-    data: bytes
-
-    def apply(self, target: bytearray) -> None:
-        if len(target) < self.offset:
-            target.extend(bytes(self.offset - len(target)))
-        target[self.offset : self.offset + len(self.data)] = self.data
-
-    def size_only(self, size: int) -> _Write:
-        """What is left when a file of `size` bytes grew for this write, and its data never came."""
-        new = max(0, self.offset + len(self.data) - max(size, self.offset))
-        return _Write(self.offset + len(self.data) - new, bytes(new))
-
-
-@dataclass(slots=True, eq=False)
-class _Truncate:
-    size: int
-
-    def apply(self, target: bytearray) -> None:
-        if self.size < len(target):
-            del target[self.size :]
-        else:
-            target.extend(bytes(self.size - len(target)))
-
-
-@dataclass(slots=True, eq=False)
-class _Inode:
-    data: bytearray = field(default_factory=bytearray)
-    durable: bytearray = field(default_factory=bytearray)
-    unsynced: list[_Write | _Truncate] = field(default_factory=list)
-
-    def perform(self, operation: _Write | _Truncate) -> None:
-        operation.apply(self.data)
-        self.unsynced.append(operation)
-
-    def sync(self, operations: list[_Write | _Truncate]) -> None:
-        """Make the first of the unsynced operations, given as a copy, durable; some may be so already."""
-        for operation in operations:
-            if self.unsynced and self.unsynced[0] is operation:
-                operation.apply(self.durable)
-                del self.unsynced[0]
-
-    def drop_dirty(self) -> None:
-        self.unsynced.clear()
-
-    def lose_power(self, rng: random.Random) -> None:
-        if self.unsynced:
-            kept = rng.randrange(len(self.unsynced) + 1)
-            reordered = rng.random() < _REORDERED_PROBABILITY
-            for operation in self.unsynced[:kept]:
-                if reordered and isinstance(operation, _Write) and rng.random() < _LEFT_BEHIND_PROBABILITY:
-                    operation = operation.size_only(len(self.durable))
-                operation.apply(self.durable)
-            if kept < len(self.unsynced):
-                self._tear(self.unsynced[kept], rng)
-            self.unsynced.clear()
-        self.data = bytearray(self.durable)
-
-    def _tear(self, operation: _Write | _Truncate, rng: random.Random) -> None:
-        if isinstance(operation, _Truncate) or rng.random() < 0.3:
-            return
-        length = rng.randrange(len(operation.data) + 1)
-        torn = operation.data[:length]
-        if rng.random() < 0.2:
-            torn = bytes(length)
-        _Write(operation.offset, torn).apply(self.durable)
-
-
-@dataclass(slots=True, eq=False)
-class _Directory:
-    entries: dict[str, _Inode | _Directory] = field(default_factory=dict)
-    durable: dict[str, _Inode | _Directory] = field(default_factory=dict)
-
-    def walk(self) -> Iterator[_Inode | _Directory]:
-        for node in self.entries.values():
-            yield node
-            if isinstance(node, _Directory):
-                yield from node.walk()
-
-    def lose_power(self) -> None:
-        self.entries = dict(self.durable)
-        for node in self.entries.values():
-            if isinstance(node, _Directory):
-                node.lose_power()
-
-
-DiskCopy: TypeAlias = _Directory
-
-
-@dataclass(slots=True, eq=False)
-class _Relink:
-    """One journal entry: names in directories that now mean another node, or none."""
-
-    changes: list[tuple[_Directory, str, _Inode | _Directory | None]]
-
-    def apply_durably(self) -> None:
-        for directory, name, node in self.changes:
-            _link(directory.durable, name, node)
-
-    def touches(self, directories: list[_Directory]) -> bool:
-        return any(changed is directory for changed, _, _ in self.changes for directory in directories)
 
 
 class SimFile:
     """An open file; see `ports.File`. Dead after a crash."""
 
-    __slots__ = ("_closed", "_disk", "_failed", "_inode", "_life", "_path")
+    __slots__ = ("_closed", "_disk", "_failed", "_life", "_path", "inode")
 
-    def __init__(self, disk: SimDisk, inode: _Inode, path: str) -> None:
+    def __init__(self, disk: SimDisk, inode: Inode, path: str) -> None:
         self._disk = disk
-        self._inode = inode
+        self.inode = inode
         self._path = path
         self._life = disk.life
         self._closed = False
@@ -164,13 +56,17 @@ class SimFile:
         with memoryview(self._live().data) as view:
             return bytes(view[offset : offset + length])
 
+    def is_cached(self, offset: int, length: int) -> bool:
+        """Unless the disk is told otherwise; what was once warmed stays."""
+        return self._disk.is_cached(self._live(), offset, length)
+
     def pwrite(self, offset: int, data: Buffer) -> None:
         self._write(self._live(), offset, bytes(data))
 
     def truncate(self, size: int) -> None:
         inode = self._live()
         self._disk.use_bytes(size - len(inode.data), self._path)
-        inode.perform(_Truncate(size))
+        inode.perform(Truncate(size))
 
     def fsync(self) -> None:
         """Durable at once, unless the disk fails it (EIO), which it then does for ever."""
@@ -183,43 +79,43 @@ class SimFile:
     def close(self) -> None:
         self._closed = True
 
-    def begin_sync(self) -> list[_Write | _Truncate]:
+    def begin_sync(self) -> list[Write | Truncate]:
         """The operations that an fsync which starts now covers."""
         inode = self._live()
         self._disk.check_fsync(self._path, self._failed)
         return list(inode.unsynced)
 
-    def finish_sync(self, operations: list[_Write | _Truncate]) -> None:
+    def finish_sync(self, operations: list[Write | Truncate]) -> None:
         if self._life != self._disk.life:
             return
         self._disk.check_dir(self._path)
         if self._disk.fsync_fails(self._path):
             self.fail_sync()
-        self._inode.sync(operations)
+        self.inode.sync(operations)
 
     def fail_sync(self) -> None:
         self._failed = True
-        self._inode.drop_dirty()
+        self.inode.drop_dirty()
         raise self._disk.refusal(errno.EIO, "input/output error", self._path)
 
-    def _write(self, inode: _Inode, offset: int, data: bytes) -> int:
+    def _write(self, inode: Inode, offset: int, data: bytes) -> int:
         growth = max(0, offset + len(data) - len(inode.data))
         fitting = len(data) - max(0, growth - self._disk.free_space)
         if fitting > 0:
             self._disk.use_bytes(max(0, offset + fitting - len(inode.data)), self._path)
-            inode.perform(_Write(offset, data[:fitting]))
+            inode.perform(Write(offset, data[:fitting]))
         if fitting < len(data):
             raise self._disk.refusal(errno.ENOSPC, "no space left on device", self._path)
         return len(data)
 
-    def _live(self) -> _Inode:
+    def _live(self) -> Inode:
         self._disk.check_dir(self._path)
         return self._open_inode()
 
-    def _open_inode(self) -> _Inode:
+    def _open_inode(self) -> Inode:
         if self._closed or self._life != self._disk.life:
             raise OSError(errno.EBADF, "file is closed", self._path)
-        return self._inode
+        return self.inode
 
 
 class SimDirLock:
@@ -251,8 +147,10 @@ class SimDisk:
         self._capacity_bytes = capacity_bytes
         self._used_bytes = 0
         self._sync_latency_s = sync_latency_s
-        self._root = _Directory()
-        self._journal: list[_Relink] = []
+        self._warm_ends: dict[Inode, int] | None = None
+        """How far each file has been warmed; None: everything is in the page cache."""
+        self._root = Directory()
+        self._journal: list[Relink] = []
         self._locks: dict[str, None] = {}
         self._failing_prefix: str | None = None
         self.broken_dirs: dict[str, None] = {}
@@ -274,7 +172,7 @@ class SimDisk:
         self._root.lose_power()
         self._used_bytes = 0
         for node in self._root.walk():
-            if isinstance(node, _Inode):
+            if isinstance(node, Inode):
                 node.lose_power(self._rng)
                 self._used_bytes += len(node.data)
 
@@ -311,15 +209,15 @@ class SimDisk:
 
     def wipe(self) -> None:
         """An empty disk in the place of this one; `crash` first."""
-        self.restore(_Directory())
+        self.restore(Directory())
 
     def take_copy(self) -> DiskCopy:
         """All files as programs see them now, for one `restore`."""
         root = copy.deepcopy(self._root)
-        for directory in (root, *(node for node in root.walk() if isinstance(node, _Directory))):
+        for directory in (root, *(node for node in root.walk() if isinstance(node, Directory))):
             directory.durable = dict(directory.entries)
         for node in root.walk():
-            if isinstance(node, _Inode):
+            if isinstance(node, Inode):
                 node.unsynced.clear()
                 node.durable = bytearray(node.data)
         return root
@@ -330,12 +228,12 @@ class SimDisk:
         self._root = taken
         self._journal.clear()
         self._locks.clear()
-        self._used_bytes = sum(len(node.data) for node in taken.walk() if isinstance(node, _Inode))
+        self._used_bytes = sum(len(node.data) for node in taken.walk() if isinstance(node, Inode))
 
     def rot(self, path: str, offset: int, bit: int) -> None:
         """Flip one bit of a file, on the device and in the page cache."""
         node = self._find(path)
-        if not isinstance(node, _Inode):
+        if not isinstance(node, Inode):
             raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
         for data in (node.data, node.durable):
             if offset < len(data):
@@ -345,6 +243,13 @@ class SimDisk:
         """How long `fsync_soon` takes from now on."""
         self._sync_latency_s = (low_s, high_s)
 
+    def make_cold(self) -> None:
+        """Nothing is in the page cache from now on but what is warmed."""
+        self._warm_ends = {}
+
+    def is_cached(self, inode: Inode, offset: int, length: int) -> bool:
+        return self._warm_ends is None or offset + length <= self._warm_ends.get(inode, 0)
+
     # -- the port
 
     def open(self, path: str, *, create: bool = False) -> SimFile:
@@ -352,12 +257,12 @@ class SimDisk:
         self.check_dir(path)
         directory, name = self._parent(path)
         node = directory.entries.get(name)
-        if isinstance(node, _Directory):
+        if isinstance(node, Directory):
             raise IsADirectoryError(errno.EISDIR, "is a directory", path)
         if node is None:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
-            node = _Inode()
+            node = Inode()
             self._relink([(directory, name, node)])
         return SimFile(self, node, path)
 
@@ -365,7 +270,7 @@ class SimDisk:
         return self._find(path) is not None
 
     def is_dir(self, path: str) -> bool:
-        return isinstance(self._find(path), _Directory)
+        return isinstance(self._find(path), Directory)
 
     def listdir(self, path: str) -> list[str]:
         """Names in the directory, sorted."""
@@ -378,9 +283,9 @@ class SimDisk:
         for name in _parts(path):
             node = directory.entries.get(name)
             if node is None:
-                node = _Directory()
+                node = Directory()
                 self._relink([(directory, name, node)])
-            if not isinstance(node, _Directory):
+            if not isinstance(node, Directory):
                 raise FileExistsError(errno.EEXIST, "file exists", path)
             directory = node
 
@@ -394,7 +299,7 @@ class SimDisk:
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "no such file or directory", source)
         replaced = to_directory.entries.get(to_name)
-        if isinstance(replaced, _Directory) and replaced.entries:
+        if isinstance(replaced, Directory) and replaced.entries:
             raise OSError(errno.ENOTEMPTY, "directory not empty", target)
         if replaced is not node:
             self._forget(replaced)
@@ -404,7 +309,7 @@ class SimDisk:
         self.check_dir(path)
         directory, name = self._parent(path)
         node = directory.entries.get(name)
-        if not isinstance(node, _Inode):
+        if not isinstance(node, Inode):
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         self._forget(node)
         self._relink([(directory, name, None)])
@@ -419,7 +324,7 @@ class SimDisk:
     def read_bytes(self, path: str) -> bytes:
         self.check_dir(path)
         node = self._find(path)
-        if not isinstance(node, _Inode):
+        if not isinstance(node, Inode):
             raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
         return bytes(node.data)
 
@@ -433,7 +338,7 @@ class SimDisk:
         replaced = directory.entries.get(name)
         self.use_bytes(len(content), path)
         self._forget(replaced)
-        self._relink([(directory, name, _Inode(bytearray(content), bytearray(content)))])
+        self._relink([(directory, name, Inode(bytearray(content), bytearray(content)))])
         self._sync_directory(directory)
 
     def write_atomic_soon(self, path: str, data: Buffer) -> asyncio.Future[None]:
@@ -463,6 +368,22 @@ class SimDisk:
         self.check_dir(path)
         self.check_fsync(path, self.fsync_fails(path))
         self._sync_directory(self._directory(path))
+
+    def warm_soon(self, file: File, offset: int, length: int) -> asyncio.Future[None]:
+        """Takes as long as an fsync does."""
+        if not isinstance(file, SimFile):
+            raise TypeError(f"{file!r} was not opened by this disk")
+        inode, loop = file.inode, asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+
+        def finish() -> None:
+            if self._warm_ends is not None:
+                self._warm_ends[inode] = max(self._warm_ends.get(inode, 0), offset + length)
+            if not future.done():
+                future.set_result(None)
+
+        loop.call_later(self._rng.uniform(*self._sync_latency_s), finish)
+        return future
 
     def fsync_soon(self, file: File) -> asyncio.Future[None]:
         """`file.fsync()` that takes the disk's latency; what was written before the call is covered."""
@@ -544,18 +465,18 @@ class SimDisk:
 
     # -- names
 
-    def _relink(self, changes: list[tuple[_Directory, str, _Inode | _Directory | None]]) -> None:
+    def _relink(self, changes: list[tuple[Directory, str, Inode | Directory | None]]) -> None:
         for directory, name, node in changes:
-            _link(directory.entries, name, node)
-        self._journal.append(_Relink(changes))
+            link(directory.entries, name, node)
+        self._journal.append(Relink(changes))
 
-    def _sync_directory(self, directory: _Directory) -> None:
+    def _sync_directory(self, directory: Directory) -> None:
         """Commit the entries that touch it, and with them those of directories that a rename ties to it."""
         tied = [directory]
         for entry in reversed(self._journal):
             if entry.touches(tied):
                 tied.extend(changed for changed, _, _ in entry.changes)
-        later: list[_Relink] = []
+        later: list[Relink] = []
         for entry in self._journal:
             if entry.touches(tied):
                 entry.apply_durably()
@@ -563,36 +484,29 @@ class SimDisk:
                 later.append(entry)
         self._journal = later
 
-    def _forget(self, node: _Inode | _Directory | None) -> None:
-        if isinstance(node, _Inode):
+    def _forget(self, node: Inode | Directory | None) -> None:
+        if isinstance(node, Inode):
             self._used_bytes -= len(node.data)
 
-    def _find(self, path: str) -> _Inode | _Directory | None:
-        node: _Inode | _Directory | None = self._root
+    def _find(self, path: str) -> Inode | Directory | None:
+        node: Inode | Directory | None = self._root
         for name in _parts(path):
-            if not isinstance(node, _Directory):
+            if not isinstance(node, Directory):
                 return None
             node = node.entries.get(name)
         return node
 
-    def _directory(self, path: str) -> _Directory:
+    def _directory(self, path: str) -> Directory:
         node = self._find(path)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
-        if not isinstance(node, _Directory):
+        if not isinstance(node, Directory):
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
         return node
 
-    def _parent(self, path: str) -> tuple[_Directory, str]:
+    def _parent(self, path: str) -> tuple[Directory, str]:
         *parents, name = _parts(path)
         return self._directory("/".join(parents)), name
-
-
-def _link(entries: dict[str, _Inode | _Directory], name: str, node: _Inode | _Directory | None) -> None:
-    if node is None:
-        entries.pop(name, None)
-    else:
-        entries[name] = node
 
 
 def _parts(path: str) -> list[str]:

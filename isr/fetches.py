@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from ..log.errors import ColdReadError
 from ..runtime.invariants import InvariantViolation
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.fetch import FetchPartition, FetchPartitionResponse
+from .cold_reads import ColdReads
 from .consequences import Consequences
 from .directory import ReplicaDirectory
 from .expected_fetches import ExpectedFetches
@@ -67,17 +69,19 @@ class Fetches:
 
     def fetch(self, params: FetchParams, wanted: Wanted, done: FetchDone) -> DelayedFetch | None:
         """See `ReplicaManager.fetch`."""
-        rows, size_bytes, answer_now, _ = self._read(params, wanted, count=True)
+        cold = ColdReads()
+        rows, size_bytes, answer_now, _ = self._read(params, wanted, cold, count=True)
         if answer_now or size_bytes >= params.min_bytes or params.max_wait_ms <= 0 or not wanted:
             done(rows)
             return None
         operation = DelayedFetch(
-            lambda: done(self._read(params, wanted, count=False)[0]),
-            [key.topic_partition for key, _ in wanted],
+            lambda: done(self._read(params, wanted, cold, count=False)[0]),
+            [key.topic_partition for key, _ in wanted if key.topic_partition not in cold.partitions],
             params.min_bytes - size_bytes,
             params.replica_id,
         )
         self._park(operation, params)
+        cold.then(operation.finish)
         return operation
 
     def fetch_watched(self, params: FetchParams, fetch: WatchedFetch) -> DelayedFetch | None:
@@ -85,7 +89,8 @@ class Fetches:
         watch = fetch.watch
         watch.begin(self._now_ms())
         wanted = fetch.wanted()
-        rows, size_bytes, answer_now, quiet = self._read(params, wanted, count=True)
+        cold = ColdReads()
+        rows, size_bytes, answer_now, quiet = self._read(params, wanted, cold, count=True)
         if answer_now or fetch.has_refusals or size_bytes >= params.min_bytes or params.max_wait_ms <= 0:
             self._answer(fetch, wanted, rows, quiet)
             return None
@@ -97,12 +102,13 @@ class Fetches:
             if watch.parked is operation:
                 watch.parked = None
             wanted = fetch.wanted()
-            rows, _, _, quiet = self._read(params, wanted, count=False)
+            rows, _, _, quiet = self._read(params, wanted, cold, count=False)
             self._answer(fetch, wanted, rows, quiet)
 
         operation = DelayedFetch(finish, (), params.min_bytes - size_bytes, params.replica_id)
         watch.parked = operation
         self._park(operation, params)
+        cold.then(operation.finish)
         return operation
 
     def _answer(
@@ -122,7 +128,7 @@ class Fetches:
         self._purgatory.park_fetch(operation, wait_ms)
 
     def _read(
-        self, params: FetchParams, wanted: Wanted, *, count: bool
+        self, params: FetchParams, wanted: Wanted, cold: ColdReads, *, count: bool
     ) -> tuple[list[FetchPartitionResponse], int, bool, list[bool]]:
         """Rows in the order of `wanted`, bytes of records, whether the answer must not wait, and which are quiet."""
         now_ms = self._now_ms() if count else 0
@@ -144,7 +150,7 @@ class Fetches:
                         moved.append(replica)
                     if proposal is not None:
                         self._consequences.on_proposal(replica, proposal)
-                row = replica.read(params, request, limit, min_one_batch=not size_bytes)
+                row = self._read_row(replica, params, request, (limit, not size_bytes), cold)
                 if row.diverging_epoch is not None:
                     answer_now = True
                 else:
@@ -158,6 +164,21 @@ class Fetches:
         for replica in moved:
             self._consequences.on_high_watermark(replica)
         return rows, size_bytes, answer_now, quiet
+
+    def _read_row(
+        self,
+        replica: Replica,
+        params: FetchParams,
+        request: FetchPartition,
+        limits: tuple[int, bool],
+        cold: ColdReads,
+    ) -> FetchPartitionResponse:
+        max_bytes, min_one_batch = limits
+        try:
+            return replica.read(params, request, max_bytes, min_one_batch=min_one_batch, patient=cold.is_over)
+        except ColdReadError as found:
+            cold.add(found, replica.topic_partition)
+            return replica.read(params, request, 0, min_one_batch=False)
 
     def _find(self, key: TopicIdPartition) -> Replica:
         replica = self._directory.find(key.topic_partition)

@@ -163,11 +163,11 @@ class Replica:
         )
 
     def read(
-        self, params: FetchParams, request: FetchPartition, max_bytes: int, *, min_one_batch: bool
+        self, params: FetchParams, request: FetchPartition, max_bytes: int, *, min_one_batch: bool, patient: bool = True
     ) -> FetchPartitionResponse:
         """What a fetch gets now: records, the point of divergence, or nothing new. Check it first, with `check_fetch`.
 
-        Checked again is what may have changed while it waited.
+        Checked again is what may have changed while it waited. `ColdReadError` as in `PartitionLog.read`.
         """
         self.check_online()
         partition = self.partition
@@ -181,7 +181,13 @@ class Replica:
         if diverging is None:
             end_offset = log.log_end_offset if params.replica_id >= 0 else high_watermark
             if request.fetch_offset < end_offset and (min_one_batch or max_bytes > 0):
-                records = log.read(request.fetch_offset, max_bytes, end_offset=end_offset, min_one_batch=min_one_batch)
+                records = log.read(
+                    request.fetch_offset,
+                    max_bytes,
+                    end_offset=end_offset,
+                    min_one_batch=min_one_batch,
+                    patient=patient,
+                )
         return FetchPartitionResponse(
             request.partition,
             0,

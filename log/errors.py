@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from ..wire.errors import ErrorCode, ProtocolError
 
 
@@ -10,6 +12,14 @@ class StorageError(ProtocolError):
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
+
+
+class ColdReadError(Exception):
+    """What is to be read is not in the page cache. `warming` ends when it is, as far as can be known."""
+
+    def __init__(self, warming: asyncio.Future[None]) -> None:
+        super().__init__("not in the page cache")
+        self.warming = warming
 
 
 class LogDirError(Exception):

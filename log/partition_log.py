@@ -341,11 +341,14 @@ class PartitionLog:
 
     # Reading
 
-    def read(self, offset: int, max_bytes: int, *, end_offset: int, min_one_batch: bool = True) -> bytes:
+    def read(
+        self, offset: int, max_bytes: int, *, end_offset: int, min_one_batch: bool = True, patient: bool = True
+    ) -> bytes:
         """Whole batches from the one that holds `offset`, at most `max_bytes` of them, all below `end_offset`.
 
         The first one is given whole, however large, if `min_one_batch`. They come from one segment: less than
         `max_bytes` does not mean that there is no more. b"" at the end. OFFSET_OUT_OF_RANGE outside the log.
+        `ColdReadError`, unless `patient`, when the device would have to be waited for.
         """
         self._ensure_usable()
         if not self._log_start_offset <= offset <= self._log_end_offset:
@@ -357,7 +360,7 @@ class PartitionLog:
         if offset >= end_offset:
             return b""
         try:
-            return self._segments.read(offset, max_bytes, end_offset, min_one_batch)
+            return self._segments.read(offset, max_bytes, end_offset, min_one_batch, patient=patient)
         except OSError as error:
             raise StorageError(f"{self.directory} cannot be read: {error}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from array import array
 from bisect import bisect_left, bisect_right
@@ -20,12 +21,15 @@ from ..wire.records import (
     read_header,
 )
 from .config import MAX_INT32, MAX_INT64
+from .errors import ColdReadError
 from .indexes import OffsetIndex, TimeIndex
-from .scan import LOOKUP_WINDOW_BYTES, ValidatingScan, scan_headers
+from .scan import HEADER_WINDOW_BYTES, LOOKUP_WINDOW_BYTES, ValidatingScan, scan_headers
 from .transaction_index import TransactionIndex
 
 _logger = logging.getLogger(__name__)
 _RECENT_BATCHES_MAX = 512
+_SURELY_CACHED_BYTES = 1024 * 1024
+"""So much of a file's end, which is read most often, is taken to be in the page cache without a look."""
 
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX = ".log", ".index", ".timeindex", ".snapshot"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
@@ -63,6 +67,7 @@ class Segment:
         "_recent_positions",
         "_suffix",
         "_uncounted_bytes",
+        "_warming",
         "base_offset",
         "first_timestamp",
         "max_timestamp",
@@ -87,6 +92,7 @@ class Segment:
         self._indexes: tuple[OffsetIndex, TimeIndex] | None = None
         self._is_rebuilt = False
         self._uncounted_bytes = 0
+        self._warming: tuple[int, asyncio.Future[None]] | None = None
         self._recent_last_offsets = array("q")
         self._recent_positions = array("q")
 
@@ -205,13 +211,21 @@ class Segment:
             return self.locate(offset)
         raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, f"{self.file.path} is damaged at position {end}")
 
-    def read(self, offset: int, end_offset: int, max_bytes: int, min_one_batch: bool) -> bytes:
-        """Whole batches from the one that holds `offset`, all of whose offsets are below `end_offset`."""
+    def read(self, offset: int, end_offset: int, max_bytes: int, min_one_batch: bool, *, patient: bool = True) -> bytes:
+        """Whole batches from the one that holds `offset`, all of whose offsets are below `end_offset`.
+
+        `ColdReadError` unless `patient`, when they have to come from the device.
+        """
+        max_bytes = max(max_bytes, 0)
+        if not patient:
+            self._check_cached(self.offset_index.scan_start(offset)[0], LOOKUP_WINDOW_BYTES, max_bytes)
         start = self.locate(offset)
         end = self.locate(end_offset)
+        if not patient:
+            self._check_cached(start, min(max_bytes, end - start), HEADER_WINDOW_BYTES)
         if end - start <= max_bytes:
             return self.file.pread(start, end - start) if end > start else b""
-        data = self.file.pread(start, max(max_bytes, 0))
+        data = self.file.pread(start, max_bytes)
         length = self._whole_batches(data, start)
         if length:
             return data if length == len(data) else data[:length]
@@ -221,6 +235,17 @@ class Segment:
         header = read_header(head)
         check_header(header, self.size_bytes - start)
         return self.file.pread(start, header.size_bytes)
+
+    def _check_cached(self, position: int, length: int, more: int) -> None:
+        """`more` will be wanted next."""
+        if self.size_bytes - position <= _SURELY_CACHED_BYTES:
+            return
+        if self._warming is not None and self._warming[0] == position and not self._warming[1].done():
+            raise ColdReadError(self._warming[1])
+        if not self.file.is_cached(position, min(length, self.size_bytes - position)):
+            warming = self._disk.warm_soon(self.file, position, min(length + more, self.size_bytes - position))
+            self._warming = position, warming
+            raise ColdReadError(warming)
 
     def _whole_batches(self, data: bytes, start: int) -> int:
         """Bytes of whole batches in `data`, which was read from the batch at `start`."""

@@ -110,7 +110,7 @@ class Segments:
                     return found
         return found
 
-    def read(self, offset: int, max_bytes: int, end_offset: int, min_one_batch: bool) -> bytes:
+    def read(self, offset: int, max_bytes: int, end_offset: int, min_one_batch: bool, *, patient: bool = True) -> bytes:
         """Batches from the one that holds `offset`, or the next there is; see `PartitionLog.read`. `OSError`.
 
         Where compaction left a segment without records, the next one is read: clients take an answer without records
@@ -118,17 +118,17 @@ class Segments:
         """
         active = self.active
         if offset >= active.base_offset:
-            return active.read(offset, end_offset, max_bytes, min_one_batch)
+            return active.read(offset, end_offset, max_bytes, min_one_batch, patient=patient)
         items = self._items
         at = bisect_right(self._bases, offset) - 1
-        data = items[at].read(offset, end_offset, max_bytes, min_one_batch)
+        data = items[at].read(offset, end_offset, max_bytes, min_one_batch, patient=patient)
         if data[_COUNT] != _NO_RECORDS and (data or not min_one_batch):
             return data
         while at < len(items) - 1 and (_is_hollow(data) if data else min_one_batch):
             at += 1
             if self._bases[at] >= end_offset:
                 break
-            data = items[at].read(self._bases[at], end_offset, max_bytes, min_one_batch) or data
+            data = items[at].read(self._bases[at], end_offset, max_bytes, min_one_batch, patient=patient) or data
         return data
 
     def find_timestamp(self, timestamp_ms: int, start: int) -> TimestampOffset | None:

@@ -21,22 +21,24 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from . import page_cache
 from .ports import Buffer, File
 
 _IOV_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
-_SYNC_THREADS = 4
+_SYNC_THREADS, _READ_THREADS = 4, 4
 
 
 class RealFile:
     """An open file; see `ports.File`."""
 
-    __slots__ = ("_closed", "_fd", "_path", "_size", "_sync_error", "_sync_running", "_sync_waiters")
+    __slots__ = ("_closed", "_fd", "_path", "_reads_no_more", "_size", "_sync_error", "_sync_running", "_sync_waiters")
 
     def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
         self._path = path
         self._size = os.fstat(fd).st_size
         self._closed = False
+        self._reads_no_more = False
         self._sync_error: OSError | None = None
         self._sync_running = False
         self._sync_waiters: list[asyncio.Future[None]] = []
@@ -70,6 +72,19 @@ class RealFile:
             parts.append(data)
             have += len(data)
         return b"".join(parts)
+
+    def is_cached(self, offset: int, length: int) -> bool:
+        """See `page_cache.is_cached`. From then on reads of this file wait for nothing that they did not ask for."""
+        if not self._reads_no_more:
+            page_cache.read_no_more_than_asked(self._descriptor())
+            self._reads_no_more = True
+        return page_cache.is_cached(self._descriptor(), offset, length)
+
+    def warm_soon(self, offset: int, length: int, executor: ThreadPoolExecutor) -> asyncio.Future[None]:
+        """`page_cache.warm` in a thread, on a descriptor of its own."""
+        loop = asyncio.get_running_loop()
+        fd = page_cache.open_again(self._descriptor())
+        return loop.run_in_executor(executor, page_cache.warm, fd, offset, length)
 
     def pwrite(self, offset: int, data: Buffer) -> None:
         """Overwrite in place, extending the file where needed."""
@@ -180,6 +195,7 @@ class RealDisk:
 
     def __init__(self) -> None:
         self._executor: ThreadPoolExecutor | None = None
+        self._readers: ThreadPoolExecutor | None = None
         self._turns: dict[str, _Turns] = {}
         """Of the paths that are replaced in threads."""
 
@@ -253,6 +269,14 @@ class RealDisk:
         if not isinstance(file, RealFile):
             raise TypeError(f"{file!r} was not opened by this disk")
         return file.fsync_soon(self._threads())
+
+    def warm_soon(self, file: File, offset: int, length: int) -> asyncio.Future[None]:
+        """In threads of their own: a slow fsync shall not hold up readers, nor they it."""
+        if not isinstance(file, RealFile):
+            raise TypeError(f"{file!r} was not opened by this disk")
+        if self._readers is None:
+            self._readers = ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="cold read")
+        return file.warm_soon(offset, length, self._readers)
 
     def _threads(self) -> ThreadPoolExecutor:
         if self._executor is None:

@@ -41,6 +41,10 @@ class File(Protocol):
         """Up to `length` bytes from `offset`; fewer only at the end of the file."""
         ...
 
+    def is_cached(self, offset: int, length: int) -> bool:
+        """Whether `pread` of that would not wait for the device, as far as can be known."""
+        ...
+
     def pwrite(self, offset: int, data: Buffer) -> None:
         """Overwrite in place, extending the file where needed."""
         ...
@@ -105,6 +109,13 @@ class Disk(Protocol):
 
     def fsync_soon(self, file: File) -> asyncio.Future[None]:
         """Like `file.fsync()` without blocking the loop; what was written before the call is covered."""
+        ...
+
+    def warm_soon(self, file: File, offset: int, length: int) -> asyncio.Future[None]:
+        """Bring these bytes into the page cache without blocking the loop; the file may be closed or removed meanwhile.
+
+        It never fails: who reads afterwards learns what is the matter.
+        """
         ...
 
     def lock_dir(self, path: str) -> DirLock:

@@ -236,7 +236,7 @@ def test_fsync_soon_covers_what_was_written_before_the_call() -> None:
         future = disk.fsync_soon(file)
         file.append([b"after"])
         await future
-        file._inode.unsynced.clear()
+        file.inode.unsynced.clear()
         disk.crash()
         assert disk.read_bytes("/d/f") == b"before"
 

@@ -172,3 +172,30 @@ def test_a_replacement_in_a_thread_gives_way_to_a_later_one(disk: RealDisk, tmp_
         assert disk.read_bytes(path) == b"newer"
 
     asyncio.run(main())
+
+
+def test_what_is_not_in_the_page_cache_is_known_and_fetched_by_a_thread(disk: RealDisk, tmp_path: Path) -> None:
+    path = str(tmp_path / "a")
+    file = disk.open(path, create=True)
+    content = os.urandom(3_000_000)
+    file.append([content])
+    assert file.is_cached(0, len(content))
+    assert file.is_cached(100, 0)
+    file.fsync()
+    fd = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+    if file.is_cached(0, len(content)):
+        pytest.skip("this file system keeps its files in memory")
+    assert not file.is_cached(1_000_000, 10)
+
+    async def main() -> None:
+        warming = disk.warm_soon(file, 500_000, 1_000_000)
+        os.unlink(path)
+        file.close()  # neither matters to who reads on
+        await warming
+
+    again = disk.open(path)
+    run(main())
+    assert again.is_cached(500_000, 1_000_000)
+    assert again.pread(500_000, 10) == content[500_000:500_010]

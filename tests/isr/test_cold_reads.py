@@ -1,0 +1,97 @@
+"""Fetches of what is not in the page cache: they wait for a thread, and nobody waits for them."""
+
+from __future__ import annotations
+
+from manager_cluster import Answer, Cluster
+from test_replica_manager import TP, _nothing_is_left_over, make_cluster
+
+from raftwerk.chaos.sim_disk import SimDisk
+from raftwerk.isr.ports import TopicIdPartition
+from raftwerk.isr.results import FetchParams
+from raftwerk.wire.fetch import FetchPartition
+from raftwerk.wire.types import TopicPartition
+
+__all__ = ["_nothing_is_left_over"]  # a fixture of every test here
+OTHER = TopicPartition("t", 1)
+LARGE = b"v" * 400_000
+WARMING_S = 0.05
+
+
+def cold_cluster(batches: int = 6, partitions: int = 1) -> tuple[Cluster, SimDisk]:
+    """A log much longer than what is taken to be in memory, on a disk that reads slowly."""
+    cluster, _ = make_cluster((1,), partitions)
+    for _ in range(batches):
+        cluster.produce(1, TP, LARGE)
+    disk: SimDisk = cluster.disks[1]
+    disk.set_sync_latency(WARMING_S, WARMING_S)
+    disk.make_cold()
+    return cluster, disk
+
+
+def test_a_cold_fetch_waits_for_its_thread_and_no_longer() -> None:
+    cluster, _ = cold_cluster()
+    waiting = cluster.consume(1, TP, 0, max_wait_ms=500, max_bytes=1 << 20)
+    assert waiting.rows is None
+    assert cluster.consume(1, TP, 5).row.records, "the log's end is not asked for"
+    cluster.sleep(WARMING_S - 0.001)
+    assert waiting.rows is None
+    cluster.sleep(0.06)
+    assert len(waiting.row.records) > 2 * len(LARGE)
+    assert len(cluster.consume(1, TP, 0, max_bytes=1 << 20).row.records) > 2 * len(LARGE), "at once from now on"
+
+
+def test_who_does_not_wait_long_enough_is_told_nothing_and_asks_again() -> None:
+    cluster, _ = cold_cluster()
+    first = cluster.consume(1, TP, 0, max_wait_ms=10)
+    cluster.sleep(0.02)
+    assert (first.error, first.row.records, first.row.high_watermark) == (0, b"", 6)
+    assert cluster.consume(1, TP, 0, max_wait_ms=0).row.records == b""
+    cluster.sleep(0.2)
+    assert cluster.consume(1, TP, 0, max_wait_ms=0).row.records
+
+
+def test_a_client_that_disappears_is_not_answered() -> None:
+    cluster, _ = cold_cluster()
+    waiting = cluster.consume(1, TP, 0, max_wait_ms=500)
+    assert waiting.parked.cancel()
+    cluster.sleep(1.0)
+    assert waiting.rows is None
+
+
+def test_new_records_are_not_held_up() -> None:
+    cluster, _ = cold_cluster()
+    waiting = cluster.consume(1, TP, 0, max_wait_ms=500)
+    assert cluster.produce(1, TP).error == 0
+    assert cluster.consume(1, TP, 6).row.records
+    assert waiting.rows is None, "they are not what it waits for"
+    cluster.sleep(0.2)
+    assert waiting.row.records
+
+
+def test_what_is_at_hand_is_answered_at_once() -> None:
+    cluster, _ = cold_cluster(partitions=2)
+    cluster.produce(1, OTHER)
+    rows = [(TopicIdPartition(tp), FetchPartition(tp.partition, fetch_offset=0)) for tp in (TP, OTHER)]
+    answer = Answer()
+    cluster.on_loop(cluster.managers[1].fetch, FetchParams(max_wait_ms=500), rows, answer)
+    assert answer.rows is not None
+    assert [bool(row.records) for row in answer.rows] == [False, True]
+
+
+def test_a_segment_that_is_deleted_while_it_is_warmed() -> None:
+    cluster, _ = cold_cluster()
+    waiting = cluster.consume(1, TP, 0, max_wait_ms=500)
+    log = cluster.managers[1].partitions[TP].log
+    cluster.on_loop(log.roll)
+    cluster.on_loop(log.raise_start, 6)
+    assert cluster.on_loop(log.delete_expired, 0, 6) == 1
+    cluster.sleep(0.3)
+    assert waiting.error == 1  # OFFSET_OUT_OF_RANGE
+
+
+def test_a_log_that_closes_while_it_is_warmed() -> None:
+    cluster, _ = cold_cluster()
+    waiting = cluster.consume(1, TP, 0, max_wait_ms=500)
+    cluster.on_loop(cluster.managers[1].partitions[TP].log.close)
+    cluster.sleep(0.3)
+    assert waiting.error == 56  # KAFKA_STORAGE_ERROR
