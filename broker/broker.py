@@ -168,6 +168,12 @@ class Broker:
         loop = asyncio.get_running_loop()
         self._dir_timers.append(loop.call_later(limit_ms / 1000, self._check_failure_known, path, directory_id))
 
+    def ask_to_be_fenced(self, wanted: bool) -> None:
+        """Have others lead what this broker does, until it is asked to be fenced no more."""
+        if self.lifecycle.wants_fence != wanted:
+            self.lifecycle.wants_fence = wanted
+            self._wake.set()
+
     def _check_failure_known(self, path: str, directory_id: UUID) -> None:
         if self.lifecycle.over or self.lifecycle.knows_failed(directory_id):
             return

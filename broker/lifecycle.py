@@ -71,6 +71,8 @@ class BrokerLifecycle:
         self.fenced = True
         self._last_error = 0
         self._wants_shutdown = False
+        self.wants_fence = False
+        """Others shall lead for a while."""
         self._failed_dirs: dict[UUID, bool] = {}
         """The directories that failed in this life, and whether the controller knows."""
 
@@ -82,7 +84,7 @@ class BrokerLifecycle:
             "broker_id": self._config.node_id,
             "broker_epoch": self.broker_epoch,
             "current_metadata_offset": metadata_offset,
-            "want_fence": metadata_offset < self.broker_epoch,
+            "want_fence": self.wants_fence or metadata_offset < self.broker_epoch,
             "want_shut_down": self._wants_shutdown,
             "offline_log_dirs": list(self._failed_dirs),
         }
@@ -122,7 +124,7 @@ class BrokerLifecycle:
         """How long after an answer the next request is due."""
         if self.state is BrokerState.STARTING:
             return REGISTRATION_RETRY_MS
-        if self.state is BrokerState.RUNNING and not self._last_error and not self.fenced:
+        if self.state is BrokerState.RUNNING and not self._last_error and self.fenced == self.wants_fence:
             return self._config.heartbeat_interval_ms
         return self._config.registration_heartbeat_interval_ms
 

@@ -20,6 +20,7 @@ from ..wire.types import TopicPartition
 from .config import NodeConfig
 from .errors import listen
 from .room_configs import broker_config, replica_manager_config, server_config
+from .space import SpaceGuard, others_can_lead
 
 _STUCK_LIMIT_S = 0.6
 _STUCK_CHECK_S = 0.05
@@ -54,8 +55,13 @@ class BrokerPart:
             replica_manager_config(config, cluster_id),
             runtime,
             log_manager,
-            replace(self.broker.replica_ports(), on_storage_error=log_manager.on_storage_error),
+            replace(
+                self.broker.replica_ports(),
+                on_storage_error=log_manager.on_storage_error,
+                on_no_space=self._on_no_space,
+            ),
         )
+        self._space = SpaceGuard(config["log.dirs.reserve.bytes"], self._free_bytes(runtime), self._on_space)
         loader.subscribe(self.replica_manager.apply)
         dispatcher = self.broker.dispatcher(self.replica_manager)
         self.servers = [Server(server_config(config, one), dispatcher) for one in config.broker_listeners]
@@ -69,7 +75,21 @@ class BrokerPart:
         self.log_manager.start(self.replica_manager.high_watermark_of)
         for server in self.servers:
             await listen(server)
+        self._space.start()
         self.broker.begin_serving()
+
+    def _free_bytes(self, runtime: Runtime) -> Callable[[], dict[str, int]]:
+        """What is left in each directory that works."""
+        return lambda: {path: runtime.disk.free_bytes(path) for path in self.log_manager.directory_ids}
+
+    def _on_space(self, full: list[str]) -> None:
+        self.replica_manager.set_full_dirs(full)
+        self.broker.ask_to_be_fenced(bool(full) and others_can_lead(self._loader.image, self._config.node_id))
+
+    def _on_no_space(self, tp: TopicPartition) -> None:
+        log = self.log_manager.get(tp)
+        if log is not None:
+            self._space.on_no_space(log.directory.rpartition("/")[0])
 
     def on_dir_failed(self, path: str, error: OSError) -> None:
         """A log directory is used no more, and the node goes on without it."""
@@ -83,6 +103,7 @@ class BrokerPart:
         """Hand leaderships over, then stop serving and write down what is known. The logs stay open."""
         if graceful and self._config["controlled.shutdown.enable"]:
             await self._hand_over()
+        self._space.stop()
         for server in self.servers:
             await server.stop()
         await self.broker.stop()

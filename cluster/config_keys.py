@@ -119,6 +119,13 @@ _ROWS: tuple[Key, ...] = (
     Key("log.dir", "string", "/tmp/kafka-logs", "The directory of the partitions, when log.dirs is not set."),
     Key("metadata.log.dir", "string", "", "The directory of the metadata log; default: the first of log.dirs."),
     Key(
+        "log.dirs.reserve.bytes",
+        "int",
+        16777216,
+        "Space that is left free in each log directory: with less, its replicas take no records until there is more.",
+        _NOT_NEGATIVE,
+    ),
+    Key(
         "log.dir.failure.timeout.ms",
         "int",
         30000,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from ..log.errors import NoSpaceError
 from ..runtime.log_lines import log_event
 from ..runtime.loggers import STATE_CHANGE
 from ..wire.errors import ErrorCode, ProtocolError
@@ -30,12 +31,14 @@ class Consequences:
         watches: Watches,
         submit: Callable[[AlterPartitionItem], None],
         on_storage_error: Callable[[TopicPartition, OSError], None],
+        on_no_space: Callable[[TopicPartition], None],
     ) -> None:
         self._directory = directory
         self._purgatory = purgatory
         self._watches = watches
         self._submit = submit
         self._on_storage_error = on_storage_error
+        self._on_no_space = on_no_space
 
     def on_appended(self, replica: Replica, size_bytes: int) -> None:
         """The leader's log has grown: followers that wait for records get them."""
@@ -86,6 +89,11 @@ class Consequences:
         self.on_role_lost(replica, ErrorCode.KAFKA_STORAGE_ERROR)
         self.on_unusable(replica.topic_partition, error)
 
+    def on_no_space(self, topic_partition: TopicPartition, error: NoSpaceError) -> None:
+        """The disk is full: the replica serves what it has. `error` has a cause where the disk itself said so."""
+        if error.__cause__ is not None:
+            self._on_no_space(topic_partition)
+
     def on_unusable(self, topic_partition: TopicPartition, error: Exception) -> None:
         """Tell the broker that a log cannot be used, and why."""
         cause = error if isinstance(error, OSError) else error.__cause__
@@ -96,6 +104,9 @@ class Consequences:
         if isinstance(error, ProtocolError) and error.code != ErrorCode.KAFKA_STORAGE_ERROR:
             return error
         replica = self._directory.replicas.get(topic_partition)
+        if isinstance(error, NoSpaceError):
+            self.on_no_space(topic_partition, error)
+            return error
         if replica is not None:
             self.on_failed(replica, error)
         if isinstance(error, ProtocolError):

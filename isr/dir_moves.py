@@ -13,6 +13,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from ..controller.image import BROKER_RESOURCE
+from ..log.errors import ColdReadError
 from ..log.partition_log import PartitionLog
 from ..runtime.loop import TaskSet
 from ..wire.errors import ErrorCode, ProtocolError
@@ -98,7 +99,14 @@ class DirMoves:
     async def _step(self, replica: Replica, copy: PartitionLog) -> bool:
         """Copy a piece, or make an end; whether that is done."""
         agree(replica.log, copy)
-        copied_bytes = copy_piece(replica.log, copy)
+        try:
+            copied_bytes = copy_piece(replica.log, copy)
+        except ColdReadError as cold:
+            await asyncio.wait([cold.warming])
+            if self._pair(replica.topic_partition) != (replica, copy):
+                return False
+            agree(replica.log, copy)
+            copied_bytes = copy_piece(replica.log, copy, patient=True)
         if copy.log_end_offset < replica.log.log_end_offset:
             await asyncio.sleep(max(_BREATH_S, copied_bytes / self._bytes_per_s()))
             return False
@@ -107,7 +115,7 @@ class DirMoves:
             return False
         agree(replica.log, copy)
         for _ in range(_LAST_PIECES_MAX):
-            copy_piece(replica.log, copy)
+            copy_piece(replica.log, copy, patient=True)
         if copy.log_end_offset < replica.log.log_end_offset:
             return False
         self._finish(replica)
@@ -154,11 +162,12 @@ def agree(log: PartitionLog, copy: PartitionLog) -> None:
         copy.truncate_fully_and_start_at(log.log_start_offset)
 
 
-def copy_piece(log: PartitionLog, copy: PartitionLog) -> int:
-    """Copy some batches; how many bytes that were."""
+def copy_piece(log: PartitionLog, copy: PartitionLog, *, patient: bool = False) -> int:
+    """Copy some batches; how many bytes that were. `ColdReadError` as in `PartitionLog.read`."""
     end_offset = log.log_end_offset
     if copy.log_end_offset >= end_offset:
         return 0
-    data = log.read(max(copy.log_end_offset, log.log_start_offset), _PIECE_BYTES, end_offset=end_offset)
+    start_offset = max(copy.log_end_offset, log.log_start_offset)
+    data = log.read(start_offset, _PIECE_BYTES, end_offset=end_offset, patient=patient)
     copy.append_as_follower(memoryview(data), may_skip=True)
     return len(data)

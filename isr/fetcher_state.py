@@ -11,6 +11,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..log.errors import NoSpaceError
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.fetch import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse
 from .fetch_session import FetchSession, PartitionKey
@@ -34,6 +35,8 @@ class FetcherListener(Protocol):
     def on_follower_high_watermark(self, replica: Replica) -> None: ...
 
     def on_replica_failed(self, replica: Replica, error: Exception) -> None: ...
+
+    def on_no_space(self, replica: Replica, error: NoSpaceError) -> None: ...
 
 
 @dataclass(slots=True)
@@ -179,7 +182,10 @@ class FetcherState:
             replica.log.raise_start(min(row.log_start_offset, replica.high_watermark))
 
     def _on_local_error(self, key: PartitionKey, source: Source, error: Exception, now_ms: int) -> None:
-        if isinstance(error, ProtocolError) and error.code != ErrorCode.KAFKA_STORAGE_ERROR:
+        if isinstance(error, NoSpaceError):
+            self._listener.on_no_space(source.replica, error)
+            self.pause(key, error.code, now_ms)
+        elif isinstance(error, ProtocolError) and error.code != ErrorCode.KAFKA_STORAGE_ERROR:
             self.pause(key, error.code, now_ms)
         else:
             self.remove(key)

@@ -132,6 +132,10 @@ def _ignore_storage_error(topic_partition: TopicPartition, error: OSError) -> No
     """Nobody asked to be told."""
 
 
+def _ignore_no_space(topic_partition: TopicPartition) -> None:
+    """Nobody asked to be told."""
+
+
 async def _assign_nowhere(assignments: Mapping[ReplicaKey, UUID]) -> Mapping[ReplicaKey, int]:
     """Nobody asked where replicas are."""
     return dict.fromkeys(assignments, 0)
@@ -147,6 +151,8 @@ class ReplicaPorts:
     broker_epoch: Callable[[], int]
     """This broker's own epoch, -1 before it is registered."""
     on_storage_error: Callable[[TopicPartition, OSError], None] = _ignore_storage_error
+    on_no_space: Callable[[TopicPartition], None] = _ignore_no_space
+    """A write to the partition's log found the disk full, and was taken back."""
     assign_to_dirs: Callable[[Mapping[ReplicaKey, UUID]], Awaitable[Mapping[ReplicaKey, int]]] = _assign_nowhere
     """Tells the controller in which directories replicas are; the error code of each. Raises as `alter_partition`."""
 

@@ -10,6 +10,7 @@ import logging
 from collections import deque
 from uuid import UUID
 
+from ..log.errors import NoSpaceError
 from ..log.partition_log import AppendInfo, PartitionLog
 from ..runtime.invariants import invariant
 from ..runtime.log_lines import log_event
@@ -32,7 +33,7 @@ _UNCOMMITTED_ENTRIES_MAX = 4_096
 class Replica:
     """One replica of a partition. Methods raise `ProtocolError` for requests that must be refused."""
 
-    __slots__ = ("_uncommitted", "log", "offline", "partition", "topic_id", "topic_partition")
+    __slots__ = ("_uncommitted", "has_room", "log", "offline", "partition", "topic_id", "topic_partition")
 
     def __init__(self, topic_id: UUID, partition: Partition, log: PartitionLog) -> None:
         self.topic_partition: TopicPartition = partition.topic_partition
@@ -40,6 +41,8 @@ class Replica:
         self.partition = partition
         self.log = log
         self.offline = False
+        self.has_room = True
+        """Whether its disk has space for more records."""
         self._uncommitted: deque[tuple[int, int]] = deque()
         """(next offset, bytes) of what this life appended above the high watermark."""
 
@@ -65,6 +68,11 @@ class Replica:
     def current_leader(self) -> LeaderIdAndEpoch:
         """The hint that goes with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951)."""
         return LeaderIdAndEpoch(self.partition.leader_id, self.partition.leader_epoch)
+
+    def check_room(self) -> None:
+        """`NoSpaceError` while the disk is full: what the log holds is served, more is not taken."""
+        if not self.has_room:
+            raise NoSpaceError(f"the log directory of {self.topic_partition} is full: it takes no records for now")
 
     def check_online(self) -> None:
         if self.offline:
@@ -104,6 +112,7 @@ class Replica:
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{len(leader.isr_state.isr)} in sync, {leader.effective_min_isr} required",
             )
+        self.check_room()
         log = self.log
         info = log.append_as_leader(records, leader.leader_epoch, wall_ms)
         if not info.duplicate:
@@ -280,6 +289,7 @@ class Replica:
         """Append what the leader sent, byte for byte, and learn its high watermark; true when that moved here."""
         log = self.log
         if len(records):
+            self.check_room()
             info = log.append_as_follower(records, may_skip=True)
             self._count_uncommitted(info)
         return self.partition.follower.on_fetched(leader_high_watermark, log.log_end_offset)

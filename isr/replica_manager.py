@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from ..controller.image import MetadataDelta, MetadataImage
+from ..log.errors import NoSpaceError
 from ..log.results import LogDirView
 from ..runtime.ports import Runtime
 from ..wire.errors import ProtocolError
@@ -50,7 +51,12 @@ class ReplicaManager:
         )
         self._watches = Watches()
         self._consequences = Consequences(
-            self._directory, self.purgatory, self._watches, self._isr_changes.submit, ports.on_storage_error
+            self._directory,
+            self.purgatory,
+            self._watches,
+            self._isr_changes.submit,
+            ports.on_storage_error,
+            ports.on_no_space,
         )
         self._fetchers = Fetchers(FetcherContext(config, ports.connect, ports.broker_epoch, self, runtime.rng))
         now_ms = self._deadlines.now_ms
@@ -206,6 +212,15 @@ class ReplicaManager:
         return self._deadlines.now_ms(), self._runtime.clock.wall_ms()
 
     # ---------------------------------------------------------------- what others tell
+
+    def on_no_space(self, replica: Replica, error: NoSpaceError) -> None:
+        """A fetcher could not write what it fetched, as the disk is full."""
+        self._consequences.on_no_space(replica.topic_partition, error)
+
+    def set_full_dirs(self, paths: Sequence[str]) -> None:
+        """The log directories that have no space for more records; replicas in all others take them."""
+        for replica in self._directory.replicas.values():
+            replica.has_room = replica.log.directory.rpartition("/")[0] not in paths
 
     def on_dir_failed(self, directory_id: UUID, error: OSError) -> None:
         """A log directory is used no more: all replicas in it are offline. To be called with nothing half done."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 
 from ..wire.errors import ErrorCode, ProtocolError
 
@@ -20,6 +21,15 @@ class ColdReadError(Exception):
     def __init__(self, warming: asyncio.Future[None]) -> None:
         super().__init__("not in the page cache")
         self.warming = warming
+
+
+class NoSpaceError(StorageError):
+    """The disk is full: nothing was written, nothing is lost, and the same may be tried again when there is space."""
+
+
+def refused_write(message: str, error: OSError) -> StorageError:
+    """What a write becomes that the disk refused and that was taken back."""
+    return (NoSpaceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError)(message)
 
 
 class LogDirError(Exception):

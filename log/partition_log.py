@@ -25,7 +25,7 @@ from .checkpoints import write_topic_id
 from .config import MAX_INT32, LogConfig
 from .durability import Durability, LogFiles
 from .epoch_cache import EpochCache
-from .errors import StorageError
+from .errors import StorageError, refused_write
 from .producer_state import ProducerStates
 from .reshaping import reshape
 from .results import AppendInfo, LogHooks
@@ -281,7 +281,7 @@ class PartitionLog:
         except OSError as error:
             if self._active.file.size() != self._active.size_bytes:
                 raise self._fail("what a failed write left behind could not be cut off", error) from error
-            raise StorageError(f"{self.directory} cannot be written: {error}") from error
+            raise refused_write(f"{self.directory} cannot be written: {error}", error) from error
         self._log_end_offset = self._active.next_offset
         epochs = self.epoch_cache
         position = 0

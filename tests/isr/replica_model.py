@@ -143,7 +143,9 @@ class Node:
         self.directory.image = self.model  # type: ignore[assignment]
         self.brokers = FakeBrokers()
         self.purgatory = Purgatory(NoTimers())
-        self.consequences = Consequences(self.directory, self.purgatory, Watches(), self.submit, lambda *_: None)
+        self.consequences = Consequences(
+            self.directory, self.purgatory, Watches(), self.submit, lambda *_: None, lambda *_: None
+        )
         now = lambda: self.model.now_ms  # noqa: E731
         self.appends = Appends(self.directory, self.purgatory, self.consequences, lambda: (now(), WALL_MS))
         self.fetches = Fetches(self.directory, self.purgatory, self.consequences, ExpectedFetches(self.purgatory), now)

@@ -1,0 +1,141 @@
+"""A disk gets full: what is there is served, others lead, errors say why; with space again all goes on by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from raftwerk.chaos.cluster import ClusterConfig, SimCluster
+from raftwerk.chaos.sim_loop import ProcessLoop
+from raftwerk.chaos.world import World
+from raftwerk.cluster.admin import ClusterClient, NewTopic
+from raftwerk.cluster.client_errors import ClientError
+from raftwerk.cluster.space import is_full_now, next_look_s
+from raftwerk.wire.apis import ApiKey
+from raftwerk.wire.codec import Struct
+from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.records import encode_batch
+
+TOPIC = "t"
+MB = 1 << 20
+
+
+@pytest.fixture
+def cluster() -> Iterator[tuple[SimCluster, ProcessLoop]]:
+    """Three nodes that keep 16 MB free, and a client's process."""
+    world = World(1)
+    with world:
+        cluster = SimCluster(world, ClusterConfig(3))
+        cluster.start_all()
+        world.network.add_host("client")
+        process = ProcessLoop(world.scheduler, "client", world.network)
+        world.processes.append(process)
+        assert world.scheduler.run_until(cluster.whole, 10.0)
+        yield cluster, process
+
+
+async def append(client: ClusterClient) -> Struct:
+    """The answer of the leader to one Produce with acks=all."""
+    leader = (await client.metadata([TOPIC])).topic(TOPIC).partitions[0].leader
+    batch = bytes(encode_batch([(None, b"x" * 100, (), 0)]))
+    rows = [{"name": TOPIC, "partition_data": [{"index": 0, "records": batch}]}]
+    fields = {"transactional_id": None, "acks": -1, "timeout": 5000, "topic_data": rows}
+    answer = await client.request_node(leader, ApiKey.PRODUCE, 9, fields)
+    row: Struct = answer.responses[0].partition_responses[0]
+    return row
+
+
+async def append_until(client: ClusterClient, *codes: ErrorCode) -> Struct:
+    for _ in range(2_000):
+        try:
+            row = await append(client)
+        except (ClientError, OSError):
+            row = None
+        if row is not None and row.error_code in codes:
+            return row
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"none of {codes} within 20 s")
+
+
+async def isr_of(client: ClusterClient) -> list[int]:
+    return sorted((await client.metadata([TOPIC])).topic(TOPIC).partitions[0].isr)
+
+
+async def until_isr(client: ClusterClient, isr: list[int], limit_s: float) -> None:
+    for _ in range(int(limit_s / 0.05)):
+        if await isr_of(client) == isr:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"the ISR is not {isr} within {limit_s} s")
+
+
+def starts(cluster: SimCluster) -> list[int]:
+    return [cluster.world.hosts[name].starts for name in cluster.names]
+
+
+def test_one_disk_full_others_lead(cluster: tuple[SimCluster, ProcessLoop]) -> None:
+    sim, process = cluster
+    assert sim.world.scheduler.run_until(sim.whole, 10.0)
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        async with ClusterClient(sim.bootstrap, timeout_s=3.0) as client:
+            await client.create_topic(NewTopic(TOPIC, 1, 3, {"min.insync.replicas": "2"}))
+            leader = (await client.metadata([TOPIC])).topic(TOPIC).partitions[0].leader
+            disk = sim.world.hosts[f"n{leader}"].disk
+            disk.fill(8 * MB)
+            others = [node_id for node_id in sim.ids if node_id != leader]
+            await until_isr(client, others, 6.0)
+            began = loop.time()
+            await append_until(client, ErrorCode.NONE)
+            assert loop.time() - began < 1.0
+            await asyncio.sleep(5.0)
+            assert await isr_of(client) == others
+            disk.set_capacity()
+            await until_isr(client, [1, 2, 3], 3.0)
+            await append_until(client, ErrorCode.NONE)
+
+    process.run_until_complete(scenario(), 60.0)
+    assert starts(sim) == [1, 1, 1]
+    assert sim.world.scheduler.run_until(sim.whole, 10.0)
+
+
+def test_all_disks_full_nobody_is_fenced_for_nothing(cluster: tuple[SimCluster, ProcessLoop]) -> None:
+    sim, process = cluster
+
+    async def scenario() -> None:
+        async with ClusterClient(sim.bootstrap, timeout_s=3.0) as client:
+            await client.create_topic(NewTopic(TOPIC, 1, 3, {"min.insync.replicas": "1"}))
+            await append_until(client, ErrorCode.NONE)
+            for name in sim.names:
+                sim.world.hosts[name].disk.fill(8 * MB)
+            refused = await append_until(client, ErrorCode.KAFKA_STORAGE_ERROR)
+            assert refused.error_message == "the log directory of t-0 is full: it takes no records for now"
+            await asyncio.sleep(5.0)
+            view = (await client.metadata([TOPIC])).topic(TOPIC).partitions[0]
+            assert view.leader >= 0  # reads go on
+            for name in sim.names:
+                sim.world.hosts[name].disk.set_capacity()
+            await append_until(client, ErrorCode.NONE)
+
+    process.run_until_complete(scenario(), 90.0)
+    assert starts(sim) == [1, 1, 1]
+    assert sim.world.scheduler.run_until(sim.whole, 10.0)
+
+
+def test_the_nearer_the_end_the_more_often_it_is_looked_at() -> None:
+    assert next_look_s([100 << 30], 16 * MB, is_full=False) == 5.0
+    assert 0.9 < next_look_s([100 << 30, 1 << 30], 16 * MB, is_full=False) < 1.1
+    assert next_look_s([16 * MB], 16 * MB, is_full=False) == 0.01
+    assert next_look_s([], 16 * MB, is_full=False) == 0.01
+    assert next_look_s([0], 16 * MB, is_full=True) == 0.5
+
+
+def test_it_does_not_flap() -> None:
+    assert not is_full_now(16 * MB, 16 * MB, was_full=False)
+    assert is_full_now(16 * MB - 1, 16 * MB, was_full=False)
+    assert is_full_now(31 * MB, 16 * MB, was_full=True)
+    assert not is_full_now(32 * MB, 16 * MB, was_full=True)
+    assert not is_full_now(0, 0, was_full=True)
