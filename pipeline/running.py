@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
-from .errors import PipelineError
+from .errors import PipelineError, sentence_of
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -203,17 +203,14 @@ def stop_on_signal() -> Iterator[Callable[[], bool]]:
 
 
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\]\s*(.*?)\s*(?:SQLSTATE|\n|$)", re.DOTALL)
-_OURS = re.compile(r"PipelineError: (.+)")
 
 
 def explain(error: Exception) -> PipelineError:
     """What failed, in one sentence, from whatever Spark wraps it in; Spark's own first line where nothing is known."""
-    if isinstance(error, PipelineError):
-        return error
+    ours = sentence_of(error)
+    if ours is not None:
+        return PipelineError(ours)
     text = str(error)
-    ours = _OURS.findall(text)
-    if ours:
-        return PipelineError(ours[-1].strip())
     raised = _RAISED.search(text)
     if raised:
         return PipelineError(raised.group(1).strip())

@@ -18,7 +18,7 @@ from ..audit.judge import Audit
 from ..audit.page import write_page
 from ..audit.tables import History
 from ..places import FORMATS, Topics
-from .common import begin, main, one_sentence, spark_options, split_running
+from .common import begin, one_sentence, spark_options, split_running
 
 JOB = "audit"
 EXIT = {"VALID": 0, "INVALID": 1, "UNKNOWN": 1}
@@ -54,7 +54,3 @@ def command(paths: tuple[str, ...], topic: str | None, evidence: int, report: st
         raise SystemExit(EXIT[verdict.word])
     finally:
         spark.stop()
-
-
-if __name__ == "__main__":
-    main(command)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import logging
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -178,11 +177,6 @@ def follow_all(streams: Sequence[Stream]) -> None:
 def tell(result: dict[str, Any], *, as_json: bool, sentence: str) -> None:
     """The end of a job: JSON for scripts, a sentence for people."""
     click.echo(json.dumps(result) if as_json else sentence)
-
-
-def main(command: click.Command) -> None:
-    """For `spark-submit` and `python -m`."""
-    sys.exit(command())
 
 
 def begin(job: str, running: Running) -> tuple[Say, Metrics]:

@@ -22,7 +22,6 @@ from .common import (
     Reading,
     begin,
     follow_all,
-    main,
     one_sentence,
     source_options,
     spark_options,
@@ -223,7 +222,3 @@ def command(**given: Any) -> None:
         tell(result, as_json=running.as_json, sentence=sentence)
     finally:
         spark.stop()
-
-
-if __name__ == "__main__":
-    main(command)

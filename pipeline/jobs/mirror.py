@@ -23,7 +23,6 @@ from .common import (
     Reading,
     begin,
     follow_all,
-    main,
     one_sentence,
     source_options,
     spark_options,
@@ -199,7 +198,3 @@ def command(**given: Any) -> None:
         tell({"rows": rows, "offsets_moved": moved}, as_json=running.as_json, sentence=sentence)
     finally:
         spark.stop()
-
-
-if __name__ == "__main__":
-    main(command)

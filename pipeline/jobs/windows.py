@@ -25,7 +25,6 @@ from .common import (
     Reading,
     begin,
     follow_all,
-    main,
     one_sentence,
     source_options,
     spark_options,
@@ -271,7 +270,3 @@ def finish(windows: Windows, report: str | None, *, as_json: bool) -> None:
         result["report"] = report
     sentence = f"{counted.counted:,} flights counted, {counted.late:,} late, {counted.unreadable:,} unreadable"
     tell(result, as_json=as_json, sentence=sentence)
-
-
-if __name__ == "__main__":
-    main(command)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from raftwerk.cluster.testing.cluster import TestCluster
+from raftwerk.pipeline import submit
 from raftwerk.pipeline.errors import PipelineError
 from raftwerk.pipeline.flights import feed, flights
 from raftwerk.pipeline.places import Topics
@@ -72,6 +73,16 @@ def _wait_for_workers(log: Path) -> None:
         time.sleep(0.1)
 
 
+def write_clean_history(directory: Path) -> Path:
+    spec = importlib.util.spec_from_file_location("histories", _HISTORIES)
+    assert spec is not None and spec.loader is not None
+    histories = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(histories)
+    path = directory / "h.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in histories.clean(40)))
+    return path
+
+
 def run_job(master: str, *words: str) -> Any:
     command = [sys.executable, "-m", "raftwerk", "pipeline", "run", *words, "--master", master, "--json"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_JOB_TIMEOUT_S)
@@ -88,11 +99,28 @@ def test_lake_and_audit_run_on_a_cluster_of_workers(master: str, tmp_path: Path)
         words = ("-b", bootstrap, "-t", "flights", "--out", out, "--once", "--value-format", "json")
         told = run_job(master, "lake", *words, "--schema", "number BIGINT, carrier STRING")
     assert told["rows"] == 2000
-    spec = importlib.util.spec_from_file_location("histories", _HISTORIES)
-    assert spec is not None and spec.loader is not None
-    histories = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(histories)
-    history = tmp_path / "h.jsonl"
-    history.write_text("".join(json.dumps(line) + "\n" for line in histories.clean(40)))
-    verdict = run_job(master, "audit", str(history))
+    verdict = run_job(master, "audit", str(write_clean_history(tmp_path)))
     assert (verdict["verdict"], verdict["totals"]["acked"]) == ("VALID", 40)
+
+
+def test_spark_submit_runs_the_same_jobs(tmp_path: Path) -> None:
+    """The master is that of spark-submit; bad input is a sentence and an exit code here too."""
+    home = Path(pytest.importorskip("pyspark").__file__).parent
+    script = Path(submit.__file__)
+    few = ("--conf", "spark.sql.shuffle.partitions=2")
+    words = [str(home / "bin" / "spark-submit"), "--master", "local[1]", *few, str(script), "audit"]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+
+    def run(*more: str) -> subprocess.CompletedProcess[str]:
+        command = [*words, *more]
+        return subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=_JOB_TIMEOUT_S, env=environment
+        )
+
+    history = write_clean_history(tmp_path)
+    done = run(str(history), "--json")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.strip().splitlines()[-1])["verdict"] == "VALID"
+    failed = run(str(tmp_path / "nothing"))
+    assert failed.returncode == 1
+    assert "there is no file or directory" in failed.stderr
