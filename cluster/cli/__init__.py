@@ -28,6 +28,7 @@ _COMMANDS = {
     "settings": ("node:settings", "List the settings that server.properties may have."),
     "topics": ("topics:topics", "Create, list, describe and delete topics."),
     "partitions": ("partitions:partitions", "Move partitions between brokers, elect leaders."),
+    "features": ("features:features", "Show and change the levels of the cluster's features."),
     "configs": ("configs:configs", "Show and set the configuration of topics and brokers."),
     "brokers": ("configs:brokers", "List brokers, forget one that will not come back."),
     "quorum": ("quorum:quorum", "Show the metadata quorum: its leader, and how far everybody is."),

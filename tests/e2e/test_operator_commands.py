@@ -1,0 +1,87 @@
+"""`raftwerk partitions|configs|brokers|features|quorum` as operators and scripts call them."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from click.testing import CliRunner
+
+from raftwerk.cluster.cli import cli
+
+from . import helpers
+from .test_command import fails
+from .test_groups_command import fails_usage
+
+
+def ok(*arguments: str) -> str:
+    """What the command prints; in this process, since starting one is what takes the time."""
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 0, (done.output, done.exception)
+    return done.output
+
+
+def rows(*arguments: str) -> list[Any]:
+    return [json.loads(line) for line in ok(*arguments, "--json").splitlines()]
+
+
+def values(*arguments: str) -> dict[str, str]:
+    return {row["name"]: row["value"] for row in rows("configs", "show", *arguments)}
+
+
+def shows(name: str, value: str | None, *arguments: str) -> None:
+    """The value is there, or gone, as soon as the broker that is asked has heard of it."""
+    deadline = time.monotonic() + 10
+    while values(*arguments).get(name) != value:
+        assert time.monotonic() < deadline, values(*arguments)
+
+
+def test_configs(bootstrap: str, topic: str) -> None:
+    at = ("-b", bootstrap)
+    helpers.create_topic(bootstrap, topic)
+    for resource, key, value in (
+        (("--topic", topic), "retention.ms", "60000"),
+        (("--broker", "1"), "log.retention.ms", "70000"),
+        (("--all-brokers",), "log.retention.ms", "80000"),
+        (("--group", topic), "consumer.session.timeout.ms", "50000"),
+        (("--client-metrics", topic), "interval.ms", "5000"),
+    ):
+        ok("configs", "set", *resource, f"{key}={value}", *at)
+        shows(key, value, *resource, *at)
+        ok("configs", "unset", *resource, key, *at)
+        shows(key, None, *resource, *at)
+    ok("configs", "set", "--loggers", "1", "raftwerk.groups=DEBUG", *at)
+    shows("raftwerk.groups", "DEBUG", "--loggers", "1", *at)
+    ok("configs", "unset", "--loggers", "1", "raftwerk.groups", *at)
+    assert "consumer.heartbeat.interval.ms" in values("--group", topic, "--all", *at)
+    refused = fails(1, "configs", "set", "--group", topic, "consumer.session.timeout.ms=5", *at)
+    assert "must be greater than or equal to group.consumer.min.session.timeout.ms" in refused
+    assert "does not exist" in fails(1, "configs", "set", "--loggers", "1", "nobody=INFO", *at)
+
+
+def test_partitions(bootstrap: str, topic: str) -> None:
+    at = ("-b", bootstrap)
+    helpers.create_topic(bootstrap, topic, 1, 2)
+    ok("partitions", "reassign", f"{topic}-0=3,1", "--wait", *at)
+    assert list(helpers.describe(bootstrap, topic).topic(topic).partitions[0].replicas) == [3, 1]
+    assert "Nothing is moving" in ok("partitions", "reassignments", *at)
+    assert f"{topic}-0" in ok("partitions", "elect", f"{topic}-0", *at)
+
+
+def test_brokers_and_quorum(bootstrap: str) -> None:
+    at = ("-b", bootstrap)
+    assert [row["broker"] for row in rows("brokers", "list", *at)] == [1, 2, 3]
+    assert "77" in fails(1, "brokers", "unregister", "77", *at)
+    assert "leader" in ok("quorum", *at).lower()
+
+
+def test_features(bootstrap: str) -> None:
+    at = ("-b", bootstrap)
+    found = {row["feature"]: row for row in rows("features", "list", *at)}
+    assert found["eligible.leader.replicas.version"]["level"] == 1
+    name = "eligible.leader.replicas.version"
+    assert "could be done" in ok("features", "set", f"{name}=0", "--downgrade", "--dry-run", *at)
+    assert "downgrade" in fails(1, "features", "set", f"{name}=0", *at)
+    assert "supports" in fails(1, "features", "set", "metadata.version=999", *at)
+    assert "a level is a number" in fails_usage("features", "set", f"{name}=high", *at)
