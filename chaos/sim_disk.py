@@ -369,6 +369,30 @@ class SimDisk:
         self.check_fsync(path, self.fsync_fails(path))
         self._sync_directory(self._directory(path))
 
+    def fsync_dir_soon(self, path: str) -> asyncio.Future[None]:
+        """`fsync_dir` that takes the disk's latency."""
+        self.check_dir(path)
+        directory, life, loop = self._directory(path), self.life, asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+
+        def finish() -> None:
+            if future.done() or life != self.life:
+                return
+            try:
+                self.check_fsync(path, self.fsync_fails(path))
+            except OSError as error:
+                future.set_exception(error)
+            else:
+                self._sync_directory(directory)
+                future.set_result(None)
+
+        low, high = self._sync_latency_s
+        if high > 0:
+            loop.call_later(self._rng.uniform(low, high), finish)
+        else:
+            finish()
+        return future
+
     def warm_soon(self, file: File, offset: int, length: int) -> asyncio.Future[None]:
         """Takes as long as an fsync does."""
         if not isinstance(file, SimFile):

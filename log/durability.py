@@ -46,7 +46,10 @@ class Durability:
         self._files = files
         self._fail = fail
         self._unsynced: list[Segment] = []
-        self._directory_changed = self._is_name_new = not is_settled
+        self._names_changed = 0 if is_settled else 1
+        """How often names were made or changed in the directory; `_names_synced`: how many of these are durable."""
+        self._names_synced = 0
+        self._is_name_new = not is_settled
         self.unsaved_topic_id: UUID | None = None
         """The id in `partition.metadata` while that file is not durable: it becomes so before anything else."""
         if not is_settled:
@@ -73,7 +76,7 @@ class Durability:
         """`segment` is appended to no more, and a new file is there."""
         if segment.next_offset > self.recovery_point:
             self._unsynced.append(segment)
-        self._directory_changed = True
+        self._names_changed += 1
 
     def segments_replaced(self, removed: Sequence[Segment]) -> None:
         """Their records are in another segment, which is durable, with its name."""
@@ -106,11 +109,13 @@ class Durability:
 
     def sync_soon(self, target: int, files_of: Callable[[], list[File]], result: asyncio.Future[int]) -> None:
         """fsync without blocking the loop; `result` gets the recovery point it led to, or a `StorageError`."""
-        history = self.history
-        disk = self._files.disk
+        history, names = self.history, self._names_changed
+        disk, snapshots = self._files.disk, self._files.snapshots.unsynced()
         try:
-            self.sync_side_files()
-            waiting = [disk.fsync_soon(file) for file in files_of()] if target > self.recovery_point else []
+            self._save_rare_files()
+            files = [*snapshots.values(), *(files_of() if target > self.recovery_point else ())]
+            waiting = [disk.fsync_soon(file) for file in files]
+            waiting += [disk.fsync_dir_soon(path) for path in self._directories_to_sync(bool(snapshots))]
         except OSError as error:
             result.set_exception(self._fail("fsync failed", error))
             return
@@ -119,6 +124,9 @@ class Durability:
             failure = None
             if history == self.history:
                 if error is None:
+                    self._files.snapshots.synced(snapshots)
+                    self._names_synced = max(self._names_synced, names)
+                    self._is_name_new = False
                     self._synced_up_to(target)
                 else:
                     failure = self._fail("fsync failed", error)
@@ -164,19 +172,24 @@ class Durability:
 
     def sync_side_files(self) -> None:
         """What must be durable before the recovery point may pass it: epochs, snapshots, new names. `OSError`."""
+        self._save_rare_files()
+        for path in self._directories_to_sync(self._files.snapshots.sync()):
+            self._files.disk.fsync_dir(path)
+        self._names_synced = self._names_changed
+        self._is_name_new = False
+
+    def _directories_to_sync(self, has_new_snapshots: bool) -> list[str]:
+        directory = self._files.directory
+        paths = [directory] if has_new_snapshots or self._names_synced < self._names_changed else []
+        return [*paths, directory.rpartition("/")[0] or "."] if self._is_name_new else paths
+
+    def _save_rare_files(self) -> None:
+        """Those that are written once in a partition's life, or in a leader's; at once, as they replace others."""
         files = self._files
         if self.unsaved_topic_id is not None:
             write_topic_id(files.disk, files.directory, self.unsaved_topic_id)
             self.unsaved_topic_id = None
-        if files.snapshots.sync():
-            self._directory_changed = True
         self.save_epochs()
-        if self._directory_changed:
-            files.disk.fsync_dir(files.directory)
-            self._directory_changed = False
-        if self._is_name_new:
-            files.disk.fsync_dir(files.directory.rpartition("/")[0] or ".")
-            self._is_name_new = False
 
     def save_epochs(self) -> None:
         """Write the leader epochs if they changed. `OSError`."""

@@ -51,6 +51,17 @@ class SnapshotFiles:
         self._unsynced.clear()
         return written
 
+    def unsynced(self) -> dict[int, File]:
+        """The files that `sync` would fsync, by offset."""
+        return dict(self._unsynced)
+
+    def synced(self, files: dict[int, File]) -> None:
+        """These were fsynced since they were written."""
+        for offset, file in files.items():
+            if self._unsynced.get(offset) is file:
+                del self._unsynced[offset]
+                file.close()
+
     def load_latest(self, offset_max: int, producers: ProducerStates) -> int:
         """Load the newest good snapshot at or before `offset_max`; returns its offset, or -1 with `producers` empty.
 

@@ -258,11 +258,12 @@ class RealDisk:
         self.fsync_dir(os.path.dirname(path) or ".")
 
     def fsync_dir(self, path: str) -> None:
+        _fsync_and_close(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+
+    def fsync_dir_soon(self, path: str) -> asyncio.Future[None]:
+        """`fsync_dir` in a thread; `OSError` at once when there is no such directory."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        return asyncio.get_running_loop().run_in_executor(self._threads(), _fsync_and_close, fd)
 
     def fsync_soon(self, file: File) -> asyncio.Future[None]:
         """`file.fsync()` in a thread; the future belongs to the running loop."""
@@ -302,6 +303,13 @@ class RealDisk:
         """Size of the file system of `path`."""
         stats = os.statvfs(path)
         return stats.f_blocks * stats.f_frsize
+
+
+def _fsync_and_close(fd: int) -> None:
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _drop_written(remaining: list[memoryview], written: int) -> None:

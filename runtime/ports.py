@@ -107,6 +107,10 @@ class Disk(Protocol):
 
     def fsync_dir(self, path: str) -> None: ...
 
+    def fsync_dir_soon(self, path: str) -> asyncio.Future[None]:
+        """Like `fsync_dir` without blocking the loop, of the directory that has this name now."""
+        ...
+
     def fsync_soon(self, file: File) -> asyncio.Future[None]:
         """Like `file.fsync()` without blocking the loop; what was written before the call is covered."""
         ...

@@ -237,7 +237,7 @@ def test_flush_soon_moves_the_recovery_point() -> None:
         append(log, 3)
         second = log.flush_soon()
         assert log.recovery_point == 0
-        assert await first == 3
+        assert await first >= 3
         assert await second == 6
         assert log.flush_soon().done()
         disk.crash()
