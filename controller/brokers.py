@@ -25,7 +25,7 @@ from .records import (
     RegisterControllerRecord,
     UnregisterBrokerRecord,
 )
-from .replication import broker_leaves, broker_returns, leads_any
+from .replication import CHANGES_AT_ONCE, broker_leaves, broker_returns, leads_any
 from .result import ControllerResult, error_response
 from .sessions import BrokerSessions, Session
 from .settings import ControllerSettings
@@ -73,6 +73,8 @@ def register_broker(
     # One that was unregistered meanwhile may still be eligible somewhere, and can prove nothing.
     clean = known is not None and request.get("previous_broker_epoch", -1) == known.epoch
     records = broker_leaves(image, settings, request.broker_id, unclean=not clean)
+    if len(records) >= CHANGES_AT_ONCE:
+        return ControllerResult(records, has_more=True)
     records.append(_registration(request, listeners))
     return ControllerResult(records, {"error_code": 0})
 
@@ -136,6 +138,8 @@ def unregister_broker(image: MetadataImage, settings: ControllerSettings, broker
         message = f"Broker ID {broker_id} is not currently registered"
         return ControllerResult([], error_response(ErrorCode.BROKER_ID_NOT_REGISTERED, message))
     records = broker_leaves(image, settings, broker_id)
+    if len(records) >= CHANGES_AT_ONCE:
+        return ControllerResult(records, has_more=True)
     records.append(UnregisterBrokerRecord(broker_id, broker.epoch))
     return ControllerResult(records, error_response(ErrorCode.NONE))
 
@@ -169,13 +173,14 @@ def broker_heartbeat(
         "is_fenced": target in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW),
         "should_shut_down": target is BrokerState.SHUTDOWN_NOW,
     }
-    return ControllerResult(records, response)
+    return ControllerResult(records, response, has_more=len(records) >= CHANGES_AT_ONCE)
 
 
 def _others_know(image: MetadataImage, sessions: BrokerSessions, session: Session) -> bool:
-    """Whether every active broker has applied the metadata that moved the leaders away."""
+    """Whether every active broker has applied the metadata that moved the leaders away: all of them, which is known
+    when a heartbeat found nothing left to move (`Session.shutdown_offset`)."""
     lowest = sessions.lowest_active_offset(image)
-    return lowest is None or session.shutdown_offset is None or session.shutdown_offset <= lowest
+    return lowest is None or (session.shutdown_offset is not None and session.shutdown_offset <= lowest)
 
 
 def _next_state(
@@ -205,21 +210,28 @@ def _transition(
     state: BrokerState,
     target: BrokerState,
 ) -> list[Record]:
+    if target is BrokerState.CONTROLLED_SHUTDOWN:
+        leaving = broker_leaves(image, settings, broker.broker_id)
+        if state is target:
+            return leaving
+        return [BrokerChangeRecord(broker.broker_id, broker.epoch, in_controlled_shutdown=True), *leaving]
     if state is target:
         return []
     if target is BrokerState.UNFENCED:
         unfenced: list[Record] = [BrokerChangeRecord(broker.broker_id, broker.epoch, fenced=False)]
         return unfenced + broker_returns(image, settings, broker.broker_id)
-    if target is BrokerState.CONTROLLED_SHUTDOWN:
-        leaving: list[Record] = [BrokerChangeRecord(broker.broker_id, broker.epoch, in_controlled_shutdown=True)]
-        return leaving + broker_leaves(image, settings, broker.broker_id)
     return fence_broker(image, settings, broker.broker_id)
 
 
 def fence_broker(image: MetadataImage, settings: ControllerSettings, broker_id: int) -> list[Record]:
-    """Fence the broker, take it out of every ISR and give its partitions other leaders; nothing when it is fenced."""
+    """Fence the broker, take it out of every ISR and give its partitions other leaders; nothing when it is fenced.
+
+    With very many partitions, these are the first of them only, and the broker is fenced with the last.
+    """
     broker = image.brokers.get(broker_id)
     if broker is None or broker.fenced:
         return []
-    fenced: list[Record] = [BrokerChangeRecord(broker_id, broker.epoch, fenced=True)]
-    return fenced + broker_leaves(image, settings, broker_id)
+    leaving = broker_leaves(image, settings, broker_id)
+    if len(leaving) >= CHANGES_AT_ONCE:
+        return leaving
+    return [BrokerChangeRecord(broker_id, broker.epoch, fenced=True), *leaving]

@@ -106,6 +106,17 @@ class _KRaftVersions(NamedTuple):
         return self.ports.log_end_offset() - 1
 
 
+class _Asked(NamedTuple):
+    """A request that is decided on, perhaps in several parts."""
+
+    request: Any
+    decide: Callable[[MetadataImage], ControllerResult]
+    refusal: Refusal
+    finish: Callable[[_Term, Response], None] | None
+    future: asyncio.Future[Response]
+    not_controller: Response
+
+
 class _Term:
     """What lives as long as one leadership: the image ahead of commit, responses that wait, timers."""
 
@@ -303,27 +314,38 @@ class QuorumController:
         term = self._term
         if term is None:
             future.set_result(not_controller)
-            return future
+        else:
+            self._decide(term, _Asked(request, decide, refusal, finish, future, not_controller))
+        return future
+
+    def _decide(self, term: _Term, asked: _Asked) -> None:
+        """Decide, append, and let the answer wait for the commit; a decision of many parts goes on in later turns."""
+        if self._term is not term:
+            asked.future.set_result(asked.not_controller)
+            return
+        finish = asked.finish
         try:
-            result = decide(term.image)
+            result = asked.decide(term.image)
         except ProtocolError as error:
-            result = ControllerResult([], refusal(request, error.code, error.message))
+            result = ControllerResult([], asked.refusal(asked.request, error.code, error.message))
             finish = None
         except (NotLeaderError, QuorumFailedError):
             self._resign()
-            future.set_result(not_controller)
-            return future
+            asked.future.set_result(asked.not_controller)
+            return
         if not self._append(term, result.records):
-            future.set_result(not_controller)
-            return future
+            asked.future.set_result(asked.not_controller)
+            return
+        if result.has_more:
+            asyncio.get_running_loop().call_soon(self._decide, term, asked)
+            return
         if finish is not None:
             finish(term, result.response)
         awaited = max(term.image.offset, result.written_offset)
         if awaited <= self._committed.offset:
-            future.set_result(result.response)
+            asked.future.set_result(result.response)
         else:
-            term.pending.append(_Pending(awaited, future, result.response, not_controller))
-        return future
+            term.pending.append(_Pending(awaited, asked.future, result.response, asked.not_controller))
 
     def _append(self, term: _Term, records: Sequence[Record]) -> bool:
         """Replay ahead of commit, then append as one batch; False when leadership is gone, and with it the term."""
@@ -436,7 +458,7 @@ class QuorumController:
             return
         self._sessions.end(dead.broker_id)
         _logger.warning("broker %d is fenced: its connections closed and its port refuses", dead.broker_id)
-        self._append(self._term, brokers.fence_broker(self._term.image, self._settings, dead.broker_id))
+        self._fence(self._term, suspect)
 
     def _arm_expiry(self, term: _Term) -> None:
         if term.expiry is not None:
@@ -454,9 +476,17 @@ class QuorumController:
         for broker in self._sessions.expired(term.image, now_ms):
             self._sessions.end(broker.broker_id)
             _logger.warning("broker %d is fenced: it was silent for its session", broker.broker_id)
-            if not self._append(term, brokers.fence_broker(term.image, self._settings, broker.broker_id)):
-                return
-        self._arm_expiry(term)
+            self._fence(term, broker)
+        if self._term is term:
+            self._arm_expiry(term)
+
+    def _fence(self, term: _Term, broker: BrokerRegistration) -> None:
+        """Fence this incarnation of the broker; one with very many partitions over some turns of the loop."""
+        known = term.image.brokers.get(broker.broker_id)
+        if self._term is not term or known is None or known.epoch != broker.epoch or known.fenced:
+            return
+        if self._append(term, brokers.fence_broker(term.image, self._settings, broker.broker_id)):
+            asyncio.get_running_loop().call_soon(self._fence, term, broker)
 
     # -- preferred leaders -------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +21,9 @@ from .result import ControllerResult
 from .settings import ControllerSettings
 
 Acceptable = Callable[[int], bool]
+
+CHANGES_AT_ONCE = 500
+"""Partitions that change in one turn of the controller's loop, and in one batch of records, when a broker goes."""
 
 
 class PartitionRules:
@@ -88,12 +92,20 @@ def broker_leaves(
     *,
     unclean: bool = False,
 ) -> list[Record]:
-    """Changes that take the broker out of all ISRs and leaderships; after an `unclean` restart also out of ELRs."""
+    """Changes that take the broker out of all ISRs and leaderships; after an `unclean` restart also out of ELRs.
+
+    At most `CHANGES_AT_ONCE` of them: with so many, what the broker leads comes first, and it is to be asked again
+    before anything that must come last, such as that the broker is fenced.
+    """
 
     def is_touched(partition: PartitionRegistration) -> bool:
         return broker_id in partition.isr or (unclean and broker_id in partition.elr)
 
-    return _replicas_leave(image, settings, broker_id, is_touched, unclean=unclean)
+    touched = [one for one in _partitions(image) if is_touched(one[2])]
+    if len(touched) >= CHANGES_AT_ONCE:
+        touched.sort(key=lambda one: one[2].leader != broker_id)
+    changes = _replicas_leave(image, settings, broker_id, touched, unclean=unclean)
+    return list(islice(changes, CHANGES_AT_ONCE))
 
 
 def directories_fail(
@@ -105,28 +117,28 @@ def directories_fail(
         is_member = broker_id in partition.isr or broker_id in partition.elr
         return is_member and partition.directory_of(broker_id) in failed
 
-    return _replicas_leave(image, settings, broker_id, is_touched, unclean=True)
+    touched = [one for one in _partitions(image) if is_touched(one[2])]
+    return list(_replicas_leave(image, settings, broker_id, touched, unclean=True))
 
 
 def _replicas_leave(
     image: MetadataImage,
     settings: ControllerSettings,
     broker_id: int,
-    is_touched: Callable[[PartitionRegistration], bool],
+    touched: Sequence[tuple[TopicImage, int, PartitionRegistration]],
     *,
     unclean: bool,
-) -> list[Record]:
+) -> Iterator[Record]:
     rules = PartitionRules(image, settings)
     active = {other: None for other in image.brokers if other != broker_id and image.is_active(other)}
     lost = broker_id if unclean else None
     decisions = _Decisions()
-    records: list[Record] = []
-    for topic, index, partition in _partitions(image):
-        if is_touched(partition):
-            acceptable = _acceptable(image, active, partition)
-            goal = rules.goal(topic.name, _without(partition.isr, broker_id), acceptable, lost)
-            _append(records, decisions.decide(topic, index, partition, goal))
-    return records
+    for topic, index, partition in touched:
+        acceptable = _acceptable(image, active, partition)
+        goal = rules.goal(topic.name, _without(partition.isr, broker_id), acceptable, lost)
+        change = decisions.decide(topic, index, partition, goal)
+        if change is not None:
+            yield change
 
 
 def _acceptable(image: MetadataImage, active: Mapping[int, None], partition: PartitionRegistration) -> Acceptable:

@@ -15,12 +15,14 @@ Response: TypeAlias = dict[str, Any]
 class ControllerResult:
     """Records to append as one batch, and the response that goes out once they are committed.
 
-    So is what the decision had the quorum itself write, up to `written_offset`.
+    So is what the decision had the quorum itself write, up to `written_offset`. `has_more`: the records are the first
+    part of many; the decision is to be made again when they are in, and its last part answers.
     """
 
     records: list[Record] = field(default_factory=list)
     response: Response = field(default_factory=dict)
     written_offset: int = -1
+    has_more: bool = False
 
 
 def error_response(code: ErrorCode, message: str | None = None) -> Response:

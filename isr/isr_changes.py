@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from itertools import islice
 from uuid import UUID
 
 from ..runtime.loop import TaskSet
 from ..wire.errors import ErrorCode, ProtocolError, WireFormatError
 from .leader_state import AlterPartitionResult
 from .ports import AlterPartitionItem, AlterPartitionPort
+
+_ITEMS_MAX = 200
+"""Of one request: the controller decides on all of it in one turn."""
 
 Deliver = Callable[[AlterPartitionItem, AlterPartitionResult], bool]
 
@@ -48,8 +52,9 @@ class IsrChanges:
 
     async def _run(self) -> None:
         while self._waiting:
-            items = list(self._waiting.values())
-            self._waiting.clear()
+            items = list(islice(self._waiting.values(), _ITEMS_MAX))
+            for item in items:
+                del self._waiting[(item.topic_id, item.topic_partition.partition)]
             results = await self._exchange(items)
             again = [item for item, result in zip(items, results, strict=True) if self._deliver(item, result)]
             for item in again:

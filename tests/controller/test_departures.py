@@ -1,0 +1,126 @@
+"""A broker with very many partitions goes: some change in each batch, what it led first; it is fenced with the last."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from controller_harness import Harness, scenario
+
+from raftwerk.controller import replication
+from raftwerk.controller.image import MetadataImage
+from raftwerk.controller.records import BrokerChangeRecord, PartitionChangeRecord, RegisterBrokerRecord
+from raftwerk.wire.errors import ErrorCode
+
+AT_ONCE = 4
+COUNT = 30
+
+
+@pytest.fixture(autouse=True)
+def _few_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(replication, "CHANGES_AT_ONCE", AT_ONCE)
+    monkeypatch.setattr("raftwerk.controller.brokers.CHANGES_AT_ONCE", AT_ONCE)
+    yield
+
+
+async def cluster() -> Harness:
+    harness = Harness()
+    for broker_id in (1, 2, 3):
+        await harness.add_broker(broker_id)
+    assignments = [[(1, 2, 3), (2, 3, 1), (3, 1, 2)][index % 3] for index in range(COUNT)]
+    await harness.create("t", *assignments)
+    harness.quorum.batches_before = len(harness.quorum.batches)  # type: ignore[attr-defined]
+    return harness
+
+
+def new_batches(harness: Harness) -> list[Any]:
+    return harness.quorum.batches[harness.quorum.batches_before :]  # type: ignore[attr-defined]
+
+
+def partitions(harness: Harness) -> list[Any]:
+    return list(harness.image.topics_by_name["t"].partitions.values())
+
+
+def check(image: MetadataImage, gone: int) -> None:
+    for partition in image.topics_by_name["t"].partitions.values():
+        assert gone not in partition.isr and partition.leader != gone and partition.leader in partition.isr
+
+
+@scenario
+async def test_a_silent_broker_is_fenced_with_its_last_partition() -> None:
+    harness = await cluster()
+    led = [index for index, partition in enumerate(partitions(harness)) if partition.leader == 3]
+    for _ in range(40):
+        await asyncio.sleep(0.5)
+        for broker_id in (1, 2):
+            await harness.controller.broker_heartbeat(harness.heartbeat(broker_id))
+    check(harness.image, 3)
+    assert harness.image.brokers[3].fenced
+    batches = [batch for batch in new_batches(harness) if batch.records]
+    assert all(len(batch.records) <= AT_ONCE + 1 for batch in batches) and len(batches) >= COUNT // AT_ONCE
+    records = [record for offset, record in harness.quorum.records() if offset >= batches[0].base_offset]
+    changes = [record for record in records if isinstance(record, PartitionChangeRecord)]
+    assert [change.partition for change in changes[: len(led)]] == led, "what it led comes first"
+    fenced = [at for at, record in enumerate(records) if isinstance(record, BrokerChangeRecord) and record.fenced]
+    left = [record for record in records[fenced[0] :] if isinstance(record, PartitionChangeRecord)]
+    assert len(left) < AT_ONCE
+
+
+@scenario
+async def test_controlled_shutdown_waits_until_others_know_of_the_last_move() -> None:
+    harness = await cluster()
+    first = await harness.controller.broker_heartbeat(harness.heartbeat(2, want_shut_down=True))
+    assert not first["should_shut_down"]
+    check(harness.image, 2)
+    moved = harness.image.offset
+    for behind in (moved - AT_ONCE, moved - 1):
+        for broker_id in (1, 3):
+            await harness.controller.broker_heartbeat(harness.heartbeat(broker_id, current_metadata_offset=behind))
+        again = await harness.controller.broker_heartbeat(harness.heartbeat(2, want_shut_down=True))
+        assert not again["should_shut_down"]
+    for broker_id in (1, 3):
+        await harness.controller.broker_heartbeat(harness.heartbeat(broker_id))
+    last = await harness.controller.broker_heartbeat(harness.heartbeat(2, want_shut_down=True))
+    assert last["should_shut_down"] and harness.image.brokers[2].fenced
+
+
+@scenario
+async def test_a_new_controller_goes_on_with_a_shutdown_that_stopped_half_way() -> None:
+    harness = await cluster()
+    pending = harness.controller.broker_heartbeat(harness.heartbeat(2, want_shut_down=True))
+    await asyncio.sleep(0)
+    harness.quorum.elect(None, 2)
+    assert (await pending)["error_code"] == ErrorCode.NOT_CONTROLLER
+    assert any(partition.leader == 2 for partition in partitions(harness)), "it stopped half way"
+    harness.quorum.elect(1, 3)
+    assert harness.image.brokers[2].in_controlled_shutdown
+    answer = await harness.controller.broker_heartbeat(harness.heartbeat(2, want_shut_down=True))
+    assert not answer["should_shut_down"]
+    check(harness.image, 2)
+
+
+@scenario
+async def test_a_restart_registers_when_its_former_life_has_left_everything() -> None:
+    harness = await cluster()
+    harness.controller.on_broker_connected(3)
+    harness.controller.on_broker_disconnected(3)
+    answer = await harness.controller.register_broker(harness.registration(3, incarnation=2))
+    assert answer["error_code"] == 0
+    check(harness.image, 3)
+    records = harness.quorum.records()
+    assert isinstance(records[-1][1], RegisterBrokerRecord) and records[-1][0] == answer["broker_epoch"]
+
+
+@scenario
+async def test_partitions_that_cannot_move_do_not_stand_in_the_way_of_others() -> None:
+    """Alone in its ISRs, and without the ELR, the broker stays in them: nothing changes there twice."""
+    harness = Harness()
+    for broker_id in (1, 2, 3):
+        await harness.add_broker(broker_id)
+    await harness.create("alone", *[(3,)] * (3 * AT_ONCE))
+    await harness.create("t", *[(1, 2, 3)] * (3 * AT_ONCE))
+    answer = await harness.controller.unregister_broker(harness.heartbeat(3))
+    assert answer["error_code"] == 0 and 3 not in harness.image.brokers
+    check(harness.image, 3)
