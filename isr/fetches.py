@@ -89,9 +89,11 @@ class Fetches:
         watch = fetch.watch
         watch.begin(self._now_ms())
         wanted = fetch.wanted()
+        are_more_awake = bool(watch.awake)
         cold = ColdReads()
         rows, size_bytes, answer_now, quiet = self._read(params, wanted, cold, count=True)
-        if answer_now or fetch.has_refusals or size_bytes >= params.min_bytes or params.max_wait_ms <= 0:
+        is_decided = answer_now or fetch.has_refusals or are_more_awake
+        if is_decided or size_bytes >= params.min_bytes or params.max_wait_ms <= 0:
             self._answer(fetch, wanted, rows, quiet)
             return None
         for at, (key, _) in enumerate(wanted):
@@ -154,7 +156,7 @@ class Fetches:
                 if row.diverging_epoch is not None:
                     answer_now = True
                 else:
-                    is_quiet = replica.is_quiet_for(params.replica_id, request.fetch_offset)
+                    is_quiet = replica.is_quiet_for(params.replica_id, request.fetch_offset, is_counted=count)
             except (ProtocolError, OSError) as error:
                 row = self._refusal(key, request, self._consequences.refused(key.topic_partition, error))
                 answer_now = True

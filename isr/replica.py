@@ -161,15 +161,16 @@ class Replica:
         offsets = (request.fetch_offset, request.log_start_offset)
         return leader.on_follower_fetch(follower, params.replica_epoch, offsets, self.log.log_end_offset, now_ms)
 
-    def is_quiet_for(self, replica_id: int, fetch_offset: int) -> bool:
-        """Whether the follower has all records and is in the ISR, so that it is to be told of changes only."""
+    def is_quiet_for(self, replica_id: int, fetch_offset: int, *, is_counted: bool) -> bool:
+        """Whether the follower has all records, so that it is to be told of changes only.
+
+        One that is not in the ISR has its fetches counted, as each may ask to let it in: when that was just done
+        (`is_counted`), nothing comes of asking again before something has changed.
+        """
         leader = self.partition.leader
-        return (
-            leader is not None
-            and fetch_offset == self.log.log_end_offset
-            and replica_id in leader.isr_state.isr
-            and not self.offline
-        )
+        if leader is None or self.offline or fetch_offset != self.log.log_end_offset:
+            return False
+        return is_counted or replica_id in leader.isr_state.maximal_isr
 
     def read(
         self, params: FetchParams, request: FetchPartition, max_bytes: int, *, min_one_batch: bool, patient: bool = True

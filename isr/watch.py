@@ -2,9 +2,9 @@
 
 A follower may follow thousands of partitions of one leader, of which few have anything to tell at a time. A
 `FetchWatch` belongs to one session. A partition in it is *quiet* when the follower is at the end of the log, in the
-ISR, and has been told all there is; a fetch that does not name it says nothing new of it either. Whatever changes a
-partition (records, a high watermark, an ISR, a role) wakes it in every watch, and it is read again with the next fetch
-until it is quiet.
+ISR or asked for, and has been told all there is; a fetch that does not name it says nothing new of it either. Whatever
+changes a partition (records, a high watermark, an ISR, a role) wakes it in every watch, and it is read again with the
+next fetch until it is quiet.
 
 What each fetch would have told of the quiet ones is that the follower was caught up at that time. It is remembered once
 a watch, and credited to the partition when it wakes. And lest a change that nobody thought of be missed for ever, some
@@ -25,6 +25,7 @@ from .replica import Replica
 WatchKey: TypeAlias = tuple[UUID, int]
 AUDIT_INTERVAL_MS = 250
 AUDITED_AT_ONCE = 20
+LOOKED_AT_ONCE = 500
 
 
 class FetchWatch:
@@ -84,10 +85,14 @@ class FetchWatch:
             self.awake.update((key, None) for key in chosen if key in self.keys)
 
     def take_awake(self) -> list[WatchKey]:
-        """What to look at now. All count as quiet from here on: give back, by `stays_awake`, what is not; what changes
-        while it is looked at wakes again by itself."""
-        taken = list(self.awake)
-        self.awake.clear()
+        """What to look at now: not more than `LOOKED_AT_ONCE`, those that wait longest.
+
+        They count as quiet from here on: give back, by `stays_awake`, what is not; what changes while it is looked at
+        wakes again by itself.
+        """
+        taken = list(islice(self.awake, LOOKED_AT_ONCE))
+        for key in taken:
+            del self.awake[key]
         return taken
 
     def stays_awake(self, key: WatchKey) -> None:

@@ -94,7 +94,9 @@ def load(
         snapshot_max = durable_offset = min(recovery_point, segments[-1].next_offset)
     else:
         snapshot_max = durable_offset = segments[-1].next_offset
-    epochs = [entry for entry in epochs if entry.start_offset < segments[-1].next_offset]
+    end = segments[-1].next_offset
+    # Without a record there is no epoch: what the file says then is of a log that was given up for this one.
+    epochs = [entry for entry in epochs if entry.start_offset < end] if end > segments[0].base_offset else []
     snapshots = SnapshotFiles(disk, directory, files.snapshots)
     snapshots.remove_after(snapshot_max)
     snapshots.remove_stray(segment.base_offset for segment in segments)
@@ -102,7 +104,8 @@ def load(
     if wrong is not None:
         _logger.warning("the transaction index of %s does not agree with it; it is made again", wrong.file.path)
         snapshots.remove_after(wrong.base_offset)
-    if not is_settled:
+    has_removed = len(segments) < len(files.log_bases) or len(snapshots.offsets) < len(files.snapshots)
+    if has_removed or files.has_removed:
         disk.fsync_dir(directory)  # a removed file that came back would look like a later part of the log
     is_settled = is_settled and segments[-1].next_offset > 0  # else its names may not be durable
     return LoadedLog(segments, epochs, snapshots, durable_offset, is_settled, _read_topic_id(disk, directory))
@@ -226,15 +229,18 @@ def _complete_swap(disk: Disk, directory: str, base: int) -> None:
 class _Files:
     log_bases: list[int]
     snapshots: list[int]
+    has_removed: bool
 
 
 def _sort_out(disk: Disk, directory: str) -> _Files:
     """The files by kind; temporary ones and indexes without a log are removed."""
     by_suffix: dict[str, list[int]] = {suffix: [] for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX)}
+    has_removed = False
     for name in disk.listdir(directory):
         stem, dot, suffix = name.partition(".")
         if name.endswith(_LEFTOVERS):
             disk.remove(f"{directory}/{name}")
+            has_removed = True
         elif len(stem) == _OFFSET_DIGITS and stem.isdecimal() and dot + suffix in by_suffix:
             by_suffix[dot + suffix].append(int(stem))
     logs = dict.fromkeys(sorted(by_suffix[LOG_SUFFIX]))
@@ -242,7 +248,8 @@ def _sort_out(disk: Disk, directory: str) -> _Files:
         for base in by_suffix[suffix]:
             if base not in logs:
                 disk.remove(f"{directory}/{base:020d}{suffix}")
-    return _Files(list(logs), by_suffix[SNAPSHOT_SUFFIX])
+                has_removed = True
+    return _Files(list(logs), by_suffix[SNAPSHOT_SUFFIX], has_removed)
 
 
 def _open_segments(disk: Disk, directory: str, bases: list[int]) -> list[Segment]:

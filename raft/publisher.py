@@ -8,7 +8,7 @@ from .quorum import Quorum
 from .roles import Leader
 from .types import LeaderAndEpoch, RaftListener
 
-_CHUNK_BYTES = 1024 * 1024
+_CHUNK_BYTES = 64 * 1024
 
 
 class Publisher:

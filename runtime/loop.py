@@ -74,7 +74,7 @@ def tune_gc_for_server() -> None:
     What lives now lives for ever, so the collector need not look at it again; and young collections become rare, since
     the request path makes few reference cycles.
     """
-    gc.collect()
+    gc.collect(1)  # all of it would hold a node with many partitions for a good part of a second
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
 
