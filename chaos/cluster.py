@@ -26,6 +26,8 @@ LOG_DIR = "/data"
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
 _FIRST_CONTROLLER = 101
+_MANY_SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "500", "metadata.max.retention.bytes": "0"}
+"""So that those who join start from a snapshot, which says who the voters are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class SimCluster:
         at = {each: f"{_host_name(each)}:{CONTROLLER_PORT}" for each in self.voters}
         if not self._first_voters:
             return {"controller.quorum.voters": ",".join(f"{each}@{server}" for each, server in at.items())}
-        properties = {"controller.quorum.bootstrap.servers": ",".join(at.values())}
+        properties = {"controller.quorum.bootstrap.servers": ",".join(at.values()), **_MANY_SNAPSHOTS}
         return properties | ({"controller.quorum.auto.join.enable": "true"} if is_controller else {})
 
     def _formatting(self, node_id: int) -> FirstVoters:

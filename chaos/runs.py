@@ -273,7 +273,7 @@ SCENARIOS = {
             controllers=5,
             first_voters=3,
             mean_gap_s=0.6,
-            actors=("voters",),
+            actors=("voters", "churn"),
         ),
         Scenario(
             "elr",
