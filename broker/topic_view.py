@@ -62,11 +62,12 @@ def controller_id_for_clients(image: MetadataImage, active: int | None) -> int:
 
 
 def offline_replicas(image: MetadataImage, partition: PartitionRegistration, listener_name: str) -> list[int]:
-    """Replicas on brokers that are gone, fenced, or not on this listener."""
+    """Replicas in directories that failed, and on brokers that are gone, fenced, or not on this listener."""
     offline = []
     for replica in partition.replicas:
         broker = image.brokers.get(replica)
-        if broker is None or broker.fenced or endpoint_of(broker, listener_name) is None:
+        is_reached = broker is not None and not broker.fenced and endpoint_of(broker, listener_name) is not None
+        if not is_reached or not image.is_replica_online(replica, partition):
             offline.append(replica)
     return offline
 
