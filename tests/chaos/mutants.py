@@ -26,6 +26,8 @@ from raftwerk.isr.partition import Partition
 from raftwerk.isr.replica import Replica
 from raftwerk.isr.roles import Roles
 from raftwerk.log.durability import Durability
+from raftwerk.log.log_dir import LogDir
+from raftwerk.log.log_manager import LogManager
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.raft.election_state import QuorumStateStore, format_quorum_state
 from raftwerk.raft.roles import Leader
@@ -180,6 +182,8 @@ ORIGINAL_GOAL = replication.PartitionRules.goal
 ORIGINAL_READ = Replica.read
 ORIGINAL_LEAVES = brokers.broker_leaves
 ORIGINAL_SYNC = Durability.sync
+ORIGINAL_TAKE_MARK = LogDir.take_clean_shutdown_mark
+ORIGINAL_LOAD = LogManager.load
 ORIGINAL_FINISH = sim_disk.SimFile.finish_sync
 ORIGINAL_FOLLOWER_APPEND = PartitionLog.append_as_follower
 
@@ -194,8 +198,22 @@ def ack_uncommitted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(appends, "ACKS_ALL", -2)
 
 
-def take_a_lost_log_for_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replica whose directory is here no more begins anew without a word, and keeps its place."""
+def take_no_notice_of_an_exchanged_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clean stop of the other disks counts for the empty one too, and its replicas begin anew without a word."""
+    marks: list[int] = []
+
+    def take_mark(self: LogDir) -> int | None:
+        epoch = ORIGINAL_TAKE_MARK(self)
+        marks.append(-1 if epoch is None else epoch)
+        return epoch
+
+    def load(self: LogManager) -> None:
+        marks.clear()
+        ORIGINAL_LOAD(self)
+        self.previous_broker_epoch = max(marks)
+
+    monkeypatch.setattr(LogDir, "take_clean_shutdown_mark", take_mark)
+    monkeypatch.setattr(LogManager, "load", load)
     monkeypatch.setattr(roles, "place_of", lambda registered, online, some_failed: Place.ANYWHERE)
 
 
@@ -235,7 +253,7 @@ MUTANTS = (
     Mutant(
         "a controller that ignores failed directories", replacing(brokers, "failed_since", lambda *_: []), ("dirs",)
     ),
-    Mutant("an empty log in the place of a lost one", take_a_lost_log_for_empty, ("lost-dir",)),
+    Mutant("an exchanged disk goes unnoticed", take_no_notice_of_an_exchanged_disk, ("lost-dir",), first=23),
     Mutant("a leader counts that was removed (KAFKA-16530)", replacing(Leader, "is_voter", True), ("voters",)),
     Mutant("acks before the followers have it", ack_uncommitted, ("kill",)),
     Mutant(
