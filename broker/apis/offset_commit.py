@@ -11,19 +11,21 @@ from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
 from ..api import Api, Fields
+from ..groups.consumer_group import ConsumerGroup
 from ..groups.records import NO_EXPIRY, OffsetValue, offset_record
 from ..groups.requests import answer, check_group_id, find_topic, topic_name_fields
 from ..groups.shard import Shard
 from ..request import Request
 from ..services import BrokerServices
 
+MEMBER_EPOCH_SINCE = 9
 _METADATA_LIMIT_BYTES = 32_767
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
     groups = services.groups
     shard = groups.shard_of(check_group_id(message.group_id))
-    _check_member(services, shard, message)
+    _check_member(services, shard, request.api_version, message)
     values, response = _sort_out(services, message)
     future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
     if not values:
@@ -41,13 +43,15 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     return answer(future, lambda code: _with_code(response, code))
 
 
-def _check_member(services: BrokerServices, shard: Shard, message: Struct) -> None:
+def _check_member(services: BrokerServices, shard: Shard, version: int, message: Struct) -> None:
     generation = message.generation_id_or_member_epoch
     group = shard.groups.get(message.group_id)
     if group is None:
         if generation >= 0:
             raise ProtocolError(ErrorCode.ILLEGAL_GENERATION)
         group = shard.new_classic(message.group_id)
+    if version < MEMBER_EPOCH_SINCE and isinstance(group, ConsumerGroup) and group.speaks_consumer(message.member_id):
+        raise ProtocolError(ErrorCode.UNSUPPORTED_VERSION)
     member = message.member_id, message.get("group_instance_id"), generation
     checked = group
     code = services.groups.run(shard, group, lambda now_ms, _: checked.check_commit(*member, now_ms))

@@ -422,6 +422,11 @@ class ConsumerGroup:
             return ErrorCode.NONE
         return self.check_fetch(member_id, epoch)
 
+    def speaks_consumer(self, member_id: str) -> bool:
+        """The member is there, and uses the consumer protocol."""
+        member = self.members.get(member_id)
+        return member is not None and member.subscription.classic is None
+
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Whether offsets may be read; tools do not say who they are."""
         if not member_id and member_epoch < 0:

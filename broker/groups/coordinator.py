@@ -28,7 +28,7 @@ from .hashing import partition_for
 from .journal import write
 from .loading import ShardLoader
 from .ports import ImageSource, OffsetsReplicas
-from .records import GroupRecord, offset_record
+from .records import GroupRecord, OffsetKey, offset_record
 from .shard import Group, Shard, expired_offsets
 from .topics import ImageTopics
 
@@ -365,7 +365,11 @@ class GroupCoordinator:
         wall_ms, retention_ms = self.wall_ms(), self.config.offsets.retention_ms
         for group_id, group in list(shard.groups.items()):
             offsets = shard.offsets_of(group_id)
-            expired = expired_offsets(group, offsets, wall_ms, retention_ms)
+            expired = [
+                key
+                for key in expired_offsets(group, offsets, wall_ms, retention_ms)
+                if not shard.pending.is_unstable(OffsetKey(group_id, key))
+            ]
             if len(expired) == len(offsets) and group.is_empty:
                 self._remove_group(shard, group)
             elif expired:

@@ -148,3 +148,11 @@ def test_records_of_another_version_are_refused() -> None:
     for decode in (decode_current, decode_epoch):
         with pytest.raises(BadRecord):
             decode(b"\x00\x01\x00\x00\x00\x01")
+
+
+@played
+async def test_a_member_commits_with_its_epoch_or_not_at_all(harness: GroupHarness) -> None:
+    joined = await join(harness)
+    who = {"member_id": joined.member_id, "generation_id_or_member_epoch": joined.member_epoch}
+    assert await harness.commit("g", 8, **who) == ErrorCode.UNSUPPORTED_VERSION
+    assert await harness.commit("g", 9, **who) == 0

@@ -9,6 +9,7 @@ from broker_harness import TOPIC
 from group_harness import GroupHarness
 from test_group_apis import play, played
 
+from raftwerk.broker.apis.registry import broker_registry
 from raftwerk.log.producer_state import BatchMetadata, ProducerEntry
 from raftwerk.wire.apis import ApiKey
 from raftwerk.wire.errors import ErrorCode
@@ -52,3 +53,22 @@ def test_describe_client_quotas(version: int) -> None:
         assert (answer.error_code, answer.entries) == (0, [])
 
     play(test)
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_there_are_no_transactions(version: int) -> None:
+    async def test(harness: GroupHarness) -> None:
+        fields = {"state_filters": ["Ongoing", "Odd"], "producer_id_filters": [], "duration_filter": -1}
+        answer = await harness.call(ApiKey.LIST_TRANSACTIONS, version, fields)
+        assert (answer.error_code, answer.unknown_state_filters, answer.transaction_states) == (0, ["Odd"], [])
+        described = await harness.call(ApiKey.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": ["x", ""]})
+        codes = [row.error_code for row in described.transaction_states]
+        assert codes == [ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, ErrorCode.INVALID_REQUEST]
+
+    play(test)
+
+
+def test_clients_are_not_asked_for_their_metrics() -> None:
+    """As with Apache Kafka without a reporter that takes them: the APIs are not there, and clients do not ask."""
+    served = {int(api.key) for api in broker_registry()}
+    assert not served & {int(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS), int(ApiKey.PUSH_TELEMETRY)}
