@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -26,29 +28,49 @@ on a model of the network, with voters that stay and with voters that come and g
 """
 
 
-def rows() -> Iterator[str]:
+def rows(processes: int) -> Iterator[str]:
     """One line of the table for each mutant."""
+    import test_mutants
+    import test_voter_changes
+    from mutants import MUTANTS
+
+    quorum = len(test_mutants.MUTANTS) + len(test_mutants.SNAPSHOT_MUTANTS)
+    counts = {_whole: len(MUTANTS), _quorum: quorum, _voters: len(test_voter_changes.MUTANTS)}
+    with multiprocessing.get_context("fork").Pool(processes) as pool:
+        made = [pool.apply_async(make, (number,)) for make, count in counts.items() for number in range(count)]
+        for one in made:
+            yield one.get()
+
+
+def _whole(number: int) -> str:
     from mutants import MUTANTS, seeds_until_caught
+
+    mutant = MUTANTS[number]
+    with pytest.MonkeyPatch.context() as patch:
+        mutant.apply(patch)
+        found = seeds_until_caught(mutant)
+    count, text = found or (mutant.seeds * len(mutant.scenarios), "**not seen**")
+    return _row(mutant.name, f"scenario {' or '.join(mutant.scenarios)}", count, text)
+
+
+def _quorum(number: int) -> str:
     from raft_sim import live_through
-    from test_mutants import MUTANTS as QUORUM
-    from test_mutants import SNAPSHOT_MUTANTS
-    from test_voter_changes import MUTANTS as VOTERS
-    from voters_sim import live_through as live_with_changes
+    from test_mutants import MUTANTS, SNAPSHOT_MUTANTS
 
-    for mutant in MUTANTS:
-        with pytest.MonkeyPatch.context() as patch:
-            mutant.apply(patch)
-            found = seeds_until_caught(mutant)
-        count, text = found or (mutant.seeds * len(mutant.scenarios), "**not seen**")
-        yield _row(mutant.name, f"scenario {' or '.join(mutant.scenarios)}", count, text)
-    for mutate in [*QUORUM, *SNAPSHOT_MUTANTS]:
+    mutate = [*MUTANTS, *SNAPSHOT_MUTANTS][number]
 
-        def live(seed: int, snapshots: bool = mutate in SNAPSHOT_MUTANTS) -> object:
-            return live_through(seed, voters=5 if seed % 2 else 3, observers=0, snapshots=snapshots)
+    def live(seed: int) -> object:
+        voters = 5 if seed % 2 else 3
+        return live_through(seed, voters=voters, observers=0, snapshots=mutate in SNAPSHOT_MUTANTS)
 
-        yield _quorum_row(mutate, live, "the quorum's model")
-    for mutate in VOTERS:
-        yield _quorum_row(mutate, live_with_changes, "the model with changing voters")
+    return _quorum_row(mutate, live, "the quorum's model")
+
+
+def _voters(number: int) -> str:
+    from test_voter_changes import MUTANTS
+    from voters_sim import live_through
+
+    return _quorum_row(MUTANTS[number], live_through, "the model with changing voters")
 
 
 def _quorum_row(mutate: Callable[[pytest.MonkeyPatch], None], live: Callable[[int], object], where: str) -> str:
@@ -75,4 +97,6 @@ def _row(name: str, where: str, count: int, text: str) -> str:
 
 
 if __name__ == "__main__":
-    (ROOT / "docs" / "mutants.md").write_text(_HEAD + "".join(rows()), encoding="utf-8")
+    (ROOT / "docs" / "mutants.md").write_text(
+        _HEAD + "".join(rows(int(sys.argv[1]) if sys.argv[1:] else os.cpu_count() or 1)), encoding="utf-8"
+    )
