@@ -26,6 +26,7 @@ from .producing import Producer
 _PRODUCE_VERSION = 9
 _RETRY_PAUSE_S = 0.05
 _BATCH_BYTES = 64 * 1024
+_STAMP_EVERY_MS = 200
 
 
 @dataclass(slots=True)
@@ -81,6 +82,26 @@ class ProduceLoad:
         return min(fitting, max(1, self.throughput // 50)) if self.throughput else fitting
 
 
+class _Batch:
+    """The same records again and again, with the time of now: not of each send, since encoding has its price."""
+
+    def __init__(self, load: ProduceLoad) -> None:
+        self._load = load
+        self._value = (b"raftwerk" * (load.record_size // 8 + 1))[: load.record_size]
+        self._clock = SystemClock()
+        self._encoded_ms = 0
+        self._data = b""
+
+    def data(self) -> bytes:
+        """The encoded batch."""
+        now_ms = self._clock.wall_ms()
+        if now_ms - self._encoded_ms >= _STAMP_EVERY_MS:
+            self._encoded_ms = now_ms
+            records = [NewRecord(None, self._value, (), now_ms)] * self._load.batch_size
+            self._data = bytes(encode_batch(records, compression=self._load.compression))
+        return self._data
+
+
 class ProducePerf:
     """`in_flight` requests for each partition at all times, each sent again until it is acked."""
 
@@ -96,13 +117,10 @@ class ProducePerf:
         """Send until the limit; `ClientError` when the cluster refuses for good."""
         load, loop = self._load, asyncio.get_running_loop()
         self._view = (await self._client.metadata([load.topic])).topic(load.topic)
-        value = (b"raftwerk" * (load.record_size // 8 + 1))[: load.record_size]
-        now_ms = SystemClock().wall_ms()
-        records = [NewRecord(None, value, (), now_ms)] * load.batch_size
-        data = bytes(encode_batch(records, compression=load.compression))
+        batch = _Batch(load)
         self._begun = self._last_ack = loop.time()
         workers = [
-            loop.create_task(self._work(one.partition, data))
+            loop.create_task(self._work(one.partition, batch))
             for one in self._view.partitions
             for _ in range(load.in_flight)
         ]
@@ -113,7 +131,7 @@ class ProducePerf:
                 worker.cancel()
         return self.result
 
-    async def _work(self, partition: int, data: bytes) -> None:
+    async def _work(self, partition: int, batch: _Batch) -> None:
         load, loop = self._load, asyncio.get_running_loop()
         size = load.batch_size
         while not self._is_over():
@@ -122,7 +140,7 @@ class ProducePerf:
             if due > loop.time():
                 await asyncio.sleep(due - loop.time())
             sent_at = loop.time()
-            await self._send(partition, data)
+            await self._send(partition, batch.data())
             now = loop.time()
             result = self.result
             result.latency.observe(now - sent_at)

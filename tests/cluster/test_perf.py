@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from raftwerk.cluster.perf import PerfResult, ProduceLoad
+import pytest
+
+from raftwerk.cluster.perf import PerfResult, ProduceLoad, _Batch
+from raftwerk.runtime.clock import SystemClock
+from raftwerk.wire.records import iter_headers
 
 
 def test_a_batch_is_64_kb_unless_the_load_is_paced() -> None:
@@ -21,3 +25,15 @@ def test_the_figures_of_a_result() -> None:
     assert 1.0 <= found["latency_p50_ms"] <= 1.07
     assert (found["longest_gap_ms"], found["retries"]) == (250.0, 1)
     assert "records_per_s 500" in str(result)
+
+
+def test_records_have_the_time_at_which_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ms = [1_000_000]
+    monkeypatch.setattr(SystemClock, "wall_ms", lambda _: now_ms[0])
+    batch = _Batch(ProduceLoad("t", throughput=1000))
+    first = batch.data()
+    now_ms[0] += 50
+    assert batch.data() is first
+    now_ms[0] += 10_000
+    (header,) = [header for _, header in iter_headers(batch.data())]
+    assert (header.base_timestamp, header.max_timestamp, header.record_count) == (1_010_050, 1_010_050, 20)
