@@ -31,7 +31,7 @@ _COMMANDS = {
     "features": ("features:features", "Show and change the levels of the cluster's features."),
     "configs": ("configs:configs", "Show and set the configuration of topics and brokers."),
     "brokers": ("configs:brokers", "List brokers, forget one that will not come back."),
-    "quorum": ("quorum:quorum", "Show the metadata quorum: its leader, and how far everybody is."),
+    "quorum": ("quorum:quorum", "Show the metadata quorum, add and remove controllers."),
     "groups": ("groups:groups", "List and describe consumer groups, show their lag, move their offsets."),
     "produce": ("produce:produce", "Send lines to a topic."),
     "consume": ("consume:consume", "Print the records of a topic."),

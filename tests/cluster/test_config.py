@@ -37,6 +37,49 @@ def test_a_combined_node() -> None:
     assert config.warnings == ()
 
 
+DYNAMIC = {name: value for name, value in COMBINED.items() if name != "controller.quorum.voters"} | {
+    "controller.quorum.bootstrap.servers": "localhost:9093,[::1]:9094"
+}
+
+
+def test_dynamic_voters() -> None:
+    config = NodeConfig.from_properties(DYNAMIC)
+    assert not config.has_static_voters
+    assert config.bootstrap == (("localhost", 9093), ("::1", 9094))
+    assert [str(one) for one in config.advertised_controller] == ["CONTROLLER://localhost:9093"]
+    assert config.warnings == ()
+
+
+def test_where_other_controllers_reach_this_one() -> None:
+    everywhere = DYNAMIC | {"listeners": "PLAINTEXT://localhost:9092,CONTROLLER://0.0.0.0:9093"}
+    config = NodeConfig.from_properties(everywhere).with_default_host("myself")
+    assert [str(one) for one in config.advertised_controller] == ["CONTROLLER://myself:9093"]
+    told = everywhere | {"advertised.listeners": "PLAINTEXT://localhost:9092,CONTROLLER://outside:19093"}
+    config = NodeConfig.from_properties(told)
+    assert [str(one) for one in config.advertised_controller] == ["CONTROLLER://outside:19093"]
+    assert [one.name for one in config.advertised] == ["PLAINTEXT"]
+
+
+@pytest.mark.parametrize(
+    ("properties", "reason"),
+    [
+        (DYNAMIC | {"controller.quorum.bootstrap.servers": "localhost"}, "'localhost' is no host:port"),
+        (COMBINED | {"controller.quorum.auto.join.enable": "true"}, "nobody can join them"),
+        (
+            DYNAMIC
+            | {
+                "process.roles": "broker",
+                "listeners": "PLAINTEXT://localhost:9092",
+                "controller.quorum.auto.join.enable": "true",
+            },
+            "this node is no controller",
+        ),
+    ],
+)
+def test_dynamic_voters_are_checked(properties: dict[str, str], reason: str) -> None:
+    assert any(reason in problem for problem in problems(properties))
+
+
 def test_roles_apart() -> None:
     assert NodeConfig.from_properties(BROKER).controller_listeners == ()
     assert NodeConfig.from_properties(CONTROLLER).broker_listeners == ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from raftwerk.cluster.supervisor import Supervisor
 from raftwerk.log.checkpoints import encode_uuid
 
 from . import helpers
-from .dynamic_nodes import Nodes, run, wait_for
+from .dynamic_nodes import RAFTWERK, Nodes, run, wait_for
 from .java_tools import JavaTools
 
 TOOL = "MetadataQuorumCommand"
@@ -76,18 +77,19 @@ def test_a_controller_without_its_disk_joins_again(nodes: Nodes) -> None:
     }
 
 
-@pytest.mark.java
-def test_static_voters_become_dynamic(new_cluster: Callable[..., Supervisor], java_tools: JavaTools) -> None:
+def test_static_voters_become_dynamic(new_cluster: Callable[..., Supervisor]) -> None:
     supervisor = new_cluster()
     bootstrap = supervisor.plan.bootstrap
-    refused = java_tools.run(
-        TOOL, "--bootstrap-server", bootstrap, "remove-controller", "--controller-id", "3",
-        "--controller-directory-id", "AAAAAAAAAAAAAAAAAAAAAw", fails=True,
-    )  # fmt: skip
-    assert "static" in refused
+    refused = subprocess.run(
+        [*RAFTWERK, "quorum", "remove-controller", "3", "-b", bootstrap], capture_output=True, text=True, check=False
+    )
+    assert refused.returncode == 1
+    assert "kraft.version" in refused.stderr
     wait_for(bootstrap, lambda view: all(one.last_fetch_ms > 0 and one.directory_id.int for one in view.voters))
-    told = java_tools.run("FeatureCommand", "--bootstrap-server", bootstrap, "upgrade", "--feature", "kraft.version=1")
-    assert "kraft.version was upgraded to 1" in told
+    run("features", "set", "kraft.version=1", "--dry-run", "-b", bootstrap)
+    run("features", "set", "kraft.version=1", "-b", bootstrap)
+    listed = run("features", "list", "--json", "-b", bootstrap).splitlines()
+    assert '{"feature":"kraft.version","lowest":0,"highest":1,"level":1}' in listed
     helpers.create_topic(bootstrap, "t")
     leader = helpers.active_controller(bootstrap)
     assert "no voter any more" in run("quorum", "remove-controller", str(leader), "-b", bootstrap)

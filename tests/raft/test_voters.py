@@ -13,8 +13,16 @@ from raft_nodes import FragileDisk
 
 from raftwerk.log.errors import StorageError
 from raftwerk.raft.control_records import encode_control, voter_records
+from raftwerk.raft.messages import AddVoter, ChangeReply, RemoveVoter, UpdateVoter, VoterChange
 from raftwerk.raft.snapshots import SnapshotStore, encode_snapshot, snapshot_records
-from raftwerk.raft.types import ReplicaKey
+from raftwerk.raft.types import NO_DIRECTORY, ReplicaKey
+from raftwerk.raft.voter_messages import (
+    change_reply_fields,
+    change_request_fields,
+    parse_change,
+    parse_change_reply,
+    parse_probe_reply,
+)
 from raftwerk.raft.voters import (
     BOOTSTRAP_OFFSET,
     ControlRecord,
@@ -27,8 +35,16 @@ from raftwerk.raft.voters import (
     VoterListener,
     VoterSet,
 )
-from raftwerk.wire.codec import decode_data
-from raftwerk.wire.errors import ProtocolError
+from raftwerk.raft.wire_messages import api_of
+from raftwerk.wire.apis import ApiKey
+from raftwerk.wire.codec import (
+    decode_data,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+)
+from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.records import ControlRecordType, control_record_type, encode_batch
 from raftwerk.wire.types import SnapshotId
 
@@ -159,3 +175,44 @@ def test_a_snapshot_says_who_votes(tmp_path: Path) -> None:
         file.truncate(40)
     with pytest.raises(StorageError):
         store.controls(snapshot_id)
+
+
+CHANGES: list[VoterChange] = [
+    AddVoter(cluster_id="c", voter=voter(4), timeout_ms=700, ack_when_committed=False),
+    RemoveVoter(cluster_id=None, voter=voter(4).key),
+    UpdateVoter(cluster_id="c", epoch=3, voter=Voter(voter(4).key, voter(4).listeners, VersionRange(0, 2))),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: type(change).__name__)
+def test_changes_round_trip(change: VoterChange) -> None:
+    key, version = api_of(change)
+    decoded = decode_request(key, version, encode_request(key, version, change_request_fields(change)), 0)
+    assert parse_change(key, decoded) == change
+    reply = ChangeReply(error=ErrorCode.DUPLICATE_VOTER, leader_id=2, epoch=5, leader_endpoint=VoterEndpoint("h", 1))
+    fields = change_reply_fields(key, reply)
+    answer = decode_response(key, version, encode_response(key, version, fields))
+    assert parse_change_reply(answer).error is ErrorCode.DUPLICATE_VOTER
+    if isinstance(change, UpdateVoter):
+        assert (answer.current_leader.leader_id, answer.current_leader.host) == (2, "h")
+
+
+def test_changes_name_a_replica() -> None:
+    for key in (ReplicaKey(4, NO_DIRECTORY), ReplicaKey(-1, UUID(int=1))):
+        fields = change_request_fields(RemoveVoter(cluster_id=None, voter=key))
+        raw = encode_request(ApiKey.REMOVE_RAFT_VOTER, 0, fields)
+        with pytest.raises(ProtocolError):
+            parse_change(ApiKey.REMOVE_RAFT_VOTER, decode_request(ApiKey.REMOVE_RAFT_VOTER, 0, raw, 0))
+    twice = AddVoter(cluster_id=None, voter=Voter(voter(4).key, voter(4).listeners * 2), timeout_ms=1)
+    raw = encode_request(ApiKey.ADD_RAFT_VOTER, 1, change_request_fields(twice))
+    with pytest.raises(ProtocolError):
+        parse_change(ApiKey.ADD_RAFT_VOTER, decode_request(ApiKey.ADD_RAFT_VOTER, 1, raw, 0))
+
+
+def test_a_controller_that_does_not_name_the_feature_is_old() -> None:
+    fields = {"error_code": 0, "api_keys": [], "supported_features": []}
+    raw = encode_response(ApiKey.API_VERSIONS, 4, fields)
+    assert parse_probe_reply(decode_response(ApiKey.API_VERSIONS, 4, raw)).versions == VersionRange(0, 0)
+    fields["supported_features"] = [{"name": "kraft.version", "min_version": 0, "max_version": 1}]
+    raw = encode_response(ApiKey.API_VERSIONS, 4, fields)
+    assert parse_probe_reply(decode_response(ApiKey.API_VERSIONS, 4, raw)).versions == VersionRange(0, 1)

@@ -1,0 +1,124 @@
+"""Formatting directories: who votes first, and what is refused."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from raftwerk.cluster.config import NodeConfig
+from raftwerk.cluster.formatting import (
+    FirstVoters,
+    FormatError,
+    format_node,
+    formatted_directory_id,
+    parse_controllers,
+)
+from raftwerk.log.checkpoints import encode_uuid
+from raftwerk.raft.driver import metadata_log_dir
+from raftwerk.raft.snapshots import SnapshotStore
+from raftwerk.raft.types import LOG_BEGIN, ReplicaKey
+from raftwerk.raft.voters import KRaftVersion, VoterListener, VoterSet
+from raftwerk.runtime.clock import SystemClock
+from raftwerk.runtime.disk import RealDisk
+from raftwerk.runtime.ports import Runtime
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+DIRECTORIES = {node_id: encode_uuid(UUID(int=node_id << 64)) for node_id in (1, 2)}
+BOTH = f"1@a:9093:{DIRECTORIES[1]},2@[::1]:9093:{DIRECTORIES[2]}"
+
+
+@pytest.fixture
+def runtime() -> Runtime:
+    return Runtime(disk=RealDisk(), clock=SystemClock(), rng=random.Random(1))
+
+
+def config(tmp_path: Path, **changes: str) -> NodeConfig:
+    properties = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.bootstrap.servers": "a:9093",
+        "listeners": "PLAINTEXT://a:9092,CONTROLLER://a:9093",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": f"{tmp_path}/one,{tmp_path}/two",
+    }
+    properties |= {name.replace("_", "."): value for name, value in changes.items()}
+    return NodeConfig.from_properties({name: value for name, value in properties.items() if value})
+
+
+STATIC = {"controller_quorum_bootstrap_servers": "", "controller_quorum_voters": "1@a:9093"}
+BROKER = {"process_roles": "broker", "listeners": "PLAINTEXT://a:9092"}
+
+
+def first_voters(settings: NodeConfig, runtime: Runtime) -> list[object]:
+    store = SnapshotStore(runtime.disk, metadata_log_dir(settings.metadata_log_dir))
+    return list(store.controls(LOG_BEGIN)) if LOG_BEGIN in store.ids else []
+
+
+def test_standalone(tmp_path: Path, runtime: Runtime) -> None:
+    settings = config(tmp_path)
+    format_node(settings, runtime, CLUSTER_ID, ignore_formatted=False, first_voters=FirstVoters(standalone=True))
+    directory_id = formatted_directory_id(settings, runtime)
+    version, voters = first_voters(settings, runtime)
+    assert version == KRaftVersion(1)
+    assert isinstance(voters, VoterSet) and directory_id is not None
+    assert voters.keys == [ReplicaKey(1, directory_id)]
+    assert voters.voters[0].listeners == (VoterListener("CONTROLLER", "a", 9093),)
+
+
+def test_initial_controllers_give_the_directory_its_id(tmp_path: Path, runtime: Runtime) -> None:
+    settings = config(tmp_path)
+    format_node(settings, runtime, CLUSTER_ID, ignore_formatted=False, first_voters=FirstVoters(initial=BOTH))
+    assert formatted_directory_id(settings, runtime) == UUID(int=1 << 64)
+    voters = first_voters(settings, runtime)[1]
+    assert isinstance(voters, VoterSet) and voters.ids == [1, 2]
+    assert voters.voters[1].listeners == (VoterListener("CONTROLLER", "::1", 9093),)
+
+
+def test_one_that_joins_knows_of_no_voters(tmp_path: Path, runtime: Runtime) -> None:
+    settings = config(tmp_path)
+    assert len(format_node(settings, runtime, CLUSTER_ID, ignore_formatted=False, first_voters=FirstVoters(none=True)))
+    assert not runtime.disk.exists(metadata_log_dir(settings.metadata_log_dir))
+    again = format_node(settings, runtime, CLUSTER_ID, ignore_formatted=True)
+    assert again == [], "what is formatted needs no choice any more"
+
+
+@pytest.mark.parametrize("changes", [STATIC, BROKER], ids=["static", "broker"])
+def test_static_voters_and_brokers_need_no_choice(tmp_path: Path, runtime: Runtime, changes: dict[str, str]) -> None:
+    assert len(format_node(config(tmp_path, **changes), runtime, CLUSTER_ID, ignore_formatted=False)) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked", "reason"),
+    [
+        ({}, FirstVoters(), "say who votes first with one of --standalone"),
+        ({}, FirstVoters(standalone=True, none=True), "Only one of"),
+        ({}, FirstVoters(initial=f"2@b:9093:{DIRECTORIES[2]}"), "does not name this node: add 1@host:port"),
+        ({}, FirstVoters(initial="1@a:9093"), "is no id@host:port:directory-id"),
+        (STATIC, FirstVoters(standalone=True), "the voters are static"),
+        (BROKER, FirstVoters(standalone=True), "This node is no controller"),
+    ],
+)
+def test_refusals(tmp_path: Path, runtime: Runtime, changes: dict[str, str], asked: FirstVoters, reason: str) -> None:
+    settings = config(tmp_path, **changes)
+    with pytest.raises(FormatError, match=reason):
+        format_node(settings, runtime, CLUSTER_ID, ignore_formatted=False, first_voters=asked)
+    assert formatted_directory_id(settings, runtime) is None, "nothing was written"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"1@a:0:{DIRECTORIES[1]}",
+        f"1@a:70000:{DIRECTORIES[1]}",
+        f"x@a:1:{DIRECTORIES[1]}",
+        f"1@a:1:{DIRECTORIES[1]},1@b:1:{DIRECTORIES[2]}",
+        f"1@a:1:{DIRECTORIES[1]},2@b:1:{DIRECTORIES[1]}",
+        "",
+    ],
+)
+def test_lists_of_controllers_are_checked(text: str) -> None:
+    with pytest.raises(FormatError):
+        parse_controllers(text, ["CONTROLLER"])
