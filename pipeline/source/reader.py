@@ -21,6 +21,7 @@ from .columns import Range
 from .kafka import Kafka
 from .options import EARLIEST, LATEST, Admission, Position, ReadOptions
 from .plan import Json, Offsets, admitted, check_in_logs, check_named, from_json, lost, split, to_json
+from .worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,6 +55,7 @@ class _RangeReader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of the range, as Arrow batches."""
+        settle()
         if not isinstance(partition, RangePartition):  # no partitions were planned: there is nothing to read
             return
         with Kafka(self.options.client) as kafka:

@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 from ..errors import PipelineError
 from .options import parse_read, parse_write
 from .reader import BatchReader, StreamReader
+from .worker import settle
 from .writer import BatchWriter, StreamWriter, check_columns
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -51,15 +52,18 @@ class RaftwerkDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The Kafka connector's; a query that says `.schema(...)` reads only the columns that it names."""
+        settle()
         with_headers = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
         return StructType(_COLUMNS.fields if with_headers else _COLUMNS.fields[:-1])
 
     def reader(self, schema: StructType) -> BatchReader:
         """For `spark.read`."""
+        settle()
         return BatchReader(parse_read(self.options, streaming=False), _columns(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         """For `spark.readStream`."""
+        settle()
         return StreamReader(parse_read(self.options, streaming=True), _columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:

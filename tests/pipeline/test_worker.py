@@ -1,0 +1,36 @@
+"""What a Python worker of Spark's is spared."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from raftwerk.pipeline.source.worker import keep_archives
+
+
+def archive(path: Path, module: str) -> str:
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(f"{module}.py", "")
+    return str(path)
+
+
+def test_sparks_archives_are_read_once_and_a_users_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark = tmp_path / "spark"
+    spark.mkdir()
+    kept = [archive(spark / "pyspark.zip", "of_spark"), archive(tmp_path / "connector.jar", "of_a_jar")]
+    users = archive(tmp_path / "users.zip", "of_a_user")
+    monkeypatch.setattr(sys, "path", [*kept, users, *sys.path])
+    for module in ("of_spark", "of_a_jar", "of_a_user"):
+        importlib.import_module(module)
+    keep_archives(str(spark))
+    for path in [*kept, users]:
+        Path(path).unlink()
+        archive(Path(path), "changed")
+    importlib.invalidate_caches()
+    assert [importlib.util.find_spec("changed").origin] == [f"{users}/changed.py"]  # type: ignore[union-attr]
+    for path in [*kept, users]:
+        sys.path_importer_cache.pop(path)
