@@ -73,7 +73,7 @@ def values_by_partition(rows: Iterable[Any]) -> dict[int, list[int]]:
     return {partition: [column[offset] for offset in sorted(column)] for partition, column in sorted(found.items())}
 
 
-def eventually(holds: Callable[[], Any], timeout_s: float = 60.0, pause_s: float = 0.05) -> Any:
+def eventually(holds: Callable[[], Any], timeout_s: float = 180.0, pause_s: float = 0.2) -> Any:
     """What `holds` gives once it is true."""
     deadline = time.monotonic() + timeout_s
     while not (result := holds()):

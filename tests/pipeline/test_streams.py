@@ -113,7 +113,7 @@ def test_exactly_once_through_kills_and_a_restart(
     source = Stream(bootstrap, topic, 3)
     try:
         with to_parquet(stream(spark, form, bootstrap, subscribe=topic), tmp_path) as query:
-            eventually(lambda: rows_written(spark, tmp_path) > 300)
+            eventually(lambda: query.exception() or rows_written(spark, tmp_path) > 300)
             cluster.kill(cluster.leader_of(topic, 0))
             seen = rows_written(spark, tmp_path)
             eventually(lambda: query.exception() or rows_written(spark, tmp_path) > seen + 300)
