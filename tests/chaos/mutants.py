@@ -253,7 +253,7 @@ MUTANTS = (
     Mutant(
         "a controller that ignores failed directories", replacing(brokers, "failed_since", lambda *_: []), ("dirs",)
     ),
-    Mutant("an exchanged disk goes unnoticed", take_no_notice_of_an_exchanged_disk, ("lost-dir",), first=23),
+    Mutant("an exchanged disk goes unnoticed", take_no_notice_of_an_exchanged_disk, ("lost-dir",), first=5),
     Mutant("a leader counts that was removed (KAFKA-16530)", replacing(Leader, "is_voter", True), ("voters",)),
     Mutant("acks before the followers have it", ack_uncommitted, ("kill",)),
     Mutant(
