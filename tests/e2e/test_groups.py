@@ -18,7 +18,7 @@ from raftwerk.broker.groups.hashing import partition_for
 from raftwerk.cluster.supervisor import Supervisor
 
 from . import helpers
-from .test_java import run_tool
+from .java_tools import JavaTools
 
 MakeCluster = Callable[..., Supervisor]
 PARTITIONS = 6
@@ -225,23 +225,23 @@ def commit_when_possible(consumers: list[Consumer]) -> None:
 @pytest.mark.java
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_java_console_consumer_and_group_tool(
-    java_command: list[str], bootstrap: str, filled: str, protocol: str
+    java_tools: JavaTools, bootstrap: str, filled: str, protocol: str
 ) -> None:
     server = ("--bootstrap-server", bootstrap)
     arguments = ("--topic", filled, "--group", filled, "--from-beginning", "--max-messages", str(COUNT))
     chosen = ("--timeout-ms", "30000", "--command-property", f"group.protocol={protocol}")
-    told = run_tool(java_command, "consumer.ConsoleConsumer", *server, *arguments, *chosen)
-    assert sorted(map(int, told.split())) == list(range(COUNT))
+    told = java_tools.run("consumer.ConsoleConsumer", *server, *arguments, *chosen)
+    assert sorted(int(line) for line in told.splitlines() if line.isdigit()) == list(range(COUNT))
     tool = "consumer.group.ConsumerGroupCommand"
     group = (*server, "--group", filled)
-    assert filled in run_tool(java_command, tool, *server, "--list", "--type", protocol)
-    rows = [line.split() for line in run_tool(java_command, tool, *group, "--describe").splitlines() if filled in line]
+    assert filled in java_tools.run(tool, *server, "--list", "--type", protocol)
+    rows = [line.split() for line in java_tools.run(tool, *group, "--describe").splitlines() if filled in line]
     assert sorted((row[2], row[3], row[5]) for row in rows if row[1] == filled) == [
         (str(partition), "50", "0") for partition in range(PARTITIONS)
     ]
     reset = ("--reset-offsets", "--to-offset", "7", "--topic", filled, "--execute")
-    assert run_tool(java_command, tool, *group, *reset).count(filled) >= PARTITIONS
-    assert "successful" in run_tool(java_command, tool, *group, "--delete")
+    assert java_tools.run(tool, *group, *reset).count(filled) >= PARTITIONS
+    assert "successful" in java_tools.run(tool, *group, "--delete")
 
 
 @pytest.mark.java

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from .test_command import fails, ok
+from .in_process import ok
+from .test_command import fails
 from .test_groups import CLASSIC, CONSUMER, COUNT, PARTITIONS, confluent, fill, filled, read
 
 __all__ = ["filled"]

@@ -6,20 +6,10 @@ import json
 import time
 from typing import Any
 
-from click.testing import CliRunner
-
-from raftwerk.cluster.cli import cli
-
 from . import helpers
+from .in_process import ok
 from .test_command import fails
 from .test_groups_command import fails_usage
-
-
-def ok(*arguments: str) -> str:
-    """What the command prints; in this process, since starting one is what takes the time."""
-    done = CliRunner().invoke(cli, arguments)
-    assert done.exit_code == 0, (done.output, done.exception)
-    return done.output
 
 
 def rows(*arguments: str) -> list[Any]:
