@@ -39,7 +39,7 @@ METADATA_TOPIC = "__cluster_metadata"
 _DELETED_SUFFIX, _STRAY_SUFFIX = "-delete", "-stray"
 _DIR_NAME_LENGTH_MAX = 255
 _UPKEEP_INTERVAL_S = 5.0
-_LOGS_PER_TURN, _REMOVED_PER_TURN = 2_000, 20
+_LOGS_PER_TURN, _REMOVED_PER_TURN = 500, 20
 _logger = logging.getLogger(__name__)
 
 
