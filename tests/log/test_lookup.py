@@ -7,11 +7,17 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_helpers import DIRECTORY, NOW_MS, SMALL, append, batch, make_runtime, open_log, read_all
+from log_helpers import DIRECTORY, NOW_MS, SMALL, append, batch, headers_of, make_runtime, open_log, read_all
 
 from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import PartitionLog
-from raftwerk.wire.records import TimestampType, encode_batch, iter_all_records
+from raftwerk.wire.records import (
+    TimestampType,
+    encode_batch,
+    iter_all_records,
+    set_base_offset,
+    set_partition_leader_epoch,
+)
 
 TIMES = st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=4), max_size=40)
 
@@ -156,3 +162,21 @@ def test_segments_roll_by_size_time_index_and_offset_range() -> None:
     log.segments[-1].base_offset = -(2**31)
     append(log)
     assert [segment.base_offset for segment in log.segments][1:] == [1]
+
+
+def test_an_offset_too_far_for_a_segment_starts_the_next() -> None:
+    """Index entries have 31 bits for an offset; a compacted leader may have left out more than that."""
+    runtime, _ = make_runtime()
+    log = open_log(runtime)
+    append(log, 2)
+    for base in (2 + 2**31, 3 + 2**31, 2**33):
+        data = batch(1)
+        set_base_offset(data, 0, base)
+        set_partition_leader_epoch(data, 0, 0)
+        log.append_as_follower(data, may_skip=True)
+    assert [segment.base_offset for segment in log.segments] == [0, 2 + 2**31, 2**33]
+    assert headers_of(log.read(2, 1, end_offset=log.log_end_offset))[0].base_offset == 2 + 2**31
+    log.close()
+    log = open_log(runtime, clean_shutdown=True)
+    assert log.log_end_offset == 2**33 + 1
+    assert [header.base_offset for header in headers_of(read_all(log))] == [0, 2 + 2**31, 3 + 2**31, 2**33]
