@@ -92,9 +92,9 @@ def unclean_goal(self: Any, *arguments: Any) -> Any:
     )
 
 
-def read_uncommitted(self: Replica, params: Any, request: Any, max_bytes: int, *, min_one_batch: bool) -> Any:
+def read_uncommitted(self: Replica, params: Any, request: Any, max_bytes: int, **options: bool) -> Any:
     """What the leader has, whether the followers have it or not."""
-    found = ORIGINAL_READ(self, params, request, max_bytes, min_one_batch=min_one_batch)
+    found = ORIGINAL_READ(self, params, request, max_bytes, **options)
     end_offset = self.log.log_end_offset
     if params.replica_id >= 0 or found.diverging_epoch is not None or request.fetch_offset >= end_offset:
         return found
