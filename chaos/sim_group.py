@@ -279,6 +279,13 @@ class ConsumerLife(Life):
     def __init__(self, group: GroupLoad, given: Surroundings, reader: SimConsumer, name: str) -> None:
         super().__init__(group, given, reader, name)
         self.id = f"{name}-{given.rng.getrandbits(64):016x}"
+        self._must_tell_all = True
+        """An answer may be lost: say everything, and be told everything."""
+
+    def lose_coordinator(self) -> None:
+        """See `Life`."""
+        super().lose_coordinator()
+        self._must_tell_all = True
 
     async def leave(self) -> bool:
         """See `Life`."""
@@ -294,7 +301,7 @@ class ConsumerLife(Life):
         fields = {"group_id": GROUP, "member_id": self.id, "member_epoch": epoch, "instance_id": None}
         joining = (
             {"rebalance_timeout": REBALANCE_TIMEOUT_MS, "subscribed_topic_names": [self.given.topic]}
-            if epoch == 0
+            if epoch == 0 or self._must_tell_all
             else {}
         )
         staying = {"rebalance_timeout": -1, "subscribed_topic_names": None}
@@ -307,6 +314,7 @@ class ConsumerLife(Life):
             self.lose_coordinator()
         elif epoch >= 0:
             self.epoch = answer.member_epoch
+            self._must_tell_all = False
             if answer.assignment is not None:
                 rows = answer.assignment.topic_partitions
                 self.assigned = tuple(sorted(index for row in rows for index in row.partitions))
