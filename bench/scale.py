@@ -193,7 +193,7 @@ def _describe(cluster: Cluster) -> None:
 
 
 def _controller(cluster: Cluster) -> int:
-    return int(cluster.admin().list_topics("many-0", timeout=30).controller_id)
+    return int(cluster.admin().list_topics(timeout=120).controller_id)
 
 
 def _kill_leader(cluster: Cluster) -> None:
