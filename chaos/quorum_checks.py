@@ -33,6 +33,10 @@ class InvariantBroken(Exception):
         self.detail = detail
 
 
+_ON_ITS_WAY_S = 0.3
+"""How long a packet takes at most, on a slow link."""
+
+
 @dataclass(slots=True)
 class _Watched:
     """One node's quorum as it was after its last event."""
@@ -72,6 +76,9 @@ class QuorumChecker:
         self._durable: dict[ReplicaKey, int] = {}
         """What was last on each disk. A disk that was exchanged held it nevertheless, if it voted by its own name."""
 
+        self._taken: dict[int, tuple[int, float]] = {}
+        """What was on a disk that was taken away, and when: a fetch that it sent may still be on its way."""
+
     def watch(self, node_id: int, driver: RaftDriver, read_state: Callable[[], bytes]) -> None:
         """A process has started; `read_state` gives the bytes of its quorum-state file."""
         self._watched[node_id] = _Watched(node_id, driver, read_state)
@@ -107,7 +114,7 @@ class QuorumChecker:
         self._epochs.pop(node_id, None)
         if not self._is_dynamic:
             for key in [key for key in self._durable if key.id == node_id]:
-                del self._durable[key]
+                self._taken[node_id] = (self._durable.pop(key), self._now_s())
 
     @property
     def leader(self) -> int | None:
@@ -197,6 +204,9 @@ class QuorumChecker:
         for key, offset in self._durable.items():
             if voters.is_voter(key):
                 offsets[key.id] = offset
+        for voter, (offset, taken_s) in self._taken.items():
+            if self._now_s() - taken_s < _ON_ITS_WAY_S:
+                offsets[voter] = max(offsets[voter], offset)
         holding = [voter for voter, offset in offsets.items() if offset >= high_watermark]
         if len(holding) * 2 <= len(offsets):
             detail = f"leader {watched.node_id} committed up to {high_watermark}; durable are {offsets}"

@@ -47,10 +47,12 @@ SEEDS = {
     "moves": 25,
     "elections": 60,
     "groups": 25,
+    "classic-groups": 15,
+    "migrations": 25,
     "storm": 16,
     "shapes": 60,
-    "elr": 40,
     "voters": 20,
+    "elr": 40,
     "single": 30,
     "five": 30,
 }

@@ -123,4 +123,4 @@ def test_spark_submit_runs_the_same_jobs(tmp_path: Path) -> None:
     assert json.loads(done.stdout.strip().splitlines()[-1])["verdict"] == "VALID"
     failed = run(str(tmp_path / "nothing"))
     assert failed.returncode == 1
-    assert "there is no file or directory" in failed.stderr
+    assert "there is no file or directory" in failed.stderr + failed.stdout
