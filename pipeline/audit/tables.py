@@ -227,7 +227,8 @@ class History:
         index = f.col("producer").between(0, (1 << 20) - 1) & f.col("number").between(0, _LIMIT - 1)
         whole = index & f.col("type").isin(*STATES) & f.col("key").isNotNull() & f.col("start").isNotNull()
         rows = f.expr(
-            "forall(records, r -> size(r) = 4 and forall(r, x -> x is not null) and r[0] >= 0 and r[0] < 1 << 40)"
+            "forall(records, r -> size(r) = 4 and forall(r, x -> x is not null) "
+            f"and r[0] between 0 and {_LIMIT - 1} and r[2] < {_LIMIT})"
         )
         poll = f.coalesce(rows, f.lit(False)) & f.col("process").isNotNull()
         spot = f.col("topic").isNotNull() & f.col("partition").isNotNull()

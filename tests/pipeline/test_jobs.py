@@ -214,6 +214,8 @@ def test_the_audit_agrees_with_the_checker_on_every_anomaly(
 ) -> None:
     monkeypatch.syspath_prepend(str(CHECKER_TESTS))
     lines = merged_histories(150)
+    # A long one, with offsets of more than a byte; its last records are read before their sends.
+    lines += [_apart(line, 150) for line in _checker_tests("histories").clean(700)]
     lines.append({"process": "nemesis", "f": "heal", "start": 1, "end": 2, "type": "fail", "error": "2 of 3"})
     half = len(lines) // 2
     write_history(tmp_path / "a.jsonl", lines[:half])
