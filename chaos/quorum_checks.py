@@ -205,7 +205,7 @@ class QuorumChecker:
             if voters.is_voter(key):
                 offsets[key.id] = offset
         for voter, (offset, taken_s) in self._taken.items():
-            if self._now_s() - taken_s < _ON_ITS_WAY_S:
+            if voter in offsets and self._now_s() - taken_s < _ON_ITS_WAY_S:
                 offsets[voter] = max(offsets[voter], offset)
         holding = [voter for voter, offset in offsets.items() if offset >= high_watermark]
         if len(holding) * 2 <= len(offsets):
