@@ -21,7 +21,7 @@ from .actors import Actor, Runner
 from .cluster import LOG_DIR, ClusterConfig, SimCluster
 from .quorum_checks import InvariantBroken
 from .scenario import Fault, FaultKind, Nemesis, draw_faults
-from .sim_admin import DirMover, LeaderMover, PartitionMover, TopicChurn
+from .sim_admin import DirMover, LeaderMover, PartitionMover, ThrottledMover, TopicChurn
 from .sim_client import History, SimConsumer, SimProducer, Surroundings, check_history
 from .sim_clock import SimClock
 from .sim_group import PROTOCOLS, GroupLoad
@@ -202,6 +202,13 @@ SCENARIOS = {
             targets=("leader", "controller", "n1", "n2", "n3", "n4", "n5"),
             nodes=5,
             actors=("moves",),
+        ),
+        Scenario(
+            "throttled",
+            kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS),
+            targets=("leader", "controller", "n1", "n2", "n3", "n4", "n5"),
+            nodes=5,
+            actors=("throttled moves",),
         ),
         Scenario(
             "elections",
@@ -466,6 +473,7 @@ class Run:
             "voters": lambda: VoterMover(given("voters"), cluster.controllers, cluster.why_not_all_vote),
             "dir moves": lambda: DirMover(given("dir moves"), cluster.brokers, (LOG_DIR, *cluster.extra_dirs)),
             "moves": lambda: PartitionMover(given("moves"), cluster.brokers, cluster.why_moving),
+            "throttled moves": lambda: ThrottledMover(given("throttled moves"), cluster.brokers, cluster.why_moving),
         }
         self._actors = [made[name]() for name in self.scenario.actors]
         runners: list[Runner] = [*producers, consumer, *self._actors]

@@ -26,6 +26,9 @@ _DELETE_TOPICS = 6
 _CREATE_PARTITIONS = 3
 _ALTER_REASSIGNMENTS = 0
 _ELECT_LEADERS = 2
+_ALTER_CONFIGS = 1
+_SET, _DELETE = 0, 1
+_TOPIC, _BROKER = 2, 4
 _BY_ID = 13
 """Produce and Fetch name topics by their ids from this version on."""
 _FINAL = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)
@@ -259,6 +262,53 @@ class PartitionMover:
         nothing_to_cancel = replicas is None and code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
         if code and not nothing_to_cancel:
             raise InvariantBroken("partitions may be moved", f"{partition}: {code.name}")
+
+
+class ThrottledMover(PartitionMover):
+    """Moves partitions under throttles that it changes at every move; the last one gives enough to end (KIP-73).
+
+    Before that any may be, nothing at all included: what is in sync must not notice.
+    """
+
+    name = "throttled moves"
+    rates = (0, 300, 3_000, 30_000, 300_000)
+    last_rate = 100_000
+    """Bytes a second."""
+
+    async def run(self) -> None:
+        await super().run()
+        self._finished = False
+        await self._set_rate(self.last_rate)
+        self._finished = True
+
+    async def _move(self, replicas: list[int] | None) -> None:
+        rng = self._given.rng
+        await self._set_rate(rng.choice(self.rates))
+        for side in ("leader", "follower"):
+            key = f"{side}.replication.throttled.replicas"
+            await self._alter(_TOPIC, self._given.topic, key, rng.choice(("*", "*", self._some_replicas(), None)))
+        await super()._move(replicas)
+
+    def _some_replicas(self) -> str:
+        rng = self._given.rng
+        brokers = rng.sample(self._brokers, 3)
+        return ",".join(f"{partition}:{broker}" for partition in range(2) for broker in brokers)
+
+    async def _set_rate(self, rate: int) -> None:
+        for side in ("leader", "follower"):
+            await self._alter(_BROKER, "", f"{side}.replication.throttled.rate", str(rate))
+
+    async def _alter(self, kind: int, name: str, key: str, value: str | None) -> None:
+        change = {"name": key, "config_operation": _DELETE if value is None else _SET, "value": value}
+        resource = {"resource_type": kind, "resource_name": name, "configs": [change]}
+        code = await self._admin.ask(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            _ALTER_CONFIGS,
+            {"resources": [resource], "validate_only": False},
+            lambda answer: answer.responses[0].error_code,
+        )
+        if code:
+            raise InvariantBroken("a throttle may be set", f"{key}={value}: {code.name}")
 
 
 class DirMover:

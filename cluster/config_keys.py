@@ -219,6 +219,10 @@ _ROWS: tuple[Key, ...] = (
     Key("replica.fetch.backoff.ms", "int", 1000, "Wait of a follower after an error.", _NOT_NEGATIVE),
     Key("replica.socket.timeout.ms", "int", 30000, "How long a follower's request may take.", _POSITIVE),
     Key("replica.high.watermark.checkpoint.interval.ms", "int", 5000, "How often HWs are saved.", _POSITIVE),
+    Key("replication.quota.window.num", "int", 11, "Windows that replication is measured over.", _POSITIVE),
+    Key("replication.quota.window.size.seconds", "int", 1, "Length of such a window.", _POSITIVE),
+    Key("alter.log.dirs.replication.quota.window.num", "int", 11, "Windows for moves between directories.", _POSITIVE),
+    Key("alter.log.dirs.replication.quota.window.size.seconds", "int", 1, "Length of such a window.", _POSITIVE),
     Key("fetch.max.bytes", "int", 57671680, "The most bytes a fetch is answered with.", at_least(1024)),
     # metrics and health over HTTP
     Key("metrics.port", "int", None, "Port of /metrics and /health over HTTP; none: not served.", between(0, 65535)),

@@ -169,6 +169,10 @@ def replica_manager_config(config: NodeConfig, cluster_id: str) -> ReplicaManage
         replica_fetch_backoff_max_ms=config["replica.fetch.backoff.ms"],
         replica_socket_timeout_ms=config["replica.socket.timeout.ms"],
         high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
+        replication_quota_window_num=config["replication.quota.window.num"],
+        replication_quota_window_size_ms=config["replication.quota.window.size.seconds"] * 1000,
+        dirs_quota_window_num=config["alter.log.dirs.replication.quota.window.num"],
+        dirs_quota_window_size_ms=config["alter.log.dirs.replication.quota.window.size.seconds"] * 1000,
     )
 
 

@@ -12,11 +12,21 @@ from dataclasses import replace
 
 from .config_table import TOPIC_CONFIG_BY_BROKER_SETTING, Anything, Between, ConfigType, TopicConfig
 
-_KEPT = "Kept for Kafka's tools; nothing here is throttled by it yet."
-
 _OWN_ROWS: tuple[TopicConfig, ...] = (
-    TopicConfig("leader.replication.throttled.rate", ConfigType.LONG, "9223372036854775807", Between(0), doc=_KEPT),
-    TopicConfig("follower.replication.throttled.rate", ConfigType.LONG, "9223372036854775807", Between(0), doc=_KEPT),
+    TopicConfig(
+        "leader.replication.throttled.rate",
+        ConfigType.LONG,
+        "9223372036854775807",
+        Between(0),
+        doc="Bytes a second that followers get of the partitions named by leader.replication.throttled.replicas.",
+    ),
+    TopicConfig(
+        "follower.replication.throttled.rate",
+        ConfigType.LONG,
+        "9223372036854775807",
+        Between(0),
+        doc="Bytes a second that a broker fetches of those named by follower.replication.throttled.replicas.",
+    ),
     TopicConfig(
         "replica.alter.log.dirs.io.max.bytes.per.second",
         ConfigType.DOUBLE,

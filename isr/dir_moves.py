@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable
 from uuid import UUID
 
-from ..controller.image import BROKER_RESOURCE
 from ..log.errors import ColdReadError
 from ..log.partition_log import PartitionLog
 from ..runtime.loop import TaskSet
@@ -21,13 +20,15 @@ from ..wire.types import EpochEndOffset, TopicPartition
 from .directory import ReplicaDirectory
 from .ports import ReplicaLogs
 from .replica import Replica
+from .replication_quota import ReplicationQuota
 from .truncation import decide_truncation
 
 _logger = logging.getLogger(__name__)
 _PIECE_BYTES = 256 * 1024
 _LAST_PIECES_MAX = 4
 _BREATH_S = 0.001
-_LIMIT_KEY = "replica.alter.log.dirs.io.max.bytes.per.second"
+_LOOK_AGAIN_S = 0.5
+"""The limit may have been raised meanwhile."""
 
 
 class DirMoves:
@@ -37,11 +38,13 @@ class DirMoves:
         self,
         directory: ReplicaDirectory,
         logs: ReplicaLogs,
+        quota: ReplicationQuota,
         on_moved: Callable[[Replica, UUID], None],
         on_failed: Callable[[Replica, Exception], None],
     ) -> None:
         self._directory = directory
         self._logs = logs
+        self._quota = quota
         self._on_moved = on_moved
         self._on_failed = on_failed
         self._tasks = TaskSet()
@@ -98,6 +101,10 @@ class DirMoves:
 
     async def _step(self, replica: Replica, copy: PartitionLog) -> bool:
         """Copy a piece, or make an end; whether that is done."""
+        wait_ms = self._quota.wait_ms(self._now_ms())
+        if wait_ms:
+            await asyncio.sleep(min(wait_ms / 1000, _LOOK_AGAIN_S))
+            return False
         agree(replica.log, copy)
         try:
             copied_bytes = copy_piece(replica.log, copy)
@@ -107,8 +114,9 @@ class DirMoves:
                 return False
             agree(replica.log, copy)
             copied_bytes = copy_piece(replica.log, copy, patient=True)
+        self._quota.record(copied_bytes, self._now_ms())
         if copy.log_end_offset < replica.log.log_end_offset:
-            await asyncio.sleep(max(_BREATH_S, copied_bytes / self._bytes_per_s()))
+            await asyncio.sleep(_BREATH_S)
             return False
         await copy.flush_soon()
         if self._pair(replica.topic_partition) != (replica, copy):
@@ -121,14 +129,8 @@ class DirMoves:
         self._finish(replica)
         return True
 
-    def _bytes_per_s(self) -> float:
-        """The broker's own limit, or that of all brokers."""
-        configs = self._directory.image.configs
-        for name in (str(self._directory.local_id), ""):
-            value = configs.get((BROKER_RESOURCE, name), {}).get(_LIMIT_KEY)
-            if value is not None:
-                return float(value)
-        return float("inf")
+    def _now_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
 
     def _finish(self, replica: Replica) -> None:
         logs, topic_partition = self._logs, replica.topic_partition

@@ -23,6 +23,7 @@ from .fetch_session import PartitionKey
 from .fetcher_state import FetcherListener, FetcherState
 from .ports import FetchConnection, ReplicaManagerConfig
 from .replica import Replica
+from .throttles import Throttle
 
 _logger = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class FetcherContext:
     broker_epoch: Callable[[], int]
     listener: FetcherListener
     rng: random.Random
+    throttle: Throttle
 
 
 class ReplicaFetcher:
@@ -48,7 +50,7 @@ class ReplicaFetcher:
 
     def __init__(self, broker_id: int, context: FetcherContext) -> None:
         self.broker_id = broker_id
-        self.state = FetcherState(context.config, context.listener)
+        self.state = FetcherState(context.config, context.listener, context.throttle)
         self._context = context
         self._loop = asyncio.get_running_loop()
         config = context.config
@@ -129,7 +131,7 @@ class ReplicaFetcher:
         now_ms = self._now_ms()
         request = self.state.next_request(self._context.broker_epoch(), now_ms)
         if request is None:
-            ready_ms = self.state.next_ready_ms()
+            ready_ms = self.state.next_ready_ms(now_ms)
             await self._pause(None if ready_ms is None else max(ready_ms - now_ms, 1) / 1000)
             return
         self._sent += 1

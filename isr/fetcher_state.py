@@ -14,9 +14,12 @@ from typing import Protocol
 from ..log.errors import NoSpaceError
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.fetch import FetchPartition, FetchPartitionResponse, FetchRequest, FetchResponse
+from ..wire.types import TopicPartition
 from .fetch_session import FetchSession, PartitionKey
+from .held_sources import HeldSources
 from .ports import ReplicaManagerConfig
 from .replica import Replica
+from .throttles import Throttle
 
 _logger = logging.getLogger(__name__)
 
@@ -48,6 +51,17 @@ class Source:
     failures: int = 0
     not_before_ms: int = 0
     last_error: int = 0
+    has_committed: bool = False
+    """By the last answer it has all that is committed."""
+    local_id: int = -1
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self.replica.topic_partition
+
+    @property
+    def is_in_sync(self) -> bool:
+        return self.has_committed or self.local_id in self.replica.partition.follower.isr
 
 
 @dataclass(slots=True)
@@ -62,18 +76,20 @@ class Outcome:
 class FetcherState:
     """The partitions of one source broker, and the fetch session with it."""
 
-    def __init__(self, config: ReplicaManagerConfig, listener: FetcherListener) -> None:
+    def __init__(self, config: ReplicaManagerConfig, listener: FetcherListener, throttle: Throttle) -> None:
         self._config = config
         self._listener = listener
         self.session = FetchSession()
         self.sources: dict[PartitionKey, Source] = {}
         self._dirty: dict[PartitionKey, None] = {}
         self._delayed: dict[PartitionKey, None] = {}
+        self._held = HeldSources(throttle)
 
     def add(self, replica: Replica) -> None:
         """Fetch this follower from now on, in its present epoch."""
         key = (replica.topic_id, replica.topic_partition.partition)
-        self.sources[key] = Source(replica, replica.partition.leader_epoch)
+        self.sources[key] = Source(replica, replica.partition.leader_epoch, local_id=self._config.node_id)
+        self._held.on_sources_changed()
         self._dirty[key] = None
         self._delayed.pop(key, None)
 
@@ -81,6 +97,7 @@ class FetcherState:
         """Fetch it no more; false when it was not fetched."""
         self._delayed.pop(key, None)
         self._dirty[key] = None
+        self._held.on_sources_changed()
         return self.sources.pop(key, None) is not None
 
     def retry_now(self) -> None:
@@ -88,31 +105,40 @@ class FetcherState:
         for key in self._delayed:
             self.sources[key].not_before_ms = 0
 
-    def next_ready_ms(self) -> int | None:
-        """When the first paused partition may be asked for again."""
-        return min((self.sources[key].not_before_ms for key in self._delayed), default=None)
+    def next_ready_ms(self, now_ms: int) -> int | None:
+        """When the first paused or held partition may be asked for again, as far as is known now."""
+        ready_ms = [self.sources[key].not_before_ms for key in self._delayed]
+        if self._held:
+            ready_ms.append(now_ms + min(self._held.wait_ms(now_ms), self._config.replica_fetch_wait_max_ms))
+        return min(ready_ms, default=None)
 
     def next_request(self, broker_epoch: int, now_ms: int) -> FetchRequest | None:
         """The next request, or None when there is nothing to ask for now."""
         for key in [key for key in self._delayed if self.sources[key].not_before_ms <= now_ms]:
             del self._delayed[key]
             self._dirty[key] = None
+        for key in self._held.review(self.sources, now_ms):
+            self._dirty[key] = None
         session = self.session
         for key in self._dirty:
             source = self.sources.get(key)
-            if source is None or key in self._delayed:
+            if source is None or key in self._delayed or key in self._held:
                 session.forget(key)
             else:
-                session.want(key, self._parameters(source, key[1]))
+                max_bytes = self._held.max_bytes(key, source, self._config.replica_fetch_max_bytes, now_ms)
+                session.want(key, self._parameters(source, key[1], max_bytes))
         self._dirty.clear()
         if not session.wanted:
             return None
         topics, forgotten = session.next_request()
         config = self._config
+        wait_ms = config.replica_fetch_wait_max_ms
+        if self._held:
+            wait_ms = min(wait_ms, self._held.wait_ms(now_ms))
         return FetchRequest(
             replica_id=config.node_id,
             replica_epoch=broker_epoch,
-            max_wait_ms=0 if session.has_more_to_name else config.replica_fetch_wait_max_ms,
+            max_wait_ms=0 if session.has_more_to_name else wait_ms,
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,
             session_id=session.session_id,
@@ -122,7 +148,7 @@ class FetcherState:
             cluster_id=config.cluster_id or None,
         )
 
-    def _parameters(self, source: Source, index: int) -> FetchPartition:
+    def _parameters(self, source: Source, index: int, max_bytes: int) -> FetchPartition:
         replica = source.replica
         return FetchPartition(
             partition=index,
@@ -130,7 +156,7 @@ class FetcherState:
             fetch_offset=replica.log_end_offset,
             last_fetched_epoch=replica.last_fetched_epoch(),
             log_start_offset=replica.log.log_start_offset,
-            max_bytes=self._config.replica_fetch_max_bytes,
+            max_bytes=max_bytes,
         )
 
     # ---------------------------------------------------------------- answers
@@ -169,6 +195,8 @@ class FetcherState:
             self._on_local_error(key, source, error, now_ms)
         else:
             source.failures = source.last_error = 0
+            source.has_committed = row.high_watermark <= source.replica.log_end_offset
+            self._held.took(key, len(row.records or b""), now_ms)
             self._dirty[key] = None
 
     def _apply(self, source: Source, row: FetchPartitionResponse) -> None:

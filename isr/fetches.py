@@ -7,6 +7,7 @@ answered after a wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..log.errors import ColdReadError
@@ -21,9 +22,12 @@ from .ports import TopicIdPartition
 from .purgatory import DelayedFetch, Purgatory
 from .replica import Replica
 from .results import FetchDone, FetchParams
+from .throttles import FetchShare, Throttle
 from .watch import FetchWatch, WatchKey
 
 Wanted = Sequence[tuple[TopicIdPartition, FetchPartition]]
+_HELD_MS_MIN = 10
+"""A fetch that a throttle keeps waiting looks again not sooner."""
 
 
 class WatchedFetch(Protocol):
@@ -50,6 +54,20 @@ class WatchedFetch(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class _Reading:
+    """What a fetch finds: rows in the order of what was wanted."""
+
+    rows: list[FetchPartitionResponse] = field(default_factory=list)
+    quiet: list[bool] = field(default_factory=list)
+    size_bytes: int = 0
+    """Of records."""
+    answer_now: bool = False
+    """The answer must not wait."""
+    is_held: bool = False
+    """A throttle keeps something back."""
+
+
 class Fetches:
     """`now_ms` gives monotonic milliseconds."""
 
@@ -59,28 +77,30 @@ class Fetches:
         purgatory: Purgatory,
         consequences: Consequences,
         expected: ExpectedFetches,
+        throttle: Throttle,
         now_ms: Callable[[], int],
     ) -> None:
         self._directory = directory
         self._purgatory = purgatory
         self._consequences = consequences
         self._expected = expected
+        self._throttle = throttle
         self._now_ms = now_ms
 
     def fetch(self, params: FetchParams, wanted: Wanted, done: FetchDone) -> DelayedFetch | None:
         """See `ReplicaManager.fetch`."""
         cold = ColdReads()
-        rows, size_bytes, answer_now, _ = self._read(params, wanted, cold, count=True)
-        if answer_now or size_bytes >= params.min_bytes or params.max_wait_ms <= 0 or not wanted:
-            done(rows)
+        found = self._read(params, wanted, cold, count=True)
+        if found.answer_now or found.size_bytes >= params.min_bytes or params.max_wait_ms <= 0 or not wanted:
+            done(self._sent(params, wanted, found.rows))
             return None
         operation = DelayedFetch(
-            lambda: done(self._read(params, wanted, cold, count=False)[0]),
+            lambda: done(self._sent(params, wanted, self._read(params, wanted, cold, count=False).rows)),
             [key.topic_partition for key, _ in wanted if key.topic_partition not in cold.partitions],
-            params.min_bytes - size_bytes,
+            params.min_bytes - found.size_bytes,
             params.replica_id,
         )
-        self._park(operation, params)
+        self._park(operation, params, is_held=found.is_held)
         cold.then(operation.finish)
         return operation
 
@@ -91,56 +111,70 @@ class Fetches:
         wanted = fetch.wanted()
         are_more_awake = bool(watch.awake)
         cold = ColdReads()
-        rows, size_bytes, answer_now, quiet = self._read(params, wanted, cold, count=True)
-        is_decided = answer_now or fetch.has_refusals or are_more_awake
-        if is_decided or size_bytes >= params.min_bytes or params.max_wait_ms <= 0:
-            self._answer(fetch, wanted, rows, quiet)
+        found = self._read(params, wanted, cold, count=True)
+        is_decided = found.answer_now or fetch.has_refusals or are_more_awake
+        if is_decided or found.size_bytes >= params.min_bytes or params.max_wait_ms <= 0:
+            self._answer(params, fetch, wanted, found)
             return None
         for at, (key, _) in enumerate(wanted):
-            if not quiet[at] or fetch.is_news(at, rows[at]):
+            if not found.quiet[at] or fetch.is_news(at, found.rows[at]):
                 watch.stays_awake(_watch_key(key))
 
         def finish() -> None:
             if watch.parked is operation:
                 watch.parked = None
             wanted = fetch.wanted()
-            rows, _, _, quiet = self._read(params, wanted, cold, count=False)
-            self._answer(fetch, wanted, rows, quiet)
+            self._answer(params, fetch, wanted, self._read(params, wanted, cold, count=False))
 
-        operation = DelayedFetch(finish, (), params.min_bytes - size_bytes, params.replica_id)
+        operation = DelayedFetch(finish, (), params.min_bytes - found.size_bytes, params.replica_id)
         watch.parked = operation
-        self._park(operation, params)
+        self._park(operation, params, is_held=found.is_held)
         cold.then(operation.finish)
         return operation
 
-    def _answer(
-        self, fetch: WatchedFetch, wanted: Wanted, rows: list[FetchPartitionResponse], quiet: list[bool]
-    ) -> None:
+    def _answer(self, params: FetchParams, fetch: WatchedFetch, wanted: Wanted, found: _Reading) -> None:
         """What gave records gets its next turn behind what did not."""
         for with_records in (False, True):
-            for (key, _), row, is_quiet in zip(wanted, rows, quiet, strict=True):
+            for (key, _), row, is_quiet in zip(wanted, found.rows, found.quiet, strict=True):
                 if not is_quiet and bool(row.records) is with_records:
                     fetch.watch.stays_awake(_watch_key(key))
-        fetch.done(rows)
+        fetch.done(self._sent(params, wanted, found.rows))
 
-    def _park(self, operation: DelayedFetch, params: FetchParams) -> None:
+    def _sent(
+        self, params: FetchParams, wanted: Wanted, rows: list[FetchPartitionResponse]
+    ) -> list[FetchPartitionResponse]:
+        """They leave now: the throttle counts its part of them."""
+        throttle = self._throttle
+        if params.replica_id >= 0 and not throttle.is_idle:
+            throttled = (
+                len(row.records or b"")
+                for (key, _), row in zip(wanted, rows, strict=True)
+                if throttle.is_throttled(key.topic_partition)
+            )
+            throttle.quota.record(sum(throttled), self._now_ms())
+        return rows
+
+    def _park(self, operation: DelayedFetch, params: FetchParams, *, is_held: bool) -> None:
         wait_ms = params.max_wait_ms
+        now_ms = self._now_ms()
         if params.replica_id >= 0:
-            wait_ms = self._expected.wait_ms(params.replica_id, wait_ms, self._now_ms())
+            wait_ms = self._expected.wait_ms(params.replica_id, wait_ms, now_ms)
+        if is_held:
+            wait_ms = min(wait_ms, max(self._throttle.quota.wait_ms(now_ms), _HELD_MS_MIN))
         self._purgatory.park_fetch(operation, wait_ms)
 
-    def _read(
-        self, params: FetchParams, wanted: Wanted, cold: ColdReads, *, count: bool
-    ) -> tuple[list[FetchPartitionResponse], int, bool, list[bool]]:
-        """Rows in the order of `wanted`, bytes of records, whether the answer must not wait, and which are quiet."""
+    def _share(self, params: FetchParams) -> FetchShare | None:
+        if params.replica_id < 0 or self._throttle.is_idle:
+            return None
+        return FetchShare(self._throttle, params.replica_id, self._now_ms())
+
+    def _read(self, params: FetchParams, wanted: Wanted, cold: ColdReads, *, count: bool) -> _Reading:
         now_ms = self._now_ms() if count else 0
-        rows: list[FetchPartitionResponse] = []
-        quiet: list[bool] = []
+        found = _Reading()
         moved: list[Replica] = []
-        size_bytes = 0
-        answer_now = False
+        share = self._share(params)
         for key, request in wanted:
-            limit = min(request.max_bytes, params.max_bytes - size_bytes)
+            limit = min(request.max_bytes, params.max_bytes - found.size_bytes)
             is_quiet = False
             try:
                 replica = self._find(key)
@@ -152,20 +186,25 @@ class Fetches:
                         moved.append(replica)
                     if proposal is not None:
                         self._consequences.on_proposal(replica, proposal)
-                row = self._read_row(replica, params, request, (limit, not size_bytes), cold)
+                allowed = limit if share is None else share.limit(replica, limit)
+                min_one_batch = not found.size_bytes and (allowed > 0 or allowed == limit)
+                row = self._read_row(replica, params, request, (allowed, min_one_batch), cold)
+                if share is not None:
+                    share.took(replica, len(row.records or b""))
                 if row.diverging_epoch is not None:
-                    answer_now = True
+                    found.answer_now = True
                 else:
                     is_quiet = replica.is_quiet_for(params.replica_id, request.fetch_offset, is_counted=count)
             except (ProtocolError, OSError) as error:
                 row = self._refusal(key, request, self._consequences.refused(key.topic_partition, error))
-                answer_now = True
-            rows.append(row)
-            quiet.append(is_quiet)
-            size_bytes += len(row.records or b"")
+                found.answer_now = True
+            found.rows.append(row)
+            found.quiet.append(is_quiet)
+            found.size_bytes += len(row.records or b"")
+        found.is_held = share is not None and share.is_held
         for replica in moved:
             self._consequences.on_high_watermark(replica)
-        return rows, size_bytes, answer_now, quiet
+        return found
 
     def _read_row(
         self,

@@ -188,6 +188,13 @@ class LeaderState:
         self.high_watermark = lowest
         return True
 
+    def waits_for(self, replica_id: int, log_end_offset: int, now_ms: int) -> bool:
+        """Whether the high watermark moves only as far as this follower has come."""
+        if replica_id in self.isr_state.maximal_isr:
+            return True
+        follower = self.followers.get(replica_id)
+        return follower is not None and self._is_joining(follower, log_end_offset, now_ms)
+
     def _is_joining(self, follower: FollowerProgress, log_end_offset: int, now_ms: int) -> bool:
         return follower.is_caught_up(log_end_offset, now_ms, self.config.lag_time_max_ms) and self._is_eligible(
             follower

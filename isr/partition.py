@@ -40,6 +40,7 @@ class FollowerState:
     leader_epoch: int
     partition_epoch: int
     high_watermark: int
+    isr: tuple[int, ...] = ()
 
     def on_fetched(self, leader_high_watermark: int, log_end_offset: int) -> bool:
         """Learn the leader's high watermark, as far as this log reaches; true when it moved.
@@ -113,7 +114,11 @@ class Partition:
             or registration.leader != self.follower.leader_id
         )
         self.follower = FollowerState(
-            registration.leader, registration.leader_epoch, registration.partition_epoch, self.high_watermark
+            registration.leader,
+            registration.leader_epoch,
+            registration.partition_epoch,
+            self.high_watermark,
+            registration.isr,
         )
         self.leader = None
         return changed

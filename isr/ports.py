@@ -175,3 +175,8 @@ class ReplicaManagerConfig:
     replica_socket_timeout_ms: int = 30_000
     alter_partition_backoff_ms: int = 50
     high_watermark_checkpoint_interval_ms: int = 5_000
+    replication_quota_window_num: int = 11
+    replication_quota_window_size_ms: int = 1_000
+    dirs_quota_window_num: int = 11
+    """`alter.log.dirs.replication.quota.window.num`"""
+    dirs_quota_window_size_ms: int = 1_000

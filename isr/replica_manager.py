@@ -32,6 +32,7 @@ from .record_deletion import RecordDeletion
 from .replica import Replica
 from .results import AppendDone, DeletedRecords, EpochEndResult, FetchDone, FetchParams, ListOffsetResult
 from .roles import Roles
+from .throttles import Throttles, is_held_back
 from .watch import FetchWatch, Watches
 
 
@@ -49,7 +50,8 @@ class ReplicaManager:
         self._isr_changes = IsrChanges(
             ports.alter_partition, self._on_alter_partition, config.alter_partition_backoff_ms
         )
-        self._watches = Watches()
+        self.throttles = Throttles(config)
+        self._watches = Watches(self._is_held_back)
         self._consequences = Consequences(
             self._directory,
             self.purgatory,
@@ -58,7 +60,8 @@ class ReplicaManager:
             ports.on_storage_error,
             ports.on_no_space,
         )
-        self._fetchers = Fetchers(FetcherContext(config, ports.connect, ports.broker_epoch, self, runtime.rng))
+        fetching = FetcherContext(config, ports.connect, ports.broker_epoch, self, runtime.rng, self.throttles.follower)
+        self._fetchers = Fetchers(fetching)
         now_ms = self._deadlines.now_ms
         self._assignments = Assignments(ports.assign_to_dirs, config.alter_partition_backoff_ms)
         self._expected = ExpectedFetches(self.purgatory)
@@ -67,7 +70,9 @@ class ReplicaManager:
         )
         self._roles.on_led = self._on_led
         self._appends = Appends(self._directory, self.purgatory, self._consequences, self._now)
-        self._fetches = Fetches(self._directory, self.purgatory, self._consequences, self._expected, now_ms)
+        self._fetches = Fetches(
+            self._directory, self.purgatory, self._consequences, self._expected, self.throttles.leader, now_ms
+        )
         self.append: Callable[[int, int, Entries, AppendDone], None] = self._appends.append
         """`append(acks, timeout_ms, entries, done)`: `entries` are partitions and batches (mutable: offsets are set in
         place). `done` is called once with one result per entry, in order: at once, or, with acks=all (-1), when all
@@ -80,7 +85,7 @@ class ReplicaManager:
         """`fetch`, for an incremental fetch of a follower: `WatchedFetch` says what to look at."""
         self.open_watch: Callable[[int], FetchWatch] = self._watches.open
         """`open_watch(replica_id)`: for a new fetch session of that follower; close it with the session."""
-        self._moves = DirMoves(self._directory, logs, self._roles.on_moved, self.on_replica_failed)
+        self._moves = DirMoves(self._directory, logs, self.throttles.dirs, self._roles.on_moved, self.on_replica_failed)
         self.move_to_dir: Callable[[TopicPartition, str], None] = self._moves.begin
         self.log_dirs: Callable[[], Sequence[LogDirView]] = logs.describe
         deletion = RecordDeletion(self._directory, self._consequences)
@@ -124,6 +129,7 @@ class ReplicaManager:
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """The metadata has moved on: `delta` says what changed, `image` how it is now."""
+        self.throttles.apply(image, delta)
         if self._started:
             self._roles.apply(image, delta)
         else:
@@ -140,6 +146,16 @@ class ReplicaManager:
     def partitions(self) -> Mapping[TopicPartition, Replica]:
         """All replicas that are here."""
         return self._directory.replicas
+
+    def throttled_rates(self) -> dict[str, float]:
+        """Bytes a second of what is throttled, by the names of Kafka's metrics."""
+        now_ms, throttles = self._deadlines.now_ms(), self.throttles
+        quotas = {
+            "leader": throttles.leader.quota,
+            "follower": throttles.follower.quota,
+            "alterlogdirs": throttles.dirs,
+        }
+        return {name: quota.rate(now_ms) for name, quota in quotas.items()}
 
     def high_watermark_of(self, topic_partition: TopicPartition) -> int | None:
         """The high watermark as this replica knows it; None when it is not here."""
@@ -236,6 +252,13 @@ class ReplicaManager:
         """A fetcher could not write what it fetched."""
         self._fetchers.remove(replica)
         self._consequences.on_failed(replica, error)
+
+    def _is_held_back(self, replica: Replica, replica_id: int) -> bool:
+        throttle = self.throttles.leader
+        if throttle.is_idle:
+            return False
+        now_ms = self._deadlines.now_ms()
+        return throttle.quota.room_bytes(now_ms) <= 0 and is_held_back(replica, replica_id, throttle, now_ms)
 
     def _on_alter_partition(self, item: AlterPartitionItem, result: AlterPartitionResult) -> bool:
         replica = self._directory.replicas.get(item.topic_partition)

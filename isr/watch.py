@@ -13,7 +13,7 @@ of the quiet ones are looked at in turn, now and then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TypeAlias
 from uuid import UUID
@@ -110,9 +110,13 @@ class FetchWatch:
 
 
 class Watches:
-    """All watches of a broker, by partition."""
+    """All watches of a broker, by partition.
 
-    def __init__(self) -> None:
+    `is_held_back` says of a replica and a follower that it would not get the records now.
+    """
+
+    def __init__(self, is_held_back: Callable[[Replica, int], bool] = lambda replica, replica_id: False) -> None:
+        self._is_held_back = is_held_back
         self._by_partition: dict[TopicPartition, dict[int, tuple[FetchWatch, WatchKey]]] = {}
         self._opened = 0
 
@@ -134,7 +138,7 @@ class Watches:
     def on_appended(self, replica: Replica, size_bytes: int) -> None:
         """The leader's log has grown."""
         for watch in self._wake(replica):
-            if watch.parked is not None:
+            if watch.parked is not None and not self._is_held_back(replica, watch.replica_id):
                 watch.parked.feed(size_bytes)
 
     def on_changed(self, replica: Replica) -> None:

@@ -71,6 +71,7 @@ CATALOG: tuple[Spec, ...] = (
             "underminisrpartitioncount: Partitions led here with fewer replicas in sync than min.insync.replicas.",
             "atminisrpartitioncount: Partitions led here with exactly min.insync.replicas in sync.",
             "offlinereplicacount: Replicas here whose disk failed.",
+            "reassigningpartitions: Partitions led here whose replicas change.",
         ),
     ),
     *_specs(
@@ -82,6 +83,27 @@ CATALOG: tuple[Spec, ...] = (
             "isrshrinks_total: Times a replica left the ISR of a partition led here.",
             "isrexpands_total: Times a replica joined the ISR of a partition led here.",
         ),
+    ),
+    Spec(
+        "kafka_server_leaderreplication_byte_rate",
+        GAUGE,
+        (),
+        "Bytes a second of throttled partitions that followers get from here.",
+        "kafka.server:type=LeaderReplication",
+    ),
+    Spec(
+        "kafka_server_followerreplication_byte_rate",
+        GAUGE,
+        (),
+        "Bytes a second of throttled partitions that this broker fetches.",
+        "kafka.server:type=FollowerReplication",
+    ),
+    Spec(
+        "kafka_server_alterlogdirsreplication_byte_rate",
+        GAUGE,
+        (),
+        "Bytes a second that moves between this broker's directories copy.",
+        "kafka.server:type=AlterLogDirsReplication",
     ),
     Spec(
         "kafka_server_kafkaserver_brokerstate",

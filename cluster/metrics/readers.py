@@ -184,6 +184,7 @@ def _read_replicas(node: Node, taps: Taps) -> Samples:
         "underminisrpartitioncount": sum(one.is_under_min_isr for one in leaders),
         "atminisrpartitioncount": sum(len(one.isr_state.isr) == one.effective_min_isr for one in leaders),
         "offlinereplicacount": sum(one.offline for one in replicas),
+        "reassigningpartitions": _reassigning(node),
     }
     for name, value in values.items():
         samples.put(f"kafka_server_replicamanager_{name}", value)
@@ -193,9 +194,23 @@ def _read_replicas(node: Node, taps: Taps) -> Samples:
     produces, fetches = manager.purgatory.sizes()
     samples.put("kafka_server_delayedoperationpurgatory_purgatorysize", produces, "Produce")
     samples.put("kafka_server_delayedoperationpurgatory_purgatorysize", fetches, "Fetch")
+    for name, rate in manager.throttled_rates().items():
+        samples.put(f"kafka_server_{name}replication_byte_rate", rate)
     if node.broker is not None:
         samples.put("kafka_server_kafkaserver_brokerstate", node.broker.state.value)
     return samples
+
+
+def _reassigning(node: Node) -> int:
+    """Partitions led here whose replicas change."""
+    if node.loader is None:
+        return 0
+    return sum(
+        bool(one.adding_replicas or one.removing_replicas)
+        for topic in node.loader.image.topics_by_id.values()
+        for one in topic.partitions.values()
+        if one.leader == node.config.node_id
+    )
 
 
 def _read_logs(node: Node, limit: int) -> Samples:

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 from mutants import MUTANTS
 
-from raftwerk.chaos import sim_main
+from raftwerk.chaos import runs, sim_main
 from raftwerk.chaos.runs import SCENARIOS, Outcome, Run
 from raftwerk.chaos.scenario import Fault, FaultKind
 from raftwerk.chaos.shrink import shrink
+from raftwerk.chaos.sim_admin import ThrottledMover
 from raftwerk.chaos.sim_main import main
 
 CHUNK = 10
@@ -45,6 +46,7 @@ SEEDS = {
     "clients": 25,
     "churn": 40,
     "moves": 25,
+    "throttled": 20,
     "elections": 60,
     "groups": 25,
     "classic-groups": 15,
@@ -94,6 +96,17 @@ def test_without_faults_the_cluster_starts_fast_and_acks_steadily() -> None:
     outcome = Run(SCENARIOS["kill"], 5, faults=[]).execute()
     assert outcome.failure is None
     assert outcome.longest_ack_gap_s < 0.2
+
+
+def test_what_is_in_sync_does_not_notice_a_throttle_that_lets_nothing_pass() -> None:
+    class Nothing(ThrottledMover):
+        rates = (0,)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "ThrottledMover", Nothing)
+        outcome = Run(replace(SCENARIOS["throttled"], faults_s=3.0), 5, faults=[]).execute()
+    assert outcome.failure is None
+    assert outcome.longest_ack_gap_s < 0.5
 
 
 @pytest.mark.parametrize("target", ["leader", "controller"])

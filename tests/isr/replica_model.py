@@ -28,6 +28,7 @@ from raftwerk.isr.ports import AlterPartitionItem, ReplicaManagerConfig, TopicId
 from raftwerk.isr.purgatory import Purgatory
 from raftwerk.isr.replica import Replica
 from raftwerk.isr.results import AppendResult, FetchParams
+from raftwerk.isr.throttles import Throttles
 from raftwerk.isr.watch import Watches
 from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import PartitionLog
@@ -148,9 +149,12 @@ class Node:
         )
         now = lambda: self.model.now_ms  # noqa: E731
         self.appends = Appends(self.directory, self.purgatory, self.consequences, lambda: (now(), WALL_MS))
-        self.fetches = Fetches(self.directory, self.purgatory, self.consequences, ExpectedFetches(self.purgatory), now)
         config = ReplicaManagerConfig(self.node_id, replica_fetch_backoff_min_ms=1, replica_fetch_backoff_max_ms=4)
-        self.fetchers = {node: FetcherState(config, self) for node in NODES if node != self.node_id}
+        throttles = Throttles(config)
+        expected = ExpectedFetches(self.purgatory)
+        self.fetches = Fetches(self.directory, self.purgatory, self.consequences, expected, throttles.leader, now)
+        others = [node for node in NODES if node != self.node_id]
+        self.fetchers = {node: FetcherState(config, self, throttles.follower) for node in others}
         self.fetching_from = -1
         leader_config = LeaderConfig(self.node_id, self.model.min_isr, LAG_MS)
         high_watermark = min(self.checkpoint, self.log.log_end_offset)
