@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -51,7 +52,7 @@ class System:
         directory.mkdir(parents=True, exist_ok=True)
         self.prepare()
         started = time.perf_counter()
-        self._processes = self.launch()
+        self.processes = self.launch()
         self._wait_ready()
         self.start_seconds = time.perf_counter() - started
 
@@ -74,11 +75,16 @@ class System:
             if time.monotonic() > deadline:
                 self.stop()
                 raise TimeoutError(f"{self.name} was not ready after {READY_TIMEOUT_S:.0f} s: see {self.directory}")
-            with suppress(OSError):
-                if _broker_count(self.base_port + waiting[0]) >= self.nodes:
-                    waiting.pop(0)
-                    continue
+            if self.knows(waiting[0] + 1, self.nodes):
+                waiting.pop(0)
+                continue
             time.sleep(0.01)
+
+    def knows(self, node: int, brokers: int) -> bool:
+        """Whether the node answers, and knows so many brokers."""
+        with suppress(OSError):
+            return _broker_count(self.base_port + node - 1) >= brokers
+        return False
 
     def memory_mb(self) -> list[float]:
         """Resident memory of each node's process, in MB."""
@@ -90,9 +96,9 @@ class System:
         return sizes
 
     def stop(self) -> None:
-        for process in self._processes:
+        for process in self.processes:
             process.send_signal(signal.SIGTERM)
-        for process in self._processes:
+        for process in self.processes:
             try:
                 process.wait(30)
             except subprocess.TimeoutExpired:
@@ -104,6 +110,9 @@ class ApacheKafka(System):
     """Apache Kafka from a directory of jars, with the settings that the design's figures were measured with."""
 
     name = "kafka"
+    heap = "512m"
+    settings: Mapping[str, object] = {}
+    """What is set beside the usual."""
 
     @staticmethod
     def jars() -> Path | None:
@@ -118,14 +127,15 @@ class ApacheKafka(System):
             subprocess.run([*command, "-c", str(self._properties(node))], check=True, capture_output=True)
 
     def launch(self) -> list[subprocess.Popen[bytes]]:
-        processes = []
-        for node in range(1, self.nodes + 1):
-            with (self.directory / f"n{node}.log").open("wb") as log:
-                command = [*self._java("-Xms512m", "-Xmx512m", "-XX:+UseG1GC"), "kafka.Kafka"]
-                process = subprocess.Popen([*command, str(self._properties(node))], stdout=log, stderr=log)
-            (self.directory / f"n{node}.pid").write_text(str(process.pid))
-            processes.append(process)
-        return processes
+        return [self.launch_node(node) for node in range(1, self.nodes + 1)]
+
+    def launch_node(self, node: int) -> subprocess.Popen[bytes]:
+        """Start the process of one node."""
+        with (self.directory / f"n{node}.log").open("ab") as log:
+            command = [*self._java(f"-Xms{self.heap}", f"-Xmx{self.heap}", "-XX:+UseG1GC"), "kafka.Kafka"]
+            process = subprocess.Popen([*command, str(self._properties(node))], stdout=log, stderr=log)
+        (self.directory / f"n{node}.pid").write_text(str(process.pid))
+        return process
 
     def _java(self, *options: str) -> list[str]:
         return ["java", *options, "-cp", f"{self.jars()}/*"]
@@ -151,4 +161,4 @@ class ApacheKafka(System):
             "transaction.state.log.min.isr": min(copies, 2),
             "group.initial.rebalance.delay.ms": 0,
         }
-        return "".join(f"{key}={value}\n" for key, value in settings.items())
+        return "".join(f"{key}={value}\n" for key, value in {**settings, **self.settings}.items())
