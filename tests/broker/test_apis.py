@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from uuid import UUID
 
 import pytest
@@ -10,10 +11,13 @@ from broker_harness import LISTENER, TOPIC, TOPIC_ID, Harness, decode_answer, ma
 
 from raftwerk.controller.image import MetadataDelta
 from raftwerk.controller.records import BrokerChangeRecord, ConfigRecord, PartitionChangeRecord
+from raftwerk.isr.purgatory import DelayedFetch, Purgatory
+from raftwerk.runtime.timer_wheel import TimerWheel
 from raftwerk.wire.apis import ApiKey
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.produce import decode_produce_request
 from raftwerk.wire.records import encode_batch
+from raftwerk.wire.types import TopicPartition
 
 BATCH = bytes(encode_batch([(None, b"value", [], 1)]))
 UNKNOWN_ID = UUID(int=99)
@@ -279,6 +283,43 @@ def test_fetch_of_an_unknown_id_is_answered_at_once():
     topics = [{"topic_id": UNKNOWN_ID, "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}]}]
     answer = call(ApiKey.FETCH, 13, fetch_fields(13, topics=topics))
     assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_an_answered_fetch_leaves_nothing_to_the_garbage_collector():
+    """It holds the loop for milliseconds when it finds thousands of them."""
+    count, key, purgatory = 50, TopicPartition(TOPIC, 0), Purgatory(TimerWheel())
+
+    async def main():
+        harness = Harness()
+        read = harness.replicas.fetch
+
+        def park(params, wanted, done):
+            parked = DelayedFetch(lambda: read(params, wanted, done), [key], 1, -1)
+            purgatory.park_fetch(parked, 500)
+            return parked
+
+        harness.replicas.fetch = park
+        transport = harness.connect()
+        frame = harness.frame(ApiKey.FETCH, 12, fetch_fields(12))
+
+        async def fetches():
+            for _ in range(count):
+                transport.deliver(frame)
+                purgatory.on_high_watermark(key, 1, 1, 0)
+                await settle()
+
+        await fetches()
+        gc.collect()
+        answered = transport.writes
+        await fetches()
+        assert transport.writes == answered + count
+        return gc.collect()
+
+    gc.disable()
+    try:
+        assert run(main()) < count
+    finally:
+        gc.enable()
 
 
 def test_a_parked_fetch_is_forgotten_with_its_connection():
