@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,8 +150,16 @@ async def reassignments(client: ClusterClient) -> list[Moving]:
     ]
 
 
-async def wait_for_moves(client: ClusterClient, moves: Iterable[Move], timeout_s: float) -> None:
-    """Return when none of the moves is under way; `ClientError` when some still are after `timeout_s`."""
+async def wait_for_moves(
+    client: ClusterClient,
+    moves: Iterable[Move],
+    timeout_s: float,
+    on_wait: Callable[[], Awaitable[None]] | None = None,
+) -> None:
+    """Return when none of the moves is under way; `ClientError` when some still are after `timeout_s`.
+
+    `on_wait` is called each time that some are.
+    """
     moves = list(moves)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
@@ -159,6 +167,8 @@ async def wait_for_moves(client: ClusterClient, moves: Iterable[Move], timeout_s
         if loop.time() > deadline:
             names = ", ".join(dict.fromkeys(f"{topic}-{partition}" for topic, partition in left))
             raise ClientError(f"still moving after {timeout_s:g} s: {names}; it goes on, look with: reassignments")
+        if on_wait is not None:
+            await on_wait()
         await asyncio.sleep(_LOOK_AGAIN_S)
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import IO
+import sys
+from typing import IO, TYPE_CHECKING
 
 import click
 
 from ..moving import Move
 from .common import bootstrap_option, json_option, print_json, run_client
+
+if TYPE_CHECKING:
+    from ..admin import ClusterClient
 
 
 @click.group()
@@ -18,9 +22,10 @@ def partitions() -> None:
     \b
     Examples:
       raftwerk partitions reassign flights-0=2,3 flights-1=3,1 --wait
-      raftwerk partitions reassign --file plan.json
+      raftwerk partitions reassign --file plan.json --throttle 20000000 --wait
       raftwerk partitions reassignments
       raftwerk partitions cancel flights-0
+      raftwerk partitions unthrottle
       raftwerk partitions elect flights-0
       raftwerk partitions elect --all
     """
@@ -29,13 +34,22 @@ def partitions() -> None:
 @partitions.command()
 @click.argument("moves", nargs=-1, metavar="[TOPIC-PARTITION=BROKER,BROKER,...]...")
 @click.option("--file", type=click.File(), help="A plan as kafka-reassign-partitions takes it.")
-@click.option("--wait", is_flag=True, help="Return when all has moved.")
+@click.option("--wait", is_flag=True, help="Show how far it is; return when all has moved.")
+@click.option("--throttle", type=click.IntRange(min=1), help="Bytes a second that each broker may give or get for it.")
 @click.option("--timeout", "timeout_s", default=300.0, show_default=True, help="Seconds to wait.")
 @bootstrap_option
-def reassign(moves: tuple[str, ...], file: IO[str] | None, wait: bool, timeout_s: float, bootstrap: str) -> None:
+def reassign(
+    moves: tuple[str, ...],
+    file: IO[str] | None,
+    wait: bool,
+    throttle: int | None,
+    timeout_s: float,
+    bootstrap: str,
+) -> None:
     """Give partitions other replicas; the first one is the preferred leader.
 
-    A plan in a --file may name, as log_dirs, the directory for each replica, or "any".
+    A plan in a --file may name, as log_dirs, the directory for each replica, or "any". A --throttle stays until all
+    moves have ended that --wait waits for, or until `partitions unthrottle`; replicas in sync are not throttled.
     """
     wanted = [_parse_move(text) for text in moves]
     if file is not None:
@@ -45,16 +59,62 @@ def reassign(moves: tuple[str, ...], file: IO[str] | None, wait: bool, timeout_s
 
     async def run() -> None:
         from ..admin import ClusterClient
-        from ..moving import choose_dirs, reassign, wait_for_moves
+        from ..moving import choose_dirs, reassign
+        from ..throttling import throttle as set_throttle
 
         async with ClusterClient(bootstrap) as client:
+            if throttle is not None:
+                await set_throttle(client, wanted, throttle)
             await choose_dirs(client, wanted)
             await reassign(client, wanted)
             if wait:
-                await wait_for_moves(client, wanted, timeout_s)
+                await _see_through(client, wanted, timeout_s, is_throttled=throttle is not None)
 
     run_client(run())
     click.echo(f"{'Moved' if wait else 'Moving'} {len(wanted)} partitions.")
+    if throttle is not None and not wait:
+        click.echo("The throttle stays until: raftwerk partitions unthrottle")
+
+
+async def _see_through(client: ClusterClient, moves: list[Move], timeout_s: float, *, is_throttled: bool) -> None:
+    """Wait for the moves, telling how far they are; take the throttle off where nothing else moves."""
+    from ..moving import reassignments, wait_for_moves
+    from ..throttling import Meter, unthrottle
+
+    meter, last = Meter(moves), ""
+    on_terminal = sys.stderr.isatty()
+
+    async def tell() -> None:
+        nonlocal last
+        line = str(await meter.look(client))
+        if line != last:
+            last = line
+            click.echo(f"\r{line}\033[K" if on_terminal else line, err=True, nl=not on_terminal)
+
+    await wait_for_moves(client, moves, timeout_s, tell)
+    if last and on_terminal:
+        click.echo("", err=True)
+    if is_throttled:
+        if await reassignments(client):
+            click.echo("Other partitions still move: the throttle stays until: raftwerk partitions unthrottle")
+        else:
+            await unthrottle(client)
+
+
+@partitions.command()
+@bootstrap_option
+def unthrottle(bootstrap: str) -> None:
+    """Take all throttles of replication off topics and brokers."""
+
+    async def run() -> list[str]:
+        from ..admin import ClusterClient
+        from ..throttling import unthrottle
+
+        async with ClusterClient(bootstrap) as client:
+            return await unthrottle(client)
+
+    names = run_client(run())
+    click.echo(f"Throttled no more: {', '.join(names)}." if names else "Nothing was throttled.")
 
 
 @partitions.command()

@@ -1,0 +1,174 @@
+"""Partitions with data are moved under load and throttle, while nodes that matter to the move are killed one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from raftwerk.cluster.admin import ClusterClient
+from raftwerk.cluster.client_errors import ClientError
+from raftwerk.cluster.moving import Move, Moving, reassign, reassignments, wait_for_moves
+from raftwerk.cluster.supervisor import Supervisor
+from raftwerk.cluster.throttling import Meter, throttle, unthrottle
+
+from . import helpers
+from .in_process import ok
+from .load_process import LoadProcess
+
+T = TypeVar("T")
+PARTITIONS = 4
+DATA_BYTES = 8_000_000
+"""In each partition."""
+THROTTLE = 2_000_000
+LIMIT_S = 60.0
+TARGETS = ((4, 1, 2), (2, 4, 3), (3, 4, 1), (1, 2, 4))
+
+
+def ask(bootstrap: str, question: Callable[[ClusterClient], Coroutine[Any, Any, T]]) -> T:
+    """Asked again while the cluster has no answer."""
+
+    async def run() -> T:
+        async with ClusterClient(bootstrap) as client:
+            return await question(client)
+
+    deadline = time.monotonic() + LIMIT_S
+    while True:
+        try:
+            return asyncio.run(run())
+        except ClientError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+class Scene:
+    """Four nodes; a topic on 1, 2 and 3, of which each partition shall give one of its replicas to 4."""
+
+    def __init__(self, supervisor: Supervisor, topic: str) -> None:
+        self.supervisor = supervisor
+        self.bootstrap = supervisor.plan.bootstrap
+        self.topic = topic
+        self.moves = [Move(topic, index, replicas) for index, replicas in enumerate(TARGETS)]
+
+    def under_way(self) -> list[Moving]:
+        return ask(self.bootstrap, reassignments)
+
+    def kill_while_moving(self, victim: int) -> None:
+        assert self.under_way(), f"nothing moves any more when node {victim} is to be killed"
+        self.supervisor.kill(victim)
+        time.sleep(0.7)
+        self.supervisor.start_node(victim)
+        self.supervisor.wait_ready([victim])
+
+    def start_moves(self) -> None:
+        async def begin(client: ClusterClient) -> None:
+            await throttle(client, self.moves, THROTTLE)
+            await reassign(client, self.moves)
+
+        ask(self.bootstrap, begin)
+
+    def end_moves(self) -> None:
+        ask(self.bootstrap, unthrottle)
+        ask(self.bootstrap, lambda client: wait_for_moves(client, self.moves, LIMIT_S))
+
+    def check_places(self) -> None:
+        """Each partition is where it should be, in sync, and nothing is left of the move."""
+        deadline = time.monotonic() + LIMIT_S
+        while True:
+            found = helpers.describe(self.bootstrap, self.topic).topic(self.topic).partitions
+            places = [(tuple(one.replicas), sorted(one.isr)) for one in found]
+            if places == [(replicas, sorted(replicas)) for replicas in TARGETS]:
+                break
+            assert time.monotonic() < deadline, places
+            time.sleep(0.05)
+        assert self.under_way() == []
+
+
+def test_moves_under_load_while_the_leader_the_new_replica_and_the_controller_are_killed(
+    new_cluster: Callable[..., Supervisor], topic: str
+) -> None:
+    scene = Scene(new_cluster(4), topic)
+    bootstrap = scene.bootstrap
+    first = [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 2, 3]]
+    create_on(bootstrap, topic, first)
+    count = PARTITIONS * DATA_BYTES // 10_000
+    ok("perf", "produce", topic, "-b", bootstrap, "--records", str(count), "--record-size", "10000")
+    before = ends(bootstrap, topic)
+    load = LoadProcess(bootstrap, topic, PARTITIONS, 300)
+    try:
+        scene.start_moves()
+        scene.kill_while_moving(helpers.leader_of(bootstrap, topic))
+        scene.kill_while_moving(4)
+        scene.kill_while_moving(helpers.active_controller(bootstrap))
+        scene.end_moves()
+        told = load.finish()
+    except BaseException:
+        load.kill()
+        raise
+    scene.check_places()
+    assert (told["failed"], told["left"]) == ([], 0)
+    read = helpers.read_all(bootstrap, topic, PARTITIONS)
+    for acked, values, old in zip(told["acked"], read, before, strict=True):
+        numbers = [int(value) for value in values[old:]]
+        assert len(acked) > 100
+        assert numbers == sorted(acked), "each acked record is there once, in order, and nothing else"
+    print(f"{sum(map(len, told['acked']))} acked, longest gap {told['longest_gap_s']:.2f} s")
+
+
+def test_a_throttle_holds_while_acks_all_go_on_and_progress_is_told(
+    new_cluster: Callable[..., Supervisor], topic: str
+) -> None:
+    """8 MB at 2 MB/s take four seconds; a produce beside it takes no longer than before."""
+    bootstrap = new_cluster(4).plan.bootstrap
+    create_on(bootstrap, topic, [[1, 2, 3]])
+    ok("perf", "produce", topic, "-b", bootstrap, "--records", str(DATA_BYTES // 10_000), "--record-size", "10000")
+    began = time.monotonic()
+    at = ("-b", bootstrap)
+    told = ok("partitions", "reassign", f"{topic}-0=1,2,4", "--throttle", str(THROTTLE), *at)
+    assert "The throttle stays until" in told
+    stream = helpers.Load(bootstrap, topic, rate=100)
+    meter, seen = Meter([Move(topic, 0, (1, 2, 4))]), []
+    while ask(bootstrap, reassignments):
+        seen.append(ask(bootstrap, meter.look))
+        stream.run(0.2)
+    taken_s = time.monotonic() - began
+    stream.finish()
+    assert DATA_BYTES / THROTTLE * 0.7 < taken_s < DATA_BYTES / THROTTLE * 3
+    assert stream.longest_gap_s() < 2
+    copied = [one.copied_bytes for one in seen]
+    assert copied == sorted(copied)
+    assert sum(0 < size < DATA_BYTES for size in dict.fromkeys(copied)) >= 3, "it can be seen how it goes on"
+    assert f"{topic}, broker 1, broker 2, broker 3, broker 4" in ok("partitions", "unthrottle", *at)
+    assert "Nothing was throttled" in ok("partitions", "unthrottle", *at)
+    ok("partitions", "reassign", f"{topic}-0=1,2,3", "--throttle", "50000000", "--wait", *at)
+    assert "Nothing was throttled" in ok("partitions", "unthrottle", *at), "who waits takes it off"
+
+
+def create_on(bootstrap: str, topic: str, assignments: list[list[int]]) -> None:
+    async def create(client: ClusterClient) -> None:
+        from raftwerk.wire.apis import ApiKey
+
+        rows = [{"partition_index": index, "broker_ids": ids} for index, ids in enumerate(assignments)]
+        wanted = {
+            "name": topic,
+            "num_partitions": -1,
+            "replication_factor": -1,
+            "assignments": rows,
+            "configs": [{"name": "min.insync.replicas", "value": "2"}],
+        }
+        fields = {"topics": [wanted], "timeout_ms": 10_000, "timeout": 10_000, "validate_only": False}
+        answer = await client.request(ApiKey.CREATE_TOPICS, 7, fields)
+        assert not answer.topics[0].error_code, answer.topics[0].error_message
+
+    ask(bootstrap, create)
+
+
+def ends(bootstrap: str, topic: str) -> list[int]:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "ends"})
+    try:
+        return [helpers.end_of(consumer, TopicPartition(topic, index)) for index in range(PARTITIONS)]
+    finally:
+        consumer.close()
