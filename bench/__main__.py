@@ -1,12 +1,14 @@
 """`python -m raftwerk.bench`: Raftwerk, and Apache Kafka where its jars are, measured in turn by one client.
 
 Absolute figures drift from hour to hour on a shared machine; the ratio of two systems measured in one run does not.
-`python -m raftwerk.bench scale` measures what many partitions cost, `python -m raftwerk.bench groups` many groups.
+`python -m raftwerk.bench scale` measures what many partitions cost, `groups` many groups, `compaction` what a producer
+waits beside a compaction, `recovery` how long logs take to open.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import statistics
 import sys
@@ -60,15 +62,13 @@ def _print_ratios(ours: list[Figure], theirs: list[Figure]) -> None:
         print(f"{mine.name:34} {mine.value:12,.1f} {other.value:12,.1f}   {ratio:5.2f} x  {mine.unit}")
 
 
+_OTHERS = ("scale", "groups", "compaction")
+
+
 def main() -> int:
-    if sys.argv[1:2] == ["scale"]:
-        from . import scale
-
-        return scale.main(sys.argv[2:])
-    if sys.argv[1:2] == ["groups"]:
-        from . import groups
-
-        return groups.main(sys.argv[2:])
+    if sys.argv[1:2] and sys.argv[1] in _OTHERS:
+        other = importlib.import_module(f".{sys.argv[1]}", __package__)
+        return int(other.main(sys.argv[2:]))
     parser = argparse.ArgumentParser(prog="python -m raftwerk.bench", description=__doc__)
     parser.add_argument("-n", "--nodes", type=int, default=3, help="nodes of each cluster (default 3)")
     parser.add_argument("--scale", type=float, default=1.0, help="multiply the amount of work (default 1.0)")

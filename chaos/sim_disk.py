@@ -19,10 +19,11 @@ import asyncio
 import copy
 import errno
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..runtime.ports import Buffer, File
 from .sim_nodes import Directory, DiskCopy, Inode, Relink, Truncate, Write, link
+from .sim_rearrangement import SimRearrangement
 
 _UNLIMITED = 1 << 60
 
@@ -71,6 +72,7 @@ class SimFile:
     def fsync(self) -> None:
         """Durable at once, unless the disk fails it (EIO), which it then does for ever."""
         inode = self._live()
+        self._disk.on_blocking("fsync", self._path)
         self._disk.check_fsync(self._path, self._failed)
         if self._disk.fsync_fails(self._path):
             self.fail_sync()
@@ -142,8 +144,10 @@ class SimDisk:
         sync_latency_s: tuple[float, float] = (0.0, 0.0),
     ) -> None:
         self._rng = rng
-        self._turns: dict[str, int] = {}
-        """How many times each path was replaced, or begun to be."""
+        self._turns: dict[str, dict[int, None]] = {}
+        """The replacements of each path that are under way and that no later one has overtaken."""
+        self.on_blocking: Callable[[str, str], None] = lambda operation, path: None
+        """Told of every operation that holds up its caller for as long as a device takes, and of the path."""
         self._capacity_bytes = capacity_bytes
         self._used_bytes = 0
         self._sync_latency_s = sync_latency_s
@@ -291,6 +295,10 @@ class SimDisk:
 
     def rename(self, source: str, target: str) -> None:
         """Replaces an existing file; a directory may replace only an empty one."""
+        self.on_blocking("rename", source)
+        self._rename(source, target)
+
+    def _rename(self, source: str, target: str) -> None:
         self.check_dir(source)
         self.check_dir(target)
         from_directory, from_name = self._parent(source)
@@ -306,6 +314,10 @@ class SimDisk:
             self._relink([(from_directory, from_name, None), (to_directory, to_name, node)])
 
     def remove(self, path: str) -> None:
+        self.on_blocking("remove", path)
+        self._remove(path)
+
+    def _remove(self, path: str) -> None:
         self.check_dir(path)
         directory, name = self._parent(path)
         node = directory.entries.get(name)
@@ -315,6 +327,21 @@ class SimDisk:
         self._relink([(directory, name, None)])
 
     def remove_tree(self, path: str) -> None:
+        self.on_blocking("remove_tree", path)
+        self._remove_tree(path)
+
+    def remove_soon(self, path: str) -> asyncio.Future[None]:
+        """`remove` or `remove_tree` that takes the disk's latency."""
+
+        def remove() -> None:
+            if self.is_dir(path):
+                self._remove_tree(path)
+            elif self.exists(path):
+                self._remove(path)
+
+        return self._later(remove)
+
+    def _remove_tree(self, path: str) -> None:
         self.check_dir(path)
         directory, name = self._parent(path)
         for node in self._directory(path).walk():
@@ -330,8 +357,11 @@ class SimDisk:
 
     def write_atomic(self, path: str, data: Buffer) -> None:
         """Durably replace `path`; after a crash either the old or the new contents are there, never a mixture."""
-        content = bytes(data)
-        self._turns[path] = self._turns.get(path, 0) + 1
+        self.on_blocking("write_atomic", path)
+        self._turns.pop(path, None)
+        self._replace(path, bytes(data))
+
+    def _replace(self, path: str, content: bytes) -> None:
         self.check_dir(path)
         directory, name = self._parent(path)
         self.check_fsync(path, self.fsync_fails(path))
@@ -343,28 +373,25 @@ class SimDisk:
 
     def write_atomic_soon(self, path: str, data: Buffer) -> asyncio.Future[None]:
         """`write_atomic` that takes the disk's latency; nothing is there before. A later write to the path wins."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
         content = bytes(data)
-        turn = self._turns[path] = self._turns.get(path, 0) + 1
+        waiting = self._turns.setdefault(path, {})
+        turn = max(waiting, default=0) + 1
+        waiting[turn] = None
 
-        def finish() -> None:
-            try:
-                if self._turns[path] == turn:
-                    self.write_atomic(path, content)
-            except OSError as error:
-                if not future.done():
-                    future.set_exception(error)
-            else:
-                if not future.done():
-                    future.set_result(None)
+        def replace() -> None:
+            if turn in waiting and self._turns.get(path) is waiting:
+                for older in [one for one in waiting if one <= turn]:
+                    del waiting[older]
+                self._replace(path, content)
 
-        low, high = self._sync_latency_s
-        loop.call_later(self._rng.uniform(low, high) if high > 0 else 0.0, finish)
-        return future
+        return self._later(replace)
 
     def fsync_dir(self, path: str) -> None:
         """Make the names in this directory durable."""
+        self.on_blocking("fsync_dir", path)
+        self._fsync_dir(path)
+
+    def _fsync_dir(self, path: str) -> None:
         self.check_dir(path)
         self.check_fsync(path, self.fsync_fails(path))
         self._sync_directory(self._directory(path))
@@ -391,6 +418,34 @@ class SimDisk:
             loop.call_later(self._rng.uniform(low, high), finish)
         else:
             finish()
+        return future
+
+    def rearrange_soon(self, directory: str, renames: Sequence[tuple[str, str]]) -> SimRearrangement:
+        """The renames after some of the disk's latency, durable at its end."""
+
+        def rename() -> None:
+            for source, target in renames:
+                self._rename(source, target)
+
+        return SimRearrangement((rename, lambda: self._fsync_dir(directory)), self._later)
+
+    def _later(self, work: Callable[[], None]) -> asyncio.Future[None]:
+        """Carry `work` out when the disk's latency is over."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+
+        def carry_out() -> None:
+            try:
+                work()
+            except OSError as error:
+                if not future.done():
+                    future.set_exception(error)
+            else:
+                if not future.done():
+                    future.set_result(None)
+
+        low, high = self._sync_latency_s
+        loop.call_later(self._rng.uniform(low, high) if high > 0 else 0.0, carry_out)
         return future
 
     def warm_soon(self, file: File, offset: int, length: int) -> asyncio.Future[None]:

@@ -45,9 +45,14 @@ def read_epochs(disk: Disk, directory: str) -> list[EpochEntry]:
     return [EpochEntry(int(epoch), int(start)) for epoch, start in rows]
 
 
+def render_epochs(entries: Iterable[EpochEntry]) -> bytes:
+    """The contents of `leader-epoch-checkpoint`."""
+    return _render([f"{epoch} {start}" for epoch, start in entries])
+
+
 def write_epochs(disk: Disk, directory: str, entries: Iterable[EpochEntry]) -> None:
     """Durably write `leader-epoch-checkpoint`."""
-    disk.write_atomic(f"{directory}/{LEADER_EPOCH_FILE}", _render([f"{epoch} {start}" for epoch, start in entries]))
+    disk.write_atomic(f"{directory}/{LEADER_EPOCH_FILE}", render_epochs(entries))
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
@@ -77,9 +82,14 @@ def read_topic_id(disk: Disk, directory: str) -> UUID | None:
         ) from error
 
 
+def render_topic_id(topic_id: UUID) -> bytes:
+    """The contents of `partition.metadata`."""
+    return f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
+
+
 def write_topic_id(disk: Disk, directory: str, topic_id: UUID, *, durably: bool = True) -> None:
     """Write `partition.metadata`; not `durably`, a loss of power may leave any part of it."""
-    path, content = f"{directory}/{PARTITION_METADATA_FILE}", f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
+    path, content = f"{directory}/{PARTITION_METADATA_FILE}", render_topic_id(topic_id)
     if durably:
         disk.write_atomic(path, content)
         return

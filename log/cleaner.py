@@ -2,7 +2,7 @@
 
 A pass first reads the dirty stretch and notes the newest offset of each key, as many as memory allows. Then it copies
 everything from the log's beginning to the end of that stretch into new segments, without the records that are
-superseded, and puts these in the place of the old ones (`Segments.replace`).
+superseded, and puts these in the place of the old ones (`segment_changes`).
 
 Deletions: a record without a value stays until a delete horizon is over that its batch gets when it is first copied
 (`delete.retention.ms`), so that a consumer that began before sees it. Records of aborted transactions go at once,
@@ -30,6 +30,7 @@ from .config import MAX_INT32
 from .offset_map import OffsetMap
 from .partition_log import PartitionLog
 from .producer_state import read_marker
+from .renames import Renames
 from .segment import CLEANED_SUFFIX, Segment
 
 _READ_BYTES = 256 * 1024
@@ -38,10 +39,16 @@ _RECORDS_PER_STEP = 250
 
 
 class Step(NamedTuple):
-    """A pause: `bytes_done` since the last one, and what to fsync before the generator may go on."""
+    """A pause: `bytes_done` since the last one, and what must be over before the generator may go on.
+
+    `to_sync`: these are fsynced. `renames` are done. `cold`: these bytes are in the page cache, which makes no
+    difference but to whoever else would have to wait for them.
+    """
 
     bytes_done: int
     to_sync: tuple[File, ...] = ()
+    renames: Renames | None = None
+    cold: tuple[File, int, int] | None = None
 
 
 class CleanAbortedError(Exception):
@@ -131,8 +138,9 @@ class _Watch:
         if any(segment not in log.segments for segment in segments):
             raise CleanAbortedError(f"segments of {log.directory} are gone")
 
-    def batches(self, segment: Segment, start: int = 0) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """The batches of a segment from byte `start` on, each checked in every byte. `CorruptBatchError`."""
+    def batches(self, segment: Segment, start: int = 0) -> Iterator[tuple[BatchHeader, memoryview] | Step]:
+        """The batches of a segment from byte `start` on, each checked in every byte; and steps, where they have to come
+        from the device. `CorruptBatchError`."""
         window, at = memoryview(b""), 0
         position, size = start, segment.size_bytes
         while position < size:
@@ -141,6 +149,9 @@ class _Watch:
             if left < wanted:
                 self.check(segment)
                 length = min(max(_READ_BYTES, wanted), size - position)
+                if not segment.file.is_cached(position, length):
+                    yield Step(0, cold=(segment.file, position, length))
+                    self.check(segment)
                 window, at = memoryview(segment.file.pread(position, length)), 0
                 if len(window) < min(wanted, length):
                     raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, f"{segment.file.path} is too short")
@@ -159,7 +170,11 @@ def _build_map(watch: _Watch, plan: CleanPlan, offsets: OffsetMap) -> Steps:
     transactions = CleanedTransactions(log.aborted_transactions(start, end))
     for segment in [s for s in log.segments if s.next_offset > start and s.base_offset < end]:
         watch.check(segment)
-        for header, batch in watch.batches(segment, segment.locate(max(start, segment.base_offset))):
+        for found in watch.batches(segment, segment.locate(max(start, segment.base_offset))):
+            if isinstance(found, Step):
+                yield found
+                continue
+            header, batch = found
             if header.is_control:
                 transactions.on_marker(header, read_marker(batch))
             elif not transactions.on_data(header) and header.record_count:
@@ -206,10 +221,12 @@ class _GroupCopy:
             yield from self._copy(group, cleaned)
             cleaned.finish()
             yield Step(0, (cleaned.file, *cleaned.unsynced_index_files()))
+            while log.is_rearranged:
+                yield Step(0)
             self._watch.check(*group)
             cleaned.indexes_synced()
             is_placed = True
-            log.replace_segments(group, cleaned)
+            yield Step(0, renames=log.replace_segments(group, cleaned))
             return cleaned.size_bytes
         finally:
             if not is_placed and not log.is_failed:
@@ -226,7 +243,11 @@ class _GroupCopy:
         last: BatchHeader | None = None
         retained = len(self._transactions.retained)
         for segment in group:
-            for header, batch in self._watch.batches(segment):
+            for found in self._watch.batches(segment):
+                if isinstance(found, Step):
+                    yield found
+                    continue
+                header, batch = found
                 yield from self._copy_batch(header, batch)
                 last = header
                 if self._waiting_bytes >= _WRITE_BYTES:

@@ -16,7 +16,7 @@ from .checkpoints import (
     read_offsets,
     render_offsets,
 )
-from .errors import CorruptFileError
+from .errors import CorruptFileError, is_no_space
 
 _logger = logging.getLogger(__name__)
 
@@ -52,7 +52,8 @@ class OffsetCheckpoint:
     def write_soon(self, offsets: Mapping[TopicPartition, int], on_failed: Callable[[OSError], None]) -> None:
         """Begin to replace the contents, unless a write is under way: then the next call makes up for it.
 
-        An fsync beside a busy disk takes a tenth of a second, which no request should wait for.
+        An fsync beside a busy disk takes a tenth of a second, which no request should wait for. A full disk is no
+        failure: what the file holds is right, if old.
         """
         if self._under_way is not None or (offsets == self._on_disk and self._disk.exists(self._path)):
             return
@@ -63,7 +64,9 @@ class OffsetCheckpoint:
             if self._under_way is not written:
                 return
             self._under_way = None
-            if isinstance(error, OSError):
+            if isinstance(error, OSError) and is_no_space(error):
+                _logger.warning("%s stays as it is, and is written when there is space: %s", self._path, error)
+            elif isinstance(error, OSError):
                 on_failed(error)
             elif error is None and not future.cancelled():
                 self._on_disk = written

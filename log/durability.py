@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
 from ..runtime.ports import Disk, File
-from .checkpoints import write_epochs, write_topic_id
 from .epoch_cache import EpochCache
-from .errors import StorageError
+from .errors import NoSpaceError, StorageError
 from .segment import Segment
 from .segments import Segments
+from .side_files import SideFiles
 from .snapshots import SnapshotFiles
 
 
@@ -50,8 +49,7 @@ class Durability:
         """How often names were made or changed in the directory; `_names_synced`: how many of these are durable."""
         self._names_synced = 0
         self._is_name_new = not is_settled
-        self.unsaved_topic_id: UUID | None = None
-        """The id in `partition.metadata` while that file is not durable: it becomes so before anything else."""
+        self.side_files = SideFiles(files.disk, files.directory, files.epoch_cache)
         if not is_settled:
             self._unsynced = files.segments.items[max(files.segments.index_of(recovery_point), 0) : -1]
             files.epoch_cache.is_dirty = True
@@ -73,8 +71,12 @@ class Durability:
     # What changes
 
     def segment_rolled(self, segment: Segment) -> None:
-        """`segment` is appended to no more, and a new file is there."""
-        if segment.next_offset > self.recovery_point:
+        """`segment` is appended to no more, and a new file is there.
+
+        Where all its records are durable but not its indexes' ends, recovery would start behind it: what a loss of
+        power leaves of them shows when they are used, and they are made again.
+        """
+        if segment.next_offset > self.recovery_point or segment.unsynced_index_files():
             self._unsynced.append(segment)
         self._names_changed += 1
 
@@ -90,11 +92,13 @@ class Durability:
             self.history += 1
 
     def truncated(self, end_offset: int) -> None:
-        """The log ends at `end_offset` now; its rolled segments are those that are left. `OSError`."""
+        """The log ends at `end_offset` now; its rolled segments are those that are left.
+
+        Epochs that are gone may stay in their file until the recovery point moves: recovery makes those above it anew.
+        """
         rolled = self._files.segments.items[:-1]
         self._unsynced = [segment for segment in self._unsynced if segment in rolled]
         self.recovery_point = min(self.recovery_point, end_offset)
-        self.save_epochs()
 
     # fsync
 
@@ -108,26 +112,30 @@ class Durability:
         self._synced_up_to(target)
 
     def sync_soon(self, target: int, files_of: Callable[[], list[File]], result: asyncio.Future[int]) -> None:
-        """fsync without blocking the loop; `result` gets the recovery point it led to, or a `StorageError`."""
+        """fsync without blocking the loop; `result` gets the recovery point it led to, or a `StorageError`.
+
+        `NoSpaceError` where a small file could not be replaced: the log goes on as it is.
+        """
         history, names = self.history, self._names_changed
         disk, snapshots = self._files.disk, self._files.snapshots.unsynced()
         try:
-            self._save_rare_files()
-            files = [*snapshots.values(), *(files_of() if target > self.recovery_point else ())]
-            waiting = [disk.fsync_soon(file) for file in files]
+            files = [*snapshots.values(), *(files_of() if target > self.recovery_point or self._unsynced else ())]
+            waiting = [*self.side_files.save_soon(), *(disk.fsync_soon(file) for file in files)]
             waiting += [disk.fsync_dir_soon(path) for path in self._directories_to_sync(bool(snapshots))]
         except OSError as error:
             result.set_exception(self._fail("fsync failed", error))
             return
 
         def synced(error: BaseException | None) -> None:
-            failure = None
+            failure: StorageError | None = None
             if history == self.history:
                 if error is None:
                     self._files.snapshots.synced(snapshots)
                     self._names_synced = max(self._names_synced, names)
                     self._is_name_new = False
                     self._synced_up_to(target)
+                elif isinstance(error, NoSpaceError):
+                    failure = error
                 else:
                     failure = self._fail("fsync failed", error)
             if result.done():
@@ -172,7 +180,7 @@ class Durability:
 
     def sync_side_files(self) -> None:
         """What must be durable before the recovery point may pass it: epochs, snapshots, new names. `OSError`."""
-        self._save_rare_files()
+        self.side_files.save()
         for path in self._directories_to_sync(self._files.snapshots.sync()):
             self._files.disk.fsync_dir(path)
         self._names_synced = self._names_changed
@@ -182,21 +190,6 @@ class Durability:
         directory = self._files.directory
         paths = [directory] if has_new_snapshots or self._names_synced < self._names_changed else []
         return [*paths, directory.rpartition("/")[0] or "."] if self._is_name_new else paths
-
-    def _save_rare_files(self) -> None:
-        """Those that are written once in a partition's life, or in a leader's; at once, as they replace others."""
-        files = self._files
-        if self.unsaved_topic_id is not None:
-            write_topic_id(files.disk, files.directory, self.unsaved_topic_id)
-            self.unsaved_topic_id = None
-        self.save_epochs()
-
-    def save_epochs(self) -> None:
-        """Write the leader epochs if they changed. `OSError`."""
-        files = self._files
-        if files.epoch_cache.is_dirty:
-            write_epochs(files.disk, files.directory, files.epoch_cache.entries)
-            files.epoch_cache.is_dirty = False
 
 
 def _when_synced(waiting: Sequence[asyncio.Future[None]], done: Callable[[BaseException | None], None]) -> None:

@@ -27,9 +27,14 @@ class NoSpaceError(StorageError):
     """The disk is full: nothing was written, nothing is lost, and the same may be tried again when there is space."""
 
 
+def is_no_space(error: OSError) -> bool:
+    """Whether the disk, or what this user may have of it, is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def refused_write(message: str, error: OSError) -> StorageError:
     """What a write becomes that the disk refused and that was taken back."""
-    return (NoSpaceError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError)(message)
+    return (NoSpaceError if is_no_space(error) else StorageError)(message)
 
 
 class LogDirError(Exception):

@@ -58,6 +58,27 @@ class HeldDir:
         if self.clean_offsets:
             self.checkpoints.clean_offsets.write_soon(self.clean_offsets, on_failed)
 
+    def note_gaps(self, tp: TopicPartition, *, at_once: bool) -> None:
+        """`tp` has a clean offset, if only 0, before the first of its offsets is missing: recovery goes by that.
+
+        Durably on return if `at_once`, `OSError` then; else the upkeep writes it.
+        """
+        self.clean_offsets.setdefault(tp, 0)
+        if at_once and tp not in self.checkpoints.clean_offsets.offsets:
+            self.checkpoints.clean_offsets.write(self.clean_offsets)
+
+    def gaps_noted(self, tp: TopicPartition, on_failed: Callable[[OSError], None]) -> bool:
+        """Whether that is durable; else it is begun."""
+        if tp in self.checkpoints.clean_offsets.offsets:
+            return True
+        self.note_clean(tp, self.clean_offsets.get(tp, 0), on_failed)
+        return False
+
+    def note_clean(self, tp: TopicPartition, offset: int, on_failed: Callable[[OSError], None]) -> None:
+        """The log is clean up to `offset`; soon checkpointed."""
+        self.clean_offsets[tp] = offset
+        self.checkpoints.clean_offsets.write_soon(self.clean_offsets, on_failed)
+
     def _recovery_points(self) -> dict[TopicPartition, int]:
         return {tp: log.recovery_point for tp, log in self.logs.items()}
 

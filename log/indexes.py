@@ -26,11 +26,11 @@ _TIME_ENTRY = struct.Struct(">qI")
 class IndexFile:
     """Keeps a file equal to entries that only grow or are cut at the end."""
 
-    __slots__ = ("_disk", "_encode", "_entry_size", "_file", "_path", "_saved", "_synced")
+    __slots__ = ("_disk", "_encode", "_entry_size", "_file", "_saved", "_synced", "path")
 
     def __init__(self, disk: Disk, path: str, entry_size: int, encode: Callable[[int], bytes]) -> None:
         self._disk = disk
-        self._path = path
+        self.path = path
         self._entry_size = entry_size
         self._encode = encode
         self._file: File | None = None
@@ -39,12 +39,12 @@ class IndexFile:
 
     def read(self) -> bytes | None:
         """The file's contents, None when it is missing."""
-        return self._disk.read_bytes(self._path) if self._disk.exists(self._path) else None
+        return self._disk.read_bytes(self.path) if self._disk.exists(self.path) else None
 
     def entries_loaded(self, count: int, *, exact: bool) -> None:
         """The file holds `count` good entries, and nothing else if `exact`; without any, it need not be there."""
         self._saved = count
-        if not exact and (count or self._file is not None or self._disk.exists(self._path)):
+        if not exact and (count or self._file is not None or self._disk.exists(self.path)):
             self.entries_cut(count, force=True)
 
     def entry_added(self, count: int) -> None:
@@ -73,7 +73,7 @@ class IndexFile:
 
     def make(self) -> None:
         """Let there be a file, if only an empty one, as Apache Kafka has it."""
-        if not self._saved and self._file is None and not self._disk.exists(self._path):
+        if not self._saved and self._file is None and not self._disk.exists(self.path):
             self._synced = False
             self.open()
 
@@ -87,7 +87,7 @@ class IndexFile:
     def open(self) -> File:
         """The open file, made if it is not there."""
         if self._file is None:
-            self._file = self._disk.open(self._path, create=True)
+            self._file = self._disk.open(self.path, create=True)
         return self._file
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from ..runtime.loop import TaskSet
 from ..runtime.ports import Runtime
 from ..wire.records import CorruptBatchError
 from ..wire.types import TopicPartition
-from .cleaner import CleanAbortedError, CleanPlan, CleanResult, NoRoomError, clean
+from .cleaner import CleanAbortedError, CleanPlan, CleanResult, NoRoomError, Step, clean
 from .errors import StorageError
 from .partition_log import PartitionLog
 
@@ -99,6 +99,11 @@ class CleanerHost(Protocol):
         """The recovery point of the partition, as it is checkpointed."""
         ...
 
+    def gaps_noted(self, tp: TopicPartition) -> bool:
+        """Whether it is durable that offsets are missing from the partition, without which none may be; else that is
+        begun."""
+        ...
+
     def note_clean(self, tp: TopicPartition, offset: int) -> None:
         """The partition is clean up to `offset`: to be remembered on disk too."""
         ...
@@ -151,7 +156,7 @@ class LogCleaner:
             )
             if found is None or not (found.is_overdue or found.ratio > log.config.min_cleanable_dirty_ratio):
                 continue
-            if best is None or found.ratio > best[2].ratio:
+            if self._host.gaps_noted(tp) and (best is None or found.ratio > best[2].ratio):
                 best = (tp, log, found)
         return best
 
@@ -175,9 +180,16 @@ class LogCleaner:
         self._not_before_s[tp] = self._loop.time() + _RETRY_AFTER_S
         return None
 
+    async def _carry_out(self, step: Step) -> None:
+        for file in step.to_sync:
+            await self._runtime.disk.fsync_soon(file)
+        if step.renames is not None:
+            await step.renames.soon()
+        if step.cold is not None:
+            await self._runtime.disk.warm_soon(*step.cold)
+
     async def _drive(self, log: PartitionLog, plan: CleanPlan) -> CleanResult:
-        disk = self._runtime.disk
-        steps = clean(log, disk, plan)
+        steps = clean(log, self._runtime.disk, plan)
         turn_bytes = turn_steps = 0
         try:
             while True:
@@ -186,8 +198,7 @@ class LogCleaner:
                 except StopIteration as end:
                     result: CleanResult = end.value
                     return result
-                for file in step.to_sync:
-                    await disk.fsync_soon(file)
+                await self._carry_out(step)
                 turn_bytes += step.bytes_done
                 turn_steps += 1
                 if turn_bytes >= _BYTES_PER_TURN or not step.bytes_done or turn_steps >= 16:

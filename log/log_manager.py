@@ -39,7 +39,7 @@ METADATA_TOPIC = "__cluster_metadata"
 _DELETED_SUFFIX, _STRAY_SUFFIX = "-delete", "-stray"
 _DIR_NAME_LENGTH_MAX = 255
 _UPKEEP_INTERVAL_S = 5.0
-_LOGS_PER_TURN, _REMOVED_PER_TURN = 500, 20
+_LOGS_PER_TURN, _REMOVED_PER_TURN = 500, 100
 _logger = logging.getLogger(__name__)
 
 
@@ -347,7 +347,7 @@ class LogManager:
             tp, log = item
             if log.is_failed or log.is_closed:
                 return
-            if log.log_end_offset == log.recovery_point:
+            if log.log_end_offset == log.recovery_point and not log.durability.has_unsynced_segments:
                 self._flushed_at_s[tp] = at_s
             elif (at_s - self._flushed_at_s.setdefault(tp, at_s)) * 1000 >= log.config.flush_ms:
                 self._flushed_at_s[tp] = at_s
@@ -360,7 +360,7 @@ class LogManager:
     def _after_flush(self) -> None:
         if self._timer is not None:  # else the end has come meanwhile
             self._checkpoint_recovery_points_soon()
-            self._slices = Slices(self._trash.take_due(), self._trash.remove, _REMOVED_PER_TURN)
+            self._slices = Slices(self._trash.take_due(), self._trash.remove_soon, _REMOVED_PER_TURN)
 
     def checkpoint_recovery_points(self) -> None:
         """Write the recovery points and log start offsets that changed. A refusing disk fails its directory."""
@@ -389,20 +389,20 @@ class LogManager:
         log_dir = self._dir_of.get(tp)
         return log_dir.checkpoints.recovery_points.offsets.get(tp, 0) if log_dir is not None else 0
 
+    def gaps_noted(self, tp: TopicPartition) -> bool:
+        """Whether it is durable that offsets are missing from the partition; else that is begun, if it is here."""
+        log_dir = self._dir_of.get(tp)
+        return log_dir is not None and log_dir.is_usable and log_dir.gaps_noted(tp, partial(self._dir_failed, log_dir))
+
     def note_clean(self, tp: TopicPartition, offset: int) -> None:
         """The partition is clean up to `offset`; soon checkpointed. A refusing disk fails its directory."""
         log_dir = self._dir_of.get(tp)
         if log_dir is not None and log_dir.is_usable:
-            log_dir.clean_offsets[tp] = offset
-            log_dir.checkpoints.clean_offsets.write_soon(log_dir.clean_offsets, partial(self._dir_failed, log_dir))
+            log_dir.note_clean(tp, offset, partial(self._dir_failed, log_dir))
 
     def _note_gaps(self, log_dir: HeldDir, tp: TopicPartition, *, at_once: bool) -> None:
-        """`tp` has a clean offset, if only 0, durably before the first offset is missing; see `_open`."""
-        log_dir.clean_offsets.setdefault(tp, 0)  # the upkeep writes it
-        if not at_once or tp in log_dir.checkpoints.clean_offsets.offsets:
-            return
         try:
-            log_dir.checkpoints.clean_offsets.write(log_dir.clean_offsets)
+            log_dir.note_gaps(tp, at_once=at_once)
         except OSError as error:
             self._dir_failed(log_dir, error)
             raise StorageError(f"{log_dir.held.path} cannot be written: {error}") from error

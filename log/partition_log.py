@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
@@ -27,10 +28,12 @@ from .durability import Durability, LogFiles
 from .epoch_cache import EpochCache
 from .errors import StorageError, refused_write
 from .producer_state import ProducerStates
+from .renames import Renames
 from .reshaping import reshape
 from .results import AppendInfo, LogHooks
 from .retention import count_expired
 from .segment import Segment, TimestampOffset
+from .segment_changes import SegmentChanges
 from .segments import Segments
 from .transaction_index import AbortedTransaction
 from .validation import count_offsets, first_batch_around, prepare_for_follower, prepare_for_leader
@@ -61,6 +64,8 @@ class PartitionLog:
         self.epoch_cache = EpochCache(lambda: self._log_end_offset, loaded.epochs)
         files = LogFiles(runtime.disk, directory, self._segments, self.epoch_cache, loaded.snapshots)
         self.durability = Durability(files, loaded.durable_offset, loaded.is_settled, self._fail)
+        on_deleted = None if hooks.on_files_deleted is None else partial(hooks.on_files_deleted, self)
+        self._changes = SegmentChanges(files, self.durability, on_deleted, self._fail)
         self._failure: StorageError | None = None
         self._is_closed = False
         self._has_gaps = False
@@ -99,7 +104,7 @@ class PartitionLog:
             )
             log = cls(runtime, directory, config, hooks, loaded)
             if not (loaded.is_settled or recovery_point):
-                log.durability.unsaved_topic_id = log.topic_id
+                log.durability.side_files.unsaved_topic_id = log.topic_id
             log._log_start_offset = min(max(log_start_offset, log._segments.first_offset), log._log_end_offset)
             log.epoch_cache.truncate_from_start(log._log_start_offset)
             recovery.load_producers(log.producers, loaded.snapshots, loaded.segments, log._log_end_offset)
@@ -184,7 +189,7 @@ class PartitionLog:
         except OSError as error:
             raise StorageError(f"partition.metadata of {self.directory} cannot be written: {error}") from error
         self.topic_id = topic_id
-        self.durability.unsaved_topic_id = None if durably else topic_id
+        self.durability.side_files.unsaved_topic_id = None if durably else topic_id
 
     # Appending
 
@@ -241,7 +246,7 @@ class PartitionLog:
 
     def _append(self, batches: memoryview, headers: list[BatchHeader]) -> AppendInfo:
         size, last = len(batches), headers[-1]
-        if self._fits_active(size, headers[0], last):
+        if self._active.takes(size, headers[0], last, self._config, self._roll_after_ms):
             self._write(batches, headers)
         else:
             self._write_across_segments(batches, headers)
@@ -252,24 +257,10 @@ class PartitionLog:
         append_time_ms = last.max_timestamp if stamped else NO_TIMESTAMP_MS
         return AppendInfo(headers[0].base_offset, last.last_offset, max_timestamp, append_time_ms, size, False)
 
-    def _fits_active(self, size_bytes: int, first: BatchHeader, last: BatchHeader) -> bool:
-        """Whether these batches belong in the active segment. Source: LogSegment.shouldRoll of Apache Kafka."""
-        active, config = self._active, self._config
-        if not active.size_bytes:
-            fits = last[0] + last[6] - active.base_offset <= MAX_INT32
-            return fits and (size_bytes <= config.segment_bytes or first is last)
-        waited_ms = last.max_timestamp - active.first_timestamp if active.first_timestamp >= 0 else 0
-        return (
-            active.size_bytes + size_bytes <= config.segment_bytes
-            and waited_ms <= self._roll_after_ms
-            and last[0] + last[6] - active.base_offset <= MAX_INT32
-            and not active.is_index_full(config.segment_index_bytes)
-        )
-
     def _write_across_segments(self, batches: memoryview, headers: list[BatchHeader]) -> None:
         position = 0
         for header in headers:
-            if not self._fits_active(header.size_bytes, header, header):
+            if not self._active.takes(header.size_bytes, header, header, self._config, self._roll_after_ms):
                 far = header.last_offset - self._log_end_offset > MAX_INT32
                 self._start_segment(header.base_offset if far else self._log_end_offset)
             self._write(batches[position : position + header.size_bytes], [header])
@@ -302,20 +293,19 @@ class PartitionLog:
             raise self._fail("its transaction index could not be written", error) from error
 
     def roll(self) -> None:
-        """Start a new segment at the end of the log, unless the active one is empty. `StorageError`."""
+        """Start a new segment at the end of the log, unless the active one is empty. `StorageError`, `NoSpaceError`."""
         self._ensure_usable()
         if self._active.size_bytes:
             self._start_segment(self._log_end_offset)
 
     def _start_segment(self, base_offset: int) -> None:
+        """On `StorageError` the active segment is what it was, and the same may be tried again."""
         try:
             self._active.finish()
-            if self.recovery_point == self._log_end_offset:
-                self.durability.sync_indexes(self._active)  # as recovery would start at the new segment
             self._snapshots.write(base_offset, self.producers)
             segment = Segment.create(self._disk, self.directory, base_offset)
         except OSError as error:
-            raise StorageError(f"{self.directory} cannot start a new segment: {error}") from error
+            raise refused_write(f"{self.directory} cannot start a new segment: {error}", error) from error
         self.durability.segment_rolled(self._active)
         self._active.next_offset = base_offset
         self._segments.add(segment)
@@ -407,6 +397,8 @@ class PartitionLog:
         `StorageError` when the disk refuses.
         """
         self._ensure_usable()
+        if self._changes.is_under_way:
+            return 0  # the next round sees what is left
         try:
             count = count_expired(self.segments, self._config, self._log_start_offset, high_watermark, now_ms)
             return self._delete_first(count) if count else 0
@@ -414,36 +406,23 @@ class PartitionLog:
             raise self._fail("a segment could not be deleted", error) from error
 
     def _delete_first(self, count: int) -> int:
-        if count == len(self._segments):
+        is_whole = count == len(self._segments)
+        if is_whole:
             self._start_segment(self._log_end_offset)
-            self._disk.fsync_dir(self.directory)  # the log's end is in the new segment's name alone
-        self.durability.segments_gone(self.segments[:count])
-        paths = self._segments.delete_first(count)
+        self._changes.put_away(count, is_end_new=is_whole)
         self.raise_start(self._segments.first_offset)
-        self._remove_later(paths)
         return count
 
-    def replace_segments(self, group: Sequence[Segment], cleaned: Segment) -> None:
-        """Put `cleaned`, whose files are durable, in the place of `group`, which it covers. `StorageError`.
+    @property
+    def is_rearranged(self) -> bool:
+        """Whether files get other names at the moment: no segment can be replaced until that is over."""
+        return self._changes.is_under_way
 
-        From the moment that the `.swap` names are durable, an interrupted replacement is completed when the log is
-        opened again (`recovery.complete_swaps`).
-        """
+    def replace_segments(self, group: Sequence[Segment], cleaned: Segment) -> Renames:
+        """Put `cleaned`, whose files are durable, in the place of `group`, which it covers, when the caller has that
+        done. `StorageError`, then as now."""
         self._ensure_usable()
-        try:
-            paths = self._segments.replace(group, cleaned, self._disk)
-            self.durability.segments_replaced(group)
-            self._remove_later(paths)
-        except OSError as error:
-            raise self._fail("compacted segments could not be put in place", error) from error
-
-    def _remove_later(self, paths: list[str]) -> None:
-        self._snapshots.remove_stray(segment.base_offset for segment in self.segments)
-        if self._hooks.on_files_deleted is not None:
-            self._hooks.on_files_deleted(self, paths)
-        else:
-            for path in paths:
-                self._disk.remove(path)
+        return self._changes.replace(group, cleaned)
 
     # Truncation
 
@@ -455,6 +434,7 @@ class PartitionLog:
         self._ensure_usable()
         if offset >= self._log_end_offset:
             return
+        self._changes.settle()
         if offset < self._segments.first_offset:
             self.truncate_fully_and_start_at(offset)
             return
@@ -474,6 +454,7 @@ class PartitionLog:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Forget everything; the log is empty then, and starts and ends at `offset`. `StorageError`."""
         self._ensure_usable()
+        self._changes.settle()
         try:
             self._lower_recovery_point(min(offset, self._segments.first_offset))
             self._remove_segments(0)
@@ -493,6 +474,7 @@ class PartitionLog:
         """Give up what is below `offset`, which is fsynced: segments that end there or before go, the oldest first,
         each for good before the next, lest a loss of power leave a gap. `StorageError`."""
         self._ensure_usable()
+        self._changes.settle()
         self._log_start_offset = max(self._log_start_offset, min(offset, self._log_end_offset))
         try:
             below = min(offset, self.recovery_point)
@@ -561,8 +543,8 @@ class PartitionLog:
         if self._is_closed:
             return
         try:
-            if clean and self._failure is None:
-                self._finish()
+            if self._failure is None:
+                self._settle(clean)
         finally:
             self._is_closed = True
             self.durability.history += 1
@@ -570,10 +552,21 @@ class PartitionLog:
             for segment in self._segments:
                 segment.close()
 
+    def _settle(self, clean: bool) -> None:
+        """Nothing is under way any more, as the directory may get another name; all is durable if `clean`."""
+        try:
+            self._changes.settle()
+        except StorageError:
+            if clean:
+                raise
+        else:
+            if clean:
+                self._finish()
+
     def _finish(self) -> None:
         try:
             end = self._log_end_offset
-            if not end and self.durability.unsaved_topic_id is not None:
+            if not end and self.durability.side_files.unsaved_topic_id is not None:
                 return  # there never was anything in it: what a loss of power leaves of it is as good
             self._active.finish()
             if self._snapshots.latest_offset < end and end > self._segments.first_offset:

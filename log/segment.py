@@ -20,7 +20,7 @@ from ..wire.records import (
     check_header,
     read_header,
 )
-from .config import MAX_INT32, MAX_INT64
+from .config import MAX_INT32, MAX_INT64, LogConfig
 from .errors import ColdReadError
 from .indexes import OffsetIndex, TimeIndex
 from .scan import HEADER_WINDOW_BYTES, LOOKUP_WINDOW_BYTES, ValidatingScan, scan_headers
@@ -62,6 +62,7 @@ class Segment:
         "_disk",
         "_file",
         "_indexes",
+        "_is_pinned",
         "_is_rebuilt",
         "_recent_last_offsets",
         "_recent_positions",
@@ -91,6 +92,7 @@ class Segment:
         self.transaction_index = TransactionIndex(disk, self._path(TRANSACTION_INDEX_SUFFIX))
         self._indexes: tuple[OffsetIndex, TimeIndex] | None = None
         self._is_rebuilt = False
+        self._is_pinned = False
         self._uncounted_bytes = 0
         self._warming: tuple[int, asyncio.Future[None]] | None = None
         self._recent_last_offsets = array("q")
@@ -130,6 +132,8 @@ class Segment:
 
     def park(self) -> None:
         """Give the descriptors free until somebody reads; for a segment that is rolled and durable."""
+        if self._is_pinned:
+            return
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -148,6 +152,21 @@ class Segment:
         offset_index, time_index = self._indexes or self._load_indexes()
         return (
             len(offset_index.positions) >= index_bytes_max // 8 or len(time_index.offsets) >= index_bytes_max // 12 - 1
+        )
+
+    def takes(
+        self, size_bytes: int, first: BatchHeader, last: BatchHeader, config: LogConfig, roll_after_ms: int
+    ) -> bool:
+        """Whether these batches belong in this segment. Source: LogSegment.shouldRoll of Apache Kafka."""
+        is_near = last[0] + last[6] - self.base_offset <= MAX_INT32
+        if not self.size_bytes:
+            return is_near and (size_bytes <= config.segment_bytes or first is last)
+        waited_ms = last.max_timestamp - self.first_timestamp if self.first_timestamp >= 0 else 0
+        return (
+            self.size_bytes + size_bytes <= config.segment_bytes
+            and waited_ms <= roll_after_ms
+            and is_near
+            and not self.is_index_full(config.segment_index_bytes)
         )
 
     def append(self, data: Buffer, headers: Sequence[BatchHeader], index_interval_bytes: int) -> None:
@@ -420,15 +439,37 @@ class Segment:
     def rename(self, suffix: str) -> list[str]:
         """Close the segment and put `suffix` after the names of its files in the place of what is there now.
 
-        The log goes last, so that who finds it under the new name finds the others too. Returns the new paths.
+        Returns the new paths.
         """
         self.close()
-        paths = []
-        for path in reversed(self._existing_paths()):
-            paths.append(path.removesuffix(self._suffix) + suffix)
-            self._disk.rename(path, paths[-1])
+        renames = self.renames_to(suffix)
+        for source, target in renames:
+            self._disk.rename(source, target)
+        self.renamed_to(suffix)
+        return [target for _, target in renames]
+
+    def renames_to(self, suffix: str) -> list[tuple[str, str]]:
+        """What to rename so that `suffix` stands after the names of its files in the place of what is there now.
+
+        The log goes last, so that who finds it under the new name finds the others too.
+        """
+        return [(path, path.removesuffix(self._suffix) + suffix) for path in reversed(self._existing_paths())]
+
+    def renamed_to(self, suffix: str) -> None:
+        """That is done."""
         self._suffix = suffix
-        return paths
+        self._is_pinned = False
+        self.transaction_index.path = self._path(TRANSACTION_INDEX_SUFFIX)
+        if self._indexes is not None:
+            self._indexes[0].file.path = self._path(INDEX_SUFFIX)
+            self._indexes[1].file.path = self._path(TIME_INDEX_SUFFIX)
+
+    def pin(self) -> None:
+        """Have all that reading takes open or in memory, until `renamed_to`: no file is looked up by its name."""
+        self._is_pinned = True
+        self.file.size()
+        self.offset_index.last_entry()
+        self.transaction_index.read_in()
 
     def _existing_paths(self) -> list[str]:
         paths = [self._path(kind) for kind in SEGMENT_SUFFIXES]

@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..runtime.invariants import invariant
-from ..runtime.ports import Disk
 from ..wire.records import (
     BATCH_HEADER_SIZE,
     BatchHeader,
@@ -15,7 +14,7 @@ from ..wire.records import (
     iter_headers,
     iter_records,
 )
-from .segment import DELETED_SUFFIX, SWAP_SUFFIX, Segment, TimestampOffset
+from .segment import DELETED_SUFFIX, Segment, TimestampOffset
 from .transaction_index import AbortedTransaction
 
 _COUNT = slice(BATCH_HEADER_SIZE - 4, BATCH_HEADER_SIZE)
@@ -72,32 +71,27 @@ class Segments:
 
     def delete_first(self, count: int) -> list[str]:
         """Take out the first `count`, never the active one; returns the new paths of their files. `OSError`."""
+        return [path for segment in self.take_first(count) for path in segment.rename(DELETED_SUFFIX)]
+
+    def take_first(self, count: int) -> list[Segment]:
+        """Take out the first `count`, never the active one; their files stay as they are."""
         removed = self._items[:count]
         del self._items[:count], self._bases[:count]
-        return [path for segment in removed for path in segment.rename(DELETED_SUFFIX)]
+        return removed
 
-    def replace(self, group: Sequence[Segment], cleaned: Segment, disk: Disk) -> list[str]:
-        """Put `cleaned`, whose files are durable, in the place of `group`; returns the new paths of those files.
-
-        From the moment that the `.swap` names are durable, an interrupted replacement is completed when the log is
-        opened again (`recovery.complete_swaps`). `OSError`.
-        """
+    def check_replaceable(self, group: Sequence[Segment], cleaned: Segment) -> None:
+        """`cleaned` may stand for `group`."""
         at = self.index_of(group[0].base_offset)
         invariant(self._items[at : at + len(group)] == list(group), "segments are replaced where they stand")
         invariant(group[-1] is not self.active, "the active segment is not replaced")
         invariant(cleaned.next_offset == group[-1].next_offset, "a cleaned segment ends where the cleaned ones did")
-        directory = cleaned.file.path.rpartition("/")[0]
-        cleaned.rename(SWAP_SUFFIX)
-        disk.fsync_dir(directory)
-        paths = [path for segment in group for path in segment.rename(DELETED_SUFFIX)]
-        disk.fsync_dir(directory)
-        cleaned.rename("")
-        disk.fsync_dir(directory)
-        segment = Segment.open(disk, directory, cleaned.base_offset)
-        segment.next_offset = cleaned.next_offset
-        self._items[at : at + len(group)] = [segment]
-        self._bases[at : at + len(group)] = [segment.base_offset]
-        return paths
+
+    def put(self, group: Sequence[Segment], cleaned: Segment) -> None:
+        """`cleaned` is read in the place of `group` from now on."""
+        self.check_replaceable(group, cleaned)
+        at = self.index_of(group[0].base_offset)
+        self._items[at : at + len(group)] = [cleaned]
+        self._bases[at : at + len(group)] = [cleaned.base_offset]
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """See `PartitionLog.aborted_transactions`. `OSError`."""

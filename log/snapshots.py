@@ -32,13 +32,17 @@ class SnapshotFiles:
         return self._offsets[-1] if self._offsets else -1
 
     def write(self, offset: int, producers: ProducerStates) -> None:
-        """Write the snapshot at `offset`; durable after `sync`."""
+        """Write the snapshot at `offset`; durable after `sync`. On `OSError` there is none."""
         file = self._disk.open(self._path(offset), create=True)
         if offset in self._unsynced:
             self._unsynced[offset].close()
         self._unsynced[offset] = file
-        file.truncate(0)
-        file.append((producers.encode_snapshot(),))
+        try:
+            file.truncate(0)
+            file.append((producers.encode_snapshot(),))
+        except OSError:
+            self._remove(offset)
+            raise
         if offset not in self._offsets:
             insort(self._offsets, offset)
 
@@ -84,10 +88,16 @@ class SnapshotFiles:
 
     def remove_stray(self, segment_bases: Iterable[int]) -> None:
         """Remove the snapshots that no segment starts at, except the newest."""
+        for path in self.take_stray(segment_bases):
+            self._disk.remove(path)
+
+    def take_stray(self, segment_bases: Iterable[int]) -> list[str]:
+        """Forget those that `remove_stray` would remove; returns their paths."""
         bases = dict.fromkeys(segment_bases)
-        for offset in self._offsets[:-1]:
-            if offset not in bases:
-                self._remove(offset)
+        stray = [offset for offset in self._offsets[:-1] if offset not in bases]
+        for offset in stray:
+            self._forget(offset)
+        return [self._path(offset) for offset in stray]
 
     def close(self) -> None:
         for file in self._unsynced.values():
@@ -95,10 +105,13 @@ class SnapshotFiles:
         self._unsynced.clear()
 
     def _remove(self, offset: int) -> None:
+        self._forget(offset)
+        self._disk.remove(self._path(offset))
+
+    def _forget(self, offset: int) -> None:
         self._offsets = [kept for kept in self._offsets if kept != offset]
         if offset in self._unsynced:
             self._unsynced.pop(offset).close()
-        self._disk.remove(self._path(offset))
 
     def _path(self, offset: int) -> str:
         return segment_path(self._directory, offset, SNAPSHOT_SUFFIX)

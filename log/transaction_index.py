@@ -45,11 +45,11 @@ def decode_transaction_index(data: bytes) -> list[AbortedTransaction]:
 class TransactionIndex:
     """The index of one segment. An unreadable file counts as empty until it is made again from the batches."""
 
-    __slots__ = ("_disk", "_entries", "_file", "_path", "_synced")
+    __slots__ = ("_disk", "_entries", "_file", "_synced", "path")
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
-        self._path = path
+        self.path = path
         self._entries: list[AbortedTransaction] | None = None
         self._file: File | None = None
         self._synced = True
@@ -64,9 +64,13 @@ class TransactionIndex:
                 self._entries = []
         return self._entries
 
+    def read_in(self) -> None:
+        """From now on the file is not needed for reading."""
+        self._entries = self.entries
+
     def load(self) -> list[AbortedTransaction]:
         """What the file holds. `CorruptTransactionIndexError`."""
-        return decode_transaction_index(self._disk.read_bytes(self._path)) if self._disk.exists(self._path) else []
+        return decode_transaction_index(self._disk.read_bytes(self.path)) if self._disk.exists(self.path) else []
 
     def add(self, entry: AbortedTransaction) -> None:
         """Write an entry. On `OSError` the file is as before."""
@@ -85,7 +89,7 @@ class TransactionIndex:
 
     def cut(self, offset: int) -> None:
         """Forget the transactions whose marker stands at `offset` or after it."""
-        if not self._disk.exists(self._path):
+        if not self._disk.exists(self.path):
             return
         entries = self.entries
         keep = len(entries)
@@ -111,5 +115,5 @@ class TransactionIndex:
 
     def _open(self) -> File:
         if self._file is None:
-            self._file = self._disk.open(self._path, create=True)
+            self._file = self._disk.open(self.path, create=True)
         return self._file

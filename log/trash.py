@@ -31,6 +31,16 @@ class Trash:
             self._paths = [(due_s, path) for due_s, path in self._paths if not all_now and due_s > at_s]
         return due
 
+    def remove_soon(self, path: str) -> None:
+        """Without blocking the loop. A disk that refuses keeps it."""
+
+        def on_done(done: asyncio.Future[None]) -> None:
+            error = None if done.cancelled() else done.exception()
+            if error is not None:
+                _logger.warning("%s was deleted and cannot be removed: %s", path, error)
+
+        self._disk.remove_soon(path).add_done_callback(on_done)
+
     def remove(self, path: str) -> None:
         """Now. A disk that refuses keeps it."""
         try:

@@ -20,6 +20,7 @@ import shutil
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from . import page_cache
 from .ports import Buffer, File
@@ -183,11 +184,45 @@ class _Turns:
         self._issued += 1
         return self._issued
 
+    def is_last(self, ticket: int) -> bool:
+        """Whether nobody came after; called on the loop's thread only."""
+        return ticket == self._issued
+
     def take(self, ticket: int, write: Callable[[], None]) -> None:
         with self._lock:
             if ticket > self._done:
                 write()
                 self._done = ticket
+
+
+class RealRearrangement:
+    """See `ports.Rearrangement`: done by a thread, or by whoever cannot wait for that, once."""
+
+    def __init__(self, directory: str, renames: Sequence[tuple[str, str]], executor: ThreadPoolExecutor) -> None:
+        self._directory = directory
+        self._renames = renames
+        self._lock = threading.Lock()
+        self._is_over = False
+        self._error: OSError | None = None
+        self._done = asyncio.get_running_loop().run_in_executor(executor, self.finish)
+
+    @property
+    def done(self) -> asyncio.Future[None]:
+        return self._done
+
+    def finish(self) -> None:
+        """Wait for the thread, or be faster than it is."""
+        with self._lock:
+            if not self._is_over:
+                self._is_over = True
+                try:
+                    for source, target in self._renames:
+                        os.replace(source, target)
+                    _fsync_and_close(os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+                except OSError as error:
+                    self._error = error
+            if self._error is not None:
+                raise self._error
 
 
 class RealDisk:
@@ -196,6 +231,7 @@ class RealDisk:
     def __init__(self) -> None:
         self._executor: ThreadPoolExecutor | None = None
         self._readers: ThreadPoolExecutor | None = None
+        self._remover: ThreadPoolExecutor | None = None
         self._turns: dict[str, _Turns] = {}
         """Of the paths that are replaced in threads."""
 
@@ -226,6 +262,12 @@ class RealDisk:
     def remove_tree(self, path: str) -> None:
         shutil.rmtree(path)
 
+    def remove_soon(self, path: str) -> asyncio.Future[None]:
+        """In a thread of its own: to give a large file's blocks back takes a disk some tenths of a second."""
+        if self._remover is None:
+            self._remover = ThreadPoolExecutor(1, thread_name_prefix="remove")
+        return asyncio.get_running_loop().run_in_executor(self._remover, _remove, path)
+
     def read_bytes(self, path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
@@ -243,7 +285,9 @@ class RealDisk:
         turns = self._turns.setdefault(path, _Turns())
         ticket, content = turns.next_ticket(), bytes(data)
         loop = asyncio.get_running_loop()
-        return loop.run_in_executor(self._threads(), lambda: turns.take(ticket, lambda: self._replace(path, content)))
+        done = loop.run_in_executor(self._threads(), lambda: turns.take(ticket, lambda: self._replace(path, content)))
+        done.add_done_callback(lambda _: self._turns.pop(path, None) if turns.is_last(ticket) else None)
+        return done
 
     def _replace(self, path: str, data: Buffer) -> None:
         temporary = path + ".tmp"
@@ -264,6 +308,10 @@ class RealDisk:
         """`fsync_dir` in a thread; `OSError` at once when there is no such directory."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         return asyncio.get_running_loop().run_in_executor(self._threads(), _fsync_and_close, fd)
+
+    def rearrange_soon(self, directory: str, renames: Sequence[tuple[str, str]]) -> RealRearrangement:
+        """In a thread: a rename too has to wait while the file system commits what others have synced."""
+        return RealRearrangement(directory, renames, self._threads())
 
     def fsync_soon(self, file: File) -> asyncio.Future[None]:
         """`file.fsync()` in a thread; the future belongs to the running loop."""
@@ -303,6 +351,14 @@ class RealDisk:
         """Size of the file system of `path`."""
         stats = os.statvfs(path)
         return stats.f_blocks * stats.f_frsize
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
 
 
 def _fsync_and_close(fd: int) -> None:

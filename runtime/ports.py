@@ -68,6 +68,19 @@ class DirLock(Protocol):
     def release(self) -> None: ...
 
 
+class Rearrangement(Protocol):
+    """Renames in one directory that were begun; see `Disk.rearrange_soon`."""
+
+    @property
+    def done(self) -> asyncio.Future[None]:
+        """Ends when the new names are durable, `finish` or not; `OSError` when the disk refuses."""
+        ...
+
+    def finish(self) -> None:
+        """Have it all done on return, here and now. `OSError`."""
+        ...
+
+
 class Disk(Protocol):
     """The file system. Paths are absolute or relative strings; errors are `OSError` with `errno` set."""
 
@@ -95,6 +108,10 @@ class Disk(Protocol):
 
     def remove_tree(self, path: str) -> None: ...
 
+    def remove_soon(self, path: str) -> asyncio.Future[None]:
+        """Remove a file, or a directory with all that is in it, without blocking the loop; none there is fine."""
+        ...
+
     def read_bytes(self, path: str) -> bytes: ...
 
     def write_atomic(self, path: str, data: Buffer) -> None:
@@ -109,6 +126,13 @@ class Disk(Protocol):
 
     def fsync_dir_soon(self, path: str) -> asyncio.Future[None]:
         """Like `fsync_dir` without blocking the loop, of the directory that has this name now."""
+        ...
+
+    def rearrange_soon(self, directory: str, renames: Sequence[tuple[str, str]]) -> Rearrangement:
+        """Rename files of `directory` in this order, then make all of its names durable, without blocking the loop.
+
+        Nobody else may touch these names before it is done.
+        """
         ...
 
     def fsync_soon(self, file: File) -> asyncio.Future[None]:

@@ -142,6 +142,13 @@ def plan_of(log: PartitionLog, *, start: int = 0, now_ms: int = NOW_MS, memory: 
     return CleanPlan(start, log.segments[-1].base_offset, now_ms, memory)
 
 
+def carry_out(step: Step) -> None:
+    for file in step.to_sync:
+        file.fsync()
+    if step.renames is not None:
+        step.renames.finish()
+
+
 def drive(steps: Generator[Step, None, CleanResult], most: int = 1 << 30) -> CleanResult | None:
     """Run to the end, or for `most` steps."""
     for _ in range(most):
@@ -150,8 +157,7 @@ def drive(steps: Generator[Step, None, CleanResult], most: int = 1 << 30) -> Cle
         except StopIteration as end:
             result: CleanResult = end.value
             return result
-        for file in step.to_sync:
-            file.fsync()
+        carry_out(step)
     return None
 
 

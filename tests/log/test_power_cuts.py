@@ -211,6 +211,8 @@ class World:
             for step in steps:
                 for file in step.to_sync:
                     file.fsync()
+                if step.renames is not None:
+                    step.renames.finish()
         finally:
             with contextlib.suppress(PowerCut):
                 steps.close()
