@@ -12,7 +12,8 @@ from ..cluster.config import NodeConfig
 from ..cluster.errors import NodeFailedError
 from ..cluster.formatting import FirstVoters, FormatError, format_node, formatted_directory_id
 from ..cluster.node import Node
-from ..controller.image import MetadataImage
+from ..controller.features import SUPPORTED_FEATURES, Ranges
+from ..controller.image import RECORD_VERSION_FEATURE, MetadataImage
 from ..log.checkpoints import encode_uuid
 from ..raft.driver import metadata_log_dir
 from ..runtime.ports import Runtime
@@ -26,6 +27,7 @@ LOG_DIR = "/data"
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
 _FIRST_CONTROLLER = 101
+OLD_SOFTWARE: Ranges = {name: levels for name, levels in SUPPORTED_FEATURES.items() if name != RECORD_VERSION_FEATURE}
 _MANY_SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "500", "metadata.max.retention.bytes": "0"}
 """So that those who join start from a snapshot, which says who the voters are."""
 
@@ -42,6 +44,8 @@ class ClusterConfig:
     client_names: Sequence[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     extra_dirs: Sequence[str] = ()
+    is_old: bool = False
+    """The nodes have software at first that knows the first form of metadata records only."""
     first_voters: int = 0
     """With it the voters are dynamic: so many controllers are formatted as the first ones, and the others join them."""
 
@@ -67,6 +71,10 @@ class SimCluster:
         self.partitions = PartitionChecker(world.trace.note)
         self._watched: dict[int, None] = {}
         self._exchanged: dict[int, None] = {}
+        self.software: dict[int, Ranges] = dict.fromkeys(self.ids, OLD_SOFTWARE) if config.is_old else {}
+        """The features that a node knows from its next start on, where it is not all of them."""
+        self.runs_software: dict[int, Ranges] = {}
+        """Those that it knows in this life."""
         self._node_of = {name: node_id for node_id, name in zip(self.ids, self.names, strict=True)}
         world.scheduler.after_event = self._after_event
         for name in self.names:
@@ -134,6 +142,16 @@ class SimCluster:
             if node is None or node.raft is None or not voters.is_voter(node.raft.config.own_key):
                 return f"{_host_name(node_id)} is not among the voters {voters}"
         return None
+
+    def snapshot_end(self, node_id: int) -> int | None:
+        """The end offset of a running node's latest snapshot of the metadata."""
+        node = self.nodes.get(node_id)
+        return None if node is None or node.raft is None else node.raft.snapshot_end_offset
+
+    @staticmethod
+    def name_of(node_id: int) -> str:
+        """The host of a node."""
+        return _host_name(node_id)
 
     # -- Target
 
@@ -255,7 +273,8 @@ class SimCluster:
     def _program(self, node_id: int) -> Callable[[Runtime], Coroutine[Any, Any, None]]:
         async def main(runtime: Runtime) -> None:
             config = NodeConfig.from_properties(self.properties(node_id))
-            node = Node(config, runtime)
+            self.runs_software[node_id] = self.software.get(node_id, SUPPORTED_FEATURES)
+            node = Node(config, runtime, self.runs_software[node_id])
             refused_before = self._refusals(node_id)
             try:
                 format_node(

@@ -28,6 +28,7 @@ from .sim_group import PROTOCOLS, GroupLoad
 from .sim_group import SETTINGS as GROUP_SETTINGS
 from .sim_loop import ProcessLoop, SimulationError
 from .sim_plain import PlainLoad
+from .sim_upgrade import Upgrader
 from .sim_voters import VoterMover
 from .world import World
 
@@ -283,6 +284,22 @@ SCENARIOS = {
             actors=("voters", "churn"),
         ),
         Scenario(
+            "upgrades",
+            kinds=(FaultKind.KILL, FaultKind.PAUSE, *_NETWORK_FAULTS),
+            targets=("leader", "controller", "n1", "n2", "n3"),
+            mean_gap_s=0.8,
+            mean_duration_s=0.6,
+            actors=("upgrade", "churn"),
+        ),
+        Scenario(
+            "upgrades-apart",
+            kinds=(FaultKind.KILL, FaultKind.KILL, FaultKind.PAUSE, FaultKind.STOP),
+            targets=("leader", "controller", "n1", "n2", "c101", "c102", "c103"),
+            nodes=2,
+            controllers=3,
+            actors=("upgrade",),
+        ),
+        Scenario(
             "elr",
             kinds=(FaultKind.STOP, FaultKind.STOP, FaultKind.POWER_LOSS),
             targets=("n1", "n2", "n3"),
@@ -343,6 +360,7 @@ class Run:
             (CLIENT_HOST,),
             scenario.properties,
             extra_dirs=scenario.extra_dirs,
+            is_old=Upgrader.name in scenario.actors,
             first_voters=scenario.first_voters,
         )
         self.cluster = SimCluster(self.world, config)
@@ -470,6 +488,7 @@ class Run:
             "mixed-group": lambda: GroupLoad(given("group", TOPIC, History()), self.history, PROTOCOLS),
             "churn": lambda: TopicChurn(given("churn", "churn"), lambda: cluster.views_of("churn")),
             "elections": lambda: LeaderMover(given("elections"), cluster.brokers),
+            "upgrade": lambda: Upgrader(given("upgrade"), cluster),
             "voters": lambda: VoterMover(given("voters"), cluster.controllers, cluster.why_not_all_vote),
             "dir moves": lambda: DirMover(given("dir moves"), cluster.brokers, (LOG_DIR, *cluster.extra_dirs)),
             "moves": lambda: PartitionMover(given("moves"), cluster.brokers, cluster.why_moving),

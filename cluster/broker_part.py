@@ -9,7 +9,6 @@ from dataclasses import replace
 from uuid import UUID
 
 from ..broker.broker import Broker
-from ..broker.controller_channel import ControllerAddress
 from ..broker.server import Server
 from ..controller.publisher import MetadataLoader
 from ..isr.replica_manager import ReplicaManager
@@ -18,6 +17,7 @@ from ..raft.driver import RaftDriver
 from ..runtime.ports import Runtime
 from ..wire.types import TopicPartition
 from .config import NodeConfig
+from .controller_registration import leader_address
 from .errors import listen
 from .room_configs import broker_config, replica_manager_config, server_config
 from .space import SpaceGuard, others_can_lead
@@ -48,9 +48,11 @@ class BrokerPart:
         directory_ids = tuple(log_manager.online_ids)
         cluster_id = raft.config.cluster_id
         settings = replace(
-            broker_config(config, cluster_id, directory_ids), previous_broker_epoch=log_manager.previous_broker_epoch
+            broker_config(config, cluster_id, directory_ids),
+            previous_broker_epoch=log_manager.previous_broker_epoch,
+            supported_features=loader.supported_features,
         )
-        self.broker = Broker(settings, runtime, loader, self._find_controller, on_fatal)
+        self.broker = Broker(settings, runtime, loader, lambda: leader_address(raft), on_fatal)
         self.replica_manager = ReplicaManager(
             replica_manager_config(config, cluster_id),
             runtime,
@@ -131,8 +133,3 @@ class BrokerPart:
         if topic is None or registration is None or topic_id not in (None, topic.topic_id):
             return True
         return self._config.node_id not in registration.replicas
-
-    def _find_controller(self) -> ControllerAddress | None:
-        leader_id = self._raft.leader_and_epoch.leader_id
-        endpoint = self._raft.leader_endpoint()
-        return None if leader_id is None or endpoint is None else ControllerAddress(leader_id, *endpoint)

@@ -8,12 +8,12 @@ from dataclasses import replace
 from ..broker.controller_apis import ControllerServices, controller_dispatcher
 from ..broker.server import Server
 from ..controller.controller import ControllerPorts, QuorumController
-from ..controller.features import SUPPORTED_FEATURES
 from ..controller.probe import tcp_probe
 from ..controller.publisher import MetadataLoader
 from ..raft.driver import RaftDriver
 from ..runtime.ports import Runtime
 from .config import NodeConfig
+from .controller_registration import ControllerRegistrar
 from .errors import listen
 from .room_configs import broker_config, controller_settings, server_config
 
@@ -35,31 +35,37 @@ class ControllerPart:
             probe=tcp_probe,
             kraft_version=lambda: raft.kraft_version,
             upgrade_kraft_version=raft.upgrade_kraft_version,
+            voter_ids=lambda: [voter.key.id for voter in raft.voters.voters],
         )
-        self.controller = QuorumController(controller_settings(config), runtime, loader, ports)
+        supported = loader.supported_features
+        settings = replace(controller_settings(config), supported_features=supported)
+        self.controller = QuorumController(settings, runtime, loader, ports)
+        self._registrar = ControllerRegistrar(config, runtime, loader, raft, on_fatal)
         services = ControllerServices(
             cluster_id=raft.config.cluster_id,
             quorum=raft,
             controller=self.controller,
             loader=loader,
             endpoints=raft.voter_endpoints,
-            supported_features=SUPPORTED_FEATURES,
+            supported_features=supported,
             config=broker_config(config, raft.config.cluster_id, ()),
         )
         dispatcher = controller_dispatcher(services, on_fatal)
         self.servers = []
         for listener in config.controller_listeners:
-            settings = server_config(config, listener)
-            limits = replace(settings.limits, ordered_start=False)
-            self.servers.append(Server(replace(settings, limits=limits), dispatcher))
+            server = server_config(config, listener)
+            limits = replace(server.limits, ordered_start=False)
+            self.servers.append(Server(replace(server, limits=limits), dispatcher))
 
     async def start(self) -> None:
         """Listen. `NodeFailedError` when a port cannot be had."""
         for server in self.servers:
             await listen(server)
+        self._registrar.start()
 
     async def stop(self) -> None:
         """Refuse what is pending, close the connections."""
+        await self._registrar.stop()
         self.controller.close()
         for server in self.servers:
             await server.stop()

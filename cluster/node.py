@@ -12,6 +12,7 @@ import logging
 from typing import Any
 
 from ..broker.server import Server
+from ..controller.features import SUPPORTED_FEATURES, Ranges
 from ..controller.publisher import MetadataLoader
 from ..isr.replica_manager import ReplicaManager
 from ..log.errors import LogDirError, StorageError
@@ -32,10 +33,14 @@ logger = logging.getLogger("raftwerk.node")
 
 
 class Node:
-    """Made anywhere, used on one running loop. Whatever goes wrong, `stop` releases everything."""
+    """Made anywhere, used on one running loop. Whatever goes wrong, `stop` releases everything.
 
-    def __init__(self, config: NodeConfig, runtime: Runtime) -> None:
+    `supported_features` are the levels that its software knows; with fewer it behaves like older software.
+    """
+
+    def __init__(self, config: NodeConfig, runtime: Runtime, supported_features: Ranges = SUPPORTED_FEATURES) -> None:
         self.config = config
+        self._supported_features = supported_features
         self._runtime = runtime
         self.log_manager: LogManager | None = None
         self.loader: MetadataLoader | None = None
@@ -134,7 +139,7 @@ class Node:
         self.log_manager = LogManager(runtime, log_manager_config(config, cluster_id, self._on_dir_failed))
         self.log_manager.acquire()
         directory_id = self.log_manager.directory_ids[config.metadata_log_dir]
-        self.loader = MetadataLoader(cluster_id, snapshot_policy(config))
+        self.loader = MetadataLoader(cluster_id, snapshot_policy(config), self._supported_features)
         log = open_metadata_log(runtime, config.metadata_log_dir)
         settings = raft_config(config, cluster_id, directory_id)
         self.raft = RaftDriver(settings, runtime, log, metadata_log_dir(config.metadata_log_dir), self.loader)

@@ -90,7 +90,7 @@ def _check_registration(image: MetadataImage, request: Any) -> None:
     if request.incarnation_id is None or not request.listeners or request.broker_id < 0:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "A broker has an id, an incarnation id and a listener.")
     check_registered_directories(image, request.broker_id, request.get("log_dirs", ()))
-    check_supported(image, request.features)
+    check_supported(image, request.features, "broker")
 
 
 def _registration(request: Any, listeners: tuple[Endpoint, ...]) -> RegisterBrokerRecord:
@@ -115,9 +115,10 @@ def feature_ranges(features: Any) -> tuple[tuple[str, int, int], ...]:
 
 
 def register_controller(image: MetadataImage, request: Any) -> ControllerResult:
-    """ControllerRegistration 0 (KIP-919)."""
+    """ControllerRegistration 0 (KIP-919). Raises `ProtocolError(UNSUPPORTED_VERSION)`, as for a broker."""
     if request.incarnation_id is None:
         return ControllerResult([], error_response(ErrorCode.INVALID_REQUEST, "A controller has an incarnation id."))
+    check_supported(image, request.features, "controller")
     record = RegisterControllerRecord(
         request.controller_id, request.incarnation_id, endpoints(request.listeners), feature_ranges(request.features)
     )

@@ -80,6 +80,7 @@ class ControllerPorts:
     kraft_version: Callable[[], int]
     upgrade_kraft_version: Callable[[int, int, bool], None]
     """`(epoch, level, validate_only)`: finalize `kraft.version`; raises as `append`, and `ProtocolError`."""
+    voter_ids: Callable[[], Sequence[int]]
 
 
 class _Pending(NamedTuple):
@@ -100,6 +101,10 @@ class _KRaftVersions(NamedTuple):
     @property
     def level(self) -> int:
         return self.ports.kraft_version()
+
+    @property
+    def voter_ids(self) -> Sequence[int]:
+        return self.ports.voter_ids()
 
     def upgrade(self, level: int, *, validate_only: bool) -> int:
         self.ports.upgrade_kraft_version(self.epoch, level, validate_only)
@@ -279,7 +284,10 @@ class QuorumController:
     def update_features(self, request: Any) -> asyncio.Future[Response]:
         """UpdateFeatures."""
         kraft = _KRaftVersions(self._ports, self._term.epoch if self._term is not None else -1)
-        return self._handle(request, lambda image: features.update_features(image, request, kraft), refusals.refuse)
+        supported = self._settings.supported_features
+        return self._handle(
+            request, lambda image: features.update_features(image, request, kraft, supported), refusals.refuse
+        )
 
     def alter_configs(self, request: Any) -> asyncio.Future[Response]:
         """AlterConfigs."""
@@ -353,10 +361,13 @@ class QuorumController:
             return True
         delta = MetadataDelta()
         base_offset = self._ports.log_end_offset()
+        level = term.image.record_level
         for offset, record in enumerate(records, start=base_offset):
             term.image.replay(record, offset, delta)
+        # A batch that lowers the level is itself read by older software.
+        level = min(level, term.image.record_level)
         try:
-            last_offset = self._ports.append([encode_record(record) for record in records], term.epoch)
+            last_offset = self._ports.append([encode_record(record, level) for record in records], term.epoch)
         except (NotLeaderError, QuorumFailedError):
             self._resign()
             return False
@@ -389,7 +400,7 @@ class QuorumController:
         term = self._term = _Term(epoch, self._committed.copy())
         term.image.advance(term.image.offset, epoch)
         self._sessions.start(term.image, self._now_ms())
-        if not self._append(term, features.bootstrap_records(term.image)):
+        if not self._append(term, features.bootstrap_records(term.image, self._settings.supported_features)):
             return
         self._arm_expiry(term)
         self._arm_rebalance(term)

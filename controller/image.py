@@ -23,6 +23,7 @@ from .records import (
     LOST,
     MIGRATING,
     NO_LEADER,
+    PLAIN_RECORDS,
     RECOVERED,
     UNASSIGNED,
     BrokerChangeRecord,
@@ -47,6 +48,7 @@ CLIENT_METRICS_RESOURCE = 16
 GROUP_RESOURCE = 32
 ELR_FEATURE = "eligible.leader.replicas.version"
 METADATA_VERSION_FEATURE = "metadata.version"
+RECORD_VERSION_FEATURE = "raftwerk.record.version"
 
 T = TypeVar("T")
 
@@ -253,6 +255,11 @@ class MetadataImage:
     def elr_enabled(self) -> bool:
         """Whether eligible leader replicas (KIP-966) are finalized."""
         return self.features.get(ELR_FEATURE, 0) >= 1
+
+    @property
+    def record_level(self) -> int:
+        """The finalized form of records, see `records.py`."""
+        return self.features.get(RECORD_VERSION_FEATURE, PLAIN_RECORDS)
 
     def advance(self, offset: int, epoch: int) -> None:
         """Note that everything up to `offset`, written in `epoch`, is in; also for batches without data records."""

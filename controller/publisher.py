@@ -5,13 +5,17 @@ subscribers in the order of their subscription. The image it hands out is the li
 commit: look things up in it during the call or later, but `copy` it to keep a state.
 
 From time to time, when enough was committed or enough time has passed, the image becomes a snapshot, behind which the
-quorum may cut its log. Each node makes its own.
+quorum may cut its log. Each node makes its own. One is due at once when the form of records has changed: older software
+can then start from it, and need not read what is before.
+
+A node that finds a level finalized which it does not know, or a record in a form that it does not know, takes no
+further part in anything (`NewerMetadataError`): it would understand the cluster's state differently from the others.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -19,8 +23,9 @@ from ..raft.snapshot_writer import SnapshotContents
 from ..raft.types import CommittedBatch, LeaderAndEpoch
 from ..raft.voter_messages import KRAFT_VERSION_FEATURE
 from ..wire.types import SnapshotId
-from .image import MetadataDelta, MetadataImage
-from .records import decode_record
+from .features import SUPPORTED_FEATURES, check_known
+from .image import RECORD_VERSION_FEATURE, MetadataDelta, MetadataImage
+from .records import PLAIN_RECORDS, FeatureLevelRecord, Record, decode_record
 from .snapshot import difference, image_batches, restore_image
 
 MetadataPublisher: TypeAlias = Callable[[MetadataImage, MetadataDelta], None]
@@ -44,10 +49,18 @@ class SnapshotPolicy:
 class MetadataLoader:
     """The quorum's listener on a node (`raft.types.RaftListener`)."""
 
-    def __init__(self, cluster_id: str, snapshots: SnapshotPolicy = SnapshotPolicy()) -> None:
+    def __init__(
+        self,
+        cluster_id: str,
+        snapshots: SnapshotPolicy = SnapshotPolicy(),
+        supported_features: Mapping[str, tuple[int, int]] = SUPPORTED_FEATURES,
+    ) -> None:
         self.image = MetadataImage(cluster_id)
         self.leader = LeaderAndEpoch(None, 0)
         self._policy = snapshots
+        self.supported_features = supported_features
+        self._record_level = supported_features.get(RECORD_VERSION_FEATURE, (0, PLAIN_RECORDS))[1]
+        self._form_changed = False
         self._kraft_version: Callable[[], int] = lambda: 0
         self._snapshot_sink: SnapshotSink | None = None
         self._bytes_since_snapshot = 0
@@ -81,8 +94,13 @@ class MetadataLoader:
         """Replay the batches, then publish them as one delta."""
         delta = MetadataDelta()
         for batch in batches:
+            is_first = not self.image.features
             for index, payload in enumerate(batch.records):
-                self.image.replay(decode_record(payload), batch.base_offset + index, delta)
+                record = self._decode(payload)
+                self.image.replay(record, batch.base_offset + index, delta)
+                # Up and down again within one commit is a change too: what lies between is in the other form.
+                if isinstance(record, FeatureLevelRecord) and record.name == RECORD_VERSION_FEATURE:
+                    self._form_changed = not is_first
             self.image.advance(batch.last_offset, batch.epoch)
             self._bytes_since_snapshot += batch.size_bytes if batch.records else 0
         self._publish(delta)
@@ -92,11 +110,18 @@ class MetadataLoader:
     def on_snapshot(self, snapshot_id: SnapshotId, records: Iterable[bytes]) -> None:
         """Go on from a snapshot; the delta says what is different from before."""
         end_offset, epoch = snapshot_id
-        restored = restore_image(self.image.cluster_id, records, end_offset - 1, epoch)
+        restored = restore_image(self.image.cluster_id, map(self._decode, records), end_offset - 1, epoch)
         delta = difference(self.image, restored)
         self.image.become(restored)
         self._bytes_since_snapshot = 0
+        self._form_changed = False
         self._publish(delta)
+
+    def _decode(self, payload: bytes) -> Record:
+        record = decode_record(payload, self._record_level)
+        if isinstance(record, FeatureLevelRecord):
+            check_known(self.supported_features, record)
+        return record
 
     def _publish(self, delta: MetadataDelta) -> None:
         for publisher in self._publishers:
@@ -107,11 +132,12 @@ class MetadataLoader:
         if self._last_snapshot_ms is None:
             self._last_snapshot_ms = now_ms
         is_due = self._policy.is_due(self._bytes_since_snapshot, now_ms - self._last_snapshot_ms)
-        if not is_due:
+        if not is_due and not self._form_changed:
             return
         snapshot_id = SnapshotId(self.image.offset + 1, self.image.epoch)
         if sink(SnapshotContents(snapshot_id, timestamp_ms, image_batches(self.image.copy()))):
             self._bytes_since_snapshot = 0
+            self._form_changed = False
             self._last_snapshot_ms = now_ms
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:

@@ -5,13 +5,17 @@ reordered: a reader fills fields that an older writer did not know with the data
 that this node does not know means that a newer node wrote it; replaying on without it would fork the image, so the
 node stops instead.
 
+Which form is written is a matter of the whole cluster: the level of the feature `raftwerk.record.version`. At 0 every
+field is there; at 1 the records of partitions, which are nearly all there is, have a mask and the fields that it
+names, the rest being as usual. Both forms say the same, so either way is open at any time; see `features.py`.
+
 The broker epoch of a registration and the offset of its record are the same number, so only snapshots store it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 from uuid import UUID
@@ -21,6 +25,16 @@ import msgpack  # type: ignore[import-untyped,unused-ignore]
 from ..runtime.invariants import InvariantViolation
 
 NO_LEADER = -1
+
+PLAIN_RECORDS = 0
+"""Level of `raftwerk.record.version`: every record has all of its fields."""
+COMPACT_RECORDS = 1
+"""Level of `raftwerk.record.version`: partitions' records have the fields that are not as usual."""
+
+
+class NewerMetadataError(Exception):
+    """The metadata hold what only newer software understands: this node has to stop. The message says the way out."""
+
 
 MIGRATING = UUID(int=0)
 """Directory of a replica (KIP-858): some directory, chosen before directories were registered."""
@@ -100,7 +114,7 @@ class PartitionRecord:
     """A new partition, whole. Epochs start at 0."""
 
     TYPE: ClassVar[int] = 4
-    VERSION: ClassVar[int] = 0
+    VERSION: ClassVar[int] = 1
     topic_id: UUID
     partition: int
     replicas: tuple[int, ...]
@@ -121,7 +135,7 @@ class PartitionChangeRecord:
     """The changed fields of a partition; None is unchanged. Any `leader`, even the same one, bumps the leader epoch."""
 
     TYPE: ClassVar[int] = 5
-    VERSION: ClassVar[int] = 0
+    VERSION: ClassVar[int] = 1
     topic_id: UUID
     partition: int
     isr: tuple[int, ...] | None = None
@@ -204,14 +218,14 @@ Record: TypeAlias = (
 )
 
 
-def _uuid(raw: bytes) -> UUID:
-    return UUID(bytes=raw)
+def _uuid(raw: bytes | int) -> UUID:
+    return UUID(int=raw) if isinstance(raw, int) else UUID(bytes=raw)
 
 
 @lru_cache(maxsize=4096)
-def _uuids(raw: tuple[bytes, ...] | None) -> tuple[UUID, ...] | None:
+def _uuids(raw: tuple[bytes | int, ...] | None) -> tuple[UUID, ...] | None:
     """Shared by all who have the same: thousands of partitions have the same few directories."""
-    return None if raw is None else tuple(UUID(bytes=one) for one in raw)
+    return None if raw is None else tuple(_uuid(one) for one in raw)
 
 
 def _endpoints(raw: tuple[tuple[Any, ...], ...]) -> tuple[Endpoint, ...]:
@@ -245,17 +259,38 @@ class _Schema(NamedTuple):
     record_class: type[Record]
     names: tuple[str, ...]
     decoders: tuple[tuple[int, Callable[[Any], Any]], ...]
-    required: int
 
 
 def _schema(record_class: type[Record]) -> _Schema:
     names = tuple(field.name for field in fields(record_class))
     decoders = tuple((i, _DECODERS[name]) for i, name in enumerate(names) if name in _DECODERS)
-    required = sum(field.default is MISSING for field in fields(record_class))
-    return _Schema(record_class, names, decoders, required)
+    return _Schema(record_class, names, decoders)
 
 
 _SCHEMAS: Mapping[int, _Schema] = {record_class.TYPE: _schema(record_class) for record_class in _RECORD_TYPES}
+
+
+class _Compact(NamedTuple):
+    """How a record is written at level 1: the first fields always, of the others those that are not as usual."""
+
+    fixed: int
+    usual: Callable[..., tuple[Any, ...]]
+    """The values of the other fields as they mostly are, given the first ones."""
+
+
+def _usual_partition(topic_id: object, partition: int, replicas: tuple[int, ...]) -> tuple[Any, ...]:
+    preferred = replicas[0] if replicas else NO_LEADER
+    return replicas, preferred, 0, 0, RECOVERED, (), (), (), (), ()
+
+
+def _usual_change(topic_id: object, partition: int) -> tuple[Any, ...]:
+    return (None,) * 9
+
+
+_COMPACT: Mapping[int, _Compact] = {
+    PartitionRecord.TYPE: _Compact(3, _usual_partition),
+    PartitionChangeRecord.TYPE: _Compact(2, _usual_change),
+}
 
 
 def _pack_uuid(value: object) -> bytes:
@@ -264,29 +299,69 @@ def _pack_uuid(value: object) -> bytes:
     raise TypeError(f"{type(value).__name__} has no place in a metadata record")
 
 
-def encode_record(record: Record) -> bytes:
-    """The record's payload in the metadata log."""
-    schema = _SCHEMAS[record.TYPE]
-    row = [record.TYPE, record.VERSION]
-    row.extend([getattr(record, name) for name in schema.names])
-    packed: bytes = msgpack.packb(row, default=_pack_uuid)
+def _pack_uuid_shortly(value: object) -> bytes | int:
+    """The reserved ids, which most directories have for a while, are one byte."""
+    return value.int if isinstance(value, UUID) and value.int < 128 else _pack_uuid(value)
+
+
+def encode_record(record: Record, level: int) -> bytes:
+    """The record's payload in the metadata log at a level of `raftwerk.record.version`."""
+    schema, compact = _SCHEMAS[record.TYPE], _COMPACT.get(record.TYPE)
+    values = [getattr(record, name) for name in schema.names]
+    if compact is None or level < COMPACT_RECORDS:
+        plain: bytes = msgpack.packb([record.TYPE, PLAIN_RECORDS, *values], default=_pack_uuid)
+        return plain
+    fixed, others = values[: compact.fixed], values[compact.fixed :]
+    mask, told = 0, []
+    for bit, (value, usual) in enumerate(zip(others, compact.usual(*fixed), strict=True)):
+        if value != usual:
+            mask |= 1 << bit
+            told.append(value)
+    row = [record.TYPE, COMPACT_RECORDS, *fixed, mask, *told]
+    packed: bytes = msgpack.packb(row, default=_pack_uuid_shortly)
     return packed
 
 
-def decode_record(payload: bytes | memoryview) -> Record:
-    """The record of a payload; `InvariantViolation` when it is no record this node can replay."""
+def _spelt_out(compact: _Compact, row: list[Any]) -> list[Any]:
+    """All fields of a record that was written at level 1. Raises ValueError and its like when it is none."""
+    fixed, mask, told = row[: compact.fixed], row[compact.fixed], row[compact.fixed + 1 :]
+    usual = compact.usual(*fixed)
+    if mask.bit_count() != len(told) or mask >> len(usual):
+        raise ValueError(f"a mask of {mask:#x} with {len(told)} fields")
+    given = iter(told)
+    return fixed + [next(given) if mask >> bit & 1 else value for bit, value in enumerate(usual)]
+
+
+def decode_record(payload: bytes | memoryview, level: int = COMPACT_RECORDS) -> Record:
+    """The record of a payload, for a node that reads up to `level`.
+
+    Raises `NewerMetadataError` when newer software wrote it, `InvariantViolation` when it is no record at all.
+    """
     try:
-        row = msgpack.unpackb(payload, use_list=False, strict_map_key=False)
-        record_type, version, *values = row
-        schema = _SCHEMAS[record_type]
-    except (ValueError, TypeError, KeyError, msgpack.UnpackException) as error:
-        raise InvariantViolation(f"the metadata log holds only records this node knows: {error!r}") from error
-    if version > schema.record_class.VERSION or not schema.required <= len(values) <= len(schema.names):
-        raise InvariantViolation(
-            f"metadata record {schema.record_class.__name__} version {version} with {len(values)} fields was written "
-            "by a newer node: upgrade this one before it joins"
+        record_type, version, *values = msgpack.unpackb(payload, use_list=False, strict_map_key=False)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise InvariantViolation(f"the metadata log holds only records: {error!r}") from error
+    schema = _SCHEMAS.get(record_type)
+    if schema is None:
+        raise NewerMetadataError(
+            f"a metadata record of type {record_type} was written by a newer node: upgrade this one before it joins"
         )
-    for index, decode in schema.decoders:
-        if index < len(values):
-            values[index] = decode(values[index])
-    return schema.record_class(*values)
+    if version > min(level, schema.record_class.VERSION):
+        raise NewerMetadataError(
+            f"metadata record {schema.record_class.__name__} version {version} was written by a newer node: "
+            "upgrade this one before it joins"
+        )
+    try:
+        if version == COMPACT_RECORDS:
+            values = _spelt_out(_COMPACT[record_type], values)
+        if len(values) > len(schema.names):
+            raise NewerMetadataError(
+                f"metadata record {schema.record_class.__name__} with {len(values)} fields was written by a newer "
+                "node: upgrade this one before it joins"
+            )
+        for index, decode in schema.decoders:
+            if index < len(values):
+                values[index] = decode(values[index])
+        return schema.record_class(*values)
+    except (ValueError, TypeError, IndexError, AttributeError) as error:
+        raise InvariantViolation(f"the metadata log holds only records this node knows: {error!r}") from error

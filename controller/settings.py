@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .configs import resolve
+from .features import SUPPORTED_FEATURES
 from .group_configs import GroupLimits
 from .image import MetadataImage
 
@@ -29,6 +30,8 @@ class ControllerSettings:
     leader_imbalance_check_interval_ms: int = 5_000
     """How long after a change preferred leaders are put back. Kafka looks every 300 s; see `controller.py`."""
     group_limits: GroupLimits = field(default_factory=GroupLimits)
+    supported_features: Mapping[str, tuple[int, int]] = field(default_factory=lambda: SUPPORTED_FEATURES)
+    """Lowest and highest level of each feature that this node's software knows."""
 
     def min_insync_replicas(self, image: MetadataImage, topic: str) -> int:
         """`min.insync.replicas` as it holds for the topic."""

@@ -19,7 +19,6 @@ from .records import (
     RegisterBrokerRecord,
     RegisterControllerRecord,
     TopicRecord,
-    decode_record,
     encode_record,
 )
 
@@ -74,10 +73,10 @@ def _partition_record(topic: TopicImage, index: int, partition: PartitionRegistr
 
 
 def image_batches(image: MetadataImage) -> Iterator[list[bytes]]:
-    """`image_records` encoded, in batches."""
+    """`image_records` encoded as the level of `raftwerk.record.version` wants it, in batches."""
     batch: list[bytes] = []
     for record in image_records(image):
-        batch.append(encode_record(record))
+        batch.append(encode_record(record, image.record_level))
         if len(batch) == RECORDS_A_BATCH:
             yield batch
             batch = []
@@ -85,11 +84,11 @@ def image_batches(image: MetadataImage) -> Iterator[list[bytes]]:
         yield batch
 
 
-def restore_image(cluster_id: str, payloads: Iterable[bytes], offset: int, epoch: int) -> MetadataImage:
-    """The image after the record at `offset`, which was written in `epoch`, from the payloads of a snapshot."""
+def restore_image(cluster_id: str, records: Iterable[Record], offset: int, epoch: int) -> MetadataImage:
+    """The image after the record at `offset`, which was written in `epoch`, from the records of a snapshot."""
     image = MetadataImage(cluster_id)
-    for payload in payloads:
-        image.restore(decode_record(payload))
+    for record in records:
+        image.restore(record)
     image.advance(offset, epoch)
     return image
 

@@ -230,6 +230,12 @@ class RaftDriver:
         """The finalized `kraft.version`, by all that is committed as far as this node knows."""
         return self._log.voters.version_at(self.high_watermark)
 
+    @property
+    def snapshot_end_offset(self) -> int | None:
+        """The end offset of the latest snapshot on this node's disk."""
+        latest = self._log.latest_snapshot
+        return None if latest is None else latest.end_offset
+
     # ---- appending ------------------------------------------------------------------------------------------------
 
     def append(self, records: Sequence[bytes], epoch: int) -> int:

@@ -17,7 +17,9 @@ from raftwerk.broker.groups.classic_group import ClassicGroup
 from raftwerk.chaos import sim_disk
 from raftwerk.chaos.runs import SCENARIOS, Run
 from raftwerk.cluster.broker_part import BrokerPart
-from raftwerk.controller import alter_partition, brokers, reassignment, replication
+from raftwerk.controller import alter_partition, brokers, features, reassignment, replication
+from raftwerk.controller.image import MetadataImage
+from raftwerk.controller.publisher import MetadataLoader
 from raftwerk.isr import appends, roles
 from raftwerk.isr.assignments import Place
 from raftwerk.isr.isr_state import PendingExpandIsr
@@ -317,6 +319,30 @@ MUTANTS = (
     ),
     Mutant("a topic made anew takes up the old one's log (KIP-516)", names_for_ids, ("churn",), first=20),
     Mutant("offsets answered before they are replicated", commit_before_replication, ("groups",)),
+    Mutant(
+        "a form of records is finalized that a controller does not know",
+        replacing(features, "_check_voters", lambda image, update, voter_ids: None),
+        ("upgrades-apart",),
+        seeds=12,
+    ),
+    Mutant(
+        "a form of records is finalized that a broker does not know",
+        replacing(features, "_check_range", lambda update, who, levels: None),
+        ("upgrades",),
+        seeds=12,
+    ),
+    Mutant(
+        "no snapshot in the older form before the older software",
+        replacing(MetadataLoader, "_snapshot_if_due", lambda self, sink, timestamp_ms: None),
+        ("upgrades",),
+        seeds=12,
+    ),
+    Mutant(
+        "the new form is written before it is finalized",
+        replacing(MetadataImage, "record_level", 1),
+        ("upgrades",),
+        seeds=4,
+    ),
     Mutant("unclean elections", replacing(replication.PartitionRules, "goal", unclean_goal), ("few-alive",)),
 )
 

@@ -54,6 +54,8 @@ SEEDS = {
     "storm": 16,
     "shapes": 60,
     "voters": 20,
+    "upgrades": 16,
+    "upgrades-apart": 8,
     "elr": 40,
     "single": 30,
     "five": 30,

@@ -148,6 +148,7 @@ class Harness:
             self.probes,
             lambda: self.quorum.kraft_version,
             self.quorum.upgrade_kraft_version,
+            lambda: [1],
         )
         self.controller = QuorumController(
             settings or ControllerSettings(1, default_replication_factor=3), runtime, self.quorum.loader, ports
@@ -165,7 +166,10 @@ class Harness:
             "cluster_id": CLUSTER_ID,
             "incarnation_id": UUID(int=1000 * broker_id + incarnation),
             "listeners": [{"name": "PLAINTEXT", "host": f"b{broker_id}", "port": 9092, "security_protocol": 0}],
-            "features": [{"name": "metadata.version", "min_supported_version": 7, "max_supported_version": 29}],
+            "features": [
+                {"name": "metadata.version", "min_supported_version": 7, "max_supported_version": 29},
+                {"name": "raftwerk.record.version", "min_supported_version": 0, "max_supported_version": 1},
+            ],
             "rack": None,
             "log_dirs": [],
             "previous_broker_epoch": -1,

@@ -66,7 +66,7 @@ class BrokerLives(RuleBasedStateMachine):
         for offset, record in enumerate(records, start=base):
             before = self.partition_of(record)
             self.image.replay(record, offset, MetadataDelta())
-            self.mirror.replay(decode_record(encode_record(record)), offset, MetadataDelta())
+            self.mirror.replay(decode_record(encode_record(record, 1)), offset, MetadataDelta())
             if isinstance(record, PartitionChangeRecord) and before is not None:
                 self.on_change(before, record)
         assert self.image == self.mirror
@@ -289,7 +289,12 @@ class BrokerLives(RuleBasedStateMachine):
     def a_snapshot_tells_all(self) -> None:
         image = self.image
         assert (
-            restore_image(image.cluster_id, chain.from_iterable(image_batches(image)), image.offset, image.epoch)
+            restore_image(
+                image.cluster_id,
+                map(decode_record, chain.from_iterable(image_batches(image))),
+                image.offset,
+                image.epoch,
+            )
             == image
         )
 

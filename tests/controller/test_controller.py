@@ -18,7 +18,11 @@ from raftwerk.wire.errors import ErrorCode
 async def test_bootstrap_finalizes_features_once() -> None:
     harness = Harness()
     await asyncio.sleep(0)
-    assert harness.quorum.loader.image.features == {"metadata.version": 29, "eligible.leader.replicas.version": 1}
+    assert harness.quorum.loader.image.features == {
+        "metadata.version": 29,
+        "eligible.leader.replicas.version": 1,
+        "raftwerk.record.version": 1,
+    }
     end = harness.quorum.log_end_offset()
     harness.quorum.elect(None, 2)
     harness.quorum.elect(1, 3)

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from controller_harness import struct
 
-from raftwerk.controller.features import update_features
+from raftwerk.controller.features import SUPPORTED_FEATURES, check_supported, update_features
 from raftwerk.controller.image import MetadataDelta, MetadataImage
 from raftwerk.controller.records import (
     BrokerChangeRecord,
@@ -18,11 +18,13 @@ from raftwerk.controller.records import (
     PartitionRecord,
     Record,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     TopicRecord,
 )
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 
 ELR = "eligible.leader.replicas.version"
+RECORDS = "raftwerk.record.version"
 TOPIC = UUID(int=1)
 
 
@@ -39,6 +41,7 @@ class Kraft:
     def __init__(self, level: int = 0, *, refuses: bool = False) -> None:
         self.level = level
         self.refuses = refuses
+        self.voter_ids = (1, 2)
 
     def upgrade(self, level: int, *, validate_only: bool) -> int:
         if self.refuses:
@@ -52,7 +55,7 @@ def ask(
     image: MetadataImage, *updates: tuple[str, int, int], kraft: Kraft | None = None, **more: Any
 ) -> tuple[list[Record], int]:
     rows = [{"feature": name, "max_version_level": level, "upgrade_type": kind} for name, level, kind in updates]
-    result = update_features(image, struct(feature_updates=rows, **more), kraft or Kraft())
+    result = update_features(image, struct(feature_updates=rows, **more), kraft or Kraft(), SUPPORTED_FEATURES)
     return result.records, result.response["error_code"]
 
 
@@ -74,8 +77,11 @@ def test_on_and_off() -> None:
         (ELR, 2, 1),
         (ELR, 0, 1),
         (ELR, 0, 7),
-        ("metadata.version", 28, 2),
+        ("metadata.version", 28, 1),
+        ("metadata.version", 22, 2),
+        ("metadata.version", 22, 3),
         ("metadata.version", 30, 1),
+        (RECORDS, 2, 1),
         ("kraft.version", 2, 1),
     ],
 )
@@ -95,6 +101,33 @@ def test_kraft_version_is_the_quorums() -> None:
     assert ask(image_of(), ("kraft.version", 0, 2), kraft=Kraft(1, refuses=True))[1]
     assert ask(image_of(), ("kraft.version", 1, 1), kraft=Kraft(refuses=True))[1] == ErrorCode.INVALID_UPDATE_VERSION
     assert ask(image_of(broker(("kraft.version", 0, 0))), ("kraft.version", 1, 1))[1]
+
+
+def test_metadata_version_moves_where_kafka_lets_it() -> None:
+    assert ask(image_of(), ("metadata.version", 23, 2)) == ([FeatureLevelRecord("metadata.version", 23)], 0)
+    low = image_of(FeatureLevelRecord("metadata.version", 23))
+    assert ask(low, ("metadata.version", 29, 1)) == ([FeatureLevelRecord("metadata.version", 29)], 0)
+
+
+def controller(node_id: int, *features: tuple[str, int, int]) -> RegisterControllerRecord:
+    return RegisterControllerRecord(node_id, UUID(int=node_id), (Endpoint("C", "h", 1),), features)
+
+
+def test_the_form_of_records_changes_when_all_know_it() -> None:
+    """Every registered broker, and every voter, which says so by its registration."""
+    knows = (RECORDS, 0, 1)
+    voters = [controller(1, knows), controller(2, knows)]
+    up, down = (RECORDS, 1, 1), (RECORDS, 0, 2)
+    assert ask(image_of(broker(knows), *voters), up) == ([FeatureLevelRecord(RECORDS, 1)], 0)
+    assert ask(image_of(broker(), *voters), up)[1] == ErrorCode.INVALID_UPDATE_VERSION
+    assert ask(image_of(broker(knows), *voters[:1]), up)[1] == ErrorCode.INVALID_UPDATE_VERSION
+    assert ask(image_of(broker(knows), voters[0], controller(2)), up)[1] == ErrorCode.INVALID_UPDATE_VERSION
+    compact = image_of(FeatureLevelRecord(RECORDS, 1), broker(knows), *voters)
+    assert ask(compact, down) == ([FeatureLevelRecord(RECORDS, 0)], 0)
+    assert ask(compact, (RECORDS, 0, 1))[1] == ErrorCode.INVALID_UPDATE_VERSION
+    with pytest.raises(ProtocolError, match=r"does not support finalized version 1 of raftwerk\.record\.version"):
+        check_supported(compact, (), "broker")
+    check_supported(image_of(), (), "broker")
 
 
 def test_one_refusal_refuses_all() -> None:

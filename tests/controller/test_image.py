@@ -10,9 +10,12 @@ from raftwerk.controller.image import MetadataDelta, MetadataImage
 from raftwerk.controller.publisher import MetadataLoader
 from raftwerk.controller.records import (
     _RECORD_TYPES,
+    UNASSIGNED,
     BrokerChangeRecord,
     ConfigRecord,
     Endpoint,
+    FeatureLevelRecord,
+    NewerMetadataError,
     PartitionChangeRecord,
     PartitionRecord,
     Record,
@@ -33,16 +36,52 @@ def records_strategy() -> st.SearchStrategy[Record]:
     return st.one_of([st.builds(record_class) for record_class in _RECORD_TYPES])
 
 
-@given(records_strategy())
-def test_codec_round_trip(record: Record) -> None:
-    assert decode_record(encode_record(record)) == record
+@given(records_strategy(), st.sampled_from((0, 1)))
+def test_codec_round_trip(record: Record, level: int) -> None:
+    payload = encode_record(record, level)
+    assert decode_record(payload, level) == record
+    assert decode_record(payload) == record, "what an older node wrote is read too"
+
+
+@given(st.binary(max_size=60), st.sampled_from((4, 5)))
+def test_no_bytes_are_more_than_refused(tail: bytes, kind: int) -> None:
+    """Neither whole rubbish nor rubbish after a mask."""
+    for payload in (tail, bytes((0x9F, kind, 1)) + tail, bytes((0x96, kind, 1, 0, 0, 0x91, 1)) + tail):
+        try:
+            decode_record(payload)
+        except (InvariantViolation, NewerMetadataError):
+            pass
+
+
+ONE, TWO, THREE = (UUID(int=2**127 + each) for each in (1, 2, 3))
+
+
+def test_the_compact_form_is_a_good_deal_smaller() -> None:
+    made = PartitionRecord(ONE, 0, (1, 2, 3), (1, 2, 3), 1, directories=(UNASSIGNED,) * 3)
+    kept = PartitionRecord(ONE, 0, (1, 2, 3), (1, 2, 3), 1, 4, 9, directories=(ONE, TWO, THREE))
+    moved = PartitionChangeRecord(ONE, 7, isr=(1, 2), leader=1)
+    sizes = [[len(encode_record(record, level)) for level in (0, 1)] for record in (made, kept, moved)]
+    assert sizes == [[93, 33], [93, 86], [33, 27]]
+
+
+def test_older_software_stops_at_the_compact_form() -> None:
+    with pytest.raises(NewerMetadataError, match=r"PartitionChangeRecord version 1 .* upgrade this one"):
+        decode_record(encode_record(PartitionChangeRecord(TOPIC, 0, leader=1), 1), 0)
+    assert decode_record(encode_record(TopicRecord("t", TOPIC), 1), 0) == TopicRecord("t", TOPIC)
+
+
+def test_a_level_that_is_not_known_stops_the_node() -> None:
+    for name, level in (("metadata.version", 30), ("raftwerk.record.version", 2), ("new.version", 1)):
+        loader = MetadataLoader("c")
+        with pytest.raises(NewerMetadataError, match=f"{name} at level {level}.*upgrade this node"):
+            loader.on_commit([CommittedBatch(0, 0, 1, 0, [encode_record(FeatureLevelRecord(name, level), 0)])])
 
 
 @pytest.mark.parametrize(
     "payload", [b"", b"\xc1", b"\x01", b"\x93\xcc\xff\x00\x00", b"\x92\x06\x00", b"\x93\x06\x01\x00"]
 )
 def test_unknown_records_stop_the_node(payload: bytes) -> None:
-    with pytest.raises(InvariantViolation):
+    with pytest.raises((InvariantViolation, NewerMetadataError)):
         decode_record(payload)
 
 
@@ -126,7 +165,7 @@ def test_loader_publishes_once_a_commit_and_counts_control_batches() -> None:
     loader.on_commit(
         [
             CommittedBatch(0, 0, 1, 0, []),
-            CommittedBatch(1, 2, 1, 0, [encode_record(broker(1)), encode_record(broker(2))]),
+            CommittedBatch(1, 2, 1, 0, [encode_record(broker(1), 1), encode_record(broker(2), 1)]),
             CommittedBatch(3, 3, 2, 0, []),
         ]
     )

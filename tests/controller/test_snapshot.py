@@ -22,6 +22,7 @@ from raftwerk.controller.records import (
     RemoveTopicRecord,
     TopicRecord,
     UnregisterBrokerRecord,
+    decode_record,
     encode_record,
 )
 from raftwerk.controller.snapshot import RECORDS_A_BATCH, difference, image_batches, restore_image
@@ -66,7 +67,7 @@ def image_of(records: list[Record]) -> MetadataImage:
 
 
 def restored(image: MetadataImage) -> MetadataImage:
-    return restore_image("c", chain.from_iterable(image_batches(image)), image.offset, image.epoch)
+    return restore_image("c", map(decode_record, chain.from_iterable(image_batches(image))), image.offset, image.epoch)
 
 
 def test_a_snapshot_gives_the_same_image_in_the_same_order() -> None:
@@ -107,7 +108,7 @@ def test_difference_tells_what_a_replay_would_have() -> None:
 
 
 def batch(offset: int, record: Record, size_bytes: int = 100) -> CommittedBatch:
-    return CommittedBatch(offset, offset, 1, 5, [encode_record(record)], size_bytes)
+    return CommittedBatch(offset, offset, 1, 5, [encode_record(record, 1)], size_bytes)
 
 
 def test_a_snapshot_is_made_when_enough_was_committed() -> None:
@@ -119,7 +120,7 @@ def test_a_snapshot_is_made_when_enough_was_committed() -> None:
             loader.on_commit([batch(offset, record)])
         assert [contents.id for contents in taken] == [SnapshotId(end, 1) for end in (3, 6, 9, 12, 15)]
         kept = [record for contents in taken[:1] for part in contents.batches for record in part]
-        assert restore_image("c", kept, 2, 1) == image_at(3), "what came later is not in it"
+        assert restore_image("c", map(decode_record, kept), 2, 1) == image_at(3), "what came later is not in it"
 
     asyncio.run(scenario())
 
