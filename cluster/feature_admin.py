@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..controller.image import METADATA_VERSION_FEATURE
+from ..raft.voter_messages import KRAFT_VERSION_FEATURE
 from ..wire.apis import ApiKey
+from ..wire.errors import ErrorCode
 from .admin import ClusterClient
 from .client_errors import RefusedError
 
+METADATA_RELEASES: Mapping[int, str] = {
+    23: "4.0-IV1",
+    24: "4.0-IV2",
+    25: "4.0-IV3",
+    26: "4.1-IV0",
+    27: "4.1-IV1",
+    28: "4.2-IV0",
+    29: "4.2-IV1",
+}
+"""The levels that a cluster can have."""
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 _TIMEOUT_MS = 30_000
 
@@ -22,6 +35,11 @@ class Feature:
     highest: int
     level: int | None
 
+    @property
+    def release(self) -> str | None:
+        """What Apache Kafka calls a level of `metadata.version`."""
+        return METADATA_RELEASES.get(self.level or 0) if self.name == METADATA_VERSION_FEATURE else None
+
 
 async def features(client: ClusterClient) -> list[Feature]:
     """The features that the broker asked supports, and the levels that the cluster has."""
@@ -33,6 +51,22 @@ async def features(client: ClusterClient) -> list[Feature]:
         Feature(one.name, one.min_version, one.max_version, levels.get(one.name))
         for one in sorted(answer.supported_features, key=lambda row: str(row.name))
     ]
+
+
+async def upgrade_features(client: ClusterClient, names: Sequence[str], *, dry_run: bool) -> list[Feature]:
+    """Bring these features, or all but `kraft.version`, to the highest level that the broker asked knows.
+
+    Returns those that are not there yet, as they were. `RefusedError`, also for a name that nobody knows.
+    """
+    known = {one.name: one for one in await features(client)}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise RefusedError(ErrorCode.INVALID_UPDATE_VERSION, unknown[0], "there is no such feature")
+    chosen = names or [name for name in known if name != KRAFT_VERSION_FEATURE]
+    behind = [known[name] for name in chosen if (known[name].level or 0) < known[name].highest]
+    if behind:
+        await set_features(client, {one.name: one.highest for one in behind}, dry_run=dry_run)
+    return behind
 
 
 async def set_features(

@@ -14,6 +14,7 @@ def features() -> None:
     \b
     Examples:
       raftwerk features list
+      raftwerk features upgrade --dry-run
       raftwerk features set eligible.leader.replicas.version=1
       raftwerk features set eligible.leader.replicas.version=0 --downgrade --dry-run
     """
@@ -31,7 +32,7 @@ def list_features(bootstrap: str, as_json: bool) -> None:
 
         async with ClusterClient(bootstrap) as client:
             return [
-                {"feature": one.name, "lowest": one.lowest, "highest": one.highest, "level": one.level}
+                {"feature": one.name, "lowest": one.lowest, "highest": one.highest, "level": one.level, "release": one.release}
                 for one in await features(client)
             ]
 
@@ -40,7 +41,41 @@ def list_features(bootstrap: str, as_json: bool) -> None:
             print_json(row)
         else:
             level = "not set" if row["level"] is None else f"level {row['level']}"
-            click.echo(f"{row['feature']}  {level}  (supported: {row['lowest']} to {row['highest']})")
+            known = "" if row["release"] is None else f" ({row['release']})"
+            click.echo(f"{row['feature']}  {level}{known}  (supported: {row['lowest']} to {row['highest']})")
+
+
+@features.command("upgrade")
+@click.argument("names", nargs=-1, metavar="[FEATURE...]")
+@click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
+@bootstrap_option
+@json_option
+def upgrade_features(names: tuple[str, ...], dry_run: bool, bootstrap: str, as_json: bool) -> None:
+    """Bring features to the highest level that the software knows: all of them, or none.
+
+    \b
+    To be done when every node runs the new software; it is refused, and says by whom, while one does not. Without
+    names it is about every feature but kraft.version, which changes how controllers are added and removed.
+    """
+
+    async def run() -> list[dict[str, object]]:
+        from ..admin import ClusterClient
+        from ..feature_admin import upgrade_features
+
+        async with ClusterClient(bootstrap) as client:
+            return [
+                {"feature": one.name, "level_before": one.level or 0, "level": one.highest}
+                for one in await upgrade_features(client, names, dry_run=dry_run)
+            ]
+
+    rows = run_client(run())
+    for row in rows:
+        if as_json:
+            print_json(row)
+        else:
+            click.echo(f"{row['feature']}  level {row['level_before']} -> {row['level']}")
+    if not as_json:
+        click.echo(("It could be done." if dry_run else "Done.") if rows else "All is at its highest level already.")
 
 
 @features.command("set")

@@ -42,13 +42,13 @@ class Nodes:
     def properties(self, node_id: int) -> Path:
         return self.directory / f"s{node_id}.properties"
 
-    def form_quorum(self, ids: tuple[int, ...]) -> None:
+    def form_quorum(self, ids: tuple[int, ...], source: Path | None = None) -> None:
         """Format these with each other and start them."""
         directories = {node_id: run("format", "--new-id").strip() for node_id in ids}
         first = ",".join(f"{node_id}@{self.controller(node_id)}:{directories[node_id]}" for node_id in ids)
         for node_id in ids:
             self.format(node_id, "--initial-controllers", first)
-        pipes = {node_id: self.start(node_id) for node_id in ids}
+        pipes = {node_id: self.start(node_id, source) for node_id in ids}
         for node_id, pipe in pipes.items():
             self.wait_ready(node_id, pipe)
 
@@ -66,8 +66,8 @@ class Nodes:
         self.properties(node_id).write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
         run("format", "-t", self.cluster_id, "-c", str(self.properties(node_id)), *how)
 
-    def start(self, node_id: int) -> int:
-        """The pipe that tells when the node is ready."""
+    def start(self, node_id: int, source: Path | None = None) -> int:
+        """The pipe that tells when the node is ready. `source` is where its software is, if it is not today's."""
         read_end, write_end = os.pipe()
         with open(self.directory / f"n{node_id}.log", "ab") as log:
             self.processes[node_id] = subprocess.Popen(
@@ -76,6 +76,7 @@ class Nodes:
                 stdout=log,
                 stderr=log,
                 pass_fds=(write_end,),
+                env=None if source is None else {**os.environ, "PYTHONPATH": str(source)},
             )
         os.close(write_end)
         return read_end
