@@ -32,7 +32,13 @@ def list_features(bootstrap: str, as_json: bool) -> None:
 
         async with ClusterClient(bootstrap) as client:
             return [
-                {"feature": one.name, "lowest": one.lowest, "highest": one.highest, "level": one.level, "release": one.release}
+                {
+                    "feature": one.name,
+                    "lowest": one.lowest,
+                    "highest": one.highest,
+                    "level": one.level,
+                    "release": one.release,
+                }
                 for one in await features(client)
             ]
 
