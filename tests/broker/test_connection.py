@@ -62,7 +62,7 @@ def test_responses_completed_in_one_iteration_go_out_in_one_write_and_in_order()
 
 
 @given(st.lists(st.sampled_from(["produce", "fetch", "forward", "versions"]), min_size=1, max_size=12), st.randoms())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_answers_come_in_the_order_of_requests_whatever_finishes_first(kinds, rng):
     async def main():
         harness = Harness()
@@ -257,7 +257,7 @@ def test_what_is_not_kafka_is_closed_with_its_reason_logged_once(bytes_sent, rea
 
 
 @given(st.lists(st.binary(max_size=300), max_size=6), st.integers(1, 300), st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_random_bytes_never_raise_and_others_are_served(pieces, chunk, framed):
     async def main():
         harness = Harness()
@@ -273,7 +273,7 @@ def test_random_bytes_never_raise_and_others_are_served(pieces, chunk, framed):
 
 
 @given(st.sampled_from([int(key) for key in ApiKey]), st.integers(0, 19), st.binary(max_size=200))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_random_bodies_of_every_api_end_in_an_answer_or_a_closed_connection(key, version, body):
     async def main():
         harness = Harness()

@@ -46,7 +46,7 @@ lengths = st.one_of(
 
 
 @given(st.lists(lengths, max_size=8), st.lists(st.integers(1, 50_000), max_size=40))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_frames_are_those_sent_however_they_arrive(frame_lengths, sizes):
     frames = [bytes([index % 251]) * length for index, length in enumerate(frame_lengths)]
     taken = []
@@ -57,7 +57,7 @@ def test_frames_are_those_sent_however_they_arrive(frame_lengths, sizes):
 @given(
     st.lists(lengths, min_size=1, max_size=6), st.lists(st.integers(1, 50_000), max_size=20), st.lists(st.booleans())
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_refused_frames_come_again_in_order(frame_lengths, sizes, answers):
     frames = [bytes([index % 251]) * length for index, length in enumerate(frame_lengths)]
     taken, script = [], iter(answers)

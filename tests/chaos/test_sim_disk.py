@@ -60,7 +60,7 @@ def apply(disk: SimDisk | RealDisk, root: str, operation: tuple[str, str, object
 
 
 @given(operations=OPERATIONS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_agrees_with_the_real_disk(tmp_path_factory: pytest.TempPathFactory, operations: list[tuple]) -> None:
     real, root = RealDisk(), str(tmp_path_factory.mktemp("disk"))
     sim = make()
@@ -94,7 +94,7 @@ def test_a_later_write_may_reach_the_device_when_an_earlier_one_did_not() -> Non
     writes=st.lists(st.binary(min_size=1, max_size=12), max_size=8),
     synced=st.integers(0, 8),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_power_loss_keeps_what_was_synced_and_tears_the_rest(seed: int, writes: list[bytes], synced: int) -> None:
     disk = make(seed)
     file = disk.open("/d/t-0/log", create=True)

@@ -336,5 +336,5 @@ def test_random_lives(seed: int) -> None:
         lives.reassignments_end_when_they_can()
 
 
-BrokerLives.TestCase.settings = hypothesis_settings(max_examples=60, stateful_step_count=50, deadline=None)
+BrokerLives.TestCase.settings = hypothesis_settings(max_examples=60, stateful_step_count=50)
 TestBrokerLives = BrokerLives.TestCase

@@ -184,7 +184,7 @@ class DirectoryLives(BrokerLives):
 
 
 TestDirectoryLives = DirectoryLives.TestCase
-TestDirectoryLives.settings = hypothesis_settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestDirectoryLives.settings = hypothesis_settings(max_examples=40, stateful_step_count=40)
 
 
 def walk(seed: int, *, elr: bool = True) -> None:

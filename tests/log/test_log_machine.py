@@ -273,4 +273,4 @@ def test_power_cuts_leave_a_prefix_that_holds_all_that_was_flushed(seed: int) ->
 
 
 TestLogMachine = LogMachine.TestCase
-TestLogMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLogMachine.settings = settings(max_examples=60, stateful_step_count=40)

@@ -50,7 +50,7 @@ def rows(data: bytes, wanted: Range = ALL, aborted: Sequence[AbortedTransaction]
     return [row for batch in decode(data, aborted, wanted, list(ARROW_TYPES)) for row in batch.to_pylist()]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(parts=batches, first=st.integers(0, 100), size=st.integers(0, 200))
 def test_as_the_slow_reader_says(parts: list[Any], first: int, size: int) -> None:
     data = encoded(parts)
@@ -158,7 +158,7 @@ def test_poison_names_its_offset_and_the_way_out(codec: Compression, damage: Any
         rows(poisoned(codec, damage, mend_crc=mend_crc))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(at=st.integers(61, 320), value=st.integers(0, 255))
 def test_any_byte_may_be_wrong(at: int, value: int) -> None:
     """With a CRC that matches, so that the records themselves are what is judged: rows or a sentence, nothing else."""

@@ -184,7 +184,7 @@ def merged_histories(count: int) -> list[dict[str, Any]]:
     """Random histories with every anomaly, side by side in one: each has topics, producers and processes of its own."""
     drawn: list[list[dict[str, Any]]] = []
 
-    @settings(max_examples=count, database=None, phases=[Phase.generate], deadline=None)
+    @settings(max_examples=count, database=None, phases=[Phase.generate])
     @seed(7)
     @given(_checker_tests("test_checker").histories())
     def draw(history: list[dict[str, Any]]) -> None:

@@ -49,7 +49,7 @@ OPERATIONS = st.lists(
 
 
 @given(start_ms=st.one_of(st.integers(0, 5000), st.just(1_790_000_000_000)), operations=OPERATIONS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_agrees_with_a_sorted_list(start_ms: int, operations: list[tuple[str, int]]) -> None:
     wheel, oracle = TimerWheel(start_ms), SortedTimers(start_ms)
     handles: list[TimerHandle] = []

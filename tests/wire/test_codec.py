@@ -60,7 +60,7 @@ def test_every_message_of_every_version_agrees_with_kio(index: int) -> None:
             check_against_kio(name, version, kind, entity, random.Random(f"{name}-{version}-{kind}-{seed}"))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.sampled_from(ALL_ENTITIES), st.randoms(use_true_random=False))
 def test_arbitrary_values_agree_with_kio(which: tuple[str, int, str, Any], rng: random.Random) -> None:
     check_against_kio(*which, rng)

@@ -4,7 +4,7 @@ import random
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
@@ -40,7 +40,6 @@ records = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(records, min_size=1, max_size=10), st.sampled_from(Compression), st.integers(0, 2**50))
 def test_records_come_back(written: list[NewRecord], compression: Compression, base_offset: int) -> None:
     batch = encode_batch(written, base_offset=base_offset, compression=compression)
@@ -56,7 +55,6 @@ def test_records_come_back(written: list[NewRecord], compression: Compression, b
     assert [(r.key, r.value, list(r.headers), r.timestamp) for r in read] == [tuple(record) for record in written]
 
 
-@settings(deadline=None)
 @given(st.lists(records, min_size=1, max_size=5))
 def test_uncompressed_batches_equal_those_of_kafka_python(written: list[NewRecord]) -> None:
     builder = DefaultRecordBatchBuilder(

@@ -45,7 +45,6 @@ def check_complete(
 
 
 @pytest.mark.parametrize("name", sorted(ASSIGNORS))
-@settings(deadline=None)
 @given(subscriptions=mixed(), counts=counts)
 def test_every_partition_has_one_reader(
     name: str, subscriptions: dict[str, tuple[UUID, ...]], counts: dict[UUID, int]
@@ -56,7 +55,6 @@ def test_every_partition_has_one_reader(
     assert ASSIGNORS[name](subscriptions, counts, result) == result, "nothing changed, so nothing moves"
 
 
-@settings(deadline=None)
 @given(alike(), alike(), counts)
 def test_uniform_is_even_and_moves_no_more_than_it_must(
     before: dict[str, tuple[UUID, ...]], after: dict[str, tuple[UUID, ...]], counts: dict[UUID, int]
@@ -74,7 +72,7 @@ def test_uniform_is_even_and_moves_no_more_than_it_must(
     assert moved == least
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(mixed(), mixed(), counts)
 def test_uniform_leaves_no_move_that_would_even_things_out(
     before: dict[str, tuple[UUID, ...]], after: dict[str, tuple[UUID, ...]], counts: dict[UUID, int]

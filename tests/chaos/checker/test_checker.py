@@ -204,7 +204,7 @@ def histories(draw: st.DrawFn) -> list[Line]:
     return lines
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(histories(), st.randoms(use_true_random=False))
 def test_the_streaming_checker_agrees_with_the_plain_one_in_any_order(lines: list[Line], rng: random.Random) -> None:
     expected = oracle(lines)

@@ -18,7 +18,7 @@ writes = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(writes, max_size=60), st.integers(1, 3))
 def test_it_is_a_big_dictionary(tmp_path_factory: object, operations: list[Write], pages: int) -> None:
     table = PagedTable(tmp_path_factory.mktemp("t"), 3, pages_in_memory=pages)  # type: ignore[attr-defined]
