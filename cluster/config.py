@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .config_keys import KEYS, REQUIRED, Key, is_accepted
+from .policies import ALTER_CONFIG, CREATE_TOPIC, PolicyError, policy_class
 from .properties import parse_properties, properties_from_env
 
 QUORUM_FETCH_WAIT_MS = 500
@@ -360,7 +361,18 @@ def check_relations(config: NodeConfig, properties: Mapping[str, str]) -> list[P
     _check_listeners(config, refuse)
     _check_dirs(config, refuse)
     _check_timeouts(config, refuse)
+    _check_policies(config, refuse)
     return problems
+
+
+def _check_policies(config: NodeConfig, refuse: Any) -> None:
+    """Only controllers ask them; a broker need not have their code."""
+    for key in (CREATE_TOPIC, ALTER_CONFIG) if config.is_controller else ():
+        if config[key]:
+            try:
+                policy_class(config[key])
+            except PolicyError as error:
+                refuse(key, str(error), "name a class that this Python can import (PYTHONPATH), or remove the line")
 
 
 def _check_quorum(config: NodeConfig, refuse: Any) -> None:

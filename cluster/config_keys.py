@@ -202,6 +202,19 @@ _ROWS: tuple[Key, ...] = (
     Key("min.insync.replicas", "int", 1, "Replicas that must have a record before acks=all is given.", _POSITIVE),
     Key("auto.create.topics.enable", "bool", True, "Make a topic when a producer names it."),
     Key("unclean.leader.election.enable", "bool", False, "Let a replica outside the ISR lead; records may be lost."),
+    Key("delete.topic.enable", "bool", True, "Let topics be deleted."),
+    Key(
+        "create.topic.policy.class.name",
+        "string",
+        "",
+        "Python class (package.module:Class) that controllers ask about every new topic; see operating.",
+    ),
+    Key(
+        "alter.config.policy.class.name",
+        "string",
+        "",
+        "Python class (package.module:Class) that controllers ask about every change of configuration.",
+    ),
     Key("auto.leader.rebalance.enable", "bool", True, "Give leadership back to the preferred replica."),
     Key("leader.imbalance.check.interval.seconds", "int", 300, "How often preferred leaders are checked.", _POSITIVE),
     # broker life
@@ -265,7 +278,7 @@ KEYS: dict[str, Key] = {key.name: key for key in _ROWS}
 _ACCEPTED = re.compile(
     r"""(
     offsets\..* | transaction(al)?\..* | group\..* | share\..* | streams?\..* | producer\.id\..*
-  | producer\.purgatory\..* | fetch\.purgatory\..* | delete\.records\.purgatory\..* | delete\.topic\.enable
+  | producer\.purgatory\..* | fetch\.purgatory\..* | delete\.records\.purgatory\..*
   | sasl\..* | ssl\..* | security\..*
   | principal\..* | authorizer\..* | super\.users | allow\.everyone\..* | early\.start\.listeners | log\.cleaner\..*
   | log\.cleanup\..* | log\.retention\..* | log\.segment\.delete\.delay\.ms | log\.roll\.jitter\..* | log\.preallocate
@@ -274,7 +287,7 @@ _ACCEPTED = re.compile(
   | compression\..* | quota\..* | num\..*\.threads | num\..*\.per\..* | num\.replica\.fetchers | num\.recovery\..*
   | background\.threads | queued\..* | request\.timeout\.ms | socket\.(send|receive|listen|connection)\..*
   | connections?\.(setup|failed|max\.reauth)\..* | max\.connections.* | max\.connection\..* | max\.request\..*
-  | metrics?\..* | client\..* | create\.topic\.policy.* | alter\.config\.policy.* | config\.providers.* | remote\..*
+  | metrics?\..* | client\..* | config\.providers.* | remote\..*
   | metadata\.(log\.(segment|max)|max)\..* | telemetry\..* | unstable\..* | eligible\..* | password\.encoder\..*
   | delegation\.token\..* | kafka\..* | server\.max\..* | listener\.name\..* | zookeeper\..* | internal\..*
   | cordoned\..*

@@ -26,6 +26,7 @@ from .config import NodeConfig
 from .controller_part import ControllerPart
 from .errors import NodeFailedError
 from .formatting import cluster_id_of
+from .policies import PolicyError
 from .room_configs import log_manager_config, raft_config, snapshot_policy
 from .state_changes import StateChangeLog
 
@@ -92,7 +93,7 @@ class Node:
         self._caught_up = loop.create_future()
         try:
             await self._start_quorum()
-        except (LogDirError, StorageError, QuorumStateError) as error:
+        except (LogDirError, StorageError, QuorumStateError, PolicyError) as error:
             raise NodeFailedError(str(error)) from error
         except OSError as error:
             raise NodeFailedError(_in_words(error)) from error

@@ -30,6 +30,7 @@ from ..raft.config import RaftConfig, RaftTiming
 from ..raft.voters import VoterEndpoint, VoterListener
 from .config import QUORUM_FETCH_WAIT_MS, Listener, NodeConfig
 from .config_keys import KEYS, REQUIRED, Key
+from .policies import load_policies
 
 _HOUR_MS = 60 * 60 * 1000
 _MINUTE_MS = 60 * 1000
@@ -127,7 +128,7 @@ def snapshot_policy(config: NodeConfig) -> SnapshotPolicy:
 
 
 def controller_settings(config: NodeConfig) -> ControllerSettings:
-    """What the controller goes by."""
+    """What the controller goes by. Raises `PolicyError`."""
     return ControllerSettings(
         node_id=config.node_id,
         broker_session_timeout_ms=config["broker.session.timeout.ms"],
@@ -137,6 +138,8 @@ def controller_settings(config: NodeConfig) -> ControllerSettings:
         inter_broker_listener_name=config.inter_broker_listener_name or "PLAINTEXT",
         auto_leader_rebalance_enable=config["auto.leader.rebalance.enable"],
         group_limits=group_limits(config),
+        delete_topic_enable=config["delete.topic.enable"],
+        policies=load_policies(config.values, config.properties),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ..wire.errors import ErrorCode, ProtocolError
 from .broker_configs import DYNAMIC_BROKER_CONFIGS
@@ -13,11 +13,11 @@ from .config_table import TOPIC_CONFIGS, ConfigType, TopicConfig
 from .configs import parse_value, validate_topic_configs
 from .group_configs import GROUP_CONFIGS, GroupLimits
 from .image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from .policies import Policies
 from .records import ConfigRecord, Record
 from .replication import clear_elr
 from .result import ControllerResult, Response
 
-_NO_OWN_LIMITS = GroupLimits()
 _TABLES: Mapping[int, Mapping[str, TopicConfig]] = {
     TOPIC_RESOURCE: TOPIC_CONFIGS,
     BROKER_RESOURCE: DYNAMIC_BROKER_CONFIGS,
@@ -35,22 +35,30 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-def incremental_alter_configs(
-    image: MetadataImage, request: Any, limits: GroupLimits = _NO_OWN_LIMITS
-) -> ControllerResult:
+class ConfigRules(NamedTuple):
+    """What the node's own settings have to say in it."""
+
+    group_limits: GroupLimits = GroupLimits()
+    policies: Policies = Policies()
+
+
+_NO_RULES = ConfigRules()
+
+
+def incremental_alter_configs(image: MetadataImage, request: Any, rules: ConfigRules = _NO_RULES) -> ControllerResult:
     """IncrementalAlterConfigs 0-1; each resource succeeds or fails whole."""
-    return _alter(image, request, _incremented, limits)
+    return _alter(image, request, _incremented, rules)
 
 
-def alter_configs(image: MetadataImage, request: Any, limits: GroupLimits = _NO_OWN_LIMITS) -> ControllerResult:
+def alter_configs(image: MetadataImage, request: Any, rules: ConfigRules = _NO_RULES) -> ControllerResult:
     """AlterConfigs 0-2: what is not named goes back to its default."""
-    return _alter(image, request, _replaced, limits)
+    return _alter(image, request, _replaced, rules)
 
 
 Change: TypeAlias = Callable[[int, Mapping[str, str], Any], dict[str, str]]
 
 
-def _alter(image: MetadataImage, request: Any, change: Change, limits: GroupLimits) -> ControllerResult:
+def _alter(image: MetadataImage, request: Any, change: Change, rules: ConfigRules) -> ControllerResult:
     records: list[Record] = []
     results: list[Response] = []
     keys = [(resource.resource_type, resource.resource_name) for resource in request.resources]
@@ -58,7 +66,7 @@ def _alter(image: MetadataImage, request: Any, change: Change, limits: GroupLimi
         try:
             if keys.count(key) > 1:
                 raise ProtocolError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            records += _alter_resource(image, key, resource.configs, change, limits)
+            records += _alter_resource(image, key, resource.configs, change, rules)
         except ProtocolError as error:
             results.append(_result(key, error.code, error.message))
         else:
@@ -72,7 +80,7 @@ def _result(key: tuple[int, str], code: ErrorCode, message: str | None) -> Respo
 
 
 def _alter_resource(
-    image: MetadataImage, key: tuple[int, str], given: Any, change: Change, limits: GroupLimits
+    image: MetadataImage, key: tuple[int, str], given: Any, change: Change, rules: ConfigRules
 ) -> list[Record]:
     _check_resource(image, key)
     names = [one.name for one in given]
@@ -87,12 +95,15 @@ def _alter_resource(
     else:
         for name, value in new.items():
             parse_value(_declared(key[0], name), value)
-        check_client_metrics(new) if key[0] == CLIENT_METRICS_RESOURCE else limits.check(new)
+        check_client_metrics(new) if key[0] == CLIENT_METRICS_RESOURCE else rules.group_limits.check(new)
     records: list[Record] = [
         ConfigRecord(key[0], key[1], name, new.get(name))
         for name in dict.fromkeys((*old, *new))
         if new.get(name) != old.get(name)
     ]
+    # What goes since AlterConfigs does not name it is no wish of the client's (KAFKA-14195).
+    wished = {name: new.get(name) for name in names if new.get(name) != old.get(name)}
+    rules.policies.check_config(*key, wished)
     if new.get("min.insync.replicas") != old.get("min.insync.replicas"):
         records += _elr_after_min_isr_change(image, key)
     return records

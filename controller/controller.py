@@ -149,6 +149,7 @@ class QuorumController:
         self, settings: ControllerSettings, runtime: Runtime, loader: MetadataLoader, ports: ControllerPorts
     ) -> None:
         self._settings = settings
+        self._config_rules = alter_configs.ConfigRules(settings.group_limits, settings.policies)
         self._rng = runtime.rng
         self._committed = loader.image
         self._ports = ports
@@ -293,7 +294,7 @@ class QuorumController:
         """AlterConfigs."""
         return self._handle(
             request,
-            lambda image: alter_configs.alter_configs(image, request, self._settings.group_limits),
+            lambda image: alter_configs.alter_configs(image, request, self._config_rules),
             refusals.refuse_alter_configs,
         )
 
@@ -301,7 +302,7 @@ class QuorumController:
         """IncrementalAlterConfigs."""
         return self._handle(
             request,
-            lambda image: alter_configs.incremental_alter_configs(image, request, self._settings.group_limits),
+            lambda image: alter_configs.incremental_alter_configs(image, request, self._config_rules),
             refusals.refuse_alter_configs,
         )
 

@@ -9,6 +9,7 @@ from .configs import resolve
 from .features import SUPPORTED_FEATURES
 from .group_configs import GroupLimits
 from .image import MetadataImage
+from .policies import Policies
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class ControllerSettings:
     leader_imbalance_check_interval_ms: int = 5_000
     """How long after a change preferred leaders are put back. Kafka looks every 300 s; see `controller.py`."""
     group_limits: GroupLimits = field(default_factory=GroupLimits)
+    policies: Policies = field(default_factory=Policies)
     supported_features: Mapping[str, tuple[int, int]] = field(default_factory=lambda: SUPPORTED_FEATURES)
     """Lowest and highest level of each feature that this node's software knows."""
 

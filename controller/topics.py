@@ -17,6 +17,7 @@ from .configs import resolve, validate_topic_configs
 from .directories import directories_of_new
 from .image import TOPIC_RESOURCE, MetadataImage, TopicImage
 from .placement import UsableBroker, place
+from .policies import NewTopicRequest
 from .records import ConfigRecord, PartitionRecord, Record, RemoveTopicRecord, TopicRecord
 from .result import ControllerResult, Response
 from .settings import ControllerSettings
@@ -132,11 +133,14 @@ class _NormalizedNames:
 def _plan_topic(context: Context, topic: Any) -> _TopicPlan:
     configs = _requested_configs(topic)
     topic_id = _draw_topic_id(context)
+    ask = context.settings.policies.check_new_topic
     if topic.assignments:
         assignments = _manual_topic(context.image, topic)
+        ask(NewTopicRequest(topic.name, None, None, dict(enumerate(assignments)), dict(configs)))
     else:
         count, factor = _counts(context.settings, topic)
         assignments = place(usable_brokers(context.image), count, factor, context.rng)
+        ask(NewTopicRequest(topic.name, count, factor, None, dict(configs)))
     partitions = _new_partitions(context.image, topic_id, 0, assignments)
     return _TopicPlan(topic.name, topic_id, partitions, configs)
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from controller_harness import struct
 
-from raftwerk.controller.alter_configs import alter_configs, incremental_alter_configs
+from raftwerk.controller.alter_configs import ConfigRules, alter_configs, incremental_alter_configs
 from raftwerk.controller.configs import ConfigSource, dynamic_overrides, resolve
 from raftwerk.controller.group_configs import GroupLimits
 from raftwerk.controller.image import MetadataDelta, MetadataImage
@@ -161,7 +161,7 @@ def test_groups_and_client_metrics_are_checked_as_by_kafka(
 
 def test_a_session_must_be_longer_than_a_heartbeat() -> None:
     image = new_image()
-    limits = GroupLimits(session_ms=(1, 60_000), interval_ms=(1, 60_000))
+    limits = ConfigRules(GroupLimits(session_ms=(1, 60_000), interval_ms=(1, 60_000)))
     rows = [{"name": SESSION, "config_operation": SET, "value": "4000"}]
     request = struct(resources=[{"resource_type": GROUP, "resource_name": "g", "configs": rows}])
     answer = incremental_alter_configs(image, request, limits).response["responses"][0]
