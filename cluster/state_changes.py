@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from ..controller.image import BrokerRegistration, MetadataDelta, MetadataImage, PartitionRegistration
+from ..controller.records import RECOVERING
 from ..raft.types import LeaderAndEpoch
 from ..runtime.log_lines import log_event
 from ..runtime.loggers import STATE_CHANGE
@@ -79,6 +80,8 @@ class StateChangeLog:
                 for name in ("leader", "isr", "replicas")
                 if getattr(before, name) != getattr(now, name)
             }
+        if before is not None and now.leader_recovery_state == RECOVERING != before.leader_recovery_state:
+            self._add("unclean-election", topic=topic, partition=index, leader=now.leader, isr_before=before.isr)
         self._add(
             "partition-change",
             topic=topic,

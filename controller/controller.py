@@ -49,10 +49,10 @@ from . import (
 from .image import BrokerRegistration, MetadataDelta, MetadataImage
 from .probe import Probe, ProbeResult
 from .publisher import MetadataLoader
-from .records import Record, encode_record
+from .records import ConfigRecord, Record, encode_record
 from .result import ControllerResult, Response
 from .sessions import BrokerSessions
-from .settings import ControllerSettings
+from .settings import UNCLEAN_ELECTION_KEY, ControllerSettings
 
 _logger = logging.getLogger(__name__)
 
@@ -377,6 +377,8 @@ class QuorumController:
             self._arm_expiry(term)
         if delta.moves_leadership:
             self._arm_rebalance(term)
+        if any(isinstance(record, ConfigRecord) and record.name == UNCLEAN_ELECTION_KEY for record in records):
+            asyncio.get_running_loop().call_soon(self._elect_where_allowed, term)
         return True
 
     def _on_commit(self, image: MetadataImage, delta: MetadataDelta) -> None:
@@ -499,6 +501,11 @@ class QuorumController:
             return
         if self._append(term, brokers.fence_broker(term.image, self._settings, broker.broker_id)):
             asyncio.get_running_loop().call_soon(self._fence, term, broker)
+
+    def _elect_where_allowed(self, term: _Term) -> None:
+        """Unclean elections were allowed somewhere: what waits for one has it now."""
+        if self._term is term:
+            self._append(term, replication.unclean_leaders(term.image, self._settings))
 
     # -- preferred leaders -------------------------------------------------------------------------------------------
 

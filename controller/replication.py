@@ -178,6 +178,20 @@ def preferred_leaders(image: MetadataImage, settings: ControllerSettings, limit:
     return records
 
 
+def unclean_leaders(image: MetadataImage, settings: ControllerSettings) -> list[Record]:
+    """Leaders for partitions that have none and whose topics may have any; Kafka looks for them every five minutes."""
+    records: list[Record] = []
+    active = {broker_id: None for broker_id in image.brokers if image.is_active(broker_id)}
+    rules = PartitionRules(image, settings)
+    for topic, index, partition in _partitions(image):
+        if partition.leader != NO_LEADER:
+            continue
+        goal = rules.goal(topic.name, partition.isr, _acceptable(image, active, partition))
+        if goal.election is Election.UNCLEAN:
+            _append(records, decide_partition_change(topic.topic_id, index, partition, goal))
+    return records
+
+
 def clear_elr(topics: Iterable[TopicImage]) -> list[Record]:
     """Empty the ELRs of `topics`: under another `min.insync.replicas`, their members may miss committed records."""
     return [

@@ -11,6 +11,8 @@ from .group_configs import GroupLimits
 from .image import MetadataImage
 from .policies import Policies
 
+UNCLEAN_ELECTION_KEY = "unclean.leader.election.enable"
+
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
@@ -41,5 +43,5 @@ class ControllerSettings:
 
     def unclean_election_enabled(self, image: MetadataImage, topic: str) -> bool:
         """`unclean.leader.election.enable` as it holds for the topic."""
-        value = resolve(image, topic, "unclean.leader.election.enable", self.topic_defaults)[0]
+        value = resolve(image, topic, UNCLEAN_ELECTION_KEY, self.topic_defaults)[0]
         return value.strip().lower() == "true"

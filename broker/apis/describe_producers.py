@@ -1,4 +1,4 @@
-"""DescribeProducers: which producers a partition's leader knows, and their last batch (KIP-664)."""
+"""DescribeProducers: which producers a replica here knows, leader or not, and their last batch (KIP-664)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _row(services: BrokerServices, name: str, index: int) -> dict[str, Any]:
     if topic is None or index not in topic.partitions:
         return _failed(index, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), "")
     replica = services.replicas.partitions.get(TopicPartition(name, index))
-    if replica is None or not replica.is_leader:
+    if replica is None:
         return _failed(index, int(ErrorCode.NOT_LEADER_OR_FOLLOWER), "")
     return {"partition_index": index, "error_code": 0, "error_message": None, "active_producers": _producers(replica)}
 

@@ -50,7 +50,8 @@ def _row(services: BrokerServices, request: Request, key_type: int, key: str) ->
     if key_type not in (GROUP_KEY_TYPE, TRANSACTION_KEY_TYPE):
         return _refused(ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are not served")
     if key_type == TRANSACTION_KEY_TYPE:
-        return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
+        # Not COORDINATOR_NOT_AVAILABLE: clients would ask again until their time is up.
+        return _refused(ErrorCode.UNSUPPORTED_VERSION, "Transactions are not served.")
     if not key:
         return _refused(ErrorCode.INVALID_GROUP_ID, "The configured groupId is invalid.")
     image = services.metadata.image

@@ -29,7 +29,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
         return _refused(ErrorCode.INVALID_REQUEST)
     if message.transactional_id is not None:
         # An empty id is a client's mistake; for the others there is no transaction coordinator yet.
-        return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE if message.transactional_id else ErrorCode.INVALID_REQUEST)
+        return _refused(ErrorCode.UNSUPPORTED_VERSION if message.transactional_id else ErrorCode.INVALID_REQUEST)
     producer_id = services.producer_ids.next_id()
     return _granted(producer_id) if producer_id is not None else _granted_later(services)
 

@@ -374,14 +374,14 @@ def test_init_producer_id(version):
     answer = call(ApiKey.INIT_PRODUCER_ID, version, {"transactional_id": None, "transaction_timeout": 1000})
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, 101, 0)
     refused = call(ApiKey.INIT_PRODUCER_ID, version, {"transactional_id": "t", "transaction_timeout": 1000})
-    assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_whoever_looks_for_a_transaction_coordinator_is_told_to_come_back(version):
+def test_whoever_looks_for_a_transaction_coordinator_is_told_that_there_is_none(version):
     answer = call(ApiKey.FIND_COORDINATOR, version, {"key": "t", "key_type": 1, "coordinator_keys": ["t"]})
     row = answer.coordinators[0] if version >= 4 else answer
-    assert (row.error_code, row.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+    assert (row.error_code, row.node_id) == (ErrorCode.UNSUPPORTED_VERSION, -1)
 
 
 @pytest.mark.parametrize("version", range(1, 5))

@@ -7,9 +7,9 @@ import asyncio
 from controller_harness import Harness, scenario, struct
 
 from raftwerk.controller.controller import STALL_MS
-from raftwerk.controller.image import MetadataImage
+from raftwerk.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from raftwerk.controller.probe import ProbeResult
-from raftwerk.controller.records import BrokerChangeRecord, RegisterBrokerRecord
+from raftwerk.controller.records import RECOVERING, BrokerChangeRecord, RegisterBrokerRecord
 from raftwerk.controller.settings import ControllerSettings
 from raftwerk.wire.errors import ErrorCode
 
@@ -285,3 +285,40 @@ async def test_the_image_ahead_of_commit_is_the_committed_image_once_committed()
     replayed = MetadataImage("cluster-a")
     assert replayed != harness.image
     assert [r for _, r in harness.quorum.records() if isinstance(r, BrokerChangeRecord) and r.fenced]
+
+
+async def without_leader(harness: Harness) -> None:
+    """Broker 2 lives and is out of sync; 1, which has all, is gone."""
+    for broker in (1, 2):
+        await harness.add_broker(broker)
+    await harness.create("t", [1, 2])
+    await harness.controller.broker_heartbeat(harness.heartbeat(2, want_fence=True))
+    await harness.controller.broker_heartbeat(harness.heartbeat(1, want_fence=True))
+    await harness.controller.broker_heartbeat(harness.heartbeat(2))
+    assert harness.partition("t").leader == -1
+
+
+async def configure(harness: Harness, kind: int, name: str, value: str) -> None:
+    change = {"name": "unclean.leader.election.enable", "config_operation": 0, "value": value}
+    resource = {"resource_type": kind, "resource_name": name, "configs": [change]}
+    answer = await harness.controller.incremental_alter_configs(struct(resources=[resource], validate_only=False))
+    assert answer["responses"][0]["error_code"] == 0, answer
+    await asyncio.sleep(0)
+
+
+@scenario
+async def test_an_unclean_election_that_is_allowed_is_held_at_once() -> None:
+    """Where it is allowed, and for what has no leader."""
+    for kind, name in ((TOPIC_RESOURCE, "t"), (BROKER_RESOURCE, "")):
+        harness = Harness()
+        await without_leader(harness)
+        await harness.create("led", [2])
+        await harness.create("other", [2])
+        before = harness.partition("led")
+        await configure(harness, TOPIC_RESOURCE, "other", "true")
+        await configure(harness, kind, name, "false")
+        assert harness.partition("t").leader == -1
+        await configure(harness, kind, name, "true")
+        found = harness.partition("t")
+        assert (found.leader, found.isr, found.leader_recovery_state) == (2, (2,), RECOVERING)
+        assert harness.partition("led") == before

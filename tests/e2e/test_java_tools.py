@@ -15,8 +15,10 @@ from raftwerk.broker.groups.config import OFFSETS_TOPIC
 from raftwerk.broker.groups.hashing import partition_for
 
 from . import helpers
+from .in_process import ok
 from .java_tools import JavaTools
 from .test_groups import CLASSIC, CONSUMER, COUNT, PARTITIONS, confluent, filled, read, settle
+from .test_moves import create_on
 
 __all__ = ["filled"]
 
@@ -201,8 +203,17 @@ def test_topics(tool: Tool, topic: str) -> None:
     for which in ("--under-replicated-partitions", "--unavailable-partitions", "--at-min-isr-partitions"):
         assert topic not in topics("--describe", which)
     assert topic in topics("--describe", "--topics-with-overrides")
+    assert topic not in topics("--describe", "--under-min-isr-partitions")
+    topic_id = re.search(r"TopicId: (\S+)", told)
+    assert topic_id
+    assert f"Topic: {topic}" in topics("--describe", "--topic-id", topic_id[1])
+    assert topics("--describe", "--topic", topic, "--partition-size-limit-per-response", "1").count("Leader: ") == 3
+    assert "would not be an increase" in topics("--alter", "--topic", topic, "--partitions", "1", fails=True)
+    for how in (("--alter", "--partitions", "9"), ("--describe",), ("--delete",)):
+        assert "does not exist" not in topics(*how, "--topic", f"no-{topic}", "--if-exists")
+        assert "does not exist" in topics(*how, "--topic", f"no-{topic}", fails=True)
     topics("--delete", "--topic", topic)
-    assert topic not in topics("--list").split()
+    eventually(lambda: topic not in topics("--list").split())
     assert "does not exist" in topics("--delete", "--topic", topic, fails=True)
     topics("--create", "--topic", topic, "--replica-assignment", "2:1,3:2")
     assert "Replicas: 2,1" in topics("--describe", "--topic", topic)
@@ -229,6 +240,50 @@ def test_reassignment(tool: Tool, topic: str, bootstrap: str, tmp_path: Path) ->
         name, "--cancel", "--reassignment-json-file", str(plan)
     )
     assert "Replicas: 3,1" in tool("TopicCommand", "--describe", "--topic", topic)
+    plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [1, 2, 3]}]}))
+    refused = tool(
+        name, "--execute", "--disallow-replication-factor-change", *("--reassignment-json-file", str(plan)), fails=True
+    )
+    assert "The replication factor is changed from 2 to 3" in refused
+
+
+def test_reassignment_with_a_throttle(tool: Tool, topic: str, bootstrap: str, tmp_path: Path) -> None:
+    """Begun, changed, looked at, called off; begun again and seen through."""
+    name = "reassign.ReassignPartitionsCommand"
+    create_on(bootstrap, topic, [[1, 2], [2, 1]], "1")
+    ok("perf", "produce", topic, "-b", bootstrap, "--records", "600", "--record-size", "10000")
+    plan = tmp_path / "plan.json"
+    moves = [{"topic": topic, "partition": 0, "replicas": [2, 3]}, {"topic": topic, "partition": 1, "replicas": [3, 1]}]
+    plan.write_text(json.dumps({"version": 1, "partitions": moves}))
+    this = ("--reassignment-json-file", str(plan))
+    both = f"{topic}-0,{topic}-1"
+
+    def settings() -> str:
+        topic_configs = tool(CONFIGS, "--describe", "--entity-type", "topics", "--entity-name", topic)
+        return topic_configs + tool(CONFIGS, "--describe", "--entity-type", "brokers", "--entity-name", "3")
+
+    told = tool(name, "--execute", *this, "--throttle", "200000")
+    assert "The inter-broker throttle limit was set to 200000 B/s" in told
+    assert f"Successfully started partition reassignments for {both}" in told
+    assert f"{topic}-0: replicas: 2,3,1. adding: 3. removing: 1." in tool(name, "--list")
+    assert "there is an existing partition assignment" in tool(name, "--execute", *this, fails=True)
+    assert "limit was set to 300000 B/s" in tool(name, "--execute", "--additional", *this, "--throttle", "300000")
+    eventually(lambda: "follower.replication.throttled.rate=300000" in settings())
+    told = settings()
+    assert "leader.replication.throttled.replicas=0:1,0:2,1:1,1:2" in told
+    assert "follower.replication.throttled.replicas=0:3,1:3" in told
+    assert tool(name, "--verify", *this, "--preserve-throttles").count("is still in progress") == 2
+    told = tool(name, "--cancel", *this, "--preserve-throttles")
+    assert f"Successfully cancelled partition reassignments for: {both}" in told
+    assert "No partition reassignments found" in tool(name, "--list")
+    assert "throttled" in settings()
+    told = tool(name, "--verify", *this)
+    assert "Clearing broker-level throttles on brokers 1,2,3" in told
+    assert f"Clearing topic-level throttles on topic {topic}" in told
+    eventually(lambda: "throttled" not in settings())
+    tool(name, "--execute", *this, "--throttle", "20000000")
+    eventually(lambda: tool(name, "--verify", *this).count("is completed") == 2)
+    eventually(lambda: "throttled" not in settings())
 
 
 def test_elections(tool: Tool, topic: str, bootstrap: str, tmp_path: Path) -> None:
@@ -249,12 +304,51 @@ def test_features_cluster_and_quorum(tool: Tool, java_tools: JavaTools, bootstra
     at = ("--bootstrap-server", bootstrap)
     assert "metadata.version" in java_tools.run(features, *at, "describe")
     java_tools.run(features, *at, "upgrade", "--metadata", "3.0", "--dry-run", fails=True)
+    assert "metadata.version=29" in java_tools.run(features, *at, "version-mapping", "--release-version", "4.2-IV1")
+    assert "no dependencies" in java_tools.run(features, *at, "feature-dependencies", "--feature", "kraft.version=1")
+    elr = "eligible.leader.replicas.version"
+    assert f"{elr} can be disabled" in java_tools.run(features, *at, "disable", "--feature", elr, "--dry-run")
+    assert f"{elr} was downgraded to 0" in java_tools.run(features, *at, "downgrade", "--feature", f"{elr}=0")
+    assert f"{elr} was upgraded to 1" in java_tools.run(features, *at, "upgrade", "--feature", f"{elr}=1")
+    told = java_tools.run(features, *at, "upgrade", "--feature", "nobodys.version=1", fails=True)
+    assert "does not support the feature" in told
     assert "Cluster ID:" in java_tools.run("ClusterTool", "cluster-id", *at)
     assert java_tools.run("ClusterTool", "list-endpoints", *at).count("127.0.0.1") == 3
     java_tools.run("ClusterTool", "unregister", *at, "--id", "77", fails=True)
     quorum = "MetadataQuorumCommand"
     assert "LeaderId:" in java_tools.run(quorum, *at, "describe", "--status")
     assert java_tools.run(quorum, *at, "describe", "--replication").count("Follower") == 2
+    assert "ms ago" in java_tools.run(quorum, *at, "describe", "--replication", "--human-readable")
+    one = ("--controller-id", "9", "--controller-directory-id", "MkU3OEVBNTcwNTJENDM2Qg")
+    assert "DRY RUN" in java_tools.run(quorum, *at, "remove-controller", *one, "--dry-run")
+
+
+def test_what_is_not_served_is_said(
+    tool: Tool, java_tools: JavaTools, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    """At once, by name, and not by waiting until the time is up."""
+    helpers.create_topic(bootstrap, topic)
+    began = time.monotonic()
+    empty = tmp_path / "empty.properties"
+    empty.write_text("")
+    at = ("--bootstrap-server", bootstrap)
+    user = ("--alter", "--entity-type", "users", "--entity-name", "u", "--add-config")
+    for api, asked in {
+        "DESCRIBE_ACLS": ("AclCommand", *at, "--list"),
+        "ALTER_CLIENT_QUOTAS": (CONFIGS, *at, *user, "producer_byte_rate=1000"),
+        "ALTER_USER_SCRAM_CREDENTIALS": (CONFIGS, *at, *user, "SCRAM-SHA-256=[password=x]"),
+        "STREAMS_GROUP_DESCRIBE": ("streams.StreamsGroupCommand", *at, "--describe", "--group", "x"),
+        "DESCRIBE_DELEGATION_TOKEN": ("DelegationTokenCommand", *at, "--describe", "--command-config", str(empty)),
+    }.items():
+        told = java_tools.run(*asked, fails=True)
+        assert f"UnsupportedVersionException: The node does not support {api}" in told
+    told = tool("consumer.group.ShareGroupCommand", "--describe", "--group", "x")
+    assert "UnsupportedVersionException: The node does not support SHARE_GROUP_DESCRIBE" in told
+    for asked in (("describe", "--transactional-id"), ("forceTerminateTransaction", "--transactionalId")):
+        told = java_tools.run("TransactionsCommand", *at, *asked, "x", fails=True)
+        assert "FindCoordinator request" in told
+        assert "unexpected error" in told
+    assert time.monotonic() - began < 20
 
 
 def test_transactions_are_told_to_be_none(tool: Tool, java_tools: JavaTools, bootstrap: str, filled: str) -> None:
@@ -263,3 +357,6 @@ def test_transactions_are_told_to_be_none(tool: Tool, java_tools: JavaTools, boo
     told = java_tools.run(name, *at, "describe-producers", "--topic", filled, "--partition", "0")
     assert "ProducerId" in told
     assert java_tools.run(name, *at, "list").split()[:1] == ["TransactionalId"]
+    assert java_tools.run(name, *at, "find-hanging", "--broker-id", "1").split()[:2] == ["Topic", "Partition"]
+    one = ("--topic", filled, "--partition", "0", "--start-offset", "0")
+    assert "Could not find any open transactions" in java_tools.run(name, *at, "abort", *one, fails=True)

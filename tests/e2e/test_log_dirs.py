@@ -17,7 +17,8 @@ from raftwerk.cluster.moving import LogDir, Move, choose_dirs, log_dirs, wait_fo
 from raftwerk.cluster.supervisor import Supervisor
 
 from . import helpers
-from .test_java import run_tool
+from .in_process import ok
+from .java_tools import JavaTools
 
 LIMIT_S = 60.0
 GAP_LIMIT_S = 5.0
@@ -90,26 +91,31 @@ def test_moves_between_directories(nodes: Supervisor, topic: str) -> None:
 
 
 @pytest.mark.java
-def test_java_tools(nodes: Supervisor, topic: str, java_command: list[str], tmp_path: Path) -> None:
+def test_java_tools(nodes: Supervisor, topic: str, java_tools: JavaTools, tmp_path: Path) -> None:
+    """8 MB at 4 MB/s for both together."""
     bootstrap = nodes.plan.bootstrap
     helpers.create_topic(bootstrap, topic, 2)
-    load = helpers.Load(bootstrap, topic)
-    load.run(0.3)
-    load.finish()
+    ok("perf", "produce", topic, "-b", bootstrap, "--records", "800", "--record-size", "10000")
     disk = disks_of(nodes.plan.directory, 2)[1]
     rows = [{"topic": topic, "partition": p, "replicas": [2, 3, 1], "log_dirs": [disk, "any", "any"]} for p in (0, 1)]
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps({"version": 1, "partitions": rows}))
     asked = ("--bootstrap-server", bootstrap, "--reassignment-json-file", str(plan))
     tool = "reassign.ReassignPartitionsCommand"
-    assert f"moving log directory to {disk}" in run_tool(java_command, tool, *asked, "--execute")
+    began = time.monotonic()
+    throttle = ("--replica-alter-log-dirs-throttle", "4000000")
+    told = java_tools.run(tool, *asked, "--execute", *throttle)
+    assert f"moving log directory to {disk}" in told
+    assert "replica-alter-dir throttle limit was set to 4000000 B/s" in told
+    told = java_tools.run(tool, *asked, "--verify", "--preserve-throttles")
+    assert told.count("is still in progress") + told.count("completed successfully") == 2
     until(lambda: names_in(dirs_of(bootstrap, 2)[disk], topic) == [0, 1], "both are where they were asked to be")
-    verified = run_tool(java_command, tool, *asked, "--verify")
+    assert time.monotonic() - began > 1.0
+    verified = java_tools.run(tool, *asked, "--verify")
+    assert "Clearing broker-level throttles on brokers 1,2,3" in verified
     for partition in (0, 1):
         assert f"Reassignment of replica {topic}-{partition}-2 completed successfully." in verified
-    described = run_tool(
-        java_command, "LogDirsCommand", "--bootstrap-server", bootstrap, "--describe", "--broker-list", "2"
-    )
+    described = java_tools.run("LogDirsCommand", "--bootstrap-server", bootstrap, "--describe", "--broker-list", "2")
     (broker,) = json.loads(next(line for line in described.splitlines() if line.startswith("{")))["brokers"]
     assert {one["logDir"]: one["error"] for one in broker["logDirs"]} == dict.fromkeys(dirs_of(bootstrap, 2))
     (held,) = [one["partitions"] for one in broker["logDirs"] if one["logDir"] == disk]

@@ -145,7 +145,7 @@ def test_a_throttle_holds_while_acks_all_go_on_and_progress_is_told(
     assert "Nothing was throttled" in ok("partitions", "unthrottle", *at), "who waits takes it off"
 
 
-def create_on(bootstrap: str, topic: str, assignments: list[list[int]]) -> None:
+def create_on(bootstrap: str, topic: str, assignments: list[list[int]], min_isr: str = "2") -> None:
     async def create(client: ClusterClient) -> None:
         from raftwerk.wire.apis import ApiKey
 
@@ -155,7 +155,7 @@ def create_on(bootstrap: str, topic: str, assignments: list[list[int]]) -> None:
             "num_partitions": -1,
             "replication_factor": -1,
             "assignments": rows,
-            "configs": [{"name": "min.insync.replicas", "value": "2"}],
+            "configs": [{"name": "min.insync.replicas", "value": min_isr}],
         }
         fields = {"topics": [wanted], "timeout_ms": 10_000, "timeout": 10_000, "validate_only": False}
         answer = await client.request(ApiKey.CREATE_TOPICS, 7, fields)
