@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-from ..runtime.ports import Buffer
+from ..runtime.file_slice import Sendable
 from .dispatch import Dispatcher
 from .frame_reader import BadFrameError, FrameReader
-from .request import JOIN_BYTES, Request
+from .outbox import Outbox
+from .request import Request
 
-WRITE_BUFFER_BYTES = 1024 * 1024
 TURN_FRAMES = 64
 TURN_BYTES = 1024 * 1024
 """After so much from one connection the others get their turn; the loop would go on reading while there is more."""
@@ -67,11 +67,11 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self.opened_at = self._loop.time()
         self._transport: asyncio.Transport | None = None
+        self._outbox: Outbox | None = None
+        self.sends_files = False
         self._reader = FrameReader(owner.scratch, owner.limits.max_frame_bytes, self._on_frame)
         self._pending: deque[Request] = deque()  # begun, in order, not answered yet
         self._in_flight_bytes = 0
-        self._out: list[Buffer] = []
-        self._out_bytes = 0
         self._reading = False  # inside a read or resume: flush at its end
         self._flush_scheduled = False
         self._blocked = False  # a frame is held until earlier requests are done
@@ -81,6 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         self._turn_bytes = 0
         self._yielding = False  # until the next iteration of the loop
         self._close_when_drained = False
+        self._is_closing = False
 
     @property
     def in_flight(self) -> int:
@@ -93,7 +94,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         peername = transport.get_extra_info("peername")
         self.peer = str(peername[0]) if peername else "?"
-        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._outbox = Outbox(self._transport, self._on_files_sent, self._on_broken)
+        has_socket = transport.get_extra_info("socket") is not None
+        self.sends_files = has_socket and transport.get_extra_info("sslcontext") is None
         self._owner.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -102,7 +105,8 @@ class Connection(asyncio.BufferedProtocol):
         for request in pending:
             if request.on_gone is not None:
                 request.on_gone()
-        self._out.clear()
+        if self._outbox is not None:
+            self._outbox.clear()
         self._owner.closed(self)
         callbacks, self.on_close = self.on_close, []
         for callback in callbacks:
@@ -122,7 +126,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """The client has sent all; requests already received are still carried out."""
-        if self._blocked and self._transport is not None:
+        if self._transport is not None and (self._blocked or self._is_sending_files):
             self._close_when_drained = True
             return True
         return False
@@ -133,8 +137,27 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        if self._outbox is not None:
+            self._outbox.drained()
+        self._on_files_sent()
+
+    def _on_files_sent(self) -> None:
         self._resume()
         self._update_reading()
+        self._close_if_due()
+
+    def _on_broken(self, error: OSError) -> None:
+        if not isinstance(error, ConnectionError):
+            self._owner.log_rejection(self.peer, str(error))
+        self.abort()
+
+    @property
+    def _is_sending_files(self) -> bool:
+        return self._outbox is not None and self._outbox.is_sending_files
+
+    @property
+    def _is_write_blocked(self) -> bool:
+        return self._write_paused or self._is_sending_files
 
     # -- requests in --
 
@@ -156,14 +179,13 @@ class Connection(asyncio.BufferedProtocol):
             self.reject("internal error")
         finally:
             self._reading = False
-        if self._out:
-            self._flush()
+        self._flush()
 
     def _on_frame(self, frame: memoryview) -> bool:
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if transport is None or self._is_closing or transport.is_closing():
             return False
-        if self._write_paused or (self._pending and not self._may_start(frame)):
+        if self._is_write_blocked or (self._pending and not self._may_start(frame)):
             self._blocked = True
             self._update_reading()
             return False
@@ -187,7 +209,7 @@ class Connection(asyncio.BufferedProtocol):
         self._in_flight_bytes += request.frame_bytes
 
     def _resume(self) -> None:
-        if self._transport is None or self._reading or not self._blocked or self._write_paused:
+        if self._transport is None or self._reading or not self._blocked or self._is_write_blocked:
             return
         self._blocked = False
         self._run_reader(None)
@@ -197,7 +219,7 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or transport.is_closing() or self._close_when_drained:
             return
-        pause = self._blocked or self._write_paused or self._yielding
+        pause = self._blocked or self._is_write_blocked or self._yielding
         if pause == self._read_paused:
             return
         self._read_paused = pause
@@ -208,23 +230,21 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- responses out --
 
-    def complete(self, request: Request, response: Sequence[Buffer]) -> None:
+    def complete(self, request: Request, response: Sequence[Sendable]) -> None:
         """Queue the response; everything now due in order goes out with the next flush."""
-        if request.response is not None or self._transport is None:
+        outbox = self._outbox
+        if request.response is not None or self._transport is None or outbox is None or self._is_closing:
             return
         request.response = response
         pending = self._pending
         if not pending or pending[0] is not request:
             return
-        out = self._out
         while pending:
             ready = pending[0].response
             if ready is None:
                 break
             self._in_flight_bytes -= pending.popleft().frame_bytes
-            for buffer in ready:
-                out.append(buffer)
-                self._out_bytes += len(buffer)
+            outbox.put(ready)
         if self._reading:
             return
         if not self._flush_scheduled:
@@ -235,37 +255,35 @@ class Connection(asyncio.BufferedProtocol):
         self._flush_scheduled = False
         self._flush()
         self._resume()
-        if self._close_when_drained and not self._blocked and not self._pending:
+        self._close_if_due()
+
+    def _close_if_due(self) -> None:
+        if self._is_write_blocked or self._transport is None:
+            return
+        if self._is_closing:
+            self._transport.close()
+        elif self._close_when_drained and not self._blocked and not self._pending:
             self.close()
 
     def _flush(self) -> None:
-        out = self._out
-        transport = self._transport
-        if not out or transport is None:
-            return
-        if len(out) == 1:
-            transport.write(out[0])
-        elif self._out_bytes <= JOIN_BYTES:
-            transport.write(b"".join(out))
-        else:
-            transport.writelines(out)
-        self._out = []
-        self._out_bytes = 0
+        if self._outbox is not None and self._transport is not None:
+            self._outbox.flush()
 
     def reject(self, reason: str) -> None:
         """Close after what is already answered has been sent."""
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if transport is None or self._is_closing or transport.is_closing():
             return
         self._owner.log_rejection(self.peer, reason)
-        self._flush()
-        transport.close()
+        self.close()
 
     def close(self) -> None:
         """Close after the written responses have been sent."""
         if self._transport is not None:
             self._flush()
-            self._transport.close()
+            self._is_closing = True
+            if not self._is_sending_files:
+                self._transport.close()
 
     def abort(self) -> None:
         """Close at once."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..controller.publisher import MetadataLoader
-from ..runtime.ports import Buffer
+from ..runtime.file_slice import Sendable, in_memory
 from ..wire.apis import ApiKey
 from ..wire.codec import Struct, decode_response
 from ..wire.errors import ErrorCode, WireFormatError
@@ -183,12 +183,13 @@ class EnvelopeSink:
         self.software = outer.software
         self.opened_at = outer.opened_at
         self.on_close = outer.on_close
+        self.sends_files = False
         self.answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
 
-    def complete(self, request: Request, response: Sequence[Buffer]) -> None:
+    def complete(self, request: Request, response: Sequence[Sendable]) -> None:
         if not self.answer.done():
             request.response = response
-            self.answer.set_result(b"".join(response)[4:])
+            self.answer.set_result(in_memory(response)[4:])
 
     def reject(self, reason: str) -> None:
         if not self.answer.done():

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from ..runtime.file_slice import Sendable
 from ..runtime.ports import Buffer
 from ..wire.frames import RequestHeader, response_header_version
 
@@ -21,9 +22,11 @@ class RequestSink(Protocol):
     peer: str
     software: tuple[str, str]
     opened_at: float
+    sends_files: bool
+    """Whether a response may hold slices of files."""
     on_close: list[Callable[[], None]]
 
-    def complete(self, request: Request, response: Sequence[Buffer]) -> None:
+    def complete(self, request: Request, response: Sequence[Sendable]) -> None:
         """Take the response frame (length included); an empty one means that this request gets no answer."""
         ...
 
@@ -46,10 +49,10 @@ class Request:
         self.api_key, self.api_version, self.correlation_id, self.client_id = header
         self.body = frame[body_at:]
         self.frame_bytes = len(frame)
-        self.response: Sequence[Buffer] | None = None
+        self.response: Sequence[Sendable] | None = None
         self.on_gone: Callable[[], object] | None = None  # called when the connection ends before the answer
 
-    def respond(self, body: Buffer | Sequence[Buffer], *, version: int | None = None) -> None:
+    def respond(self, body: Buffer | Sequence[Sendable], *, version: int | None = None) -> None:
         """Send `body` (one buffer or several) behind the response header of `version` (default: the request's)."""
         flexible = response_header_version(self.api_key, self.api_version if version is None else version)
         if isinstance(body, (bytes, bytearray, memoryview)):

@@ -169,7 +169,7 @@ class TopicChurn:
         body = [encode_fetch_request(_BY_ID, request)]
         answer = await connection.send_raw(ApiKey.FETCH, _BY_ID, body, timeout_s=_TIMEOUT_S)
         for topic in decode_fetch_response(_BY_ID, answer).topics:
-            records = memoryview(topic.partitions[0].records or b"")
+            records = memoryview(topic.partitions[0].records_in_memory())
             for position, header in iter_headers(records, allow_partial_tail=True):
                 for record in iter_records(records[position : position + header.size_bytes]):
                     if bytes(record.value or b"") != str(topic_id).encode():

@@ -294,7 +294,7 @@ class SimConsumer:
         if response.error_code:
             return response.error_code, b""
         row = response.topics[0].partitions[0]
-        return row.error_code, bytes(row.records or b"")
+        return row.error_code, bytes(row.records_in_memory())
 
     def _take(self, partition: int, records: memoryview) -> int:
         for position, header in iter_headers(records, allow_partial_tail=True):

@@ -4,9 +4,8 @@ Every file and directory has two states: what running programs see (the page cac
 them stand the operations not yet synced, in order. `crash(power_loss=True)` throws the cache away and lets the device
 keep, for each file, a random prefix of those operations, the last of them torn or zero-filled. Sometimes writes were
 reordered as well: the file is as long as the prefix says, but of each write in it the data may have stayed behind, with
-zeros or what was there before in their place. Creations, renames and
-removals are journalled for the whole file system and are durable once the directory was synced; of the others a random
-prefix survives. A file that was synced in a directory that was not may therefore be gone, which POSIX allows.
+zeros or what was there before in their place. Creations, renames and removals are journalled for the whole file system
+and are durable once the directory was synced; of the others a random prefix survives. A file that was synced in a directory that was not may therefore be gone, which POSIX allows.
 `crash(power_loss=False)` is the death of a process: handles and locks go, the page cache stays.
 
 A failed fsync drops the file's dirty pages but leaves them readable until the crash, as Linux does: code that retries
@@ -24,6 +23,7 @@ from collections.abc import Callable, Sequence
 from ..runtime.ports import Buffer, File
 from .sim_nodes import Directory, DiskCopy, Inode, Relink, Truncate, Write, link
 from .sim_rearrangement import SimRearrangement
+from .sim_transport import send_some
 
 _UNLIMITED = 1 << 60
 
@@ -77,6 +77,10 @@ class SimFile:
         if self._disk.fsync_fails(self._path):
             self.fail_sync()
         inode.sync(list(inode.unsynced))
+
+    def share(self) -> SimFile:
+        """Like another `open`, but of a file that may have lost its name."""
+        return SimFile(self._disk, self._live(), self._path)
 
     def close(self) -> None:
         self._closed = True
@@ -447,6 +451,10 @@ class SimDisk:
         low, high = self._sync_latency_s
         loop.call_later(self._rng.uniform(low, high) if high > 0 else 0.0, carry_out)
         return future
+
+    def send(self, file: File, offset: int, length: int, transport: asyncio.Transport) -> int:
+        """What stands in the file at this moment goes out, as far as the connection's window is open."""
+        return send_some(file, offset, length, transport)
 
     def warm_soon(self, file: File, offset: int, length: int) -> asyncio.Future[None]:
         """Takes as long as an fsync does."""

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..runtime.ports import File
+
 if TYPE_CHECKING:
     from .sim_loop import ProcessLoop
 
@@ -73,6 +75,10 @@ class Pipe:
         self.unsent_bytes = 0
         self.sender: SimTransport
         self.receiver: SimTransport
+
+    def room(self) -> int:
+        """Bytes that the kernel would take now. What a process holds beside them is not counted."""
+        return max(WINDOW_BYTES - self._window_used, 0)
 
     def send(self, data: bytes) -> None:
         self.unsent.append(data)
@@ -142,6 +148,16 @@ class Pipe:
         self._window_used -= length
         self.pump()
         self.sender.on_drained()
+
+
+def send_some(file: File, offset: int, length: int, transport: asyncio.Transport) -> int:
+    """As many bytes of the file as the kernel under a `SimTransport` takes now. `OSError` when the file ends before."""
+    length = min(length, transport.get_extra_info("socket").room())
+    data = file.pread(offset, length)
+    if length and not data:
+        raise OSError(errno.EIO, "the file ends before what is to be sent", file.path)
+    transport.write(data)
+    return len(data)
 
 
 class SimTransport(asyncio.Transport):
@@ -219,6 +235,9 @@ class SimTransport(asyncio.Transport):
         if self._closing or self.closed or not data:
             return
         self.outgoing.send(bytes(data))
+        self._pause_if_full()
+
+    def _pause_if_full(self) -> None:
         if not self._writing_paused and self.outgoing.unsent_bytes > self._high_water:
             self._writing_paused = True
             if self._protocol is not None:
@@ -260,6 +279,11 @@ class SimTransport(asyncio.Transport):
             high = _HIGH_WATER_BYTES if low is None else 4 * low
         self._high_water = high
         self._low_water = high // 4 if low is None else low
+        self._pause_if_full()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """`socket` is what `SimDisk.send` needs: the kernel's buffer."""
+        return self.outgoing if name == "socket" else super().get_extra_info(name, default)
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
         return self._low_water, self._high_water

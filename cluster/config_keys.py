@@ -237,6 +237,7 @@ _ROWS: tuple[Key, ...] = (
     Key("alter.log.dirs.replication.quota.window.num", "int", 11, "Windows for moves between directories.", _POSITIVE),
     Key("alter.log.dirs.replication.quota.window.size.seconds", "int", 1, "Length of such a window.", _POSITIVE),
     Key("fetch.max.bytes", "int", 57671680, "The most bytes a fetch is answered with.", at_least(1024)),
+    Key("fetch.sendfile.min.bytes", "int", 131072, "From so many bytes on sendfile answers; -1: never.", at_least(-1)),
     # metrics and health over HTTP
     Key("metrics.port", "int", None, "Port of /metrics and /health over HTTP; none: not served.", between(0, 65535)),
     Key("metrics.host", "string", "", "Address that the metrics port listens on; none: every interface."),

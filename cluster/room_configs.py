@@ -203,6 +203,7 @@ def broker_config(config: NodeConfig, cluster_id: str, log_dir_ids: tuple[UUID, 
         log_dir_failure_timeout_ms=config["log.dir.failure.timeout.ms"],
         controlled_shutdown_timeout_ms=_CONTROLLED_SHUTDOWN_TIMEOUT_MS,
         fetch_max_bytes=config["fetch.max.bytes"],
+        sendfile_min_bytes=config["fetch.sendfile.min.bytes"],
         fetch_session_slots=config["max.incremental.fetch.session.cache.slots"],
     )
 

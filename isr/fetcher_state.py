@@ -204,7 +204,7 @@ class FetcherState:
         if row.diverging_epoch is not None:
             replica.truncate_to_divergence(row.diverging_epoch)
             return
-        if replica.append_as_follower(memoryview(row.records or b""), row.high_watermark):
+        if replica.append_as_follower(memoryview(row.records_in_memory()), row.high_watermark):
             self._listener.on_follower_high_watermark(replica)
         if row.log_start_offset > replica.log.log_start_offset:
             replica.log.raise_start(min(row.log_start_offset, replica.high_watermark))

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from ..log.errors import NoSpaceError
 from ..log.partition_log import AppendInfo, PartitionLog
+from ..runtime.file_slice import FileSlice
 from ..runtime.invariants import invariant
 from ..runtime.log_lines import log_event
 from ..runtime.loggers import STATE_CHANGE
@@ -187,17 +188,11 @@ class Replica:
         diverging = self._divergence(request)
         high_watermark = partition.high_watermark
         log = self.log
-        records = b""
+        records: bytes | FileSlice = b""
         if diverging is None:
             end_offset = log.log_end_offset if params.replica_id >= 0 else high_watermark
             if request.fetch_offset < end_offset and (min_one_batch or max_bytes > 0):
-                records = log.read(
-                    request.fetch_offset,
-                    max_bytes,
-                    end_offset=end_offset,
-                    min_one_batch=min_one_batch,
-                    patient=patient,
-                )
+                records = self._records(params, request.fetch_offset, end_offset, max_bytes, min_one_batch, patient)
         return FetchPartitionResponse(
             request.partition,
             0,
@@ -206,6 +201,22 @@ class Replica:
             log.log_start_offset,
             diverging,
             records=records,
+        )
+
+    def _records(
+        self, params: FetchParams, offset: int, end_offset: int, max_bytes: int, min_one_batch: bool, patient: bool
+    ) -> bytes | FileSlice:
+        """Only what is committed is left in its file until it is sent: the rest may be cut off and written anew."""
+        log, high_watermark = self.log, self.partition.high_watermark
+        if params.slice_bytes_min is None or max_bytes < params.slice_bytes_min or offset >= high_watermark:
+            return log.read(offset, max_bytes, end_offset=end_offset, min_one_batch=min_one_batch, patient=patient)
+        return log.read_or_slice(
+            offset,
+            max_bytes,
+            end_offset=min(end_offset, high_watermark),
+            min_one_batch=min_one_batch,
+            patient=patient,
+            slice_bytes_min=params.slice_bytes_min,
         )
 
     def _divergence(self, request: FetchPartition) -> EpochEndOffset | None:

@@ -39,6 +39,8 @@ class FetchParams:
     client_rack: str = ""
     from_follower_allowed: bool = False
     """A consumer may read from a replica that is not the leader (KIP-392)."""
+    slice_bytes_min: int | None = None
+    """Committed records of so many bytes in one place may be answered by a slice of their file; None: by no means."""
 
 
 class ListOffsetResult(NamedTuple):

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
+from ..runtime.file_slice import FileSlice
 from ..runtime.invariants import invariant
 from ..runtime.ports import File, Runtime
 from ..wire.errors import ErrorCode, ProtocolError
@@ -340,19 +341,22 @@ class PartitionLog:
         `max_bytes` does not mean that there is no more. b"" at the end. OFFSET_OUT_OF_RANGE outside the log.
         `ColdReadError`, unless `patient`, when the device would have to be waited for.
         """
+        end = self._readable_end(offset, end_offset)
+        return self._ask(lambda: self._segments.read(offset, max_bytes, end, min_one_batch, patient=patient))
+
+    def read_or_slice(
+        self, offset: int, max_bytes: int, *, end_offset: int, min_one_batch: bool, patient: bool, slice_bytes_min: int
+    ) -> bytes | FileSlice:
+        """Like `read`; `slice_bytes_min` bytes and more as a slice, which is good until the log is cut."""
+        args = offset, max_bytes, self._readable_end(offset, end_offset), min_one_batch, slice_bytes_min
+        return self._ask(lambda: self._segments.read_or_slice(*args, patient=patient))
+
+    def _readable_end(self, offset: int, end_offset: int) -> int:
         self._ensure_usable()
-        if not self._log_start_offset <= offset <= self._log_end_offset:
-            raise ProtocolError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"Offset {offset} is not in {self._log_start_offset} to {self._log_end_offset} of {self.directory}",
-            )
-        end_offset = min(end_offset, self._log_end_offset)
-        if offset >= end_offset:
-            return b""
-        try:
-            return self._segments.read(offset, max_bytes, end_offset, min_one_batch, patient=patient)
-        except OSError as error:
-            raise StorageError(f"{self.directory} cannot be read: {error}") from error
+        start, end, where = self._log_start_offset, self._log_end_offset, self.directory
+        if start <= offset <= end:
+            return min(end_offset, end)
+        raise ProtocolError(ErrorCode.OFFSET_OUT_OF_RANGE, f"Offset {offset} is not in {start} to {end} of {where}")
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record whose timestamp is `timestamp_ms` or later, None when there is none."""
@@ -380,10 +384,8 @@ class PartitionLog:
     # The start of the log
 
     def raise_start(self, offset: int) -> bool:
-        """Make `offset` the first that can be read, unless the log starts later; files are not touched.
-
-        The caller keeps `offset` at or below the high watermark. True when the start moved.
-        """
+        """Make `offset`, at or below the high watermark, the first that can be read, unless the log starts later; files
+        are not touched. True when the start moved."""
         invariant(offset <= self._log_end_offset, "a log starts no later than it ends")
         if offset <= self._log_start_offset:
             return False
@@ -393,9 +395,7 @@ class PartitionLog:
 
     def delete_expired(self, now_ms: int, high_watermark: int) -> int:
         """Delete the segments that retention lets go, and those before the log's start; returns how many.
-
-        `StorageError` when the disk refuses.
-        """
+        `StorageError`."""
         self._ensure_usable()
         if self._changes.is_under_way:
             return 0  # the next round sees what is left

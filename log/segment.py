@@ -6,9 +6,10 @@ import asyncio
 import logging
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from ..runtime.file_slice import FileSlice
 from ..runtime.ports import Buffer, Disk, File
 from ..wire.errors import ErrorCode
 from ..wire.records import (
@@ -40,6 +41,13 @@ CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX = ".cleaned", ".swap", ".deleted"
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
     """Path of one of a segment's files, named by 20 digits of its base offset."""
     return f"{directory}/{base_offset:020d}{suffix}"
+
+
+class Slicing(NamedTuple):
+    """Reads of `bytes_min` bytes and more are given as slices, good as long as `is_true()`."""
+
+    bytes_min: int
+    is_true: Callable[[], bool]
 
 
 class TimestampOffset(NamedTuple):
@@ -235,6 +243,22 @@ class Segment:
 
         `ColdReadError` unless `patient`, when they have to come from the device.
         """
+        return self._read_between(*self._bounds(offset, end_offset, max_bytes, patient), max_bytes, min_one_batch)
+
+    def read_or_slice(
+        self, offset: int, end_offset: int, max_bytes: int, min_one_batch: bool, slicing: Slicing, *, patient: bool
+    ) -> bytes | FileSlice:
+        """Like `read`, or the place where the same bytes stand, where there are `slicing.bytes_min` of them."""
+        start, end = self._bounds(offset, end_offset, max_bytes, patient)
+        if (length := min(end - start, max_bytes)) >= slicing.bytes_min:
+            if length < end - start:
+                length = self._whole_batches_between(start, start + length)
+            if length >= slicing.bytes_min:
+                return FileSlice(self._disk, self.file, start, length, slicing.is_true)
+        return self._read_between(start, end, max_bytes, min_one_batch)
+
+    def _bounds(self, offset: int, end_offset: int, max_bytes: int, patient: bool) -> tuple[int, int]:
+        """Where the batch that holds `offset` begins, and where those below `end_offset` end."""
         max_bytes = max(max_bytes, 0)
         if not patient:
             self._check_cached(self.offset_index.scan_start(offset)[0], LOOKUP_WINDOW_BYTES, max_bytes)
@@ -242,6 +266,10 @@ class Segment:
         end = self.locate(end_offset)
         if not patient:
             self._check_cached(start, min(max_bytes, end - start), HEADER_WINDOW_BYTES)
+        return start, end
+
+    def _read_between(self, start: int, end: int, max_bytes: int, min_one_batch: bool) -> bytes:
+        max_bytes = max(max_bytes, 0)
         if end - start <= max_bytes:
             return self.file.pread(start, end - start) if end > start else b""
         data = self.file.pread(start, max_bytes)
@@ -268,24 +296,33 @@ class Segment:
 
     def _whole_batches(self, data: bytes, start: int) -> int:
         """Bytes of whole batches in `data`, which was read from the batch at `start`."""
-        end = start + len(data)
-        at = bisect_right(self._recent_positions, end)
-        if at:
-            known = self._recent_positions[at - 1]
-            if at < len(self._recent_positions):
-                return max(known - start, 0)
-        else:
-            known, base_offset_max = self.offset_index.position_at_or_before(end)
-            if known > start and not self._is_batch_at(known, base_offset_max):
-                self._distrust_indexes()
-                known = start
-        length = max(known - start, 0)
-        while length + BATCH_HEADER_SIZE <= len(data):
+        known, is_exact = self._boundary_before(start, start + len(data))
+        length = known - start
+        while not is_exact and length + BATCH_HEADER_SIZE <= len(data):
             size = read_header(data, length).size_bytes
             if size < BATCH_HEADER_SIZE or length + size > len(data):
                 break
             length += size
         return length
+
+    def _whole_batches_between(self, start: int, end: int) -> int:
+        """Bytes of whole batches from the one at `start` that fit before `end`, by a look at few of them."""
+        known, is_exact = self._boundary_before(start, end)
+        if not is_exact:
+            for position, header in scan_headers(self.file, known, end, LOOKUP_WINDOW_BYTES):
+                known = position + header.size_bytes
+        return known - start
+
+    def _boundary_before(self, start: int, end: int) -> tuple[int, bool]:
+        """The last position from `start` to `end` at which a batch is known to begin; whether it is the last there."""
+        at = bisect_right(self._recent_positions, end)
+        if at:
+            return max(self._recent_positions[at - 1], start), at < len(self._recent_positions)
+        known, base_offset_max = self.offset_index.position_at_or_before(end)
+        if known > start and not self._is_batch_at(known, base_offset_max):
+            self._distrust_indexes()
+            known = start
+        return max(known, start), False
 
     def find_timestamp(self, timestamp: int, start_offset: int) -> tuple[int, BatchHeader] | None:
         """Position and header of the first batch that reaches `timestamp` and ends at or after `start_offset`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
+from ..runtime.file_slice import FileSlice
 from ..runtime.invariants import invariant
 from ..wire.records import (
     BATCH_HEADER_SIZE,
@@ -14,7 +15,7 @@ from ..wire.records import (
     iter_headers,
     iter_records,
 )
-from .segment import DELETED_SUFFIX, Segment, TimestampOffset
+from .segment import DELETED_SUFFIX, Segment, Slicing, TimestampOffset
 from .transaction_index import AbortedTransaction
 
 _COUNT = slice(BATCH_HEADER_SIZE - 4, BATCH_HEADER_SIZE)
@@ -24,12 +25,13 @@ _NO_RECORDS = bytes(4)
 class Segments:
     """Never empty but in the middle of a change; `active`, the last one, is appended to."""
 
-    __slots__ = ("_bases", "_items", "active")
+    __slots__ = ("_bases", "_cuts", "_items", "active")
 
     def __init__(self, items: Iterable[Segment]) -> None:
         self._items = list(items)
         self._bases = [segment.base_offset for segment in self._items]
         self.active = self._items[-1]
+        self._cuts = 0
 
     def __len__(self) -> int:
         return len(self._items)
@@ -63,6 +65,7 @@ class Segments:
 
     def cut(self, keep: int) -> list[Segment]:
         """Take out all but the first `keep`; the last one that is left is active."""
+        self._cuts += 1
         removed = self._items[keep:]
         del self._items[keep:], self._bases[keep:]
         if self._items:
@@ -111,6 +114,8 @@ class Segments:
         for a sign that they asked for too few bytes.
         """
         active = self.active
+        if offset >= end_offset:
+            return b""
         if offset >= active.base_offset:
             return active.read(offset, end_offset, max_bytes, min_one_batch, patient=patient)
         items = self._items
@@ -124,6 +129,21 @@ class Segments:
                 break
             data = items[at].read(self._bases[at], end_offset, max_bytes, min_one_batch, patient=patient) or data
         return data
+
+    def read_or_slice(
+        self, offset: int, max_bytes: int, end_offset: int, min_one_batch: bool, slice_bytes_min: int, *, patient: bool
+    ) -> bytes | FileSlice:
+        """Like `read`, as bytes or as a slice. What begins with a batch without records is read. `OSError`."""
+        if offset >= end_offset:
+            return b""
+        cuts = self._cuts
+        slicing = Slicing(slice_bytes_min, lambda: self._cuts == cuts)
+        segment = self._items[self.index_of(offset)]
+        data = segment.read_or_slice(offset, end_offset, max_bytes, min_one_batch, slicing, patient=patient)
+        count = data[_COUNT] if isinstance(data, bytes) else data.read(_COUNT.start, len(_NO_RECORDS))
+        if count != _NO_RECORDS and (data or not min_one_batch):
+            return data
+        return self.read(offset, max_bytes, end_offset, min_one_batch, patient=patient)
 
     def find_timestamp(self, timestamp_ms: int, start: int) -> TimestampOffset | None:
         """The first record from offset `start` on whose timestamp is `timestamp_ms` or later. `OSError`."""

@@ -418,7 +418,7 @@ def parse_fetch_reply(response: FetchResponse) -> FetchReply:
         log_start_offset=partition.log_start_offset,
         diverging=None if diverging is None else EpochEndOffset(diverging.epoch, diverging.end_offset),
         snapshot_id=partition.snapshot_id,
-        records=partition.records or b"",
+        records=partition.records_in_memory(),
     )
 
 

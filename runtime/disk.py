@@ -29,16 +29,27 @@ _IOV_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
 _SYNC_THREADS, _READ_THREADS = 4, 4
 
 
+class _Descriptor:
+    """An open descriptor, closed when the last of those who hold it lets it go."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self.fd)
+
+
 class RealFile:
     """An open file; see `ports.File`."""
 
-    __slots__ = ("_closed", "_fd", "_path", "_reads_no_more", "_size", "_sync_error", "_sync_running", "_sync_waiters")
+    __slots__ = ("_held", "_path", "_reads_no_more", "_size", "_sync_error", "_sync_running", "_sync_waiters")
 
-    def __init__(self, fd: int, path: str) -> None:
-        self._fd = fd
+    def __init__(self, descriptor: _Descriptor, path: str, size_bytes: int) -> None:
+        self._held: _Descriptor | None = descriptor
         self._path = path
-        self._size = os.fstat(fd).st_size
-        self._closed = False
+        self._size = size_bytes
         self._reads_no_more = False
         self._sync_error: OSError | None = None
         self._sync_running = False
@@ -69,7 +80,7 @@ class RealFile:
             return data
         parts = [data]
         have = len(data)
-        while have < length and (data := os.pread(self._fd, length - have, offset + have)):
+        while have < length and (data := os.pread(self._descriptor(), length - have, offset + have)):
             parts.append(data)
             have += len(data)
         return b"".join(parts)
@@ -86,6 +97,16 @@ class RealFile:
         loop = asyncio.get_running_loop()
         fd = page_cache.open_again(self._descriptor())
         return loop.run_in_executor(executor, page_cache.warm, fd, offset, length)
+
+    def send(self, offset: int, length: int, socket_fd: int) -> int:
+        """Bytes that the non-blocking socket took; 0 when it is full."""
+        try:
+            sent = os.sendfile(socket_fd, self._descriptor(), offset, length)
+        except BlockingIOError:
+            return 0
+        if not sent and length:
+            raise OSError(errno.EIO, "the file ends before what is to be sent", self._path)
+        return sent
 
     def pwrite(self, offset: int, data: Buffer) -> None:
         """Overwrite in place, extending the file where needed."""
@@ -111,31 +132,36 @@ class RealFile:
             self._sync_error = error
             raise
 
+    def share(self) -> RealFile:
+        """See `ports.File`."""
+        file = RealFile(self._holding(), self._path, self._size)
+        file._reads_no_more = self._reads_no_more
+        return file
+
     def close(self) -> None:
-        """Release the descriptor, after the fsync under way if there is one: its number must not be reused before."""
-        if not self._closed:
-            self._closed = True
-            if not self._sync_running:
-                os.close(self._fd)
+        """Release the descriptor; it is closed when no fsync under way, and nobody it is shared with, needs it."""
+        self._held = None
 
     def fsync_soon(self, executor: ThreadPoolExecutor) -> asyncio.Future[None]:
         """Covers what was written before the call; see the module's text."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
-        if self._closed:
+        if self._held is None:
             waiter.set_exception(OSError(errno.EBADF, "file is closed", self._path))
         elif self._sync_error is not None:
             waiter.set_exception(self._sync_error)
         else:
             self._sync_waiters.append(waiter)
             if not self._sync_running:
-                self._start_sync(loop, executor)
+                self._start_sync(loop, executor, self._held)
         return waiter
 
-    def _start_sync(self, loop: asyncio.AbstractEventLoop, executor: ThreadPoolExecutor) -> None:
+    def _start_sync(
+        self, loop: asyncio.AbstractEventLoop, executor: ThreadPoolExecutor, descriptor: _Descriptor
+    ) -> None:
         covered, self._sync_waiters = self._sync_waiters, []
         self._sync_running = True
-        running = loop.run_in_executor(executor, os.fdatasync, self._fd)
+        running = loop.run_in_executor(executor, os.fdatasync, descriptor.fd)  # held by `finish`
 
         def finish(done: asyncio.Future[None]) -> None:
             self._sync_running = False
@@ -146,16 +172,17 @@ class RealFile:
             if self._sync_error is not None:
                 _resolve(self._sync_waiters, self._sync_error)
             elif self._sync_waiters:
-                self._start_sync(loop, executor)
-            if self._closed and not self._sync_running:
-                os.close(self._fd)
+                self._start_sync(loop, executor, descriptor)
 
         running.add_done_callback(finish)
 
     def _descriptor(self) -> int:
-        if self._closed:
+        return self._holding().fd
+
+    def _holding(self) -> _Descriptor:
+        if self._held is None:
             raise OSError(errno.EBADF, "file is closed", self._path)
-        return self._fd
+        return self._held
 
 
 class RealDirLock:
@@ -238,7 +265,8 @@ class RealDisk:
     def open(self, path: str, *, create: bool = False) -> RealFile:
         """Open for reading and writing; `FileNotFoundError` unless it exists or `create`."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return RealFile(os.open(path, flags, 0o644), path)
+        descriptor = _Descriptor(os.open(path, flags, 0o644))
+        return RealFile(descriptor, path, os.fstat(descriptor.fd).st_size)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -326,6 +354,12 @@ class RealDisk:
         if self._readers is None:
             self._readers = ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="cold read")
         return file.warm_soon(offset, length, self._readers)
+
+    def send(self, file: File, offset: int, length: int, transport: asyncio.Transport) -> int:
+        """sendfile(2), past the transport, from the page cache to the socket."""
+        if not isinstance(file, RealFile):
+            raise TypeError(f"{file!r} was not opened by this disk")
+        return file.send(offset, length, transport.get_extra_info("socket").fileno())
 
     def _threads(self) -> ThreadPoolExecutor:
         if self._executor is None:

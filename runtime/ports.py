@@ -57,6 +57,10 @@ class File(Protocol):
         """Return when the file's contents would survive a loss of power."""
         ...
 
+    def share(self) -> File:
+        """A second handle, for reading, that closing this one leaves alone; released when it is dropped."""
+        ...
+
     def close(self) -> None:
         """Release the descriptor; closing twice is harmless."""
         ...
@@ -143,6 +147,13 @@ class Disk(Protocol):
         """Bring these bytes into the page cache without blocking the loop; the file may be closed or removed meanwhile.
 
         It never fails: who reads afterwards learns what is the matter.
+        """
+        ...
+
+    def send(self, file: File, offset: int, length: int, transport: asyncio.Transport) -> int:
+        """Give the socket under `transport`, in which nothing may wait, bytes of the file, as many as it takes now.
+
+        Returns how many; `OSError` of the file or the socket, also when the file ends before.
         """
         ...
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
+from ..runtime.file_slice import FileSlice, Sendable, in_memory
 from ..runtime.ports import Buffer
 from .codec import uuid_from_bytes
 from .errors import WireFormatError
@@ -139,7 +140,14 @@ class FetchPartitionResponse:
     snapshot_id: SnapshotId | None = None
     aborted_transactions: list[AbortedTransaction] | None = None
     preferred_read_replica: int = -1
-    records: Buffer | None = None
+    records: Sendable | None = None
+
+    def records_in_memory(self) -> Buffer:
+        """All records; a slice of a file is read for that (`OSError`)."""
+        records = self.records
+        if isinstance(records, FileSlice):
+            return in_memory((records,))
+        return records or b""
 
 
 class FetchTopicResponse(NamedTuple):
@@ -360,10 +368,10 @@ def _write_request_tags(out: bytearray, version: int, request: FetchRequest) -> 
 # --- responses -------------------------------------------------------------------------------------------------------
 
 
-def encode_fetch_response(version: int, response: FetchResponse) -> list[Buffer]:
-    """A response's body as buffers for one `writelines`; large records are passed on uncopied."""
+def encode_fetch_response(version: int, response: FetchResponse) -> list[Sendable]:
+    """A response's body in parts to be sent in order; large records are passed on uncopied."""
     flexible = version >= _FIRST_FLEXIBLE
-    buffers: list[Buffer] = []
+    buffers: list[Sendable] = []
     out = bytearray(_INT32.pack(response.throttle_ms))
     if version >= 7:
         out += _INT16.pack(response.error_code)
@@ -382,7 +390,7 @@ def encode_fetch_response(version: int, response: FetchResponse) -> list[Buffer]
 
 
 def _write_results_v12(
-    buffers: list[Buffer], out: bytearray, _version: int, partitions: Sequence[FetchPartitionResponse]
+    buffers: list[Sendable], out: bytearray, _version: int, partitions: Sequence[FetchPartitionResponse]
 ) -> bytearray:
     for row in partitions:
         if row.aborted_transactions is None:
@@ -400,7 +408,7 @@ def _write_results_v12(
         # No records are sent as an empty set, not as null, which not every client understands.
         records = row.records or b""
         write_uvarint(out, len(records) + 1)
-        if len(records) <= _INLINE_BYTES:
+        if not isinstance(records, FileSlice) and len(records) <= _INLINE_BYTES:
             out += records
         else:
             buffers += (out, records)
@@ -440,7 +448,7 @@ def _write_result_tags(out: bytearray, row: FetchPartitionResponse) -> None:
 
 
 def _write_results_legacy(
-    buffers: list[Buffer], out: bytearray, version: int, partitions: Sequence[FetchPartitionResponse]
+    buffers: list[Sendable], out: bytearray, version: int, partitions: Sequence[FetchPartitionResponse]
 ) -> bytearray:
     for row in partitions:
         out += _RESULT_V4.pack(row.partition, row.error_code, row.high_watermark, row.last_stable_offset)
@@ -454,7 +462,7 @@ def _write_results_legacy(
             out += _INT32.pack(row.preferred_read_replica)
         records = row.records or b""
         out += _INT32.pack(len(records))
-        if len(records) <= _INLINE_BYTES:
+        if not isinstance(records, FileSlice) and len(records) <= _INLINE_BYTES:
             out += records
         else:
             buffers += (out, records)

@@ -163,8 +163,9 @@ def _by_topic(answers: Answers) -> list[FetchTopicResponse]:
     return topics
 
 
-def _params(services: BrokerServices, message: FetchRequest, version: int) -> FetchParams:
+def _params(services: BrokerServices, message: FetchRequest, request: Request) -> FetchParams:
     is_follower = message.replica_id >= 0
+    sendfile_min_bytes = services.config.sendfile_min_bytes
     max_bytes = message.max_bytes if is_follower else min(message.max_bytes, services.config.fetch_max_bytes)
     return FetchParams(
         replica_id=message.replica_id,
@@ -174,7 +175,8 @@ def _params(services: BrokerServices, message: FetchRequest, version: int) -> Fe
         max_bytes=max_bytes,
         isolation_level=message.isolation_level,
         client_rack=message.rack_id or "",
-        from_follower_allowed=version >= 11,
+        from_follower_allowed=request.api_version >= 11,
+        slice_bytes_min=sendfile_min_bytes if sendfile_min_bytes >= 0 and request.sink.sends_files else None,
     )
 
 
@@ -199,7 +201,7 @@ def handle(services: BrokerServices, request: Request) -> None:
         response = FetchResponse(context.error_code, 0, [], [], 0)
         request.respond(encode_fetch_response(version, response))
         return
-    params = _params(services, message, version)
+    params = _params(services, message, request)
     if context.opens_watch:
         params.max_wait_ms = 0
     session = context.session

@@ -23,7 +23,8 @@ from ...isr.purgatory import DelayedFetch
 from ...isr.replica_manager import ReplicaManager
 from ...isr.results import AppendDone, AppendResult, FetchDone, FetchParams
 from ...raft.types import LeaderAndEpoch
-from ...runtime.ports import Buffer, Disk, File, Runtime
+from ...runtime.file_slice import Sendable
+from ...runtime.ports import Disk, File, Runtime
 from ...wire.fetch import FetchPartitionResponse
 from ...wire.types import TopicPartition
 from .latency import Latency
@@ -140,7 +141,7 @@ class _TimedConnection(Connection):
         self._begun[request] = time.perf_counter()
         super()._begin(request)
 
-    def complete(self, request: Request, response: Sequence[Buffer]) -> None:
+    def complete(self, request: Request, response: Sequence[Sendable]) -> None:
         """As `Connection.complete`."""
         begun = self._begun.pop(request, None)
         if begun is not None:

@@ -95,7 +95,7 @@ class Kafka:
                     position = self._skip(wanted, position, fail_on_data_loss)
                     fetching = self._start(wanted, position)
                     continue
-                records = row.records if row.records is not None else b""
+                records = row.records_in_memory()
                 # A fetch gives whole batches, which may begin before what is asked for.
                 rest = replace(wanted, first=position)
                 following = next_offset(records, rest) or position

@@ -38,6 +38,7 @@ SEEDS = {
     "lost-disk": 30,
     "dirs": 16,
     "lost-dir": 8,
+    "sendfile": 20,
     "rot": 12,
     "clocks": 30,
     "roles": 35,

@@ -21,6 +21,7 @@ from raftwerk.log.log_dir import format_dirs
 from raftwerk.log.log_manager import LogManager, LogManagerConfig
 from raftwerk.log.offset_map import BYTES_PER_KEY, OffsetMap
 from raftwerk.log.partition_log import LogHooks, PartitionLog
+from raftwerk.runtime.file_slice import in_memory
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.compression import Compression
 from raftwerk.wire.records import (
@@ -434,6 +435,8 @@ def test_segments_without_records_are_passed_over_but_for_the_last() -> None:
     for max_bytes, min_one_batch in ((1, True), (10_000, True), (10_000, False)):
         found = headers_of(log.read(0, max_bytes, end_offset=end, min_one_batch=min_one_batch))
         assert (found[0].base_offset, found[0].record_count) == (end - 1, 1)
+        limits = {"end_offset": end, "min_one_batch": min_one_batch, "patient": True}
+        assert headers_of(in_memory([log.read_or_slice(0, max_bytes, slice_bytes_min=50, **limits)])) == found
     assert headers_of(log.read(0, 1, end_offset=bases[2]))[0].last_offset == bases[2] - 1
     follower = open_log(make_runtime()[0], COMPACT)
     follower.append_as_follower(memoryview(log.read(0, 1 << 20, end_offset=end)), may_skip=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from log_helpers import DIRECTORY, NOW_MS, SMALL, batch, headers_of, make_runtim
 
 from raftwerk.log.epoch_cache import EpochEntry
 from raftwerk.log.partition_log import LogHooks, PartitionLog
+from raftwerk.runtime.file_slice import FileSlice
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.records import set_base_offset, set_partition_leader_epoch
 
@@ -40,6 +42,7 @@ class LogMachine(RuleBasedStateMachine):
         self.checkpointed = 0
         self.sequences: dict[int, tuple[int, int]] = {}
         self.written = 0
+        self.slices: list[tuple[FileSlice, bytes]] = []
 
     @initialize(seed=st.integers(0, 1 << 32))
     def begin(self, seed: int) -> None:
@@ -47,6 +50,7 @@ class LogMachine(RuleBasedStateMachine):
         self.open(clean=False)
 
     def open(self, *, clean: bool) -> None:
+        self.slices.clear()
         self.log = PartitionLog.open(
             self.runtime,
             DIRECTORY,
@@ -213,7 +217,9 @@ class LogMachine(RuleBasedStateMachine):
         self.read(offset, end, data.draw(st.integers(0, 2500)))
 
     def read(self, offset: int, end: int, max_bytes: int) -> None:
-        found = headers_of(self.log.read(offset, max_bytes, end_offset=end))
+        data = self.log.read(offset, max_bytes, end_offset=end)
+        found = headers_of(data)
+        self.slice(data, offset, end, max_bytes)
         expected = [stored for stored in self.model if stored.last >= offset and stored.last < end]
         assert [header.base_offset for header in found] == [stored.base for stored in expected[: len(found)]]
         if expected:
@@ -223,7 +229,28 @@ class LogMachine(RuleBasedStateMachine):
             if rest and sum(len(stored.data) for stored in expected[: len(found) + 1]) <= max_bytes:
                 assert rest[0].base in [segment.base_offset for segment in self.log.segments]
 
+    def slice(self, data: bytes, offset: int, end: int, max_bytes: int) -> None:
+        """The same range as a slice, which may be sent any time later."""
+        limits = {"end_offset": end, "min_one_batch": True, "patient": False}
+        found = self.log.read_or_slice(offset, max_bytes, slice_bytes_min=50, **limits)
+        if isinstance(found, FileSlice):
+            self.slices.append((found, data))
+            assert len(found) == len(data)
+        else:
+            assert found == data
+
+    @invariant()
+    def same_slices(self) -> None:
+        """A slice is what it was, or is no more: it is never something else."""
+        for one, data in list(self.slices):
+            try:
+                assert one.read(0, len(one)) == data
+            except OSError as error:
+                assert error.errno == errno.ESTALE
+                self.slices.remove((one, data))
+
     def check(self) -> None:
+        self.same_slices()
         self.same_batches()
         self.same_epochs()
         self.same_producers()
