@@ -162,6 +162,15 @@ SCENARIOS = {
             only_at={FaultKind.EXCHANGED_DIR: "n1"},
             extra_dirs=("/disk2", "/disk3"),
         ),
+        Scenario(
+            "sendfile",
+            kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.SLOW_DISK),
+            targets=("leader", "leader", "n1", "n2", "n3"),
+            mean_gap_s=0.3,
+            mean_duration_s=0.5,
+            actors=("plain",),
+            properties={"fetch.sendfile.min.bytes": "1"},
+        ),
         Scenario("rot", kinds=(FaultKind.BIT_ROT,), targets=("leader", "n1", "n2", "n3"), one_at_a_time=True),
         Scenario(
             "clocks",

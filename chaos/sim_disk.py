@@ -5,11 +5,10 @@ them stand the operations not yet synced, in order. `crash(power_loss=True)` thr
 keep, for each file, a random prefix of those operations, the last of them torn or zero-filled. Sometimes writes were
 reordered as well: the file is as long as the prefix says, but of each write in it the data may have stayed behind, with
 zeros or what was there before in their place. Creations, renames and removals are journalled for the whole file system
-and are durable once the directory was synced; of the others a random prefix survives. A file that was synced in a directory that was not may therefore be gone, which POSIX allows.
-`crash(power_loss=False)` is the death of a process: handles and locks go, the page cache stays.
-
-A failed fsync drops the file's dirty pages but leaves them readable until the crash, as Linux does: code that retries
-the fsync believes in bytes that the device never got.
+and are durable once the directory was synced; of the others a random prefix survives. A file that was synced in a
+directory that was not may therefore be gone, which POSIX allows.
+`crash(power_loss=False)` is the death of a process: handles and locks go, the page cache stays. A failed fsync drops
+the file's dirty pages but leaves them readable until the crash, as Linux does: who retries it is deceived.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ SEEDS = {
     "lost-disk": 30,
     "dirs": 16,
     "lost-dir": 8,
-    "sendfile": 20,
+    "sendfile": 12,
     "rot": 12,
     "clocks": 30,
     "roles": 35,
