@@ -43,8 +43,6 @@ class ControllerPort(Protocol):
     @property
     def active(self) -> bool: ...
 
-    def on_broker_connected(self, broker_id: int) -> None: ...
-
     def on_broker_disconnected(self, broker_id: int) -> None: ...
 
     def register_broker(self, request: Any) -> asyncio.Future[dict[str, Any]]: ...
@@ -95,22 +93,28 @@ class ControllerServices:
     """The node's settings, for those who ask for them."""
     dispatcher: Dispatcher[ControllerServices] | None = None
     links: dict[RequestSink, int] = field(default_factory=dict)
+    spoken_last: dict[int, RequestSink] = field(default_factory=dict)
+    """By broker, the connection over which it did."""
 
     @property
     def metadata(self) -> MetadataLoader:
         return self.loader
 
     def on_broker_request(self, sink: RequestSink, broker_id: int) -> None:
-        """A broker spoke on this connection; from its first word on until the end the connection is the broker's."""
-        if sink in self.links:
-            return
-        self.links[sink] = broker_id
-        sink.on_close.append(lambda: self._on_link_closed(sink))
-        self.controller.on_broker_connected(broker_id)
+        """A broker spoke on this connection; until it speaks on another, its end is the broker's.
+
+        A broker has one at a time. The end of a former one says nothing, and it may not come: the broker's own end may
+        have been lost without a word to this one.
+        """
+        if sink not in self.links:
+            self.links[sink] = broker_id
+            sink.on_close.append(lambda: self._on_link_closed(sink))
+        self.spoken_last[self.links[sink]] = sink
 
     def _on_link_closed(self, sink: RequestSink) -> None:
-        broker_id = self.links.pop(sink, None)
-        if broker_id is not None:
+        broker_id = self.links.pop(sink)
+        if self.spoken_last.get(broker_id) is sink:
+            del self.spoken_last[broker_id]
             self.controller.on_broker_disconnected(broker_id)
 
 

@@ -37,6 +37,8 @@ CLIENT_HOST = "client"
 _START_LIMIT_S = 10.0
 _HEAL_LIMIT_S = 30.0
 _DRAIN_LIMIT_S = 15.0
+_ACK_LIMIT_S = 8.0
+"""It takes a second or two; what rests until a session or a request times out takes longer than this."""
 _PRODUCERS = 2
 _PRODUCE_EVERY_S = (0.02, 0.3)
 """Bounds of a producer's mean pause, drawn evenly by orders of magnitude: some seeds are busy, some nearly idle."""
@@ -51,6 +53,7 @@ _SHAPED_CUTS = (
     FaultKind.CUT_OFF,
     FaultKind.RESET,
 )
+_HALF_OPEN = (FaultKind.LOSE_ENDS, FaultKind.REJECT)
 _FIVE_CONTROLLERS = ("c101", "c102", "c103", "c104", "c105")
 _ALL_NODES = ("n1", "n2", "n3", "n4", "n5", "c101", "c102", "c103")
 
@@ -128,7 +131,7 @@ SCENARIOS = {
         ),
         Scenario("stop", kinds=(FaultKind.STOP,), mean_gap_s=1.5),
         Scenario("pause", kinds=(FaultKind.PAUSE,), mean_duration_s=2.0),
-        Scenario("network", kinds=_NETWORK_FAULTS, mean_duration_s=1.5),
+        Scenario("network", kinds=(*_NETWORK_FAULTS, *_HALF_OPEN), mean_duration_s=1.5),
         Scenario("mixed", kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.SLOW_DISK, FaultKind.KILL_ALL)),
         Scenario(
             "power",
@@ -193,7 +196,7 @@ SCENARIOS = {
         ),
         Scenario(
             "cuts",
-            kinds=_SHAPED_CUTS,
+            kinds=(*_SHAPED_CUTS, *_HALF_OPEN),
             targets=("leader", "controller", "n1", "n2", "n3", "n4", "n5"),
             nodes=5,
             mean_gap_s=1.5,
@@ -259,6 +262,7 @@ SCENARIOS = {
                 *_PROCESS_FAULTS,
                 *_NETWORK_FAULTS,
                 *_SHAPED_CUTS,
+                *_HALF_OPEN,
                 FaultKind.KILL_ALL,
                 FaultKind.SLOW_DISK,
                 FaultKind.CLOCK_JUMP,
@@ -433,9 +437,9 @@ class Run:
         client.run_until_complete(self._create_topic(), _START_LIMIT_S)
         producers, consumer = self._start_load(client)
         self._inflict()
+        self._until_acked("writes go on soon after healing")
         self._until_healed()
-        acked = len(self.history.acked)
-        self._until(lambda: len(self.history.acked) > acked, _DRAIN_LIMIT_S, "writes go on after healing")
+        self._until_acked("writes go on after healing")
         for producer in producers:
             producer.stop()
         for actor in self._actors:
@@ -450,6 +454,10 @@ class Run:
             actor.check()
         if self._actors:
             self._until(cluster.whole, _HEAL_LIMIT_S, "the replicas agree in the end", cluster.why_not_whole)
+
+    def _until_acked(self, what: str) -> None:
+        acked = len(self.history.acked)
+        self._until(lambda: len(self.history.acked) > acked, _ACK_LIMIT_S, what)
 
     def _until_healed(self) -> None:
         whole, why_not = self.cluster.whole_again()

@@ -34,6 +34,8 @@ class FaultKind(Enum):
     CUT = "cut"
     CUT_ONE_WAY = "cut one way"
     RESET = "reset connections"
+    LOSE_ENDS = "one end of connections is lost"
+    REJECT = "answers peers with resets"
     SLOW_LINK = "slow link"
     BRIDGE = "two halves that only one node joins"
     RING = "a ring in which each node reaches two others"
@@ -254,6 +256,11 @@ class Nemesis:
             case FaultKind.RESET:
                 network.reset_connections(target, other)
                 return None
+            case FaultKind.LOSE_ENDS:
+                network.lose_ends(target, other)
+                return None
+            case FaultKind.REJECT:
+                return self._reject([(name, target) for name in self._cluster.names if name != target])
             case FaultKind.SLOW_LINK:
                 network.set_latency(target, other, (0.02, 0.2))
                 return lambda: network.set_latency(target, other, None)
@@ -345,6 +352,16 @@ class Nemesis:
         def heal() -> None:
             for source, target in cut:
                 self._world.network.heal(source, target)
+
+        return heal
+
+    def _reject(self, links: Sequence[tuple[str, str]]) -> Callable[[], None]:
+        for source, target in links:
+            self._world.network.reject(source, target)
+
+        def heal() -> None:
+            for source, target in links:
+                self._world.network.accept(source, target)
 
         return heal
 

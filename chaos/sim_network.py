@@ -6,7 +6,8 @@ transport, which pauses its protocol above the high-water mark. Every link betwe
 TCP would repeat what is lost, so bytes sent over a cut link arrive some time after it heals, or never; a connection
 attempt repeats its SYN after 1, 2, 4 ... seconds. A killed process's kernel closes its connections (end of file or
 reset, by seed) and refuses new ones; a host without power answers nothing at all, and once it is up again it resets
-what it does not know.
+what it does not know. A link that rejects, as a packet filter does, answers what comes over it with a reset and lets
+nothing through: one end of a connection is gone then, and the other does not know before it sends something.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class _Link:
     """One direction between two hosts."""
 
     cut: bool = False
+    rejects: bool = False
     latency_s: tuple[float, float] | None = None
 
 
@@ -157,10 +159,22 @@ class SimNetwork:
                 lambda pipe: (source, target) in ((pipe.source, pipe.target), (pipe.target, pipe.source))
             )
 
+    def reject(self, source: str, target: str) -> None:
+        """Answer everything from `source` to `target` with a reset, until `accept`."""
+        self._link(source, target).rejects = True
+
+    def accept(self, source: str, target: str) -> None:
+        """What was not acknowledged is repeated soon; an end that is gone answers with a reset."""
+        link = self._link(source, target)
+        if link.rejects:
+            link.rejects = False
+            self._release_later(lambda pipe: {source, target} == {pipe.source, pipe.target})
+
     def heal_all(self) -> None:
         """All links as they were at the start."""
         for (source, target), link in self._links.items():
             link.latency_s = None
+            self.accept(source, target)
             self.heal(source, target)
 
     def set_latency(self, source: str, target: str, latency_s: tuple[float, float] | None) -> None:
@@ -170,6 +184,13 @@ class SimNetwork:
     def reset_connections(self, first: str, second: str) -> int:
         """Reset every connection between two hosts, at both ends; returns how many ends."""
         ends = [t for t in self._transports.values() if {t.local[0], t.remote[0]} == {first, second}]
+        for transport in ends:
+            transport.break_off()
+        return len(ends)
+
+    def lose_ends(self, host: str, peer: str) -> int:
+        """Reset the connections between two hosts at the end of `host` alone; returns how many."""
+        ends = [t for t in self._transports.values() if (t.local[0], t.remote[0]) == (host, peer)]
         for transport in ends:
             transport.break_off()
         return len(ends)
@@ -212,6 +233,11 @@ class SimNetwork:
         """The link is not cut and the target's host has power."""
         link = self._links.get((source, target))
         return self._powered[target] and (link is None or not link.cut)
+
+    def rejects(self, source: str, target: str) -> bool:
+        """What comes this way is answered with a reset."""
+        link = self._links.get((source, target))
+        return link is not None and link.rejects
 
     def hash(self, pipe: int, length: int, checksum: int) -> None:
         self._trace.hash(pipe, length, checksum)
@@ -273,10 +299,12 @@ class SimNetwork:
         client = attempt.process.name
         if attempt.future.done() or attempt.process.dead:
             return
-        if not (self.passes(client, attempt.host) and self.passes(attempt.host, client)):
+        open_both_ways = self.passes(client, attempt.host) and self.passes(attempt.host, client)
+        if not open_both_ways or self.rejects(attempt.host, client):
             self._retry_syn(attempt)
             return
-        server = self._servers.get((attempt.host, attempt.port))
+        refused = self.rejects(client, attempt.host)
+        server = None if refused else self._servers.get((attempt.host, attempt.port))
         answer_s = self.arrival_time(attempt.host, client)
         if server is None:
             self._scheduler.schedule(attempt.process, answer_s, self._refuse, (attempt,))

@@ -45,6 +45,10 @@ class Wire(Protocol):
         """The link is not cut and the target's host has power."""
         ...
 
+    def rejects(self, source: str, target: str) -> bool:
+        """What comes this way is answered with a reset."""
+        ...
+
     def hash(self, pipe: int, length: int, checksum: int) -> None: ...
 
     def read_size(self, available: int) -> int:
@@ -123,11 +127,21 @@ class Pipe:
         if self._held_acks and self._wire.passes(self.target, self.source):
             acked, self._held_acks = self._held_acks, 0
             self._acknowledge(acked)
-        while self._held and self._wire.passes(self.source, self.target):
+        wire, here, there = self._wire, self.source, self.target
+        while self._held and wire.passes(here, there) and not (wire.rejects(here, there) or wire.rejects(there, here)):
             self._deliver(self._held.popleft())
 
     def _arrive(self, segment: Segment) -> None:
-        if self._held or not self._wire.passes(self.source, self.target):
+        wire, here, there = self._wire, self.source, self.target
+        if wire.rejects(here, there) and wire.passes(here, there):
+            if segment is not Signal.RESET:
+                wire.schedule(wire.arrival_time(there, here), self.sender.break_off)
+        elif wire.rejects(there, here) and wire.passes(here, there) and segment is not Signal.RESET:
+            self._deliver(segment)
+            self.receiver.break_off()  # its acknowledgement is answered so, and the sender goes on repeating
+            self._held.append(segment)
+            wire.hold(self)
+        elif self._held or not self._wire.passes(self.source, self.target):
             self._held.append(segment)
             self._wire.hold(self)
         else:

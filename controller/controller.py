@@ -408,8 +408,7 @@ class QuorumController:
         self._arm_expiry(term)
         self._arm_rebalance(term)
         for broker_id in sorted(term.image.brokers):
-            if not self._sessions.is_connected(broker_id):
-                self._start_probe(broker_id)
+            self._start_probe(broker_id)
 
     def _resign(self) -> None:
         term, self._term = self._term, None
@@ -418,14 +417,10 @@ class QuorumController:
 
     # -- who is alive ------------------------------------------------------------------------------------------------
 
-    def on_broker_connected(self, broker_id: int) -> None:
-        """A connection of that broker's came up; call once a connection."""
-        self._sessions.connected(broker_id)
-
     def on_broker_disconnected(self, broker_id: int) -> None:
-        """A connection of that broker's went down; the last one lost raises the question whether it is dead."""
-        if self._sessions.disconnected(broker_id):
-            self._start_probe(broker_id)
+        """The connection over which that broker spoke last went down, which raises the question whether it is dead."""
+        self._sessions.lose_contact(broker_id)
+        self._start_probe(broker_id)
 
     def _start_probe(self, broker_id: int) -> None:
         """Probe the broker, starting over when a round of probes is under way."""
@@ -444,8 +439,11 @@ class QuorumController:
             probe.result()  # whatever went wrong in it is not to be swallowed
 
     def _suspect(self, broker_id: int) -> BrokerRegistration | None:
-        """The registration of an unfenced broker of which this active controller neither sees nor hears anything."""
-        if self._term is None or self._sessions.is_connected(broker_id):
+        """The registration of an unfenced broker that this active controller is not in contact with.
+
+        A connection alone proves nothing: its other end may be gone.
+        """
+        if self._term is None:
             return None
         broker = self._term.image.brokers.get(broker_id)
         session = self._sessions.get(broker_id)
@@ -477,16 +475,19 @@ class QuorumController:
     def _arm_expiry(self, term: _Term) -> None:
         if term.expiry is not None:
             return
-        deadline_ms = self._sessions.next_deadline_ms(term.image)
-        if deadline_ms is not None:
+        look_ms = self._sessions.next_look_ms(term.image, self._now_ms())
+        if look_ms is not None:
             loop = asyncio.get_running_loop()
-            term.expiry = loop.call_at(deadline_ms / 1_000, self._on_session_deadline, term, deadline_ms)
+            term.expiry = loop.call_at(look_ms / 1_000, self._look_for_silent, term, look_ms)
 
-    def _on_session_deadline(self, term: _Term, deadline_ms: int) -> None:
+    def _look_for_silent(self, term: _Term, look_ms: int) -> None:
         term.expiry = None
-        now_ms = max(self._now_ms(), deadline_ms)  # the loop's clock may round down to just before the deadline
-        if now_ms - deadline_ms > STALL_MS:
-            self._sessions.extend(now_ms - deadline_ms)
+        now_ms = max(self._now_ms(), look_ms)  # the loop's clock may round down to just before the time
+        if now_ms - look_ms > STALL_MS:
+            self._sessions.extend(now_ms - look_ms)
+        for broker_id in self._sessions.silent(term.image, now_ms):
+            self._sessions.lose_contact(broker_id)
+            self._start_probe(broker_id)
         for broker in self._sessions.expired(term.image, now_ms):
             self._sessions.end(broker.broker_id)
             _logger.warning("broker %d is fenced: it was silent for its session", broker.broker_id)

@@ -1,8 +1,9 @@
 """Who is alive, as far as this active controller has heard: soft state that dies with its leadership.
 
 A session is a promise of the controller to wait: until its deadline, silence does not fence the broker. A new active
-controller has heard from nobody, so it grants every unfenced broker a full session. Times are milliseconds of the
-loop's clock.
+controller has heard from nobody, so it grants every unfenced broker a full session. A connection proves nothing: its
+other end may be gone without a word. So a broker that is silent for a third of its session, longer than it is between
+two heartbeats, counts as out of contact. Times are milliseconds of the loop's clock.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Session:
     metadata_offset: int = -1
     """How far the broker has applied the metadata log, by its last heartbeat."""
     in_contact: bool = False
-    """It sent a heartbeat to this controller, and has not closed its connections since."""
+    """It sent a heartbeat to this controller not long ago, and its connection has not ended since."""
     shutdown_offset: int | None = None
     """In controlled shutdown: the offset that the others must have reached before it may go."""
 
@@ -33,8 +34,8 @@ class BrokerSessions:
 
     def __init__(self, timeout_ms: int) -> None:
         self._timeout_ms = timeout_ms
+        self._silence_ms = timeout_ms // 3
         self._sessions: dict[int, Session] = {}
-        self._connections: dict[int, int] = {}
 
     def start(self, image: MetadataImage, now_ms: int) -> None:
         """This controller became active: forget the past, and give every unfenced broker a full session."""
@@ -86,34 +87,29 @@ class BrokerSessions:
         """Unfenced brokers whose session is over, in order of their ids."""
         return [broker for broker in self._unfenced(image) if self._deadline_ms(broker) <= now_ms]
 
-    def next_deadline_ms(self, image: MetadataImage) -> int | None:
-        """When the next session of an unfenced broker ends."""
-        return min((self._deadline_ms(broker) for broker in self._unfenced(image)), default=None)
+    def silent(self, image: MetadataImage, now_ms: int) -> list[int]:
+        """Unfenced brokers in contact that have not been heard for too long, in order of their ids."""
+        return [
+            broker.broker_id
+            for broker in self._unfenced(image)
+            if self._in_contact(broker) and self._next_look_ms(broker) <= now_ms
+        ]
+
+    def next_look_ms(self, image: MetadataImage, now_ms: int) -> int | None:
+        """When an unfenced broker may next be silent for too long, or its session end; None when there is none."""
+        soonest_ms = min((self._next_look_ms(broker) for broker in self._unfenced(image)), default=None)
+        return None if soonest_ms is None else min(soonest_ms, now_ms + self._silence_ms)
 
     def lowest_active_offset(self, image: MetadataImage) -> int | None:
         """What all active brokers have applied of the metadata log; None when there are none."""
         offsets = [self._offset(broker) for broker in image.brokers.values() if broker.active]
         return min(offsets, default=None)
 
-    def connected(self, broker_id: int) -> None:
-        """A connection of the broker's came up."""
-        self._connections[broker_id] = self._connections.get(broker_id, 0) + 1
-
-    def disconnected(self, broker_id: int) -> bool:
-        """A connection of the broker's went down; whether it was the last."""
-        left = self._connections.get(broker_id, 0) - 1
-        if left > 0:
-            self._connections[broker_id] = left
-            return False
-        self._connections.pop(broker_id, None)
+    def lose_contact(self, broker_id: int) -> None:
+        """The broker's connection went down, or nothing came over it."""
         session = self._sessions.get(broker_id)
         if session is not None:
             session.in_contact = False
-        return True
-
-    def is_connected(self, broker_id: int) -> bool:
-        """Whether the broker holds a connection to this node."""
-        return broker_id in self._connections
 
     def _unfenced(self, image: MetadataImage) -> Iterable[BrokerRegistration]:
         return (image.brokers[broker_id] for broker_id in sorted(image.brokers) if not image.brokers[broker_id].fenced)
@@ -121,6 +117,14 @@ class BrokerSessions:
     def _deadline_ms(self, broker: BrokerRegistration) -> int:
         session = self._sessions.get(broker.broker_id)
         return session.deadline_ms if session is not None and session.broker_epoch == broker.epoch else 0
+
+    def _in_contact(self, broker: BrokerRegistration) -> bool:
+        session = self._sessions.get(broker.broker_id)
+        return session is not None and session.broker_epoch == broker.epoch and session.in_contact
+
+    def _next_look_ms(self, broker: BrokerRegistration) -> int:
+        deadline_ms = self._deadline_ms(broker)
+        return deadline_ms - self._timeout_ms + self._silence_ms if self._in_contact(broker) else deadline_ms
 
     def _offset(self, broker: BrokerRegistration) -> int:
         session = self._sessions.get(broker.broker_id)

@@ -13,6 +13,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ..runtime.loop import TaskSet
 from ..wire.apis import ApiKey
@@ -21,6 +22,7 @@ from ..wire.errors import ErrorCode, WireFormatError
 from ..wire.fetch import decode_fetch_response, encode_fetch_request
 from .fetch_session import PartitionKey
 from .fetcher_state import FetcherListener, FetcherState
+from .patience import Patience
 from .ports import FetchConnection, ReplicaManagerConfig
 from .replica import Replica
 from .throttles import Throttle
@@ -31,6 +33,7 @@ FETCH_VERSION = 17
 _LIST_OFFSETS_VERSION = 7
 _LATEST_TIMESTAMP = -1
 _EARLIEST_TIMESTAMP = -2
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class ReplicaFetcher:
         self._given_up = False
         self._in_flight = 0
         self._sent = 0
-        self._sent_at = 0.0
+        self._patience = Patience(config.replica_fetch_wait_max_ms / 1000, config.replica_socket_timeout_ms / 1000)
         self._watchdog: asyncio.TimerHandle | None = None
 
     def add(self, replicas: list[Replica]) -> None:
@@ -134,12 +137,8 @@ class ReplicaFetcher:
             ready_ms = self.state.next_ready_ms(now_ms)
             await self._pause(None if ready_ms is None else max(ready_ms - now_ms, 1) / 1000)
             return
-        self._sent += 1
-        self._in_flight = self._sent
-        self._sent_at = self._loop.time()
-        self._watch()
-        answer = await connection.send_raw(ApiKey.FETCH, FETCH_VERSION, [encode_fetch_request(FETCH_VERSION, request)])
-        self._in_flight = 0
+        body = encode_fetch_request(FETCH_VERSION, request)
+        answer = await self._answer_to(connection, connection.send_raw(ApiKey.FETCH, FETCH_VERSION, [body]))
         response = decode_fetch_response(FETCH_VERSION, answer, 0)
         outcome = self.state.on_response(response, self._now_ms())
         if outcome.failed:
@@ -148,6 +147,16 @@ class ReplicaFetcher:
         self._backoff.reset()
         for key in outcome.out_of_range:
             await self._resolve_out_of_range(connection, key)
+
+    async def _answer_to(self, connection: FetchConnection, request: Awaitable[_Answer]) -> _Answer:
+        self._sent += 1
+        self._in_flight = self._sent
+        self._patience.on_sent(connection.received_bytes, self._loop.time())
+        self._watch()
+        answer = await request
+        self._in_flight = 0
+        self._patience.on_answer()
+        return answer
 
     async def _connect(self) -> FetchConnection:
         self._disconnect()
@@ -172,7 +181,8 @@ class ReplicaFetcher:
         partition = {"partition_index": key[1], "current_leader_epoch": source.leader_epoch, "timestamp": timestamp}
         topic = {"name": source.replica.topic_partition.topic, "partitions": [partition]}
         fields = {"replica_id": self._context.config.node_id, "isolation_level": 0, "topics": [topic]}
-        response = await connection.request(ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, fields)
+        request = connection.request(ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, fields)
+        response = await self._answer_to(connection, request)
         row = response.topics[0].partitions[0]
         return row.offset if row.error_code == 0 else None
 
@@ -204,16 +214,16 @@ class ReplicaFetcher:
     def _watch(self) -> None:
         """One timer, looked at rarely, finds an answer that never comes."""
         if self._watchdog is None:
-            timeout_s = self._context.config.replica_socket_timeout_ms / 1000
-            self._watchdog = self._loop.call_at(self._sent_at + timeout_s, self._on_watchdog)
+            self._watchdog = self._loop.call_at(self._patience.deadline, self._on_watchdog)
 
     def _on_watchdog(self) -> None:
         self._watchdog = None
-        if not self._in_flight:
+        connection = self._connection
+        if not self._in_flight or connection is None:
             return
-        timeout_s = self._context.config.replica_socket_timeout_ms / 1000
-        if self._loop.time() >= self._sent_at + timeout_s:
-            _logger.warning("broker %d has not answered a fetch for %.0f s", self.broker_id, timeout_s)
+        sent_at, now = self._patience.sent_at, self._loop.time()
+        if self._patience.is_over(connection.received_bytes, now):
+            _logger.warning("broker %d has not answered for %.1f s: connecting anew", self.broker_id, now - sent_at)
             self._give_up(self._in_flight)
         else:
             self._watch()

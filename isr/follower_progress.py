@@ -77,6 +77,10 @@ class FollowerProgress:
             return True
         return self.last_caught_up_ms is not None and now_ms - self.last_caught_up_ms <= lag_time_max_ms
 
+    def has_fetched_within(self, period_ms: int, now_ms: int) -> bool:
+        """In this leadership, and not longer ago than that."""
+        return self.last_fetch_ms is not None and now_ms - self.last_fetch_ms <= period_ms
+
     def _caught_up_at(self, at_ms: int) -> None:
         if self.last_caught_up_ms is None or at_ms > self.last_caught_up_ms:
             self.last_caught_up_ms = at_ms

@@ -1,9 +1,9 @@
 """The leader's side of a partition: its followers, its ISR, and the high watermark that follows from them.
 
-The high watermark is the smallest log end offset over the maximal ISR, and over those replicas that are caught up and
-about to join it. It never goes back while a node leads, and stands still while the committed ISR is smaller than
-`min.insync.replicas` (KAFKA-15583): what too few hold must not be seen. A new leader starts from the high watermark it
-had as a follower, knows of no follower's position, and learns them from fetches of its own epoch only.
+The high watermark is the smallest log end offset over the maximal ISR, and over those replicas that are caught up,
+fetch, and are about to join it. It never goes back while a node leads, and stands still while the committed ISR is
+smaller than `min.insync.replicas` (KAFKA-15583): what too few hold must not be seen. A new leader starts from the high
+watermark it had as a follower, knows of no follower's position, and learns them from fetches of its own epoch only.
 """
 
 from __future__ import annotations
@@ -61,6 +61,10 @@ class LeaderConfig:
     min_isr: int = 1
     lag_time_max_ms: int = 30_000
 
+
+JOIN_WAIT_MS = 2_000
+"""So long after its last fetch a replica that is about to join the ISR is waited for. It joins by fetching; one that
+came back to life and does not fetch would hold all up for `replica.lag.time.max.ms`, as it does in Apache Kafka."""
 
 RESET_TO_COMMITTED = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
 """The controller did not and will not carry the proposal out: the leader may forget it."""
@@ -196,8 +200,11 @@ class LeaderState:
         return follower is not None and self._is_joining(follower, log_end_offset, now_ms)
 
     def _is_joining(self, follower: FollowerProgress, log_end_offset: int, now_ms: int) -> bool:
-        return follower.is_caught_up(log_end_offset, now_ms, self.config.lag_time_max_ms) and self._is_eligible(
-            follower
+        lag_time_max_ms = self.config.lag_time_max_ms
+        return (
+            follower.has_fetched_within(min(JOIN_WAIT_MS, lag_time_max_ms), now_ms)
+            and follower.is_caught_up(log_end_offset, now_ms, lag_time_max_ms)
+            and self._is_eligible(follower)
         )
 
     def _is_eligible(self, follower: FollowerProgress) -> bool:

@@ -49,6 +49,11 @@ class FetchConnection(Protocol):
     @property
     def is_closed(self) -> bool: ...
 
+    @property
+    def received_bytes(self) -> int:
+        """What has come over it so far, answers and parts of them."""
+        ...
+
     def send_raw(self, api_key: int, version: int, body: Sequence[Buffer]) -> asyncio.Future[memoryview]:
         """The response's body; fails when the connection is lost."""
         ...

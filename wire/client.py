@@ -103,6 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pending: dict[int, _Pending] = {}
         self._writable: asyncio.Future[None] | None = None
         self.peer = "unconnected"
+        self.received_bytes = 0
         self.closed: asyncio.Future[Exception | None] = self._loop.create_future()
         """Done when the connection is gone; its result is the reason, or None after `close`."""
 
@@ -224,6 +225,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self.closed.done():
             return
+        self.received_bytes += nbytes
         try:
             for frame in self._reader.buffer_updated(nbytes):
                 self._on_frame(frame)

@@ -38,14 +38,11 @@ class FakeController:
         self.code = code
         self.active = active
         self.heard = []
-        self.links = []
+        self.lost = []
         self.hang = False
 
-    def on_broker_connected(self, broker_id):
-        self.links.append(f"+{broker_id}")
-
     def on_broker_disconnected(self, broker_id):
-        self.links.append(f"-{broker_id}")
+        self.lost.append(broker_id)
 
     def __getattr__(self, name):
         if name.startswith("_"):
@@ -122,13 +119,33 @@ def test_a_brokers_connection_is_known_by_its_first_heartbeat_and_missed_when_it
         async with Node(controller) as node:
             connection = await connect("127.0.0.1", node.server.port)
             await connection.request(ApiKey.API_VERSIONS, 0, {})
-            assert controller.links == []
             for _ in range(2):
                 await connection.request(ApiKey.BROKER_HEARTBEAT, 0, HEARTBEAT)
-            assert controller.links == ["+4"]
+            assert controller.lost == []
             connection.close()
-            await until(lambda: controller.links != ["+4"])
-            assert controller.links == ["+4", "-4"]
+            await until(lambda: controller.lost)
+            assert controller.lost == [4]
+
+    run(main())
+
+
+def test_the_end_of_a_connection_that_its_broker_has_left_for_another_says_nothing():
+    async def main():
+        controller = FakeController()
+        async with Node(controller) as node:
+            former = await connect("127.0.0.1", node.server.port)
+            stranger = await connect("127.0.0.1", node.server.port)
+            present = await connect("127.0.0.1", node.server.port)
+            await stranger.request(ApiKey.BROKER_HEARTBEAT, 0, {**HEARTBEAT, "broker_id": 5})
+            for connection in (former, present):
+                await connection.request(ApiKey.BROKER_HEARTBEAT, 0, HEARTBEAT)
+            former.close()
+            stranger.close()
+            await until(lambda: controller.lost)
+            assert controller.lost == [5]
+            present.close()
+            await until(lambda: len(controller.lost) > 1)
+            assert controller.lost == [5, 4]
 
     run(main())
 

@@ -20,8 +20,9 @@ from raftwerk.cluster.broker_part import BrokerPart
 from raftwerk.controller import alter_partition, brokers, features, reassignment, replication
 from raftwerk.controller.image import MetadataImage
 from raftwerk.controller.publisher import MetadataLoader
-from raftwerk.isr import appends, roles
+from raftwerk.isr import appends, patience, roles
 from raftwerk.isr.assignments import Place
+from raftwerk.isr.follower_progress import FollowerProgress
 from raftwerk.isr.isr_state import PendingExpandIsr
 from raftwerk.isr.leader_state import LeaderState
 from raftwerk.isr.partition import Partition
@@ -228,6 +229,12 @@ def forget_who_reads(group: Any, topics: Any) -> Any:
     return [replace(member, assigned=()) for member in ORIGINAL_UPGRADE(group, topics)]
 
 
+def wait_at_half_open_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower waits for what cannot come, and its leader counts on it, until replica.*.ms are over."""
+    monkeypatch.setattr(patience, "_GRACE_S", 30.0)
+    monkeypatch.setattr(FollowerProgress, "has_fetched_within", lambda *_: True)
+
+
 ORIGINAL_RECONCILE = consumer_group.reconcile
 ORIGINAL_UPGRADE = consumer_group.upgraded_members
 
@@ -318,6 +325,7 @@ MUTANTS = (
         ("elections",),
     ),
     Mutant("a topic made anew takes up the old one's log (KIP-516)", names_for_ids, ("churn",), first=20),
+    Mutant("half-open connections are waited for", wait_at_half_open_connections, ("network",), first=8),
     Mutant("offsets answered before they are replicated", commit_before_replication, ("groups",)),
     Mutant(
         "a form of records is finalized that a controller does not know",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from raftwerk.chaos.sim_loop import ProcessLoop, Scheduler
+from raftwerk.chaos.sim_loop import ProcessLoop, Scheduler, SimulationError
 from raftwerk.chaos.sim_network import NetworkConfig, SimNetwork
 from raftwerk.chaos.trace import Trace
 
@@ -291,3 +291,55 @@ def test_one_seed_gives_one_trace() -> None:
         return world.trace.digest()
 
     assert digest(4) == digest(4) != digest(5)
+
+
+def test_a_link_that_rejects_takes_one_end_and_leaves_the_other_in_the_dark() -> None:
+    world = World()
+    far: list[Echo] = []
+    world.serve(lambda: far.append(Echo()) or far[-1])
+    near = world.connect(Recorder)
+    world.network.reject("client", "server")
+    near.transport.write(b"lost")
+    world.scheduler.run_for(1)
+    assert near.events == ["made", "lost ConnectionResetError"]
+    assert far[0].events == ["made"]
+    assert not far[0].received
+    with pytest.raises(ConnectionRefusedError):
+        world.connect(Recorder)
+    world.network.accept("client", "server")
+    world.scheduler.run_for(60)
+    assert far[0].events == ["made"], "nobody tells it"
+    far[0].transport.write(b"hello?")
+    world.scheduler.run_for(1)
+    assert far[0].events == ["made", "lost ConnectionResetError"]
+
+
+def test_who_rejects_what_its_peer_sends_may_still_be_heard_once_and_learns_later() -> None:
+    world = World()
+    far: list[Recorder] = []
+    world.serve(lambda: far.append(Recorder()) or far[-1])
+    near = world.connect(Recorder)
+    world.network.reject("server", "client")
+    near.transport.write(b"heard")
+    world.scheduler.run_for(1)
+    assert bytes(far[0].received) == b"heard"
+    assert far[0].events == ["made", "lost ConnectionResetError"]
+    assert near.events == ["made"]
+    with pytest.raises(SimulationError, match="did not end within 3 virtual seconds"):
+        world.connect(Recorder, timeout_s=3)
+    world.network.accept("server", "client")
+    world.scheduler.run_for(1)
+    assert near.events == ["made", "lost ConnectionResetError"], "what it repeats is answered"
+
+
+def test_one_end_of_connections_can_be_lost() -> None:
+    world = World()
+    far: list[Recorder] = []
+    world.serve(lambda: far.append(Recorder()) or far[-1])
+    near = world.connect(Recorder)
+    assert world.network.lose_ends("server", "client") == 1
+    world.scheduler.run_for(60)
+    assert (near.events, far[0].events) == (["made"], ["made", "lost ConnectionResetError"])
+    near.transport.write(b"?")
+    world.scheduler.run_for(1)
+    assert near.events == ["made", "lost ConnectionResetError"]

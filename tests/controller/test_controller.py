@@ -99,11 +99,8 @@ async def test_a_dead_process_is_fenced_at_once() -> None:
     harness = Harness()
     for broker_id in (1, 2, 3):
         await harness.add_broker(broker_id)
-        harness.controller.on_broker_connected(broker_id)
-    harness.controller.on_broker_connected(2)
     await harness.create("t", (2, 1, 3))
     harness.probes.down[("b2", 9092)] = ProbeResult.REFUSED
-    harness.controller.on_broker_disconnected(2)
     await asyncio.sleep(0.05)
     assert harness.probes.asked == []
     harness.controller.on_broker_disconnected(2)
@@ -118,7 +115,6 @@ async def test_a_dead_process_is_fenced_at_once() -> None:
 async def test_a_listener_that_outlives_the_connection_is_probed_again() -> None:
     harness = Harness()
     await harness.add_broker(1)
-    harness.controller.on_broker_connected(1)
     harness.controller.on_broker_disconnected(1)
     await asyncio.sleep(0.02)
     harness.probes.down[("b1", 9092)] = ProbeResult.REFUSED
@@ -130,7 +126,6 @@ async def test_a_listener_that_outlives_the_connection_is_probed_again() -> None
 async def test_a_broker_that_only_lost_its_connection_keeps_its_session() -> None:
     harness = Harness()
     await harness.add_broker(1)
-    harness.controller.on_broker_connected(1)
     harness.probes.down[("b1", 9092)] = ProbeResult.UNKNOWN
     harness.controller.on_broker_disconnected(1)
     await asyncio.sleep(5)
@@ -140,13 +135,12 @@ async def test_a_broker_that_only_lost_its_connection_keeps_its_session() -> Non
 
 
 @scenario
-async def test_a_new_controller_probes_the_unconnected_and_grants_the_rest_a_session() -> None:
+async def test_a_new_controller_probes_whom_it_has_not_heard_and_grants_the_rest_a_session() -> None:
     harness = Harness()
     for broker_id in (1, 2, 3):
         await harness.add_broker(broker_id)
     await asyncio.sleep(8)
     harness.quorum.elect(2, 2)
-    harness.controller.on_broker_connected(1)
     harness.probes.down[("b3", 9092)] = ProbeResult.REFUSED
     harness.quorum.elect(1, 3)
     await asyncio.sleep(0.01)
@@ -155,11 +149,41 @@ async def test_a_new_controller_probes_the_unconnected_and_grants_the_rest_a_ses
         2: False,
         3: True,
     }
-    assert ("b1", 9092) not in harness.probes.asked
-    await asyncio.sleep(8.5)
+    await harness.controller.broker_heartbeat(harness.heartbeat(1))
+    asked = len(harness.probes.asked)
+    await asyncio.sleep(2)
+    assert ("b1", 9092) not in harness.probes.asked[asked:] and ("b2", 9092) in harness.probes.asked[asked:]
+    await asyncio.sleep(6.5)
     assert not harness.image.brokers[1].fenced and not harness.image.brokers[2].fenced
     await asyncio.sleep(1)
     assert harness.image.brokers[1].fenced and harness.image.brokers[2].fenced
+
+
+@scenario
+async def test_a_broker_whose_death_did_not_end_its_connection_is_found_by_its_silence() -> None:
+    """The connection's end was lost with the packets that told of it, or is one of a term before."""
+    harness = Harness()
+    await harness.add_broker(1)
+    harness.probes.down[("b1", 9092)] = ProbeResult.REFUSED
+    for _ in range(5):
+        await asyncio.sleep(2)
+        await harness.controller.broker_heartbeat(harness.heartbeat(1))
+    assert harness.probes.asked == []
+    await asyncio.sleep(2.9)
+    assert not harness.image.brokers[1].fenced
+    await asyncio.sleep(0.2)
+    assert harness.image.brokers[1].fenced
+    await harness.add_broker(1, incarnation=2)
+
+
+@scenario
+async def test_a_broker_that_is_silent_and_listens_keeps_its_session() -> None:
+    harness = Harness()
+    await harness.add_broker(1)
+    await asyncio.sleep(8.9)
+    assert harness.probes.asked and not harness.image.brokers[1].fenced
+    await asyncio.sleep(0.2)
+    assert harness.image.brokers[1].fenced
 
 
 @scenario
@@ -196,7 +220,6 @@ async def test_an_idle_controller_sleeps() -> None:
 async def test_duplicate_registration_waits_for_the_session_unless_it_is_the_same_broker_restarted() -> None:
     harness = Harness()
     await harness.add_broker(1)
-    harness.controller.on_broker_connected(1)
     refused = await harness.controller.register_broker(harness.registration(1, incarnation=2))
     assert refused["error_code"] == ErrorCode.DUPLICATE_BROKER_REGISTRATION
     harness.controller.on_broker_disconnected(1)

@@ -104,7 +104,6 @@ async def test_a_new_controller_goes_on_with_a_shutdown_that_stopped_half_way() 
 @scenario
 async def test_a_restart_registers_when_its_former_life_has_left_everything() -> None:
     harness = await cluster()
-    harness.controller.on_broker_connected(3)
     harness.controller.on_broker_disconnected(3)
     answer = await harness.controller.register_broker(harness.registration(3, incarnation=2))
     assert answer["error_code"] == 0

@@ -74,6 +74,7 @@ class Link:
     def __init__(self, cluster: Cluster, source: int, target: int) -> None:
         self.cluster, self.source, self.target = cluster, source, target
         self.is_closed = False
+        self.received_bytes = 0
         self.pending: dict[int, asyncio.Future[memoryview]] = {}
         self.sent = 0
         self.session: dict[tuple[UUID | None, int], FetchPartition] = {}

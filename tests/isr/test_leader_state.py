@@ -75,7 +75,8 @@ class Oracle:
             return True
         caught_up = follower.last_caught_up_ms is not None and self.now - follower.last_caught_up_ms <= 1000
         eligible = follower.broker_epoch is not None and follower.replica_id not in self.brokers.ineligible
-        return eligible and (caught_up or follower.log_end_offset == self.end)
+        fetches = follower.last_fetch_ms is not None and self.now - follower.last_fetch_ms <= 1000
+        return eligible and fetches and (caught_up or follower.log_end_offset == self.end)
 
     def step(self, step: tuple) -> None:
         leader = self.leader
@@ -323,3 +324,15 @@ def test_answer_of_another_epoch_changes_nothing() -> None:
 def test_one_change_at_a_time() -> None:
     leader, _ = pending()
     assert leader.propose_shrink(99, 99_999) is None
+
+
+def test_a_replica_that_is_back_and_does_not_fetch_is_not_waited_for() -> None:
+    """It was caught up before it was fenced, and its lag time is not over; its next fetch would be its first."""
+    leader = new_leader((1, 2, 3), (1, 2, 3), lag_ms=30_000)
+    for replica in (2, 3):
+        fetch(leader, replica, 10, 10, 100)
+    leader.on_registration((1, 2, 3), (1, 2), (5, 11), 10, 200)
+    fetch(leader, 2, 20, 20, 2_100)
+    assert leader.high_watermark == 10, "it may be about to join"
+    fetch(leader, 2, 21, 21, 2_101)
+    assert leader.high_watermark == 21

@@ -1,0 +1,32 @@
+"""Connections of which one end is gone and the other does not know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from raftwerk.chaos.runs import SCENARIOS, Run
+from raftwerk.chaos.scenario import Fault, FaultKind
+
+
+@pytest.mark.parametrize("target", ["n1", "n2", "n3"])
+def test_a_node_that_answers_its_peers_with_resets_holds_nothing_up_when_that_is_over(target: str) -> None:
+    """Its fetches wait at ends that their leaders have not any more, while it is fenced and comes back."""
+    for seed in range(4):
+        faults = [Fault(1.0, FaultKind.REJECT, target, target, 3.0)]
+        outcome = Run(replace(SCENARIOS["network"], faults_s=6.0), seed, faults=faults).execute()
+        assert outcome.failure is None
+        assert outcome.longest_ack_gap_s < 3.0, f"seed {seed}"
+
+
+def test_a_controller_does_not_believe_in_connections_of_its_former_term() -> None:
+    """It keeps ends of connections that its brokers lost; the next controller dies, and it is asked again."""
+    for seed in range(8):
+        faults = [
+            Fault(1.0, FaultKind.REJECT, "controller", "n1", 2.0),
+            Fault(5.0, FaultKind.KILL, "controller", "n1", 10.0),
+        ]
+        outcome = Run(replace(SCENARIOS["network"], faults_s=15.0), seed, faults=faults).execute()
+        assert outcome.failure is None
+        assert outcome.longest_ack_gap_s < 3.0, f"seed {seed}"
