@@ -72,7 +72,7 @@ class BrokerPart:
         """Register, take up the partitions, listen, then ask to be unfenced. OSError when a port is taken."""
         await self.broker.start()
         await self.broker.registered()
-        self.log_manager.set_aside(self._is_stray)
+        self.log_manager.set_strays_aside(self._topic_id_of)
         await self.replica_manager.start()
         self.log_manager.start(self.replica_manager.high_watermark_of)
         for server in self.servers:
@@ -127,9 +127,10 @@ class BrokerPart:
         elif not asked.result():
             logger.warning("stopping without a hand-over: the controller did not let this broker go in time")
 
-    def _is_stray(self, tp: TopicPartition, topic_id: UUID | None) -> bool:
+    def _topic_id_of(self, tp: TopicPartition) -> UUID | None:
+        """The topic id of a partition that this broker shall hold, by the metadata."""
         topic = self._loader.image.topics_by_name.get(tp.topic)
         registration = topic.partitions.get(tp.partition) if topic is not None else None
-        if topic is None or registration is None or topic_id not in (None, topic.topic_id):
-            return True
-        return self._config.node_id not in registration.replicas
+        if topic is None or registration is None or self._config.node_id not in registration.replicas:
+            return None
+        return topic.topic_id

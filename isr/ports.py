@@ -95,6 +95,14 @@ class ReplicaLogs(Protocol):
 
     def delete(self, topic_partition: TopicPartition) -> None: ...
 
+    def set_aside(self, topic_partition: TopicPartition, reason: str) -> None:
+        """The log is not this partition's: it is kept out of the way."""
+        ...
+
+    def is_displaced(self, topic_partition: TopicPartition, topic_id: UUID) -> bool:
+        """Whether what this broker had of the partition turned out to be no log of it."""
+        ...
+
     def describe(self) -> Sequence[LogDirView]:
         """Every directory for partitions."""
         ...

@@ -265,16 +265,18 @@ class Roles:
         """The log, found or made; None when it is lost and the controller has to know first. `ProtocolError`."""
         log = self._logs.get(topic_partition)
         if log is not None and log.topic_id is not None and log.topic_id != topic_id:
-            _logger.warning("%s belongs to a topic that is no more; it is removed", topic_partition)
-            self._logs.delete(topic_partition)
+            self._logs.set_aside(topic_partition, f"has topic id {log.topic_id}, not {topic_id}")
             log = None
         config = self._log_config(topic_partition.topic)
         if log is None:
-            place = place_of(registered, self._logs.online_ids, some_failed=self._logs.has_failed_dirs)
+            is_displaced = self._logs.is_displaced(topic_partition, topic_id)
+            online = () if is_displaced else self._logs.online_ids
+            place = place_of(registered, online, some_failed=self._logs.has_failed_dirs and not is_displaced)
             if place is Place.OFFLINE:
                 raise ProtocolError(ErrorCode.KAFKA_STORAGE_ERROR, "its log directory has failed")
             if place is Place.NOWHERE_YET:
-                _logger.warning("%s was in a log directory that is here no more; it begins anew", topic_partition)
+                gone = "is not what it was" if is_displaced else "was in a log directory that is here no more"
+                _logger.warning("%s %s; it begins anew when the controller knows", topic_partition, gone)
                 self._assignments.note((topic_id, topic_partition.partition), registered, LOST)
                 return None
             return self._logs.create(topic_partition, topic_id, config, registered)

@@ -26,7 +26,8 @@ def hold(disk: Disk, path: str, cluster_id: str, node_id: int, *, takes_partitio
 
 @dataclass(slots=True)
 class HeldDir:
-    """`failure` is why it is used no more; `clean_offsets` are how far its compacted logs are clean."""
+    """`failure` is why it is used no more; `clean_offsets` are how far its compacted logs are clean. `was_left_cleanly`
+    by the life before this one: then nothing that stood in it can have come back or be gone."""
 
     held: LogDir
     takes_partitions: bool
@@ -35,6 +36,7 @@ class HeldDir:
     clean_offsets: dict[TopicPartition, int] = field(default_factory=dict)
     failure: OSError | None = None
     is_loaded: bool = False
+    was_left_cleanly: bool = False
 
     @property
     def is_usable(self) -> bool:

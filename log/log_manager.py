@@ -33,10 +33,11 @@ from .manager_config import LogManagerConfig
 from .names import parse_dir_name
 from .partition_log import LogHooks, PartitionLog
 from .results import LogDirView
+from .strays import STRAY_SUFFIX, report_strays, why_stray
 from .trash import Trash, now_s
 
 METADATA_TOPIC = "__cluster_metadata"
-_DELETED_SUFFIX, _STRAY_SUFFIX = "-delete", "-stray"
+_DELETED_SUFFIX = "-delete"
 _DIR_NAME_LENGTH_MAX = 255
 _UPKEEP_INTERVAL_S = 5.0
 _LOGS_PER_TURN, _REMOVED_PER_TURN = 500, 100
@@ -58,6 +59,7 @@ class LogManager:
         self._housekeeping: Housekeeping | None = None
         self._cleaner: LogCleaner | None = None
         self._futures = FutureLogs(runtime)
+        self._displaced: dict[TopicPartition, UUID] = {}
         self._preferred: dict[TopicPartition, str] = {}
         """Where partitions that are not here yet shall be made."""
         self._refused: dict[str, DirFailedError] = {}
@@ -100,6 +102,7 @@ class LogManager:
             try:
                 epoch = log_dir.held.take_clean_shutdown_mark()
                 epochs.append(-1 if epoch is None else epoch)
+                log_dir.was_left_cleanly = epoch is not None
                 self._load_dir(log_dir, clean_shutdown=epoch is not None)
             except OSError as error:
                 self._cannot_load(log_dir, error)
@@ -178,6 +181,7 @@ class LogManager:
         log = self.get(tp)
         if log is None:
             log = self._create(tp, config or self._config.defaults, directory_id)
+            self._displaced.pop(tp, None)
         if log.topic_id is None:
             log.set_topic_id(topic_id, durably=False)
         if log.topic_id != topic_id:
@@ -199,21 +203,29 @@ class LogManager:
         if path is not None:
             self._trash.add([path], self._config.file_delete_delay_ms)
 
-    def set_aside(self, is_stray: Callable[[TopicPartition, UUID | None], bool]) -> list[TopicPartition]:
-        """Take partitions that are no business of this node out of its way; returns them.
+    def set_aside(self, tp: TopicPartition, reason: str) -> None:
+        """Take a log out of the way that is not this partition's; see `strays`. `StorageError`."""
+        path = self._rename_away(tp, STRAY_SUFFIX)
+        if path is not None:
+            _logger.error("%s %s; set aside as %s, to be removed by hand", tp, reason, path)
 
-        Their directories are renamed to end in `-stray`, and stay: that the metadata does not know them may be an
-        error of its own. Source: KIP-866 and LogManager.isStrayKraftReplica of Apache Kafka.
-        """
-        strays = [tp for tp, log in self.logs.items() if not log.is_failed and is_stray(tp, log.topic_id)]
-        for tp in strays:
+    def set_strays_aside(self, wanted: Callable[[TopicPartition], UUID | None]) -> list[TopicPartition]:
+        """`wanted` gives the topic id of a partition that this node shall hold; returns those whose log it is not."""
+        reasons = {tp: why_stray(log.topic_id, wanted(tp)) for tp, log in self.logs.items() if not log.is_failed}
+        strays = [(tp, reason) for tp, reason in reasons.items() if reason is not None]
+        for tp, reason in strays:
+            expected, log_dir = wanted(tp), self._dir_of[tp]
+            if expected is not None and log_dir.was_left_cleanly:
+                self._displaced[tp] = expected
             try:
-                path = self._rename_away(tp, _STRAY_SUFFIX)
+                self.set_aside(tp, reason)
             except StorageError as error:
                 _logger.error("%s", error)
-            else:
-                _logger.warning("%s is not in the metadata; set aside as %s, to be removed by hand", tp, path)
-        return strays
+        return [tp for tp, _ in strays]
+
+    def is_displaced(self, tp: TopicPartition, topic_id: UUID) -> bool:
+        """Whether there was another log in the place of this partition's, which a clean stop had left."""
+        return self._displaced.get(tp) == topic_id
 
     def _rename_away(self, tp: TopicPartition, ending: str, *, forget: bool = True) -> str | None:
         log_dir = self._dir_of.pop(tp, None)
@@ -364,13 +376,15 @@ class LogManager:
 
     def checkpoint_recovery_points(self) -> None:
         """Write the recovery points and log start offsets that changed. A refusing disk fails its directory."""
+        self._write_each(lambda log_dir: log_dir.write_recovery_points())
+
+    def _write_each(self, write: Callable[[HeldDir], None]) -> None:
         for log_dir in self._dirs:
-            if not log_dir.is_usable:
-                continue
-            try:
-                log_dir.write_recovery_points()
-            except OSError as error:
-                self._dir_failed(log_dir, error)
+            if log_dir.is_usable:
+                try:
+                    write(log_dir)
+                except OSError as error:
+                    self._dir_failed(log_dir, error)
 
     def _checkpoint_recovery_points_soon(self) -> None:
         for log_dir in self._dirs:
@@ -422,13 +436,7 @@ class LogManager:
         """Write the high watermarks; of partitions that are not mentioned, what was known stays."""
         self.high_watermark_checkpoint.update(high_watermarks)
         known = self.high_watermark_checkpoint
-        for log_dir in self._dirs:
-            if not log_dir.is_usable:
-                continue
-            try:
-                log_dir.checkpoints.high_watermarks.write(log_dir.share_of(known))
-            except OSError as error:
-                self._dir_failed(log_dir, error)
+        self._write_each(lambda log_dir: log_dir.checkpoints.high_watermarks.write(log_dir.share_of(known)))
 
     def write_high_watermarks_soon(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Like `write_high_watermarks`, without blocking the loop; skipped while the last one is under way."""
@@ -476,7 +484,9 @@ class LogManager:
     def _load_dir(self, log_dir: HeldDir, *, clean_shutdown: bool) -> None:
         disk = self._runtime.disk
         root = log_dir.held.path
-        for name in disk.listdir(root):
+        names = disk.listdir(root)
+        report_strays(root, names)
+        for name in names:
             if not disk.is_dir(f"{root}/{name}"):
                 continue
             if name.endswith(_DELETED_SUFFIX):

@@ -16,7 +16,6 @@ from raftwerk.broker.groups import consumer_group, journal
 from raftwerk.broker.groups.classic_group import ClassicGroup
 from raftwerk.chaos import sim_disk
 from raftwerk.chaos.runs import SCENARIOS, Run
-from raftwerk.cluster.broker_part import BrokerPart
 from raftwerk.controller import alter_partition, brokers, features, reassignment, replication
 from raftwerk.controller.image import MetadataImage
 from raftwerk.controller.publisher import MetadataLoader
@@ -158,11 +157,18 @@ def look_at_offsets_only(self: Replica, request: Any) -> Any:
 
 def names_for_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic is what bears its name, as before there were ids."""
-    by_name = ORIGINAL_IS_STRAY
     monkeypatch.setattr(Roles, "_log_for", log_by_name)
-    monkeypatch.setattr(
-        BrokerPart, "_is_stray", lambda self, topic_partition, topic_id: by_name(self, topic_partition, None)
-    )
+    monkeypatch.setattr(LogManager, "set_strays_aside", strays_by_name)
+
+
+def strays_by_name(self: LogManager, wanted: Any) -> Any:
+    """Only what no topic bears the name of."""
+
+    def own(topic_partition: Any) -> Any:
+        log = self.get(topic_partition)
+        return None if wanted(topic_partition) is None or log is None else log.topic_id
+
+    return ORIGINAL_STRAYS(self, own)
 
 
 def log_by_name(self: Roles, topic_partition: Any, topic_id: Any, *rest: Any) -> Any:
@@ -177,7 +183,7 @@ def commit_before_replication(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "ACKS_ALL", 1)
 
 
-ORIGINAL_IS_STRAY = BrokerPart._is_stray
+ORIGINAL_STRAYS = LogManager.set_strays_aside
 ORIGINAL_LOG_FOR = Roles._log_for
 ORIGINAL_DIVERGENCE = Replica._divergence
 ORIGINAL_MAKE_FOLLOWER = Replica.make_follower

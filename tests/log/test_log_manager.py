@@ -219,7 +219,8 @@ def test_strays_are_set_aside_and_kept() -> None:
         append(manager.create(tp, TOPIC_ID), 3)
     manager.shutdown()
     manager = loaded(runtime)
-    assert manager.set_aside(lambda tp, topic_id: tp == A and topic_id == TOPIC_ID) == [A]
+    assert manager.set_strays_aside(lambda tp: TOPIC_ID if tp == B else None) == [A]
+    assert not manager.is_displaced(A, TOPIC_ID)
     assert list(manager.logs) == [B]
     manager.remove_deleted(all_now=True)
     manager.shutdown()

@@ -1,0 +1,174 @@
+"""A log whose topic id is not its partition's, by damage or by history: kept out of the way, never deleted, and nothing
+empty passes for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from raftwerk.chaos.cluster import ClusterConfig, SimCluster
+from raftwerk.chaos.sim_loop import ProcessLoop
+from raftwerk.chaos.world import World
+from raftwerk.cluster.admin import ClusterClient, NewTopic
+from raftwerk.cluster.client_errors import ClientError
+from raftwerk.wire.apis import ApiKey
+from raftwerk.wire.records import encode_batch, iter_headers
+
+TOPIC = "t"
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World(1)
+    with world:
+        yield world
+
+
+def started(world: World, nodes: int) -> tuple[SimCluster, ProcessLoop]:
+    cluster = SimCluster(world, ClusterConfig(nodes))
+    cluster.start_all()
+    world.network.add_host("client")
+    process = ProcessLoop(world.scheduler, "client", world.network)
+    world.processes.append(process)
+    assert world.scheduler.run_until(cluster.whole, 10.0)
+    return cluster, process
+
+
+async def append(client: ClusterClient, number: int) -> None:
+    """One Produce with acks=all, tried until it is done."""
+    batch = bytes(encode_batch([(None, b"%d" % number, (), 0)]))
+    rows = [{"name": TOPIC, "partition_data": [{"index": 0, "records": batch}]}]
+    fields = {"transactional_id": None, "acks": -1, "timeout": 5000, "topic_data": rows}
+    for _ in range(500):
+        leader = (await client.metadata([TOPIC])).topic(TOPIC).partitions[0].leader
+        if leader >= 0:
+            try:
+                answer = await client.request_node(leader, ApiKey.PRODUCE, 9, fields)
+            except (ClientError, OSError):
+                answer = None
+            if answer is not None and answer.responses[0].partition_responses[0].error_code == 0:
+                return
+        await asyncio.sleep(0.02)
+    raise AssertionError("not appended within 10 s")
+
+
+async def leader_and_isr(client: ClusterClient) -> tuple[int, list[int]]:
+    partition = (await client.metadata([TOPIC])).topic(TOPIC).partitions[0]
+    return partition.leader, sorted(partition.isr)
+
+
+def flip_a_letter_of_the_topic_id(world: World, name: str) -> bytes:
+    """The former contents of the file."""
+    disk, path = world.hosts[name].disk, f"/data/{TOPIC}-0/partition.metadata"
+    content = disk.read_bytes(path)
+    at = content.index(b"topic_id: ") + 13
+    flipped = bytes([ord("b") if content[at] == ord("a") else ord("a")])
+    disk.write_atomic(path, content[:at] + flipped + content[at + 1 :])
+    return content
+
+
+def set_aside(world: World, name: str) -> list[str]:
+    disk = world.hosts[name].disk
+    return [f"/data/{one}" for one in disk.listdir("/data") if one.startswith(f"{TOPIC}-0.") and one.endswith("-stray")]
+
+
+def records_in(world: World, name: str, directory: str) -> int:
+    disk = world.hosts[name].disk
+    files = [f"{directory}/{one}" for one in disk.listdir(directory) if one.endswith(".log")]
+    return sum(header.record_count for path in files for _, header in iter_headers(disk.read_bytes(path)))
+
+
+def stop(world: World, cluster: SimCluster, *names: str) -> None:
+    for name in names:
+        cluster.stop(name)
+    assert world.scheduler.run_until(lambda: not any(world.hosts[name].running for name in names), 30.0)
+
+
+def restart(world: World, cluster: SimCluster) -> None:
+    """Until it serves."""
+    cluster.restart("n1")
+    assert world.scheduler.run_until(lambda: 1 in cluster.nodes and cluster.nodes[1].broker is not None, 10.0)
+    assert world.scheduler.run_until(lambda: cluster.nodes[1].broker.state.name == "RUNNING", 10.0)
+
+
+def test_a_flipped_letter_of_the_topic_id_costs_no_record(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    cluster, process = started(world, 3)
+
+    async def fill() -> None:
+        async with ClusterClient(cluster.bootstrap, timeout_s=3.0) as client:
+            await client.create_topic(NewTopic(TOPIC, 1, 3, {"min.insync.replicas": "2"}))
+            for number in range(10):
+                await append(client, number)
+
+    async def check() -> None:
+        async with ClusterClient(cluster.bootstrap, timeout_s=3.0) as client:
+            await append(client, 10)
+            for _ in range(200):
+                if (await leader_and_isr(client))[1] == [1, 2, 3]:
+                    return
+                await asyncio.sleep(0.05)
+            raise AssertionError("not in sync again")
+
+    process.run_until_complete(fill(), 60.0)
+    assert world.scheduler.run_until(cluster.whole, 10.0)
+    stop(world, cluster, "n2")
+    flip_a_letter_of_the_topic_id(world, "n2")
+    with caplog.at_level(logging.WARNING):
+        cluster.restart("n2")
+        process.run_until_complete(check(), 60.0)
+    (stray,) = set_aside(world, "n2")
+    assert records_in(world, "n2", stray) == 10 and records_in(world, "n2", f"/data/{TOPIC}-0") == 11
+    assert any("has topic id" in line and stray in line for line in caplog.messages)
+    assert world.scheduler.run_until(cluster.whole, 10.0)
+    caplog.clear()
+    stop(world, cluster, "n2")
+    with caplog.at_level(logging.WARNING):
+        cluster.restart("n2")
+        assert world.scheduler.run_until(cluster.whole, 20.0)
+    assert any("were set aside" in line for line in caplog.messages), "it is told at each start"
+    assert set_aside(world, "n2") == [stray]
+
+
+def test_the_only_replica_is_not_begun_anew_and_can_be_put_back(world: World) -> None:
+    """Nothing empty passes for it: the partition has no leader until a person decides."""
+    cluster, process = started(world, 1)
+
+    async def fill() -> None:
+        async with ClusterClient(cluster.bootstrap, timeout_s=3.0) as client:
+            await client.create_topic(NewTopic(TOPIC, 1, 1))
+            for number in range(10):
+                await append(client, number)
+
+    async def nobody_leads() -> None:
+        async with ClusterClient(cluster.bootstrap, timeout_s=3.0) as client:
+            for _ in range(60):
+                assert (await leader_and_isr(client))[0] == -1
+                await asyncio.sleep(0.05)
+
+    async def decide() -> None:
+        topics = [{"topic": TOPIC, "partitions": [0]}]
+        fields = {"election_type": 1, "topic_partitions": topics, "timeout_ms": 5000}
+        async with ClusterClient(cluster.bootstrap, timeout_s=3.0) as client:
+            assert (await leader_and_isr(client))[0] == -1
+            await client.request_node(1, ApiKey.ELECT_LEADERS, 2, fields)
+            await append(client, 10)
+
+    process.run_until_complete(fill(), 60.0)
+    stop(world, cluster, "n1")
+    disk = world.hosts["n1"].disk
+    content = flip_a_letter_of_the_topic_id(world, "n1")
+    restart(world, cluster)
+    process.run_until_complete(nobody_leads(), 60.0)
+    (stray,) = set_aside(world, "n1")
+    assert records_in(world, "n1", stray) == 10
+    stop(world, cluster, "n1")
+    if disk.exists(f"/data/{TOPIC}-0"):
+        disk.remove_tree(f"/data/{TOPIC}-0")
+    disk.rename(stray, f"/data/{TOPIC}-0")
+    disk.write_atomic(f"/data/{TOPIC}-0/partition.metadata", content)
+    restart(world, cluster)
+    process.run_until_complete(decide(), 60.0)
+    assert records_in(world, "n1", f"/data/{TOPIC}-0") == 11
