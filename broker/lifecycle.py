@@ -10,7 +10,7 @@ controller that no longer knows the registration, or knows another, sends it bac
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 from uuid import UUID
@@ -75,6 +75,10 @@ class BrokerLifecycle:
         """Others shall lead for a while."""
         self._failed_dirs: dict[UUID, bool] = {}
         """The directories that failed in this life, and whether the controller knows."""
+
+    def was_left_uncleanly(self) -> None:
+        """The life before this one did not end cleanly everywhere, as turned out before the registration."""
+        self._config = replace(self._config, previous_broker_epoch=-1)
 
     def next_request(self, metadata_offset: int) -> LifecycleRequest:
         """A registration, or a heartbeat that says metadata is applied up to `metadata_offset`."""

@@ -44,7 +44,8 @@ class BrokerPart:
         self._raft = raft
         self._loader = loader
         self.log_manager = log_manager
-        log_manager.load()
+        self._is_loaded = False
+        log_manager.begin_load()
         directory_ids = tuple(log_manager.online_ids)
         cluster_id = raft.config.cluster_id
         settings = replace(
@@ -69,7 +70,14 @@ class BrokerPart:
         self.servers = [Server(server_config(config, one), dispatcher) for one in config.broker_listeners]
 
     async def start(self) -> None:
-        """Register, take up the partitions, listen, then ask to be unfenced. OSError when a port is taken."""
+        """Open the logs, register, take up the partitions, listen, then ask to be unfenced.
+
+        OSError when a port is taken; as `LogManager.load`. The quorum goes on while logs are checked.
+        """
+        await self.log_manager.load_soon()
+        self._is_loaded = True
+        if self.log_manager.previous_broker_epoch < 0:
+            self.broker.lifecycle.was_left_uncleanly()
         await self.broker.start()
         await self.broker.registered()
         self.log_manager.set_strays_aside(self._topic_id_of)
@@ -96,7 +104,9 @@ class BrokerPart:
     def on_dir_failed(self, path: str, error: OSError) -> None:
         """A log directory is used no more, and the node goes on without it."""
         directory_id = self.log_manager.directory_id_at(path)
-        if directory_id is not None:
+        if directory_id is not None and not self._is_loaded:
+            self.broker.lifecycle.on_dir_failed(directory_id)  # it is not even registered
+        elif directory_id is not None:
             self.broker.on_dir_failed(path, directory_id)
             # The failure was found in the middle of something; let that end first.
             asyncio.get_running_loop().call_soon(self.replica_manager.on_dir_failed, directory_id, error)

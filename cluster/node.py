@@ -167,7 +167,7 @@ class Node:
             return
         try:
             await self._broker_part.start()
-        except (OSError, NodeFailedError) as error:
+        except (OSError, NodeFailedError, LogDirError, StorageError) as error:
             self._fail(error)
 
     async def _wait_started(self) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from ..runtime.ports import Disk
+from ..runtime.ports import Disk, Runtime
 from ..wire.types import TopicPartition
+from .config import LogConfig
 from .dir_checkpoints import DirCheckpoints
 from .errors import DirFailedError
 from .log_dir import LogDir
 from .partition_log import PartitionLog
-from .results import LogDirView
+from .results import LogDirView, LogHooks
+from .steps import Steps
 
 
 def hold(disk: Disk, path: str, cluster_id: str, node_id: int, *, takes_partitions: bool) -> HeldDir:
@@ -41,6 +43,35 @@ class HeldDir:
     @property
     def is_usable(self) -> bool:
         return self.failure is None and self.is_loaded
+
+    def opening(
+        self, runtime: Runtime, tp: TopicPartition, path: str, config: LogConfig, clean_shutdown: bool, hooks: LogHooks
+    ) -> Steps[PartitionLog]:
+        """Open the partition's log at `path` by what the checkpoints know of it. `StorageError`."""
+
+        def recovery_point_lowered(_: PartitionLog, offset: int) -> None:
+            if tp in self.clean_offsets:
+                self.clean_offsets[tp] = min(self.clean_offsets[tp], offset)
+            self.checkpoints.clean_offsets.lower(tp, offset)
+            self.checkpoints.recovery_points.lower(tp, offset)
+            self.checkpoints.log_start_offsets.lower(tp, offset)
+
+        recovery_point = self.checkpoints.recovery_points.offsets.get(tp, 0)
+        clean_offsets = self.checkpoints.clean_offsets
+        log = yield from PartitionLog.opening(
+            runtime,
+            path,
+            config,
+            recovery_point=recovery_point,
+            void_without_id=not recovery_point,
+            log_start_offset=self.checkpoints.log_start_offsets.offsets.get(tp, 0),
+            clean_shutdown=clean_shutdown,
+            has_gaps=clean_offsets.was_unreadable or tp in clean_offsets.offsets,
+            hooks=replace(hooks, on_recovery_point_lowered=recovery_point_lowered),
+        )
+        # Where the log has lost what it had there.
+        self.checkpoints.log_start_offsets.lower(tp, log.log_start_offset)
+        return log
 
     def share_of(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The offsets of the partitions that are in this directory."""

@@ -3,9 +3,8 @@
 A directory whose disk refuses is used no more, at the start as later on; its logs refuse everything, and the others go
 on. Only what nothing works without must be there: the directory of the metadata log, and one for partitions.
 
-`acquire` takes the directories (a node that holds only the metadata log needs no more), `load` opens the logs in them,
-`start` begins the upkeep on the running loop, `shutdown` ends it all. The metadata log lives in one of the directories
-but belongs to the quorum, which opens it itself.
+`acquire` takes the directories (all that a node with nothing but the metadata log needs), `load` opens the logs in
+them, `start` begins the upkeep, `shutdown` ends it all. The metadata log in one of them is the quorum's to open.
 """
 
 from __future__ import annotations
@@ -22,25 +21,27 @@ from ..runtime.slices import Slices
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.types import TopicPartition
 from .config import LogConfig
-from .durability import swallow
 from .errors import DirFailedError, LogDirError, StorageError
+from .flushing import Flusher
 from .future_logs import FUTURE_SUFFIX, FutureLogs, finish_swaps, future_of
 from .held_dir import HeldDir, hold, view_of
 from .housekeeping import Housekeeping
+from .loading import LoadProgress
 from .log_cleaner import LogCleaner
 from .log_dir import check_distinct
 from .manager_config import LogManagerConfig
 from .names import parse_dir_name
 from .partition_log import LogHooks, PartitionLog
 from .results import LogDirView
+from .steps import Piece, Steps, at_once, in_turns
 from .strays import STRAY_SUFFIX, report_strays, why_stray
-from .trash import Trash, now_s
+from .trash import Trash
 
 METADATA_TOPIC = "__cluster_metadata"
 _DELETED_SUFFIX = "-delete"
 _DIR_NAME_LENGTH_MAX = 255
 _UPKEEP_INTERVAL_S = 5.0
-_LOGS_PER_TURN, _REMOVED_PER_TURN = 500, 100
+_REMOVED_PER_TURN = 100
 _logger = logging.getLogger(__name__)
 
 
@@ -53,7 +54,7 @@ class LogManager:
         self._dirs: list[HeldDir] = []
         self._dir_of: dict[TopicPartition, HeldDir] = {}
         self._trash = Trash(runtime.disk)
-        self._flushed_at_s: dict[TopicPartition, float] = {}
+        self._flusher = Flusher()
         self._timer: asyncio.TimerHandle | None = None
         self._slices: Slices[Any] | None = None
         self._housekeeping: Housekeeping | None = None
@@ -95,28 +96,49 @@ class LogManager:
 
     def load(self) -> None:
         """Open every partition's log, recovering where the last stop was not clean. `LogDirError`, `StorageError`."""
+        self.begin_load()
+        at_once(self._loading())
+
+    async def load_soon(self) -> None:
+        """Like `load` after `begin_load`, in steps between which the loop turns."""
+        await in_turns(self._loading(), self._runtime.disk)
+
+    def begin_load(self) -> None:
+        """Take the directories, and learn how they were left. `LogDirError`."""
         self.acquire()
         finish_swaps(self._runtime.disk, [log_dir.held.path for log_dir in self._dirs])
         epochs = []
         for log_dir in self._dirs:
             try:
                 epoch = log_dir.held.take_clean_shutdown_mark()
-                epochs.append(-1 if epoch is None else epoch)
-                log_dir.was_left_cleanly = epoch is not None
-                self._load_dir(log_dir, clean_shutdown=epoch is not None)
+            except OSError as error:
+                self._cannot_load(log_dir, error)
+                continue
+            epochs.append(-1 if epoch is None else epoch)
+            log_dir.was_left_cleanly = epoch is not None
+        self.previous_broker_epoch = -1 if self.has_failed_dirs else min(epochs)
+
+    def _loading(self) -> Steps[None]:
+        progress = LoadProgress()
+        for log_dir in self._dirs:
+            if log_dir.failure is not None:
+                continue
+            try:
+                for piece in self._load_dir(log_dir, progress):
+                    progress.checked(piece.done_bytes)
+                    yield piece
             except OSError as error:
                 self._cannot_load(log_dir, error)
             except StorageError as error:
                 cause = error.__cause__
                 self._cannot_load(log_dir, cause if isinstance(cause, OSError) else OSError(str(error)))
-        if self.has_failed_dirs:
-            epochs.append(-1)  # what has failed was hardly left cleanly
-        self.previous_broker_epoch = min(epochs)
         if not any(log_dir.is_usable and log_dir.takes_partitions for log_dir in self._dirs):
             raise LogDirError("None of the log directories can be used: mend a disk, or set log.dirs to others.")
+        progress.done()
 
     def _cannot_load(self, log_dir: HeldDir, error: OSError) -> None:
         path = log_dir.held.path
+        self.previous_broker_epoch = -1  # what has failed was hardly left cleanly
         if path == (self._config.metadata_dir or self._config.dirs[0]):
             raise LogDirError(f"Log directory {path} cannot be read: {error}.") from error
         for tp, log in log_dir.logs.items():
@@ -214,8 +236,8 @@ class LogManager:
         reasons = {tp: why_stray(log.topic_id, wanted(tp)) for tp, log in self.logs.items() if not log.is_failed}
         strays = [(tp, reason) for tp, reason in reasons.items() if reason is not None]
         for tp, reason in strays:
-            expected, log_dir = wanted(tp), self._dir_of[tp]
-            if expected is not None and log_dir.was_left_cleanly:
+            expected = wanted(tp)
+            if expected is not None and self._dir_of[tp].was_left_cleanly:
                 self._displaced[tp] = expected
             try:
                 self.set_aside(tp, reason)
@@ -235,7 +257,7 @@ class LogManager:
         log_dir.clean_offsets.pop(tp, None)
         if forget:
             self.high_watermark_checkpoint.pop(tp, None)
-        self._flushed_at_s.pop(tp, None)
+        self._flusher.forget(tp)
         log.close(clean=False)
         suffix = f"-{tp.partition}.{self._runtime.rng.getrandbits(128):032x}{ending}"
         path = f"{log_dir.held.path}/{tp.topic[: _DIR_NAME_LENGTH_MAX - len(suffix)]}{suffix}"
@@ -353,21 +375,7 @@ class LogManager:
 
     def flush_dirty(self, done: Callable[[], None] = lambda: None) -> Slices[tuple[TopicPartition, PartitionLog]]:
         """Begin to fsync rolled segments everywhere, and the whole log where `flush.ms` is over; some logs a turn."""
-        at_s = now_s()
-
-        def visit(item: tuple[TopicPartition, PartitionLog]) -> None:
-            tp, log = item
-            if log.is_failed or log.is_closed:
-                return
-            if log.log_end_offset == log.recovery_point and not log.durability.has_unsynced_segments:
-                self._flushed_at_s[tp] = at_s
-            elif (at_s - self._flushed_at_s.setdefault(tp, at_s)) * 1000 >= log.config.flush_ms:
-                self._flushed_at_s[tp] = at_s
-                log.flush_soon().add_done_callback(swallow)
-            elif log.durability.has_unsynced_segments:
-                log.flush_rolled_soon().add_done_callback(swallow)
-
-        return Slices(list(self.logs.items()), visit, _LOGS_PER_TURN, done)
+        return self._flusher.flush_dirty(self.logs, done)
 
     def _after_flush(self) -> None:
         if self._timer is not None:  # else the end has come meanwhile
@@ -376,7 +384,7 @@ class LogManager:
 
     def checkpoint_recovery_points(self) -> None:
         """Write the recovery points and log start offsets that changed. A refusing disk fails its directory."""
-        self._write_each(lambda log_dir: log_dir.write_recovery_points())
+        self._write_each(HeldDir.write_recovery_points)
 
     def _write_each(self, write: Callable[[HeldDir], None]) -> None:
         for log_dir in self._dirs:
@@ -455,7 +463,7 @@ class LogManager:
     def shutdown(self, broker_epoch: int = -1) -> None:
         """Close every log, mark the directories where that went cleanly, and release them.
 
-        A directory that was not loaded is left as it is.
+        A directory that was not loaded, or not to its end, is left as it was.
         """
         if self._timer is not None:
             self._timer.cancel()
@@ -481,19 +489,17 @@ class LogManager:
 
     # Inside
 
-    def _load_dir(self, log_dir: HeldDir, *, clean_shutdown: bool) -> None:
-        disk = self._runtime.disk
-        root = log_dir.held.path
-        names = disk.listdir(root)
+    def _load_dir(self, log_dir: HeldDir, progress: LoadProgress) -> Steps[None]:
+        disk, root = self._runtime.disk, log_dir.held.path
+        names = [name for name in disk.listdir(root) if disk.is_dir(f"{root}/{name}")]
         report_strays(root, names)
+        progress.found(sum(parse_dir_name(name) is not None for name in names))
         for name in names:
-            if not disk.is_dir(f"{root}/{name}"):
-                continue
             if name.endswith(_DELETED_SUFFIX):
                 self._trash.add([f"{root}/{name}"], 0)
                 continue
             if name.endswith(FUTURE_SUFFIX):
-                self._load_future(log_dir, name, clean_shutdown=clean_shutdown)
+                self._load_future(log_dir, name)
                 continue
             tp = parse_dir_name(name)
             if tp is None or tp.topic == METADATA_TOPIC:
@@ -502,19 +508,23 @@ class LogManager:
                 raise LogDirError(
                     f"Partition {tp} is in {self._dir_of[tp].held.path} and in {root}: remove the one that is stale."
                 )
-            self._adopt(log_dir, tp, self._open(log_dir, tp, self._config.defaults, clean_shutdown=clean_shutdown))
+            log = yield from self._opening(log_dir, tp, self._config.defaults, log_dir.was_left_cleanly, None)
+            self._adopt(log_dir, tp, log)
+            progress.opened()
+            yield Piece(0)
             if tp in log_dir.checkpoints.clean_offsets.offsets:
                 log_dir.clean_offsets[tp] = log_dir.checkpoints.clean_offsets.offsets[tp]
             if tp in log_dir.checkpoints.high_watermarks.offsets:
                 self.high_watermark_checkpoint[tp] = log_dir.checkpoints.high_watermarks.offsets[tp]
         log_dir.is_loaded = True
 
-    def _load_future(self, log_dir: HeldDir, name: str, *, clean_shutdown: bool) -> None:
+    def _load_future(self, log_dir: HeldDir, name: str) -> None:
         tp, path = future_of(name), f"{log_dir.held.path}/{name}"
         if tp is None or self._futures.get(tp) is not None:
             self._trash.add([path], 0)
             return
-        log = self._open(log_dir, tp, self._config.defaults, clean_shutdown=clean_shutdown, future_path=path)
+        clean = log_dir.was_left_cleanly
+        log = self._open(log_dir, tp, self._config.defaults, clean_shutdown=clean, future_path=path)
         self._futures.adopt(log_dir, tp, log)
 
     def _create(self, tp: TopicPartition, config: LogConfig, directory_id: UUID | None) -> PartitionLog:
@@ -543,37 +553,21 @@ class LogManager:
         clean_shutdown: bool,
         future_path: str | None = None,
     ) -> PartitionLog:
-        def recovery_point_lowered(_: PartitionLog, offset: int) -> None:
-            if tp in log_dir.clean_offsets:
-                log_dir.clean_offsets[tp] = min(log_dir.clean_offsets[tp], offset)
-            log_dir.checkpoints.clean_offsets.lower(tp, offset)
-            log_dir.checkpoints.recovery_points.lower(tp, offset)
-            log_dir.checkpoints.log_start_offsets.lower(tp, offset)
+        return at_once(self._opening(log_dir, tp, config, clean_shutdown, future_path))
 
-        def gaps(_: PartitionLog, at_once: bool) -> None:
-            self._note_gaps(log_dir, tp, at_once=at_once)
-
+    def _opening(
+        self, log_dir: HeldDir, tp: TopicPartition, config: LogConfig, clean_shutdown: bool, future_path: str | None
+    ) -> Steps[PartitionLog]:
         def files_deleted(log: PartitionLog, paths: list[str]) -> None:
             self._trash.add(paths, log.config.file_delete_delay_ms)
 
-        failed = lambda _, error: self._dir_failed(log_dir, error)  # noqa: E731
-        hooks = LogHooks(failed, recovery_point_lowered, files_deleted, gaps)
-        recovery_point = log_dir.checkpoints.recovery_points.offsets.get(tp, 0)
-        clean_offsets = log_dir.checkpoints.clean_offsets
-        log = PartitionLog.open(
-            self._runtime,
-            future_path or f"{log_dir.held.path}/{tp}",
-            config,
-            recovery_point=recovery_point,
-            void_without_id=not recovery_point,
-            log_start_offset=log_dir.checkpoints.log_start_offsets.offsets.get(tp, 0),
-            clean_shutdown=clean_shutdown,
-            has_gaps=clean_offsets.was_unreadable or tp in clean_offsets.offsets,
-            hooks=hooks,
+        hooks = LogHooks(
+            on_failed=lambda _, error: self._dir_failed(log_dir, error),
+            on_files_deleted=files_deleted,
+            on_gaps=lambda _, at_once: self._note_gaps(log_dir, tp, at_once=at_once),
         )
-        # Where the log has lost what it had there.
-        log_dir.checkpoints.log_start_offsets.lower(tp, log.log_start_offset)
-        return log
+        path = future_path or f"{log_dir.held.path}/{tp}"
+        return log_dir.opening(self._runtime, tp, path, config, clean_shutdown, hooks)
 
     def _adopt(self, log_dir: HeldDir, tp: TopicPartition, log: PartitionLog) -> None:
         log_dir.logs[tp] = log
@@ -589,7 +583,7 @@ class LogManager:
         self._config.on_dir_failed(log_dir.held.path, error)
 
     def _close_logs(self, log_dir: HeldDir) -> bool:
-        is_clean = log_dir.is_usable
+        is_clean = log_dir.is_usable or log_dir.was_left_cleanly
         for log in log_dir.logs.values():
             try:
                 log.close()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from ..runtime.file_slice import FileSlice
@@ -36,6 +36,7 @@ from .retention import count_expired
 from .segment import Segment, TimestampOffset
 from .segment_changes import SegmentChanges
 from .segments import Segments
+from .steps import Steps, at_once
 from .transaction_index import AbortedTransaction
 from .validation import count_offsets, first_batch_around, prepare_for_follower, prepare_for_leader
 
@@ -73,7 +74,12 @@ class PartitionLog:
         self._take(config)
 
     @classmethod
-    def open(
+    def open(cls, runtime: Runtime, directory: str, config: LogConfig, **known: Any) -> PartitionLog:
+        """`opening`, all at once."""
+        return at_once(cls.opening(runtime, directory, config, **known))
+
+    @classmethod
+    def opening(
         cls,
         runtime: Runtime,
         directory: str,
@@ -85,7 +91,7 @@ class PartitionLog:
         void_without_id: bool = False,
         has_gaps: bool = True,
         hooks: LogHooks = _NO_HOOKS,
-    ) -> PartitionLog:
+    ) -> Steps[PartitionLog]:
         """Open the log in `directory`, made if it is not there; damaged tails are cut off unless `clean_shutdown`.
 
         `void_without_id`: without a whole topic id nothing else was durable: what is there is nobody's and goes.
@@ -94,7 +100,7 @@ class PartitionLog:
         try:
             if void_without_id and recovery.was_never_durable(runtime.disk, directory):
                 recovery.make_void(runtime.disk, directory)
-            loaded = recovery.load(
+            loaded = yield from recovery.load(
                 runtime.disk,
                 directory,
                 config,
@@ -108,7 +114,7 @@ class PartitionLog:
                 log.durability.side_files.unsaved_topic_id = log.topic_id
             log._log_start_offset = min(max(log_start_offset, log._segments.first_offset), log._log_end_offset)
             log.epoch_cache.truncate_from_start(log._log_start_offset)
-            recovery.load_producers(log.producers, loaded.snapshots, loaded.segments, log._log_end_offset)
+            yield from recovery.load_producers(log.producers, loaded.snapshots, loaded.segments, log._log_end_offset)
             log.durability.park()
             if log.recovery_point < recovery_point:
                 hooks.on_recovery_point_lowered(log, log.recovery_point)
@@ -447,7 +453,7 @@ class PartitionLog:
             self._snapshots.remove_after(end)
             self._disk.fsync_dir(self.directory)
             self._ends_at(end)
-            recovery.load_producers(self.producers, self._snapshots, self._segments.items, end)
+            at_once(recovery.load_producers(self.producers, self._snapshots, self._segments.items, end))
         except OSError as error:
             raise self._fail("it could not be truncated", error) from error
 

@@ -36,6 +36,7 @@ from .segment import (
     segment_path,
 )
 from .snapshots import SnapshotFiles
+from .steps import STEP_BATCHES, Piece, Steps
 from .transaction_index import AbortedTransaction, CorruptTransactionIndexError
 
 _logger = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ def load(
     clean_shutdown: bool,
     has_gaps: bool = True,
     keeps_gaps: bool = False,
-) -> LoadedLog:
+) -> Steps[LoadedLog]:
     """Open the segments of `directory`, made and empty at `start_offset` if there are none.
 
     `has_gaps`: offsets may be missing within segments, as compaction leaves them. `keeps_gaps`: offsets that are
@@ -90,7 +91,7 @@ def load(
     is_settled = clean_shutdown and segments[-1].become_active()
     if not is_settled:
         first = len(segments) - 1 if clean_shutdown else max(bisect_right(files.log_bases, recovery_point) - 1, 0)
-        epochs = _recover(segments, first, epochs, config, has_gaps, keeps_gaps)
+        epochs = yield from _recover(segments, first, epochs, config, has_gaps, keeps_gaps)
         snapshot_max = durable_offset = min(recovery_point, segments[-1].next_offset)
     else:
         snapshot_max = durable_offset = segments[-1].next_offset
@@ -127,7 +128,9 @@ def make_void(disk: Disk, directory: str) -> None:
         disk.remove_tree(directory)
 
 
-def load_producers(producers: ProducerStates, snapshots: SnapshotFiles, segments: list[Segment], end: int) -> None:
+def load_producers(
+    producers: ProducerStates, snapshots: SnapshotFiles, segments: list[Segment], end: int
+) -> Steps[None]:
     """Make `producers` what the log below `end` says: the newest snapshot, then the batches after it.
 
     So are the transaction indexes from there on.
@@ -142,7 +145,9 @@ def load_producers(producers: ProducerStates, snapshots: SnapshotFiles, segments
             _logger.error("%s; the producers in it are not known", error.message)
             continue
         segment.transaction_index.cut(start)
-        for at, header in scan_headers(segment.file, position, segment.size_bytes):
+        for number, (at, header) in enumerate(scan_headers(segment.file, position, segment.size_bytes)):
+            if number % STEP_BATCHES == STEP_BATCHES - 1:
+                yield Piece(0)
             if header.producer_id >= 0 and start <= header.base_offset < end:
                 if header.is_control:
                     apply_marker(producers, segment, header, segment.file.pread(at, header.size_bytes))
@@ -293,7 +298,7 @@ def _recover(
     config: LogConfig,
     has_gaps: bool,
     keeps_gaps: bool,
-) -> list[EpochEntry]:
+) -> Steps[list[EpochEntry]]:
     """Check the segments from index `first` on, drop what cannot be trusted, return the epochs as they are."""
     epochs = [entry for entry in epochs if entry.start_offset < segments[first].base_offset]
     epoch = epochs[-1].epoch if epochs else -1
@@ -301,7 +306,7 @@ def _recover(
         segment = segments[at]
         before = segment.file.size()
         following = segments[at + 1] if at + 1 < len(segments) else None
-        epoch_starts, damage = segment.recover(
+        epoch_starts, damage = yield from segment.recover(
             config.index_interval_bytes, epoch, has_gaps=has_gaps, following=following
         )
         for header in epoch_starts:

@@ -16,6 +16,7 @@ from .config import LogConfig
 from .producer_state import ProducerStates
 from .scan import ValidatingScan
 from .segment import LOG_SUFFIX, segment_path
+from .steps import at_once
 
 
 class RepairResult(NamedTuple):
@@ -52,12 +53,12 @@ def plan_repair(disk: Disk, path: str) -> RepairResult:
 def repair_partition(disk: Disk, path: str) -> RepairResult:
     """Repair one partition's directory, which no node may have open. `OSError`."""
     before = sum(_size(disk, path, base) for base in _bases(disk, path))
-    loaded = recovery.load(
-        disk, path, LogConfig(), recovery_point=0, start_offset=0, clean_shutdown=False, keeps_gaps=True
+    loaded = at_once(
+        recovery.load(disk, path, LogConfig(), recovery_point=0, start_offset=0, clean_shutdown=False, keeps_gaps=True)
     )
     end = loaded.segments[-1].next_offset
     producers = ProducerStates()
-    recovery.load_producers(producers, loaded.snapshots, loaded.segments, end)
+    at_once(recovery.load_producers(producers, loaded.snapshots, loaded.segments, end))
     if end > loaded.segments[0].base_offset:
         loaded.snapshots.write(end, producers)
     loaded.snapshots.sync()

@@ -25,6 +25,7 @@ from .config import MAX_INT32, MAX_INT64, LogConfig
 from .errors import ColdReadError
 from .indexes import OffsetIndex, TimeIndex
 from .scan import HEADER_WINDOW_BYTES, LOOKUP_WINDOW_BYTES, ValidatingScan, scan_headers
+from .steps import STEP_BATCHES, STEP_BYTES, Piece, Steps
 from .transaction_index import TransactionIndex
 
 _logger = logging.getLogger(__name__)
@@ -366,7 +367,7 @@ class Segment:
 
     def recover(
         self, index_interval_bytes: int, epoch: int, *, has_gaps: bool = True, following: Segment | None = None
-    ) -> tuple[list[BatchHeader], str | None]:
+    ) -> Steps[tuple[list[BatchHeader], str | None]]:
         """Check every byte, cut off what is not good, make the indexes anew.
 
         Returns the headers that start a leader epoch, `epoch` being the one before, and what was wrong, if anything.
@@ -381,6 +382,8 @@ class Segment:
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         self.first_timestamp = NO_TIMESTAMP
         epoch_starts: list[BatchHeader] = []
+        told, batches = 0, 0
+        yield Piece(0, self.file, 0, min(STEP_BYTES, self.file.size()))
         for _, header in scan:
             if header.last_offset - self.base_offset > MAX_INT32:
                 scan.damage = f"offset {header.last_offset} is too far from the segment's first"
@@ -391,6 +394,11 @@ class Segment:
             if header.partition_leader_epoch != epoch:
                 epoch = header.partition_leader_epoch
                 epoch_starts.append(header)
+            batches += 1
+            if self.size_bytes - told >= STEP_BYTES or batches >= STEP_BATCHES:
+                done, told, batches = self.size_bytes - told, self.size_bytes, 0
+                yield Piece(done, self.file, told, max(min(STEP_BYTES, self.file.size() - told), 0))
+        yield Piece(self.size_bytes - told)
         self._forget_recent()
         if self.size_bytes < self.file.size():
             self.file.truncate(self.size_bytes)

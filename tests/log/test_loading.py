@@ -1,0 +1,142 @@
+"""Logs are opened in steps: the loop turns meanwhile, progress is told, and to stop in the middle costs nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+from uuid import UUID
+
+import pytest
+from log_helpers import append, make_runtime, read_all
+from test_cleaner import CLUSTER
+
+from raftwerk.chaos.sim_disk import SimDisk
+from raftwerk.chaos.sim_loop import ProcessLoop, Scheduler
+from raftwerk.log.config import LogConfig
+from raftwerk.log.log_dir import format_dirs
+from raftwerk.log.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.steps import STEP_BATCHES, at_once
+from raftwerk.runtime.ports import Runtime
+from raftwerk.wire.types import TopicPartition
+
+LARGE = LogConfig(segment_bytes=1 << 20, index_interval_bytes=100)
+
+
+def filled(logs: int, batches: int) -> tuple[Runtime, SimDisk, dict[TopicPartition, bytes]]:
+    runtime, disk = make_runtime()
+    format_dirs(runtime, ("/data",), CLUSTER, 1)
+    manager = manager_of(runtime)
+    manager.load()
+    content = {}
+    for number in range(logs):
+        tp = TopicPartition("t", number)
+        log = manager.create(tp, UUID(int=7))
+        for _ in range(batches):
+            append(log, 1)
+        content[tp] = read_all(log)
+    disk.crash(power_loss=False)
+    return runtime, disk, content
+
+
+def manager_of(runtime: Runtime) -> LogManager:
+    return LogManager(runtime, LogManagerConfig(("/data",), CLUSTER, 1, LARGE))
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    ProcessLoop(Scheduler(), "test").run_until_complete(main)
+
+
+def test_the_loop_turns_while_logs_are_checked() -> None:
+    runtime, disk, content = filled(20, 30)
+
+    async def main() -> None:
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.get_running_loop().create_task(others())
+        manager = manager_of(runtime)
+        manager.begin_load()
+        await manager.load_soon()
+        assert turns > 2 * len(content)
+        assert {tp: read_all(log) for tp, log in manager.logs.items()} == content
+        task.cancel()
+        manager.shutdown()
+
+    run(main())
+    assert disk.exists("/data/.kafka_cleanshutdown")
+
+
+def test_a_large_segment_is_checked_in_pieces() -> None:
+    runtime, _, content = filled(1, 3 * STEP_BATCHES)
+    steps = PartitionLog.opening(runtime, "/data/t-0", LARGE)
+    pieces = []
+    while True:
+        try:
+            pieces.append(next(steps))
+        except StopIteration as end:
+            log = end.value
+            break
+    assert len(pieces) >= 4
+    assert sum(piece.done_bytes for piece in pieces) == len(content[TopicPartition("t", 0)]) == log.size_bytes
+    assert max(piece.done_bytes for piece in pieces) < log.size_bytes / 2
+    again = at_once(PartitionLog.opening(runtime, "/data/t-0", LARGE))
+    assert read_all(again) == read_all(log) == content[TopicPartition("t", 0)]
+
+
+def test_progress_is_told_while_the_device_is_slow(caplog: pytest.LogCaptureFixture) -> None:
+    runtime, disk, content = filled(12, 3)
+    disk.make_cold()
+    disk.set_sync_latency(0.9, 1.1)
+
+    async def main() -> None:
+        manager = manager_of(runtime)
+        manager.begin_load()
+        await manager.load_soon()
+        manager.shutdown()
+
+    with caplog.at_level(logging.INFO, "raftwerk.log"):
+        run(main())
+    told = [line for line in caplog.messages if line.startswith("opening logs: ")]
+    assert len(told) >= 3 and any(f" of {len(content)}, " in line for line in told)
+    assert any(line.startswith("12 logs opened in ") for line in caplog.messages)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_to_stop_in_the_middle_leaves_the_directory_as_it_was(clean: bool) -> None:
+    runtime, disk, content = filled(20, 5)
+    if clean:
+        manager = manager_of(runtime)
+        manager.load()
+        manager.shutdown(broker_epoch=5)
+    checkpoint = disk.exists("/data/recovery-point-offset-checkpoint") and disk.read_bytes(
+        "/data/recovery-point-offset-checkpoint"
+    )
+
+    async def main() -> None:
+        manager = manager_of(runtime)
+        manager.begin_load()
+        task = asyncio.get_running_loop().create_task(manager.load_soon())
+        for _ in range(40):
+            await asyncio.sleep(0)
+        assert 0 < len(manager.logs) < len(content)
+        task.cancel()
+        await asyncio.wait([task])
+        assert manager.previous_broker_epoch == (5 if clean else -1)
+        manager.shutdown(manager.previous_broker_epoch)
+
+    run(main())
+    assert disk.exists("/data/.kafka_cleanshutdown") == clean
+    if checkpoint:
+        assert disk.read_bytes("/data/recovery-point-offset-checkpoint") == checkpoint
+    manager = manager_of(runtime)
+    manager.load()
+    assert {tp: read_all(log) for tp, log in manager.logs.items()} == content
+    assert manager.previous_broker_epoch == (5 if clean else -1)
