@@ -295,9 +295,8 @@ class LogManager:
             self._futures.discard(tp)
             return False
 
-        def open_copy(copy_path: str) -> PartitionLog:
-            return self._open(target, tp, current.config, clean_shutdown=True, future_path=copy_path)
-
+        config = current.config
+        open_copy = lambda path: self._open(target, tp, config, clean_shutdown=True, future_path=path)  # noqa: E731
         try:
             self._futures.begin(tp, target, current.topic_id, open_copy)
         except OSError as error:

@@ -111,7 +111,7 @@ def test_progress_is_told_while_the_device_is_slow(caplog: pytest.LogCaptureFixt
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_to_stop_in_the_middle_leaves_the_directory_as_it_was(clean: bool) -> None:
-    runtime, disk, content = filled(20, 5)
+    runtime, disk, content = filled(30, 5)
     if clean:
         manager = manager_of(runtime)
         manager.load()
@@ -124,7 +124,7 @@ def test_to_stop_in_the_middle_leaves_the_directory_as_it_was(clean: bool) -> No
         manager = manager_of(runtime)
         manager.begin_load()
         task = asyncio.get_running_loop().create_task(manager.load_soon())
-        for _ in range(40):
+        for _ in range(12):
             await asyncio.sleep(0)
         assert 0 < len(manager.logs) < len(content)
         task.cancel()
