@@ -33,6 +33,7 @@ from .renames import Renames
 from .reshaping import reshape
 from .results import AppendInfo, LogHooks
 from .retention import count_expired
+from .rolling import fits
 from .segment import Segment, TimestampOffset
 from .segment_changes import SegmentChanges
 from .segments import Segments
@@ -253,7 +254,7 @@ class PartitionLog:
 
     def _append(self, batches: memoryview, headers: list[BatchHeader]) -> AppendInfo:
         size, last = len(batches), headers[-1]
-        if self._active.takes(size, headers[0], last, self._config, self._roll_after_ms):
+        if fits(self._active, size, headers[0], last, self._config, self._roll_after_ms):
             self._write(batches, headers)
         else:
             self._write_across_segments(batches, headers)
@@ -267,7 +268,7 @@ class PartitionLog:
     def _write_across_segments(self, batches: memoryview, headers: list[BatchHeader]) -> None:
         position = 0
         for header in headers:
-            if not self._active.takes(header.size_bytes, header, header, self._config, self._roll_after_ms):
+            if not fits(self._active, header.size_bytes, header, header, self._config, self._roll_after_ms):
                 far = header.last_offset - self._log_end_offset > MAX_INT32
                 self._start_segment(header.base_offset if far else self._log_end_offset)
             self._write(batches[position : position + header.size_bytes], [header])

@@ -21,7 +21,7 @@ from ..wire.records import (
     check_header,
     read_header,
 )
-from .config import MAX_INT32, MAX_INT64, LogConfig
+from .config import MAX_INT32, MAX_INT64
 from .errors import ColdReadError
 from .indexes import OffsetIndex, TimeIndex
 from .scan import HEADER_WINDOW_BYTES, LOOKUP_WINDOW_BYTES, ValidatingScan, scan_headers
@@ -161,21 +161,6 @@ class Segment:
         offset_index, time_index = self._indexes or self._load_indexes()
         return (
             len(offset_index.positions) >= index_bytes_max // 8 or len(time_index.offsets) >= index_bytes_max // 12 - 1
-        )
-
-    def takes(
-        self, size_bytes: int, first: BatchHeader, last: BatchHeader, config: LogConfig, roll_after_ms: int
-    ) -> bool:
-        """Whether these batches belong in this segment. Source: LogSegment.shouldRoll of Apache Kafka."""
-        is_near = last[0] + last[6] - self.base_offset <= MAX_INT32
-        if not self.size_bytes:
-            return is_near and (size_bytes <= config.segment_bytes or first is last)
-        waited_ms = last.max_timestamp - self.first_timestamp if self.first_timestamp >= 0 else 0
-        return (
-            self.size_bytes + size_bytes <= config.segment_bytes
-            and waited_ms <= roll_after_ms
-            and is_near
-            and not self.is_index_full(config.segment_index_bytes)
         )
 
     def append(self, data: Buffer, headers: Sequence[BatchHeader], index_interval_bytes: int) -> None:
