@@ -331,7 +331,7 @@ MUTANTS = (
         ("elections",),
     ),
     Mutant("a topic made anew takes up the old one's log (KIP-516)", names_for_ids, ("churn",), first=20),
-    Mutant("half-open connections are waited for", wait_at_half_open_connections, ("network",), first=8),
+    Mutant("half-open connections are waited for", wait_at_half_open_connections, ("network",)),
     Mutant("offsets answered before they are replicated", commit_before_replication, ("groups",)),
     Mutant(
         "a form of records is finalized that a controller does not know",
