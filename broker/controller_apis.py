@@ -23,7 +23,7 @@ from .apis import alter_configs, describe_configs, forwarded
 from .apis.api_versions import api_versions_fields
 from .apis.describe_cluster import CONTROLLERS, endpoint_type_error
 from .config import BrokerConfig
-from .controller_channel import has_error_code
+from .controller_channel import has_error_code, may_hold_code
 from .dispatch import Dispatcher
 from .request import Request, RequestSink
 from .topic_view import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED
@@ -218,10 +218,11 @@ async def _envelope(services: Services, request: Request, message: Struct) -> Fi
     answer = await sink.answer
     if answer is None:
         return {"error_code": int(ErrorCode.INVALID_REQUEST)}
-    _, position = parse_response_header(header.api_key, header.api_version, answer)
-    response = decode_response(header.api_key, header.api_version, answer, position)
-    if has_error_code(response, ErrorCode.NOT_CONTROLLER):
-        return {"error_code": int(ErrorCode.NOT_CONTROLLER)}
+    if may_hold_code(answer, ErrorCode.NOT_CONTROLLER):
+        _, position = parse_response_header(header.api_key, header.api_version, answer)
+        response = decode_response(header.api_key, header.api_version, answer, position)
+        if has_error_code(response, ErrorCode.NOT_CONTROLLER):
+            return {"error_code": int(ErrorCode.NOT_CONTROLLER)}
     return {"error_code": 0, "response_data": answer}
 
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..runtime.ports import Runtime
+from ..runtime.ports import Buffer, Runtime
 from ..wire.apis import ApiKey
 from ..wire.client import Backoff, Connection, connect
 from ..wire.codec import Struct, decode_response, encode_data, encode_request
@@ -153,6 +153,8 @@ class ControllerChannel:
 
 def names_no_controller(api_key: ApiKey, version: int, data: memoryview) -> bool:
     """Whether the response says NOT_CONTROLLER, at its top, in a row, or inside an envelope."""
+    if not may_hold_code(data, ErrorCode.NOT_CONTROLLER):
+        return False
     try:
         response = decode_response(api_key, version, data)
         if api_key == ApiKey.ENVELOPE and response.response_data is not None:
@@ -160,6 +162,11 @@ def names_no_controller(api_key: ApiKey, version: int, data: memoryview) -> bool
     except WireFormatError:
         return False
     return has_error_code(response, ErrorCode.NOT_CONTROLLER)
+
+
+def may_hold_code(data: Buffer, code: ErrorCode) -> bool:
+    """Whether the two bytes of `code` stand anywhere in a response: where not, it need not be decoded to know."""
+    return int(code).to_bytes(2, "big") in bytes(data)
 
 
 def has_error_code(response: Struct, code: ErrorCode) -> bool:

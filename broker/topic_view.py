@@ -72,27 +72,47 @@ def offline_replicas(image: MetadataImage, partition: PartitionRegistration, lis
     return offline
 
 
-def partition_row(
-    image: MetadataImage, index: int, partition: PartitionRegistration, listener_name: str
-) -> dict[str, Any]:
-    """A partition's row, as Metadata and DescribeTopicPartitions share it."""
-    error, leader = ErrorCode.NONE, partition.leader
-    broker = image.brokers.get(leader)
-    if broker is None:
-        error, leader = ErrorCode.LEADER_NOT_AVAILABLE, -1
-    elif endpoint_of(broker, listener_name) is None:
-        error, leader = ErrorCode.LISTENER_NOT_FOUND, -1
-    return {
-        "error_code": int(error),
-        "partition_index": index,
-        "leader_id": leader,
-        "leader_epoch": partition.leader_epoch,
-        "replica_nodes": partition.replicas,
-        "isr_nodes": partition.isr,
-        "offline_replicas": offline_replicas(image, partition, listener_name),
-        "eligible_leader_replicas": partition.elr,
-        "last_known_elr": partition.last_known_elr,
-    }
+class PartitionRows:
+    """The rows of partitions as Metadata and DescribeTopicPartitions share them, for one answer.
+
+    What depends on brokers and directories is the same for most partitions, so it is worked out once.
+    """
+
+    def __init__(self, image: MetadataImage, listener_name: str) -> None:
+        self._image = image
+        self._listener_name = listener_name
+        self._leaders: dict[int, tuple[int, int]] = {}
+        self._offline: dict[tuple[object, ...], list[int]] = {}
+
+    def row(self, index: int, partition: PartitionRegistration) -> dict[str, Any]:
+        """A partition's row."""
+        told = self._leaders.get(partition.leader)
+        if told is None:
+            told = self._leaders[partition.leader] = self._leader(partition.leader)
+        place = (partition.replicas, partition.directories)
+        offline = self._offline.get(place)
+        if offline is None:
+            offline = self._offline[place] = offline_replicas(self._image, partition, self._listener_name)
+        return {
+            "error_code": told[0],
+            "partition_index": index,
+            "leader_id": told[1],
+            "leader_epoch": partition.leader_epoch,
+            "replica_nodes": partition.replicas,
+            "isr_nodes": partition.isr,
+            "offline_replicas": offline,
+            "eligible_leader_replicas": partition.elr,
+            "last_known_elr": partition.last_known_elr,
+        }
+
+    def _leader(self, leader: int) -> tuple[int, int]:
+        """Error code, and the leader that is told of."""
+        broker = self._image.brokers.get(leader)
+        if broker is None:
+            return int(ErrorCode.LEADER_NOT_AVAILABLE), -1
+        if endpoint_of(broker, self._listener_name) is None:
+            return int(ErrorCode.LISTENER_NOT_FOUND), -1
+        return 0, leader
 
 
 def sorted_partitions(topic: TopicImage) -> list[tuple[int, PartitionRegistration]]:

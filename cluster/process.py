@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from ..log.errors import LogDirError
 from ..runtime.links import Links
-from ..runtime.log_lines import TEXT, configure_logging, log_event
-from ..runtime.loop import real_runtime, run, stop_event_on_signals, tune_gc_for_server
+from ..runtime.log_lines import TEXT, configure_logging, flush_logs, log_event
+from ..runtime.loop import real_runtime, run, stop_event_on_signals, tune_gc_for_server, tune_gc_for_start
 from ..runtime.stalls import StallWatch
 from .config import ConfigError, NodeConfig, load_config
 
@@ -60,6 +60,7 @@ def run_node(options: NodeOptions) -> int:
     configure_logging(options.log_level, node_id=config.node_id, line_format=options.log_format)
     for warning in config.warnings:
         _logger.warning("%s", warning)
+    tune_gc_for_start()
     return run(_serve(config, options))
 
 
@@ -227,5 +228,6 @@ def _refuse(error: ConfigError) -> int:
 
 
 def _fail(reason: str) -> int:
+    flush_logs()
     sys.stderr.write(f"raftwerk: {reason}\n")
     return EXIT_FAILED

@@ -25,7 +25,7 @@ from .records import (
     RegisterControllerRecord,
     UnregisterBrokerRecord,
 )
-from .replication import CHANGES_AT_ONCE, broker_leaves, broker_returns, leads_any
+from .replication import CHANGES_AT_ONCE, Departures, broker_leaves, broker_returns, leads_any
 from .result import ControllerResult, error_response
 from .sessions import BrokerSessions, Session
 from .settings import ControllerSettings
@@ -72,7 +72,7 @@ def register_broker(
         )
     # One that was unregistered meanwhile may still be eligible somewhere, and can prove nothing.
     clean = known is not None and request.get("previous_broker_epoch", -1) == known.epoch
-    records = broker_leaves(image, settings, request.broker_id, unclean=not clean)
+    records = broker_leaves(image, settings, request.broker_id, unclean=not clean, departures=sessions.departures)
     if len(records) >= CHANGES_AT_ONCE:
         return ControllerResult(records, has_more=True)
     records.append(_registration(request, listeners))
@@ -165,7 +165,7 @@ def broker_heartbeat(
         records = directories_went_offline(image, settings, broker, failed)
     else:
         target = _next_state(image, broker, request, bool(failed), _others_know(image, sessions, session))
-        records = _transition(image, settings, broker, state, target)
+        records = _transition(image, settings, broker, (state, target), sessions.departures)
     if target is BrokerState.SHUTDOWN_NOW:
         sessions.end(broker.broker_id)  # its next incarnation need not wait
     response = {
@@ -208,11 +208,12 @@ def _transition(
     image: MetadataImage,
     settings: ControllerSettings,
     broker: BrokerRegistration,
-    state: BrokerState,
-    target: BrokerState,
+    states: tuple[BrokerState, BrokerState],
+    departures: Departures,
 ) -> list[Record]:
+    state, target = states
     if target is BrokerState.CONTROLLED_SHUTDOWN:
-        leaving = broker_leaves(image, settings, broker.broker_id)
+        leaving = broker_leaves(image, settings, broker.broker_id, departures=departures)
         if state is target:
             return leaving
         return [BrokerChangeRecord(broker.broker_id, broker.epoch, in_controlled_shutdown=True), *leaving]
@@ -221,10 +222,12 @@ def _transition(
     if target is BrokerState.UNFENCED:
         unfenced: list[Record] = [BrokerChangeRecord(broker.broker_id, broker.epoch, fenced=False)]
         return unfenced + broker_returns(image, settings, broker.broker_id)
-    return fence_broker(image, settings, broker.broker_id)
+    return fence_broker(image, settings, broker.broker_id, departures)
 
 
-def fence_broker(image: MetadataImage, settings: ControllerSettings, broker_id: int) -> list[Record]:
+def fence_broker(
+    image: MetadataImage, settings: ControllerSettings, broker_id: int, departures: Departures | None = None
+) -> list[Record]:
     """Fence the broker, take it out of every ISR and give its partitions other leaders; nothing when it is fenced.
 
     With very many partitions, these are the first of them only, and the broker is fenced with the last.
@@ -232,7 +235,7 @@ def fence_broker(image: MetadataImage, settings: ControllerSettings, broker_id: 
     broker = image.brokers.get(broker_id)
     if broker is None or broker.fenced:
         return []
-    leaving = broker_leaves(image, settings, broker_id)
+    leaving = broker_leaves(image, settings, broker_id, departures=departures)
     if len(leaving) >= CHANGES_AT_ONCE:
         return leaving
     return [BrokerChangeRecord(broker_id, broker.epoch, fenced=True), *leaving]

@@ -500,7 +500,9 @@ class QuorumController:
         known = term.image.brokers.get(broker.broker_id)
         if self._term is not term or known is None or known.epoch != broker.epoch or known.fenced:
             return
-        if self._append(term, brokers.fence_broker(term.image, self._settings, broker.broker_id)):
+        if self._append(
+            term, brokers.fence_broker(term.image, self._settings, broker.broker_id, self._sessions.departures)
+        ):
             asyncio.get_running_loop().call_soon(self._fence, term, broker)
 
     def _elect_where_allowed(self, term: _Term) -> None:

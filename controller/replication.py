@@ -7,7 +7,8 @@ its replicas what an unclean stop of the broker does: what the disk holds of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -85,25 +86,65 @@ class _Decisions:
         )
 
 
+class Departures:
+    """The partitions that leaving brokers are still to be taken out of, as they were found when there were many.
+
+    To look through all partitions for each batch of changes would cost more than the changes. What is remembered is a
+    hint: each is looked at again before it changes, and where the hints end, all are looked through once more.
+    """
+
+    def __init__(self) -> None:
+        self._left: dict[int, deque[tuple[UUID, int]]] = {}
+
+    def candidates(
+        self, image: MetadataImage, broker_id: int, is_touched: Callable[[PartitionRegistration], bool]
+    ) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
+        """Partitions that are touched, each once; those that the broker leads first, where there are many."""
+        seen: dict[tuple[UUID, int], None] = {}
+        left = self._left.setdefault(broker_id, deque())
+        for by_hints in (True, False):
+            if not by_hints:
+                left.extend(_touched_keys(image, broker_id, is_touched, seen))
+            while left:
+                key = left.popleft()
+                topic, partition = image.topics_by_id.get(key[0]), image.partition(*key)
+                if topic is not None and partition is not None and is_touched(partition):
+                    seen[key] = None
+                    yield topic, key[1], partition
+        del self._left[broker_id]
+
+
+def _touched_keys(
+    image: MetadataImage,
+    broker_id: int,
+    is_touched: Callable[[PartitionRegistration], bool],
+    seen: Container[tuple[UUID, int]],
+) -> list[tuple[UUID, int]]:
+    touched = [one for one in _partitions(image) if is_touched(one[2])]
+    if len(touched) >= CHANGES_AT_ONCE:
+        touched.sort(key=lambda one: one[2].leader != broker_id)
+    keys = [(topic.topic_id, index) for topic, index, _ in touched]
+    return [key for key in keys if key not in seen] if seen else keys
+
+
 def broker_leaves(
     image: MetadataImage,
     settings: ControllerSettings,
     broker_id: int,
     *,
     unclean: bool = False,
+    departures: Departures | None = None,
 ) -> list[Record]:
     """Changes that take the broker out of all ISRs and leaderships; after an `unclean` restart also out of ELRs.
 
     At most `CHANGES_AT_ONCE` of them: with so many, what the broker leads comes first, and it is to be asked again
-    before anything that must come last, such as that the broker is fenced.
+    before anything that must come last, such as that the broker is fenced. `departures` remembers where it was.
     """
 
     def is_touched(partition: PartitionRegistration) -> bool:
         return broker_id in partition.isr or (unclean and broker_id in partition.elr)
 
-    touched = [one for one in _partitions(image) if is_touched(one[2])]
-    if len(touched) >= CHANGES_AT_ONCE:
-        touched.sort(key=lambda one: one[2].leader != broker_id)
+    touched = (departures or Departures()).candidates(image, broker_id, is_touched)
     changes = _replicas_leave(image, settings, broker_id, touched, unclean=unclean)
     return list(islice(changes, CHANGES_AT_ONCE))
 
@@ -125,7 +166,7 @@ def _replicas_leave(
     image: MetadataImage,
     settings: ControllerSettings,
     broker_id: int,
-    touched: Sequence[tuple[TopicImage, int, PartitionRegistration]],
+    touched: Iterable[tuple[TopicImage, int, PartitionRegistration]],
     *,
     unclean: bool,
 ) -> Iterator[Record]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from .image import BrokerRegistration, MetadataImage
 from .records import Endpoint
+from .replication import Departures
 
 
 @dataclass(slots=True)
@@ -36,10 +37,13 @@ class BrokerSessions:
         self._timeout_ms = timeout_ms
         self._silence_ms = timeout_ms // 3
         self._sessions: dict[int, Session] = {}
+        self.departures = Departures()
+        """Where brokers that leave with many partitions are."""
 
     def start(self, image: MetadataImage, now_ms: int) -> None:
         """This controller became active: forget the past, and give every unfenced broker a full session."""
         self._sessions.clear()
+        self.departures = Departures()
         for broker in image.brokers.values():
             if not broker.fenced:
                 self.grant(broker.broker_id, broker.epoch, now_ms)

@@ -1,15 +1,21 @@
 """Log lines on stderr: one event, one line. Text for people, or JSON for what collects logs.
 
+Lines of one turn of the event loop go out together, at its end: thousands of partitions that move are thousands of
+lines, and a write for each would take as long as what they tell of. A warning, or what is worse, goes out at once.
+
 Text: the time in UTC, level, node, logger, then the message. JSON: the same as an object, and an event's fields under
 their own names. A traceback stays in the line of its event: in text its line ends are written as `\\n`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
 import time
+from contextlib import nullcontext
+from typing import TextIO
 
 TEXT, JSON = "text", "json"
 FORMATS = (TEXT, JSON)
@@ -42,13 +48,48 @@ class _JsonFormatter(_TextFormatter):
         return json.dumps(row, separators=(",", ":"), ensure_ascii=False, default=str)
 
 
+class _LinesHandler(logging.StreamHandler[TextIO]):
+    """Writes to a stream, a turn's lines at a time where a loop runs."""
+
+    _LINES_HELD_MAX = 500
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._held: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._held.append(self.format(record) + self.terminator)
+            if record.levelno >= logging.WARNING or len(self._held) >= self._LINES_HELD_MAX:
+                self.flush()
+            elif len(self._held) == 1:
+                asyncio.get_running_loop().call_soon(self.flush)
+        except RuntimeError:  # no loop runs here
+            self.flush()
+        except Exception:
+            self.handleError(record)
+
+    def flush(self) -> None:
+        with self.lock or nullcontext():
+            held, self._held = self._held, []
+            if held:
+                self.stream.write("".join(held))
+                super().flush()
+
+
+def flush_logs() -> None:
+    """Write out what is held back: before the process ends, or says something by itself."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+
+
 def configure_logging(level: str = "INFO", *, node_id: int | None = None, line_format: str = TEXT) -> None:
     """Send the process's log to stderr as `TEXT` or `JSON` lines.
 
     `level` is a name of the standard library's levels; ValueError otherwise.
     """
     node = "" if node_id is None else f" node={node_id}"
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _LinesHandler(sys.stderr)
     text = _TextFormatter(f"%(asctime)s %(levelname)-5s{node} %(name)s: %(message)s")
     handler.setFormatter(_JsonFormatter(node_id) if line_format == JSON else text)
     root = logging.getLogger()

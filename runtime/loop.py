@@ -18,6 +18,7 @@ import uvloop
 from .clock import SystemClock
 from .disk import RealDisk
 from .invariants import InvariantViolation
+from .log_lines import flush_logs
 from .ports import Runtime
 
 T = TypeVar("T")
@@ -60,12 +61,22 @@ def stop_event_on_signals(*signals: signal.Signals) -> asyncio.Event:
 
     def on_signal(received: signal.Signals) -> None:
         if event.is_set():
+            flush_logs()
             os._exit(128 + received)
         event.set()
 
     for each in signals or (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(each, on_signal, each)
     return event
+
+
+def tune_gc_for_start() -> None:
+    """Call once before the server loads what it has.
+
+    Nearly all of it stays, and is looked at again by every collection: with thousands of partitions, that takes as
+    long as to load them.
+    """
+    gc.set_threshold(200_000, 50, 1_000)
 
 
 def tune_gc_for_server() -> None:
@@ -135,6 +146,7 @@ def _on_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> N
 
 
 def _die(violation: InvariantViolation) -> None:
+    flush_logs()
     sys.stderr.write(f"FATAL broken invariant: {violation}\n")
     sys.stderr.flush()
     os._exit(EXIT_BROKEN_INVARIANT)

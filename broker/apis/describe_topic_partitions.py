@@ -11,7 +11,7 @@ from ...wire.errors import ErrorCode, ProtocolError
 from ..api import Api, Fields
 from ..request import Request
 from ..services import BrokerServices
-from ..topic_view import INTERNAL_TOPICS, TOPIC_OPERATIONS, is_legal_topic_name, partition_row, sorted_partitions
+from ..topic_view import INTERNAL_TOPICS, TOPIC_OPERATIONS, PartitionRows, is_legal_topic_name, sorted_partitions
 
 
 def _names(image: MetadataImage, message: Struct, start: str) -> list[str]:
@@ -32,6 +32,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "DescribeTopicPartitionsRequest cursor partition must be valid")
     start = cursor.topic_name if cursor is not None else ""
     left = max(1, min(message.response_partition_limit, services.config.max_describe_partitions))
+    partitions = PartitionRows(image, request.sink.listener_name)
     rows: list[dict[str, Any]] = []
     next_cursor = None
     for name in _names(image, message, start):
@@ -46,14 +47,13 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
         wanted = [pair for pair in sorted_partitions(topic) if pair[0] >= first]
         page = wanted[:left]
         left -= len(page)
-        listener = request.sink.listener_name
         rows.append(
             {
                 "error_code": 0,
                 "name": name,
                 "topic_id": topic.topic_id,
                 "is_internal": name in INTERNAL_TOPICS,
-                "partitions": [partition_row(image, index, one, listener) for index, one in page],
+                "partitions": [partitions.row(index, one) for index, one in page],
                 "topic_authorized_operations": TOPIC_OPERATIONS,
             }
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Iterator
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -20,10 +21,10 @@ from ..topic_view import (
     INTERNAL_TOPICS,
     OPERATIONS_NOT_ASKED,
     TOPIC_OPERATIONS,
+    PartitionRows,
     broker_rows,
     controller_id_for_clients,
     is_legal_topic_name,
-    partition_row,
     sorted_partitions,
 )
 
@@ -31,11 +32,11 @@ FIRST_VERSION_BY_ID = 12
 LISTENER_NOT_FOUND_SINCE = 6
 
 
-def topic_row(image: MetadataImage, topic: TopicImage, request: Request, operations: int) -> dict[str, Any]:
+def topic_row(rows: PartitionRows, topic: TopicImage, request: Request, operations: int) -> dict[str, Any]:
     """A known topic's row."""
     partitions = []
     for index, registration in sorted_partitions(topic):
-        row = partition_row(image, index, registration, request.sink.listener_name)
+        row = rows.row(index, registration)
         if row["error_code"] == ErrorCode.LISTENER_NOT_FOUND and request.api_version < LISTENER_NOT_FOUND_SINCE:
             row["error_code"] = int(ErrorCode.LEADER_NOT_AVAILABLE)
         partitions.append(row)
@@ -64,13 +65,14 @@ def _wants_all(request: Request, message: Struct) -> bool:
 def _wanted_rows(services: BrokerServices, request: Request, message: Struct, operations: int) -> list[dict[str, Any]]:
     image = services.metadata.image
     auto_create = services.config.topics.auto_create and message.get("allow_auto_topic_creation", True)
+    partitions = PartitionRows(image, request.sink.listener_name)
     rows: list[dict[str, Any]] = []
     missing: dict[str, None] = {}
     for wanted in message.topics:
         name, topic_id = wanted.name, wanted.get("topic_id")
         topic = image.topics_by_id.get(topic_id) if topic_id is not None else image.topics_by_name.get(name)
         if topic is not None:
-            rows.append(topic_row(image, topic, request, operations))
+            rows.append(topic_row(partitions, topic, request, operations))
         elif topic_id is not None:
             rows.append(failed_topic(request, None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
         elif not is_legal_topic_name(name or ""):
@@ -132,9 +134,9 @@ def _answer(services: BrokerServices, request: Request, message: Struct) -> Fiel
     image = services.metadata.image
     operations = TOPIC_OPERATIONS if message.get("include_topic_authorized_operations") else OPERATIONS_NOT_ASKED
     if _wants_all(request, message):
-        rows = [
-            topic_row(image, image.topics_by_name[name], request, operations) for name in sorted(image.topics_by_name)
-        ]
+        partitions = PartitionRows(image, request.sink.listener_name)
+        topics = [topic for _, topic in sorted(image.topics_by_name.items(), key=itemgetter(0))]
+        rows = [topic_row(partitions, topic, request, operations) for topic in topics]
     else:
         rows = _wanted_rows(services, request, message, operations)
     cluster_asked = message.get("include_cluster_authorized_operations")

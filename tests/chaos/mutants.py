@@ -117,7 +117,7 @@ def fenced_in_isr(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LeaderState, "_is_eligible", lambda self, follower: follower.broker_epoch is not None)
 
 
-def every_shutdown_is_clean(image: Any, settings: Any, broker_id: int, *, unclean: bool = False) -> Any:
+def every_shutdown_is_clean(image: Any, settings: Any, broker_id: int, *, unclean: bool = False, **_: Any) -> Any:
     return ORIGINAL_LEAVES(image, settings, broker_id)
 
 

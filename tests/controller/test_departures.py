@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
+from uuid import UUID
 
 import pytest
 from controller_harness import Harness, scenario
 
 from raftwerk.controller import replication
 from raftwerk.controller.image import MetadataImage
-from raftwerk.controller.records import BrokerChangeRecord, PartitionChangeRecord, RegisterBrokerRecord
+from raftwerk.controller.records import (
+    BrokerChangeRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
 from raftwerk.wire.errors import ErrorCode
 
 AT_ONCE = 4
@@ -123,3 +131,42 @@ async def test_partitions_that_cannot_move_do_not_stand_in_the_way_of_others() -
     answer = await harness.controller.unregister_broker(harness.heartbeat(3))
     assert answer["error_code"] == 0 and 3 not in harness.image.brokers
     check(harness.image, 3)
+
+
+@scenario
+async def test_all_partitions_are_looked_through_twice_not_with_each_batch() -> None:
+    harness = await cluster()
+    looked, original = [], replication._partitions
+
+    def counted(image: MetadataImage) -> Any:
+        looked.append(True)
+        return original(image)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replication, "_partitions", counted)
+        patch.setattr(replication, "leads_any", lambda *_: True)
+        for _ in range(40):
+            await asyncio.sleep(0.5)
+            for broker_id in (1, 2):
+                await harness.controller.broker_heartbeat(harness.heartbeat(broker_id))
+    check(harness.image, 3)
+    batches = [batch for batch in new_batches(harness) if batch.records]
+    rebalances = 4
+    assert harness.image.brokers[3].fenced and len(batches) >= COUNT // AT_ONCE > 2 + rebalances
+    assert len(looked) <= 2 + rebalances
+
+
+def test_hints_are_looked_at_again_and_nothing_is_left_out() -> None:
+    image, departures = MetadataImage(), replication.Departures()
+    topic_id = UUID(int=7)
+    image.restore(TopicRecord("t", topic_id))
+    for index in range(20):
+        image.restore(PartitionRecord(topic_id, index, (1, 2), (1, 2), leader=1 + index % 2))
+    is_touched = lambda partition: 2 in partition.isr  # noqa: E731
+    first = [index for _, index, _ in islice(departures.candidates(image, 2, is_touched), AT_ONCE)]
+    assert first == [1, 3, 5, 7], "what it leads comes first"
+    partitions = image.topics_by_id[topic_id].partitions
+    for index in (1, 3, 5, 9):  # 7 stays as it is, 9 goes by another's decision
+        partitions[index] = partitions[index]._replace(isr=(1,), leader=1)
+    rest = [index for _, index, _ in departures.candidates(image, 2, is_touched)]
+    assert rest[:2] == [11, 13] and sorted(rest) == sorted({*range(20)} - {1, 3, 5, 9})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from raftwerk.runtime import loggers
-from raftwerk.runtime.log_lines import JSON, TEXT, configure_logging, log_event
+from raftwerk.runtime.log_lines import JSON, TEXT, configure_logging, flush_logs, log_event
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -55,6 +56,34 @@ def test_json_has_an_event_s_fields_by_name(capsys: pytest.CaptureFixture[str]) 
     assert (first["event"], first["topic"], first["isr"]) == ("partition-change", "a b", [1, 2])
     assert second["message"] == "two\nlines"
     assert "bad\nthing" in third["exception"]
+
+
+def test_a_turn_s_lines_go_out_at_its_end_and_warnings_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(node_id=3)
+    logger = logging.getLogger("raftwerk.node")
+
+    def written() -> list[str]:
+        return [line.rpartition(" ")[2] for line in capsys.readouterr().err.splitlines()]
+
+    async def main() -> None:
+        logger.info("one")
+        logger.info("two")
+        assert written() == []
+        await asyncio.sleep(0)
+        assert written() == ["one", "two"]
+        logger.info("three")
+        logger.warning("four")
+        assert written() == ["three", "four"]
+        await asyncio.sleep(0)
+        logger.info("five")
+        flush_logs()
+        assert written() == ["five"]
+        logger.info("six")
+
+    asyncio.run(main())
+    logger.info("seven")
+    flush_logs()
+    assert written() == ["six", "seven"]
 
 
 def test_a_level_is_changed_by_name_and_taken_back() -> None:
