@@ -240,9 +240,8 @@ class QuorumController:
 
     def create_topics(self, request: Any) -> asyncio.Future[Response]:
         """CreateTopics."""
-        return self._handle(
-            request, lambda image: topics.create_topics(self._context(image), request), refusals.refuse_create_topics
-        )
+        creation = topics.TopicCreation(request)
+        return self._handle(request, lambda image: creation.decide(self._context(image)), refusals.refuse_create_topics)
 
     def delete_topics(self, request: Any) -> asyncio.Future[Response]:
         """DeleteTopics."""

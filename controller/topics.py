@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -25,6 +26,9 @@ from .settings import ControllerSettings
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 TOPIC_NAME_LENGTH_MAX = 249
 PARTITIONS_PER_REQUEST_MAX = 10_000
+CREATED_AT_ONCE = 250
+"""Partitions that are made in one turn of the loop and in one batch of records, unless one topic has more."""
+_TOPIC_COSTS_PARTITIONS = 2
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -58,34 +62,54 @@ def _name_complaint(name: str) -> str | None:
 # -- CreateTopics --------------------------------------------------------------------------------------------------
 
 
-def create_topics(context: Context, request: Any) -> ControllerResult:
-    """CreateTopics 2-7. -1 for partitions or replication factor means the cluster's default."""
-    records: list[Record] = []
-    names = [topic.name for topic in request.topics]
-    twice = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
-    taken = _NormalizedNames(context.image)
-    partition_count = 0
-    results: dict[str, Response] = {}
-    for topic in request.topics:
-        if topic.name in results:
-            continue
-        try:
-            if topic.name in twice:
-                raise ProtocolError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            taken.check(topic.name)
-            plan = _plan_topic(context, topic)
-            partition_count += len(plan.partitions)
-            if partition_count > PARTITIONS_PER_REQUEST_MAX:
-                complaint = "Excessively large number of partitions per request."
-                raise ProtocolError(ErrorCode.POLICY_VIOLATION, complaint)
-        except ProtocolError as error:
-            results[topic.name] = _topic_error(topic.name, error)
-            continue
-        taken.add(topic.name)
-        records += plan.records()
-        results[topic.name] = _created(context, plan)
-    validate_only = request.get("validate_only", False)
-    return ControllerResult([] if validate_only else records, {"topics": list(results.values())})
+class TopicCreation:
+    """One CreateTopics 2-7, decided some topics a turn: each succeeds or fails by itself, and is one batch with others.
+
+    A topic with all its partitions is never spread over two batches. -1 for partitions or replication factor means the
+    cluster's default.
+    """
+
+    def __init__(self, request: Any) -> None:
+        names = [topic.name for topic in request.topics]
+        self._twice = {name for name, count in Counter(names).items() if count > 1}
+        self._left = iter(request.topics)
+        self._validate_only = request.get("validate_only", False)
+        self._partition_count = 0
+        self._taken: _NormalizedNames | None = None
+        self._results: dict[str, Response] = {}
+
+    def decide(self, context: Context) -> ControllerResult:
+        """The next part. `context.image` is the same each time, with the records of the parts before in it."""
+        taken = self._taken = self._taken or _NormalizedNames(context.image)
+        records: list[Record] = []
+        work = 0
+        for topic in self._left:
+            if topic.name in self._results:
+                continue
+            try:
+                plan = self._plan(context, taken, topic)
+            except ProtocolError as error:
+                self._results[topic.name] = _topic_error(topic.name, error)
+                continue
+            taken.add(topic.name)
+            self._results[topic.name] = _created(context, plan)
+            work += len(plan.partitions) + _TOPIC_COSTS_PARTITIONS
+            if not self._validate_only:
+                records += plan.records()
+            if work >= CREATED_AT_ONCE:
+                return ControllerResult(records, has_more=True)
+        return ControllerResult(records, {"topics": list(self._results.values())})
+
+    def _plan(self, context: Context, taken: _NormalizedNames, topic: Any) -> _TopicPlan:
+        if topic.name in self._twice:
+            raise ProtocolError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        taken.check(topic.name)
+        plan = _plan_topic(context, topic)
+        self._partition_count += len(plan.partitions)
+        if self._partition_count > PARTITIONS_PER_REQUEST_MAX:
+            complaint = "Excessively large number of partitions per request."
+            raise ProtocolError(ErrorCode.POLICY_VIOLATION, complaint)
+        return plan
 
 
 class _TopicPlan(NamedTuple):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from uuid import UUID
 
 from ..controller.configs import dynamic_overrides
@@ -29,6 +30,7 @@ from ..log.config import LogConfig
 from ..log.partition_log import PartitionLog
 from ..runtime.log_lines import log_event
 from ..runtime.loggers import STATE_CHANGE
+from ..runtime.slices import Slices
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.types import TopicPartition
 from .assignments import Assignments, Place, place_of
@@ -46,6 +48,7 @@ _state_changes = logging.getLogger(STATE_CHANGE)
 
 MIN_ISR_KEY = "min.insync.replicas"
 INTERNAL_PREFIX = "__"
+LET_IN_PER_TURN = 250
 
 
 class Roles:
@@ -72,6 +75,7 @@ class Roles:
         self.on_led: Callable[[Replica], None] = lambda replica: None
         """Told of every partition that this broker leads, anew or in another way."""
         self._seen_offset = -1
+        self._let_in_slices: dict[int, Slices[Replica]] = {}
 
     # ---------------------------------------------------------------- images
 
@@ -88,6 +92,9 @@ class Roles:
     def stop(self) -> None:
         """Take up nothing more."""
         self._backlog.stop()
+        for slices in self._let_in_slices.values():
+            slices.cancel()
+        self._let_in_slices.clear()
 
     def apply_all(self, image: MetadataImage) -> None:
         """Everything the image says."""
@@ -204,14 +211,22 @@ class Roles:
             self._let_in(broker_id)
 
     def _let_in(self, broker_id: int) -> None:
-        """A broker may be in ISRs now: where it has caught up already, ask for it at once."""
-        for replica in self._directory.replicas.values():
-            leader = replica.partition.leader
-            follower = None if leader is None else leader.followers.get(broker_id)
-            if leader is not None and follower is not None:
-                proposal = leader.propose_expand(follower)
-                if proposal is not None:
-                    self._consequences.on_proposal(replica, proposal)
+        """A broker may be in ISRs now: where it has caught up already, ask for it at once, some partitions a turn."""
+        former = self._let_in_slices.pop(broker_id, None)
+        if former is not None:
+            former.cancel()
+        led = [replica for replica in self._directory.replicas.values() if replica.partition.leader is not None]
+        self._let_in_slices[broker_id] = Slices(led, partial(self._let_in_one, broker_id), LET_IN_PER_TURN)
+
+    def _let_in_one(self, broker_id: int, replica: Replica) -> None:
+        registration = self._directory.image.brokers.get(broker_id)
+        leader = replica.partition.leader
+        follower = None if leader is None else leader.followers.get(broker_id)
+        if registration is None or not registration.active or leader is None or follower is None:
+            return
+        proposal = leader.propose_expand(follower)
+        if proposal is not None:
+            self._consequences.on_proposal(replica, proposal)
 
     # ---------------------------------------------------------------- logs
 

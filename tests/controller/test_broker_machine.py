@@ -108,7 +108,7 @@ class BrokerLives(RuleBasedStateMachine):
             self.heartbeat(broker_id, False)
         context = topics.Context(self.image, self.settings, random.Random(1))
         row = {"name": "t", "num_partitions": 2, "replication_factor": 3, "assignments": [], "configs": []}
-        self.apply(topics.create_topics(context, struct(topics=[row])).records)
+        self.apply(topics.TopicCreation(struct(topics=[row])).decide(context).records)
         for index, partition in self.topic.partitions.items():
             self.log[index] = dict.fromkeys(partition.replicas, 0)
             self.committed[index] = 0
