@@ -160,8 +160,9 @@ def memory_mb(nodes: Nodes) -> float:
 
 
 def cpu_s(nodes: Nodes) -> dict[int, float]:
-    """Processor seconds of each node so far."""
-    return {node: cpu_seconds(nodes.pid(node)) or 0.0 for node in nodes.ports}
+    """Processor seconds so far of each process that runs."""
+    taken = {nodes.pid(node): cpu_seconds(nodes.pid(node)) for node in nodes.ports}
+    return {pid: seconds for pid, seconds in taken.items() if seconds is not None}
 
 
 def descriptors(nodes: Nodes) -> int:

@@ -38,6 +38,8 @@ class Bench:
     partitions: int
     partitions_a_request: int
     rows: list[Row] = field(default_factory=list)
+    _cpu_s: dict[int, float] = field(default_factory=dict)
+    """By process, when a phase was last put down."""
 
     @property
     def ids(self) -> list[int]:
@@ -50,8 +52,16 @@ class Bench:
         self.rows.append(Row(name, value, unit))
         print(f"{self.nodes.name:9}{self.partitions:7,} {name:58} {value:12,.2f} {unit}", flush=True)
 
-    def put_holds(self, phase: str) -> None:
-        """Put down what held the nodes' loops since the last call."""
+    def begin(self) -> None:
+        """Forget what was before: a phase begins that does not follow at once on the last one put down."""
+        self._cpu_s = cpu_s(self.nodes)
+        self.nodes.holds()
+
+    def put_cost(self, phase: str) -> None:
+        """Put down the processor time that the nodes took since the last call, and what held their loops."""
+        before, self._cpu_s = self._cpu_s, cpu_s(self.nodes)
+        took = [after - before.get(process, 0.0) for process, after in self._cpu_s.items()]
+        self.put(f"{phase}: processor time of a node, greatest", max(took), "s")
         holds = self.nodes.holds()
         if holds is not None:
             self.put(f"{phase}: longest hold of a loop", holds.longest_ms, "ms")
@@ -116,7 +126,7 @@ async def create(bench: Bench) -> None:
     bench.put("metadata log, a record", log.size_bytes / max(log.records, 1), "B")
     bench.put("metadata log, largest batch", log.largest_batch_bytes / 1024, "KiB")
     await asyncio.sleep(_QUIET_S)
-    bench.put_holds("creation")
+    bench.put_cost("creation")
 
 
 async def idle(bench: Bench) -> None:
@@ -124,7 +134,7 @@ async def idle(bench: Bench) -> None:
     await asyncio.sleep(_SETTLE_S)
     before = cpu_s(bench.nodes)
     await asyncio.sleep(_IDLE_S)
-    shares = [(after - before[node]) / _IDLE_S * 100 for node, after in cpu_s(bench.nodes).items()]
+    shares = [(after - before[process]) / _IDLE_S * 100 for process, after in cpu_s(bench.nodes).items()]
     bench.put("idle: processor of a core a node, greatest", max(shares), "%")
     bench.put("idle: memory a node, greatest", memory_mb(bench.nodes), "MB")
     bench.put("idle: open descriptors a node, greatest", descriptors(bench.nodes), "")
@@ -141,7 +151,7 @@ async def describe(bench: Bench) -> None:
 async def snapshot(bench: Bench) -> None:
     """Wait for snapshots of everything: they come by time, and with news only."""
     end_offset = metadata_log(bench.nodes).records
-    bench.nodes.holds()
+    bench.begin()
 
     async def complete() -> bool:
         await bench.client.create_topics(bench.ids, {"touch": 1})
@@ -152,13 +162,14 @@ async def snapshot(bench: Bench) -> None:
     await _until(complete, 0.5)
     await asyncio.sleep(_QUIET_S)
     bench.put("metadata snapshot", max(size for _, size in snapshots(bench.nodes).values()) / 1024, "KiB")
-    bench.put_holds("snapshot")
+    bench.put_cost("snapshot")
 
 
 async def kill_broker(bench: Bench) -> None:
     """SIGKILL of a broker that is not the active controller."""
     victim = bench.others(await bench.client.controller(bench.ids))[0]
     led, before = await bench.led_by(victim), metadata_log(bench.nodes)
+    bench.begin()
     bench.put("kill of a broker: partitions that it led", len(led), "")
     bench.nodes.kill(victim, signal.SIGKILL)
     moved = await bench.client.until_moved(bench.others(victim), victim, led, TIMEOUT_S)
@@ -170,7 +181,7 @@ async def kill_broker(bench: Bench) -> None:
     bench.put("kill of a broker: metadata written", written / 1024, "KiB")
     bench.put("kill of a broker: metadata written, a record", written / max(1, records), "B")
     bench.put("kill of a broker: largest metadata batch so far", after.largest_batch_bytes / 1024, "KiB")
-    bench.put_holds("kill of a broker")
+    bench.put_cost("kill of a broker")
     await _restart(bench, victim, "restart after the kill", len(led))
 
 
@@ -178,6 +189,7 @@ async def kill_controller(bench: Bench) -> None:
     """SIGKILL of the active controller, which leads its third of the partitions too."""
     victim = await bench.client.controller(bench.ids)
     others, led = bench.others(victim), await bench.led_by(victim)
+    bench.begin()
     bench.put("kill of the controller: partitions that it led", len(led), "")
     asking = Client({node: bench.nodes.ports[node] for node in others})
     bench.nodes.kill(victim, signal.SIGKILL)
@@ -198,7 +210,7 @@ async def kill_controller(bench: Bench) -> None:
         bench.put("kill of the controller: the next one has made a topic after", await accepted, "s")
         bench.put("kill of the controller: new leaders named for all after", moved.named_s, "s")
         bench.put("kill of the controller: new leaders serve all after", moved.serving_s, "s")
-        bench.put_holds("kill of the controller")
+        bench.put_cost("kill of the controller")
         await asking.delete_topics(others, ["after"])
     finally:
         asking.close()
@@ -209,6 +221,7 @@ async def shutdown(bench: Bench) -> None:
     """Controlled shutdown of a broker that is not the active controller."""
     victim = bench.others(await bench.client.controller(bench.ids))[0]
     led = await bench.led_by(victim)
+    bench.begin()
     bench.put("controlled shutdown: partitions that it led", len(led), "")
     bench.nodes.kill(victim, signal.SIGTERM)
     began = time.monotonic()
@@ -216,7 +229,7 @@ async def shutdown(bench: Bench) -> None:
     bench.put("controlled shutdown: new leaders serve all after", moved.serving_s, "s")
     await asyncio.to_thread(bench.nodes.wait_gone, victim, TIMEOUT_S)
     bench.put("controlled shutdown: process gone after", time.monotonic() - began, "s")
-    bench.put_holds("controlled shutdown")
+    bench.put_cost("controlled shutdown")
     await _restart(bench, victim, "restart after it", len(led))
 
 
@@ -227,7 +240,7 @@ async def _restart(bench: Bench, node: int, phase: str, led: int) -> None:
     asked = bench.others(node)[0]
     await bench.until_in_sync(asked)
     bench.put(f"{phase}: everything in sync after", time.monotonic() - began, "s")
-    bench.put_holds(phase)
+    bench.put_cost(phase)
     await _give_back(bench, asked, node, led)
 
 
@@ -240,7 +253,7 @@ async def _give_back(bench: Bench, asked: int, node: int, led: int) -> None:
 
     await _until(leads_again, 2.0)
     await asyncio.sleep(_QUIET_S)
-    bench.put_holds("leaders given back")
+    bench.put_cost("leaders given back")
 
 
 PHASES: dict[str, Callable[[Bench], Coroutine[Any, Any, None]]] = {

@@ -7,7 +7,7 @@ synced to disk, any mixture of crashes and losses of power must leave every comm
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -98,6 +98,7 @@ class _Listener:
         self.records: list[bytes] = []
         self.snapshot_id = SnapshotId(0, 0)
         self.snapshots_taken = 0
+        self.loading: tuple[SnapshotId, list[bytes]] | None = None
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
         for batch in batches:
@@ -108,15 +109,19 @@ class _Listener:
             self.records.extend(batch.records)
             self.snapshot_id = snapshot_id_after(batch)
 
-    def on_snapshot(self, snapshot_id: SnapshotId, records: Iterable[bytes]) -> None:
-        """All records below the snapshot's end."""
+    def on_snapshot(self, snapshot_id: SnapshotId, records: Sequence[bytes] | None) -> None:
+        """A part of all records below the snapshot's end, or its end."""
         if snapshot_id.end_offset < self.end_offset:
             detail = f"node {self.node_id} went from {self.end_offset} to {snapshot_id}"
             raise InvariantBroken("commits are told once and in order", detail)
-        self.snapshots_taken += 1
-        self.snapshot_id = snapshot_id
-        self.end_offset = snapshot_id.end_offset
-        self.records = list(records)
+        if self.loading is None or self.loading[0] != snapshot_id:
+            self.loading = snapshot_id, []
+        self.loading[1].extend(records or ())
+        if records is None:
+            self.snapshots_taken += 1
+            self.snapshot_id = snapshot_id
+            self.end_offset = snapshot_id.end_offset
+            self.records, self.loading = self.loading[1], None
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:
         self.leader = leader

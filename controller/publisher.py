@@ -15,7 +15,7 @@ further part in anything (`NewerMetadataError`): it would understand the cluster
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -26,7 +26,7 @@ from ..wire.types import SnapshotId
 from .features import SUPPORTED_FEATURES, check_known
 from .image import RECORD_VERSION_FEATURE, MetadataDelta, MetadataImage
 from .records import PLAIN_RECORDS, FeatureLevelRecord, Record, decode_record
-from .snapshot import difference, image_batches, restore_image
+from .snapshot import difference, image_batches
 
 MetadataPublisher: TypeAlias = Callable[[MetadataImage, MetadataDelta], None]
 LeaderObserver: TypeAlias = Callable[[LeaderAndEpoch], None]
@@ -65,6 +65,8 @@ class MetadataLoader:
         self._snapshot_sink: SnapshotSink | None = None
         self._bytes_since_snapshot = 0
         self._last_snapshot_ms: int | None = None
+        self._restored: tuple[SnapshotId, MetadataImage] | None = None
+        """What has been taken in of a snapshot."""
         self._publishers: list[MetadataPublisher] = []
         self._leader_observers: list[LeaderObserver] = []
 
@@ -107,15 +109,21 @@ class MetadataLoader:
         if batches and self._snapshot_sink is not None and self._bytes_since_snapshot:
             self._snapshot_if_due(self._snapshot_sink, batches[-1].append_time_ms)
 
-    def on_snapshot(self, snapshot_id: SnapshotId, records: Iterable[bytes]) -> None:
-        """Go on from a snapshot; the delta says what is different from before."""
-        end_offset, epoch = snapshot_id
-        restored = restore_image(self.image.cluster_id, map(self._decode, records), end_offset - 1, epoch)
-        delta = difference(self.image, restored)
-        self.image.become(restored)
-        self._bytes_since_snapshot = 0
-        self._form_changed = False
-        self._publish(delta)
+    def on_snapshot(self, snapshot_id: SnapshotId, records: Sequence[bytes] | None) -> None:
+        """Take in a part of a snapshot; with the last, go on from it: the delta says what is different from before."""
+        if self._restored is None or self._restored[0] != snapshot_id:
+            self._restored = snapshot_id, MetadataImage(self.image.cluster_id)
+        restored = self._restored[1]
+        for payload in records or ():
+            restored.restore(self._decode(payload))
+        if records is None:
+            self._restored = None
+            restored.advance(snapshot_id.end_offset - 1, snapshot_id.epoch)
+            delta = difference(self.image, restored)
+            self.image.become(restored)
+            self._bytes_since_snapshot = 0
+            self._form_changed = False
+            self._publish(delta)
 
     def _decode(self, payload: bytes) -> Record:
         record = decode_record(payload, self._record_level)

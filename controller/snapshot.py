@@ -6,7 +6,7 @@ that started from a snapshot decide exactly like nodes that replayed the whole l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from .image import MetadataDelta, MetadataImage, PartitionRegistration, TopicImage
@@ -82,15 +82,6 @@ def image_batches(image: MetadataImage) -> Iterator[list[bytes]]:
             batch = []
     if batch:
         yield batch
-
-
-def restore_image(cluster_id: str, records: Iterable[Record], offset: int, epoch: int) -> MetadataImage:
-    """The image after the record at `offset`, which was written in `epoch`, from the records of a snapshot."""
-    image = MetadataImage(cluster_id)
-    for record in records:
-        image.restore(record)
-    image.advance(offset, epoch)
-    return image
 
 
 def difference(old: MetadataImage, new: MetadataImage) -> MetadataDelta:

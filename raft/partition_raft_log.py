@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from ..log.errors import StorageError
 from ..log.partition_log import PartitionLog
 from ..runtime.ports import Buffer, File, Runtime
+from ..wire.errors import ProtocolError
 from ..wire.records import NewRecord, encode_batch, iter_headers, iter_records
 from ..wire.types import SnapshotId
 from .control_records import encode_control, voter_records
-from .snapshots import SnapshotStore, snapshot_records
+from .snapshots import SnapshotStore, snapshot_batches
 from .types import LOG_BEGIN, CommittedBatch, EpochEndOffset
 from .voters import ControlRecord, VoterHistory
 
@@ -173,10 +174,11 @@ class PartitionRaftLog:
         if part is None:
             return False
         try:
-            if snapshot_records(part.pread(0, part.size())) is None:
-                self.snapshots.discard(snapshot_id)
-                return False
+            snapshot_batches(part.pread(0, part.size()))
             part.fsync()
+        except ProtocolError:
+            self.snapshots.discard(snapshot_id)
+            return False
         finally:
             part.close()
         self.snapshots.publish(snapshot_id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..wire.types import SnapshotId
 from .partition_raft_log import PartitionRaftLog
 from .quorum import Quorum
@@ -20,6 +22,7 @@ class Publisher:
         self._listener = listener
         self._told_leader = LeaderAndEpoch(None, -1)
         self._told_current = False
+        self._loading: tuple[SnapshotId, Iterator[list[bytes]]] | None = None
         self.delivered_offset = 0
 
     @property
@@ -36,9 +39,9 @@ class Publisher:
         high_watermark = self._quorum.high_watermark or 0
         snapshot_id = self._log.latest_snapshot
         if snapshot_id is not None and self._needs(snapshot_id):
-            self.delivered_offset = snapshot_id.end_offset
-            self._listener.on_snapshot(snapshot_id, self._log.snapshots.records(snapshot_id))
-        elif self.delivered_offset < high_watermark:
+            self._publish_snapshot(snapshot_id)
+            return
+        if self.delivered_offset < high_watermark:
             batches = self._log.read_batches(self.delivered_offset, high_watermark, _CHUNK_BYTES)
             self.delivered_offset = batches[-1].last_offset + 1
             self._listener.on_commit(batches)
@@ -49,6 +52,16 @@ class Publisher:
         if leader is not None:
             self._told_leader = leader
             self._listener.on_leader_change(leader)
+
+    def _publish_snapshot(self, snapshot_id: SnapshotId) -> None:
+        """Tell of the next part; from the beginning where a later snapshot has taken the place of the one before."""
+        if self._loading is None or self._loading[0] != snapshot_id:
+            self._loading = snapshot_id, self._log.snapshots.batches(snapshot_id)
+        batch = next(self._loading[1], None)
+        if batch is None:
+            self._loading = None
+            self.delivered_offset = snapshot_id.end_offset
+        self._listener.on_snapshot(snapshot_id, batch)
 
     def _is_current_news(self) -> bool:
         """Whether the listener shall look anew: what it took from a snapshot has turned out to be all there is."""

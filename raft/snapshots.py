@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from ..log.errors import StorageError
 from ..runtime.ports import Buffer, Disk, File
 from ..wire.codec import encode_data
-from ..wire.errors import ProtocolError
+from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.records import (
     ControlRecordType,
     NewRecord,
@@ -120,13 +120,15 @@ class SnapshotStore:
         except ProtocolError as error:
             raise StorageError(f"{path} is damaged: {error}") from error
 
-    def records(self, snapshot_id: SnapshotId) -> list[bytes]:
-        """All data records. `StorageError` when the file is damaged."""
+    def batches(self, snapshot_id: SnapshotId) -> Iterator[list[bytes]]:
+        """All data records, a batch at a time. `StorageError` when the file is damaged."""
         path = self.path(snapshot_id)
-        records = snapshot_records(self.disk.read_bytes(path))
-        if records is None:
-            raise StorageError(f"{path} is damaged: restore it, or empty the directory and let the node fetch it anew")
-        return records
+        try:
+            yield from snapshot_batches(self.disk.read_bytes(path))
+        except ProtocolError as error:
+            raise StorageError(
+                f"{path} is damaged ({error}): restore it, or empty the directory and let the node fetch it anew"
+            ) from error
 
 
 # ---- the format -----------------------------------------------------------------------------------------------------
@@ -161,22 +163,27 @@ def encode_snapshot(
     yield batch([encode_control_record(ControlRecordType.SNAPSHOT_FOOTER, message, timestamp_ms)], is_control=True)
 
 
-def snapshot_records(data: Buffer) -> list[bytes] | None:
-    """The data records of a snapshot's file; None unless it is whole from header to footer and every batch is sound."""
+def snapshot_batches(data: Buffer) -> Iterator[list[bytes]]:
+    """The data records of a snapshot's file, a batch at a time: to decode all of a large one takes long.
+
+    `ProtocolError` at once, unless it is whole from header to footer and every batch is sound.
+    """
     view = memoryview(data)
-    records: list[bytes] = []
     controls: list[tuple[int, int]] = []
-    try:
-        for position, header in iter_headers(view):
-            if not verify_crc(view, position, header):
-                return None
-            found = list(iter_records(view[position : position + header.size_bytes]))
-            if header.is_control:
-                controls.extend((control_record_type(record.key), record.offset) for record in found)
-            else:
-                records.extend(record.value or b"" for record in found)
-    except ProtocolError:
-        return None
-    last = len(records) + len(controls) - 1
-    ends = [(ControlRecordType.SNAPSHOT_HEADER, 0), (ControlRecordType.SNAPSHOT_FOOTER, last)]
-    return records if len(controls) >= 2 and [controls[0], controls[-1]] == ends else None
+    positions: list[tuple[int, int]] = []
+    count = 0
+    for position, header in iter_headers(view):
+        if not verify_crc(view, position, header):
+            raise ProtocolError(ErrorCode.CORRUPT_MESSAGE, f"the batch at {position} has another checksum")
+        end = position + header.size_bytes
+        count += header.record_count
+        if header.is_control:
+            controls += [
+                (control_record_type(record.key), record.offset) for record in iter_records(view[position:end])
+            ]
+        else:
+            positions.append((position, end))
+    ends = [(ControlRecordType.SNAPSHOT_HEADER, 0), (ControlRecordType.SNAPSHOT_FOOTER, count - 1)]
+    if len(controls) < 2 or [controls[0], controls[-1]] != ends:
+        raise ProtocolError(ErrorCode.CORRUPT_MESSAGE, "it does not go from a header to a footer")
+    return ([record.value or b"" for record in iter_records(view[start:end])] for start, end in positions)

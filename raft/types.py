@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -92,8 +92,13 @@ class RaftListener(Protocol):
         """
         ...
 
-    def on_snapshot(self, snapshot_id: SnapshotId, records: Iterable[bytes]) -> None:
-        """Forget everything: `records` stand for all below the snapshot's end, where the next batch continues."""
+    def on_snapshot(self, snapshot_id: SnapshotId, records: Sequence[bytes] | None) -> None:
+        """A part of the records that stand for all below the snapshot's end; None when that was all.
+
+        Forget what was before then. The parts of one snapshot come one after the other, some turns of the loop apart.
+        One that is not told to the end is followed by another from its beginning. Then come the batches from the
+        snapshot's end on.
+        """
         ...
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:

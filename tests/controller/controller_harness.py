@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 import selectors
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
 from raftwerk.controller.controller import ControllerPorts, QuorumController
+from raftwerk.controller.image import MetadataImage
 from raftwerk.controller.probe import ProbeResult
 from raftwerk.controller.publisher import MetadataLoader
 from raftwerk.controller.records import Record, decode_record
@@ -218,3 +219,12 @@ def scenario(body: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None
 
     test.__name__, test.__doc__, test.__module__ = body.__name__, body.__doc__, body.__module__
     return test
+
+
+def restore_image(cluster_id: str, records: Iterable[Record], offset: int, epoch: int) -> MetadataImage:
+    """The image after the record at `offset`, which was written in `epoch`, from the records of a snapshot."""
+    image = MetadataImage(cluster_id)
+    for record in records:
+        image.restore(record)
+    image.advance(offset, epoch)
+    return image

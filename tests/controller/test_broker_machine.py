@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from controller_harness import CLUSTER_ID, struct
+from controller_harness import CLUSTER_ID, restore_image, struct
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -36,7 +36,7 @@ from raftwerk.controller.replication import elect_leaders, preferred_leaders
 from raftwerk.controller.result import ControllerResult
 from raftwerk.controller.sessions import BrokerSessions
 from raftwerk.controller.settings import ControllerSettings
-from raftwerk.controller.snapshot import image_batches, restore_image
+from raftwerk.controller.snapshot import image_batches
 from raftwerk.wire.errors import ProtocolError
 
 IDS = (1, 2, 3)

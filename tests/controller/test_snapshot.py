@@ -6,6 +6,8 @@ import asyncio
 from itertools import chain
 from uuid import UUID
 
+from controller_harness import restore_image
+
 from raftwerk.controller.image import MetadataDelta, MetadataImage
 from raftwerk.controller.publisher import MetadataLoader, SnapshotPolicy
 from raftwerk.controller.records import (
@@ -25,7 +27,7 @@ from raftwerk.controller.records import (
     decode_record,
     encode_record,
 )
-from raftwerk.controller.snapshot import RECORDS_A_BATCH, difference, image_batches, restore_image
+from raftwerk.controller.snapshot import RECORDS_A_BATCH, difference, image_batches
 from raftwerk.raft.snapshot_writer import SnapshotContents
 from raftwerk.raft.types import CommittedBatch
 from raftwerk.wire.types import SnapshotId
@@ -157,7 +159,11 @@ def test_who_holds_the_image_sees_the_snapshot() -> None:
     held, seen = loader.image, []
     loader.subscribe(lambda image, delta: seen.append((image.offset, list(delta.created_topics))))
     image = image_of(HISTORY)
-    loader.on_snapshot(SnapshotId(16, 0), chain.from_iterable(image_batches(image)))
+    batches = list(image_batches(image))
+    loader.on_snapshot(SnapshotId(14, 0), batches[0])  # one that is not told to its end
+    for part in (*batches, None):
+        assert not seen and loader.image.offset == -1
+        loader.on_snapshot(SnapshotId(16, 0), part)
     assert seen == [(15, [SECOND, FIRST])]
     assert held == image
     loader.on_commit([batch(16, RemoveTopicRecord(FIRST))])

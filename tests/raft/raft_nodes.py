@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +49,17 @@ class Listener:
         self.end_offset = 0
         self.leaders: list[LeaderAndEpoch] = []
         self.committed_when_leading = 0
+        self.loading: tuple[SnapshotId, list[bytes]] | None = None
         self.looks = 0
         """How often it was told that nothing new is committed."""
 
-    def on_snapshot(self, snapshot_id: SnapshotId, records: Iterable[bytes]) -> None:
-        self.end_offset = snapshot_id.end_offset
-        self.records = list(records)
+    def on_snapshot(self, snapshot_id: SnapshotId, records: Sequence[bytes] | None) -> None:
+        if self.loading is None or self.loading[0] != snapshot_id:
+            self.loading = snapshot_id, []
+        self.loading[1].extend(records or ())
+        if records is None:
+            self.end_offset = snapshot_id.end_offset
+            self.records, self.loading = self.loading[1], None
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
         self.looks += not batches

@@ -14,7 +14,7 @@ from raft_nodes import FragileDisk
 from raftwerk.log.errors import StorageError
 from raftwerk.raft.control_records import encode_control, voter_records
 from raftwerk.raft.messages import AddVoter, ChangeReply, RemoveVoter, UpdateVoter, VoterChange
-from raftwerk.raft.snapshots import SnapshotStore, encode_snapshot, snapshot_records
+from raftwerk.raft.snapshots import SnapshotStore, encode_snapshot, snapshot_batches
 from raftwerk.raft.types import NO_DIRECTORY, ReplicaKey
 from raftwerk.raft.voter_messages import (
     change_reply_fields,
@@ -166,7 +166,7 @@ def test_control_records_are_kafkas() -> None:
 def test_a_snapshot_says_who_votes(tmp_path: Path) -> None:
     snapshot_id, controls = SnapshotId(10, 2), [KRaftVersion(1), voters(1, 2)]
     data = b"".join(encode_snapshot(snapshot_id, 5, iter([[b"a"], [b"b"]]), controls))
-    assert snapshot_records(data) == [b"a", b"b"]
+    assert [*snapshot_batches(data)] == [[b"a"], [b"b"]]
     store = SnapshotStore(FragileDisk(), str(tmp_path))
     with open(store.path(snapshot_id), "wb") as file:
         file.write(data)
