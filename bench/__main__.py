@@ -62,12 +62,12 @@ def _print_ratios(ours: list[Figure], theirs: list[Figure]) -> None:
         print(f"{mine.name:34} {mine.value:12,.1f} {other.value:12,.1f}   {ratio:5.2f} x  {mine.unit}")
 
 
-_OTHERS = ("scale", "groups", "compaction", "reads")
+_OTHERS = ("scale", "groups", "compaction", "reads", "cold", "log-size", "writes")
 
 
 def main() -> int:
     if sys.argv[1:2] and sys.argv[1] in _OTHERS:
-        other = importlib.import_module(f".{sys.argv[1]}", __package__)
+        other = importlib.import_module(f".{sys.argv[1].replace('-', '_')}", __package__)
         return int(other.main(sys.argv[2:]))
     parser = argparse.ArgumentParser(prog="python -m raftwerk.bench", description=__doc__)
     parser.add_argument("-n", "--nodes", type=int, default=3, help="nodes of each cluster (default 3)")

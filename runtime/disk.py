@@ -29,7 +29,7 @@ _IOV_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
 _SYNC_THREADS, _READ_THREADS = 4, 4
 
 
-class _Descriptor:
+class Descriptor:
     """An open descriptor, closed when the last of those who hold it lets it go."""
 
     __slots__ = ("fd",)
@@ -46,8 +46,8 @@ class RealFile:
 
     __slots__ = ("_held", "_path", "_reads_no_more", "_size", "_sync_error", "_sync_running", "_sync_waiters")
 
-    def __init__(self, descriptor: _Descriptor, path: str, size_bytes: int) -> None:
-        self._held: _Descriptor | None = descriptor
+    def __init__(self, descriptor: Descriptor, path: str, size_bytes: int) -> None:
+        self._held: Descriptor | None = descriptor
         self._path = path
         self._size = size_bytes
         self._reads_no_more = False
@@ -134,7 +134,7 @@ class RealFile:
 
     def share(self) -> RealFile:
         """See `ports.File`."""
-        file = RealFile(self._holding(), self._path, self._size)
+        file = RealFile(self.descriptor(), self._path, self._size)
         file._reads_no_more = self._reads_no_more
         return file
 
@@ -157,7 +157,7 @@ class RealFile:
         return waiter
 
     def _start_sync(
-        self, loop: asyncio.AbstractEventLoop, executor: ThreadPoolExecutor, descriptor: _Descriptor
+        self, loop: asyncio.AbstractEventLoop, executor: ThreadPoolExecutor, descriptor: Descriptor
     ) -> None:
         covered, self._sync_waiters = self._sync_waiters, []
         self._sync_running = True
@@ -177,9 +177,10 @@ class RealFile:
         running.add_done_callback(finish)
 
     def _descriptor(self) -> int:
-        return self._holding().fd
+        return self.descriptor().fd
 
-    def _holding(self) -> _Descriptor:
+    def descriptor(self) -> Descriptor:
+        """What keeps the file open, for whoever holds it. `OSError` when this handle is closed."""
         if self._held is None:
             raise OSError(errno.EBADF, "file is closed", self._path)
         return self._held
@@ -265,7 +266,7 @@ class RealDisk:
     def open(self, path: str, *, create: bool = False) -> RealFile:
         """Open for reading and writing; `FileNotFoundError` unless it exists or `create`."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        descriptor = _Descriptor(os.open(path, flags, 0o644))
+        descriptor = Descriptor(os.open(path, flags, 0o644))
         return RealFile(descriptor, path, os.fstat(descriptor.fd).st_size)
 
     def exists(self, path: str) -> bool:
