@@ -58,6 +58,7 @@ class Bench:
         self.port = plan.port or 0
         self._files = Path(plan.data_dir, f"{_OLD}-{self.partition}")
         client = RawClient(self.port)
+        client.wait_until_leader(_OLD, self.partition)
         client.produce(_OLD, self.partition, batches(self._total_bytes, 64 * 1024))
         client.close()
 

@@ -76,6 +76,18 @@ class RawClient:
         for _ in range(waiting):
             self._produced()
 
+    def wait_until_leader(self, topic: str, partition: int, timeout_s: float = 30.0) -> None:
+        """Ask until this broker answers for the partition: metadata may say so before."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                self.fetch(topic, partition, 0, 1)
+                return
+            except RuntimeError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
     def _produced(self) -> None:
         answer = decode_response(ApiKey.PRODUCE, _PRODUCE_VERSION, self.receive(ApiKey.PRODUCE, _PRODUCE_VERSION))
         code = answer.responses[0].partition_responses[0].error_code
@@ -85,7 +97,7 @@ class RawClient:
     def fetch(self, topic: str, partition: int, offset: int, max_bytes: int) -> tuple[int, int]:
         """Bytes of records got from `offset` on, and the offset that comes next."""
         wanted = FetchTopic(topic, None, [FetchPartition(partition, fetch_offset=offset, max_bytes=max_bytes)])
-        body = encode_fetch_request(_FETCH_VERSION, FetchRequest(topics=[wanted]))
+        body = encode_fetch_request(_FETCH_VERSION, FetchRequest(max_wait_ms=100, topics=[wanted]))
         answer = decode_fetch_response(_FETCH_VERSION, self.call(ApiKey.FETCH, _FETCH_VERSION, body))
         row = answer.topics[0].partitions[0]
         if answer.error_code or row.error_code:

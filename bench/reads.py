@@ -60,6 +60,7 @@ def fill(served: Served, total_bytes: int) -> None:
     """A topic of six partitions, the first of which gets all the data."""
     create_topic(f"127.0.0.1:{served.port}", TOPIC, 1)
     client = RawClient(served.port)
+    client.wait_until_leader(TOPIC, 0)
     client.produce(TOPIC, 0, batches(total_bytes, _BATCH_BYTES))
     client.close()
 
