@@ -15,6 +15,7 @@ from ..raft.config import RaftConfig
 from ..raft.driver import RaftDriver, metadata_log_dir, open_metadata_log
 from ..raft.roles import Leader
 from ..raft.snapshot_writer import SnapshotContents
+from ..raft.snapshots import SnapshotRetention
 from ..raft.types import CommittedBatch, LeaderAndEpoch, NotLeaderError
 from ..raft.voters import VoterEndpoint
 from ..runtime.ports import Runtime
@@ -205,7 +206,9 @@ class QuorumSim:
             runtime.disk.makedirs(LOG_DIR)
             runtime.disk.fsync_dir("/")
             voters = {each: VoterEndpoint(f"n{each}", PORT) for each in self.ids}
-            config = RaftConfig(node_id=node_id, cluster_id="sim", voters=voters, snapshot_retention_bytes=0)
+            config = RaftConfig(
+                node_id=node_id, cluster_id="sim", voters=voters, snapshot_retention=SnapshotRetention(0)
+            )
             if self.snapshots:
                 config = replace(config, fetch_max_bytes=1024)  # so that a snapshot takes several fetches
             listener = self.listeners[node_id] = _Listener(node_id)

@@ -103,8 +103,15 @@ _ROWS: tuple[Key, ...] = (
         "metadata.max.retention.bytes",
         "int",
         100 * 1024 * 1024,
-        "Size beyond which the metadata log is cut behind its snapshots.",
-        _NOT_NEGATIVE,
+        "Size beyond which the metadata log is cut behind its snapshots; -1 for none.",
+        at_least(-1),
+    ),
+    Key(
+        "metadata.max.retention.ms",
+        "int",
+        604800000,
+        "Age at which all but the newest metadata snapshot go, with the log before; -1 for none.",
+        at_least(-1),
     ),
     # listeners
     Key("listeners", "list", ("PLAINTEXT://:9092",), "What to listen on: NAME://host:port, joined by commas."),

@@ -27,6 +27,7 @@ from ..log.housekeeping import HousekeepingConfig
 from ..log.log_cleaner import CleanerConfig
 from ..log.manager_config import LogManagerConfig
 from ..raft.config import RaftConfig, RaftTiming
+from ..raft.snapshots import SnapshotRetention
 from ..raft.voters import VoterEndpoint, VoterListener
 from .config import QUORUM_FETCH_WAIT_MS, Listener, NodeConfig
 from .config_keys import KEYS, REQUIRED, Key
@@ -115,7 +116,9 @@ def raft_config(config: NodeConfig, cluster_id: str, directory_id: UUID) -> Raft
         auto_join=config["controller.quorum.auto.join.enable"],
         timing=timing,
         listener_name=config.controller_listener_names[0],
-        snapshot_retention_bytes=config["metadata.max.retention.bytes"],
+        snapshot_retention=SnapshotRetention(
+            config["metadata.max.retention.bytes"], config["metadata.max.retention.ms"]
+        ),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from .snapshots import SnapshotRetention
 from .types import NO_DIRECTORY, ReplicaKey
 from .voters import VersionRange, Voter, VoterEndpoint, VoterListener, VoterSet
 
@@ -50,8 +51,8 @@ class RaftConfig:
     timing: RaftTiming = field(default_factory=RaftTiming)
     fetch_max_bytes: int = 8 * 1024 * 1024
     listener_name: str = "CONTROLLER"
-    snapshot_retention_bytes: int = 100 * 1024 * 1024
-    """`metadata.max.retention.bytes`: beyond it the log gives up what older snapshots than the last stand for."""
+    snapshot_retention: SnapshotRetention = field(default_factory=SnapshotRetention)
+    """How much the log keeps of what older snapshots than the last stand for."""
 
     def __post_init__(self) -> None:
         timing = self.timing

@@ -50,6 +50,9 @@ from .wire_messages import (
 
 T = TypeVar("T")
 
+_CLEAN_WAIT_MAX_S = 24 * 60 * 60.0
+"""Old snapshots are looked for at least so often: the wall clock may jump."""
+
 _logger = logging.getLogger(__name__)
 _state_changes = logging.getLogger(STATE_CHANGE)
 
@@ -105,6 +108,7 @@ class RaftDriver:
         self._tasks = TaskSet()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
+        self._cleaner: asyncio.TimerHandle | None = None
         self._now_ms = 0
         self._fetches: dict[int, asyncio.Future[FetchReply]] = {}
         self._changes: dict[int, asyncio.Future[ChangeReply]] = {}
@@ -123,6 +127,7 @@ class RaftDriver:
         """Take part. The server must listen already, as others answer at once."""
         self._is_running = True
         self._handle(self._quorum.start)
+        self._clean_by_timer()
 
     async def stop(self) -> None:
         """Hand leadership over where this node has it, then leave and close the log."""
@@ -146,6 +151,7 @@ class RaftDriver:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._stop_cleaner()
         fetches, self._fetches = self._fetches, {}
         for fetch in fetches.values():
             _resolve(fetch, FetchReply(error=ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=None, epoch=self.epoch))
@@ -278,13 +284,39 @@ class RaftDriver:
         try:
             await write_snapshot(self._log.snapshots, contents)
             if self._is_running:
-                self._log.add_snapshot(contents.id, self.config.snapshot_retention_bytes)
+                self._log.add_snapshot(contents.id)
+                self._clean()
         except StorageError as error:
             self._fail(error)
         except OSError as error:
             _logger.error("the metadata snapshot at offset %d was not written: %s", contents.id.end_offset, error)
         finally:
             self._is_snapshotting = False
+
+    def _clean(self) -> None:
+        """Give up old snapshots and what lies before them, now and when the next one is too old."""
+        self._stop_cleaner()
+        now_ms = self._clock.wall_ms()
+        due_ms = self._log.clean(self.config.snapshot_retention, now_ms)
+        if due_ms is not None:
+            wait_s = min((due_ms - now_ms) / 1000, _CLEAN_WAIT_MAX_S)
+            self._cleaner = self._loop.call_later(wait_s, self._clean_by_timer)
+
+    def _clean_by_timer(self) -> None:
+        self._cleaner = None
+        if not self._is_running:
+            return
+        try:
+            self._clean()
+        except StorageError as error:
+            self._fail(error)
+        except OSError as error:
+            _logger.error("old metadata snapshots were not deleted: %s", error)
+
+    def _stop_cleaner(self) -> None:
+        if self._cleaner is not None:
+            self._cleaner.cancel()
+            self._cleaner = None
 
     # ---- requests of others ---------------------------------------------------------------------------------------
 

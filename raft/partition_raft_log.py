@@ -13,7 +13,7 @@ from ..wire.errors import ProtocolError
 from ..wire.records import NewRecord, encode_batch, iter_headers, iter_records
 from ..wire.types import SnapshotId
 from .control_records import encode_control, voter_records
-from .snapshots import SnapshotStore, snapshot_batches
+from .snapshots import SnapshotRetention, SnapshotStore, snapshot_batches
 from .types import LOG_BEGIN, CommittedBatch, EpochEndOffset
 from .voters import ControlRecord, VoterHistory
 
@@ -190,26 +190,33 @@ class PartitionRaftLog:
         self.snapshots.forget_before(snapshot_id.end_offset)
         return True
 
-    def add_snapshot(self, snapshot_id: SnapshotId, retention_bytes: int) -> None:
-        """A snapshot of this node's own is written and synced: name it, and give up what it makes superfluous.
-
-        The log and its snapshots keep within `retention_bytes`, but the newest snapshot and all after it stay; the log
-        starts where its oldest snapshot ends. May raise `StorageError` and `OSError`.
-        """
+    def add_snapshot(self, snapshot_id: SnapshotId) -> None:
+        """A snapshot of this node's own is written and synced: name it. May raise `StorageError` and `OSError`."""
         latest = self.snapshots.latest
         if latest is not None and latest.end_offset >= snapshot_id.end_offset:
             self.snapshots.discard(snapshot_id)
             return
         self.snapshots.publish(snapshot_id)
         self._log.roll()
+
+    def clean(self, retention: SnapshotRetention, now_ms: int) -> int | None:
+        """Give up what newer snapshots make superfluous; returns when, by the wall clock, there will be more to do.
+
+        The log and its snapshots keep within the retention's bytes, and its oldest snapshot within its time, but the
+        newest snapshot and all after it stay; the log starts where its oldest snapshot ends. May raise `StorageError`
+        and `OSError`.
+        """
         ids = list(self.snapshots.ids)
-        kept_bytes = self._log.size_bytes + sum(self.snapshots.size_bytes(each) for each in ids)
-        while len(ids) >= 2 and kept_bytes > retention_bytes:
+        while len(ids) >= 2:
+            kept_bytes = self._log.size_bytes + sum(self.snapshots.size_bytes(each) for each in ids)
+            expires_ms = retention.expiry_ms(self.snapshots.timestamp_ms(ids[0]))
+            if not retention.is_too_much(kept_bytes) and (expires_ms is None or now_ms < expires_ms):
+                return expires_ms
             oldest = ids.pop(0)
             self._log.advance_start(ids[0].end_offset)
             self._start = ids[0]
-            kept_bytes = self._log.size_bytes + sum(self.snapshots.size_bytes(each) for each in ids)
             self.snapshots.forget_before(oldest.end_offset + 1)
+        return None
 
     def _drop_part(self) -> None:
         if self._part is not None:

@@ -8,12 +8,14 @@ that a file with a snapshot's name is whole. Nothing in the log is given up befo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from ..log.errors import StorageError
 from ..runtime.ports import Buffer, Disk, File
 from ..wire.codec import encode_data
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.records import (
+    BATCH_HEADER_SIZE,
     ControlRecordType,
     NewRecord,
     RecordLike,
@@ -22,6 +24,7 @@ from ..wire.records import (
     encode_control_record,
     iter_headers,
     iter_records,
+    read_header,
     verify_crc,
 )
 from ..wire.types import SnapshotId
@@ -46,6 +49,22 @@ def parse_snapshot_name(name: str) -> SnapshotId | None:
     offset, _, epoch = stem.partition("-")
     is_snapshot = dot + suffix == SNAPSHOT_SUFFIX and len(offset) == _OFFSET_DIGITS and len(epoch) == _EPOCH_DIGITS
     return SnapshotId(int(offset), int(epoch)) if is_snapshot and offset.isdecimal() and epoch.isdecimal() else None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRetention:
+    """How much of the past is kept: `metadata.max.retention.bytes` and `metadata.max.retention.ms`, -1: all of it."""
+
+    max_bytes: int = 100 * 1024 * 1024
+    max_ms: int = 7 * 24 * 60 * 60 * 1000
+
+    def is_too_much(self, kept_bytes: int) -> bool:
+        """Whether something has to go, for its size."""
+        return 0 <= self.max_bytes < kept_bytes
+
+    def expiry_ms(self, timestamp_ms: int) -> int | None:
+        """When a snapshot of that time is too old."""
+        return None if self.max_ms < 0 else timestamp_ms + self.max_ms + 1
 
 
 class SnapshotStore:
@@ -111,6 +130,11 @@ class SnapshotStore:
     def size_bytes(self, snapshot_id: SnapshotId) -> int:
         found = self.read(snapshot_id, 0, 0)
         return 0 if found is None else found[0]
+
+    def timestamp_ms(self, snapshot_id: SnapshotId) -> int:
+        """When the last record in it was written, by the wall clock of who wrote it; 0 when the file does not say."""
+        found = self.read(snapshot_id, 0, BATCH_HEADER_SIZE)
+        return 0 if found is None or len(found[1]) < BATCH_HEADER_SIZE else read_header(found[1], 0).base_timestamp
 
     def controls(self, snapshot_id: SnapshotId) -> list[ControlRecord]:
         """What it says of the voters. `StorageError` when the file is damaged."""

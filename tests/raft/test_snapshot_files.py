@@ -14,6 +14,7 @@ from raftwerk.log.errors import StorageError
 from raftwerk.raft.driver import metadata_log_dir, open_metadata_log
 from raftwerk.raft.partition_raft_log import PartitionRaftLog
 from raftwerk.raft.snapshots import (
+    SnapshotRetention,
     SnapshotStore,
     encode_snapshot,
     parse_snapshot_name,
@@ -100,13 +101,13 @@ def fill(log: PartitionRaftLog, epochs: range, batches: int = 4) -> None:
     log._log.flush()
 
 
-def snapshot_bytes(snapshot_id: SnapshotId, payload: bytes = b"state") -> bytes:
-    return b"".join(encode_snapshot(snapshot_id, 5, iter([[payload, b"b"], [b"c"]])))
+def snapshot_bytes(snapshot_id: SnapshotId, payload: bytes = b"state", written_ms: int = 5) -> bytes:
+    return b"".join(encode_snapshot(snapshot_id, written_ms, iter([[payload, b"b"], [b"c"]])))
 
 
-def begin_own(log: PartitionRaftLog, snapshot_id: SnapshotId) -> None:
+def begin_own(log: PartitionRaftLog, snapshot_id: SnapshotId, written_ms: int = 5) -> None:
     file: File = log.snapshots.begin(snapshot_id)
-    file.append([snapshot_bytes(snapshot_id)])
+    file.append([snapshot_bytes(snapshot_id, written_ms=written_ms)])
     file.fsync()
     file.close()
 
@@ -128,6 +129,12 @@ def read_records(data: bytes) -> list[bytes] | None:
         return [*chain.from_iterable(snapshot_batches(data))]
     except ProtocolError:
         return None
+
+
+def add(log: PartitionRaftLog, snapshot_id: SnapshotId) -> None:
+    """And nothing of what is older stays."""
+    log.add_snapshot(snapshot_id)
+    log.clean(SnapshotRetention(0), 0)
 
 
 def test_names() -> None:
@@ -155,11 +162,11 @@ def test_the_log_is_cut_behind_the_snapshots() -> None:
     log = reopen(disk)
     fill(log, range(1, 3))
     begin_own(log, SnapshotId(16, 2))
-    log.add_snapshot(SnapshotId(16, 2), retention_bytes=0)
+    add(log, SnapshotId(16, 2))
     assert state(log) == (SnapshotId(0, 0), SnapshotId(16, 2), 16, 2), "one snapshot alone cuts nothing"
     fill(log, range(3, 5))
     begin_own(log, SnapshotId(32, 4))
-    log.add_snapshot(SnapshotId(32, 4), retention_bytes=0)
+    add(log, SnapshotId(32, 4))
     assert state(log) == (SnapshotId(32, 4), SnapshotId(32, 4), 32, 4)
     assert [name for name in disk.listdir(DIRECTORY) if name.endswith((".log", ".checkpoint"))] == [
         "00000000000000000032-0000000004.checkpoint",
@@ -174,6 +181,24 @@ def test_the_log_is_cut_behind_the_snapshots() -> None:
     assert ends == [(-1, -1), (-1, -1), (4, 32), (5, 40), (5, 40)]
 
 
+def test_old_snapshots_go_with_time() -> None:
+    """All but the newest; -1 keeps them all."""
+    log = reopen(new_disk())
+    ids = [SnapshotId(8, 1), SnapshotId(16, 2), SnapshotId(24, 3)]
+    for snapshot_id, written_ms in zip(ids, (1_000, 2_000, 9_000), strict=True):
+        fill(log, range(snapshot_id.epoch, snapshot_id.epoch + 1))
+        begin_own(log, snapshot_id, written_ms)
+        log.add_snapshot(snapshot_id)
+    assert log.clean(SnapshotRetention(-1, -1), 10**15) is None
+    week = SnapshotRetention(-1, 500)
+    assert log.clean(week, 1_500) == 1_501
+    assert (log.start, log.snapshots.ids) == (SnapshotId(0, 0), ids)
+    assert log.clean(week, 1_501) == 2_501
+    assert (log.start, log.snapshots.ids) == (ids[1], ids[1:])
+    assert log.clean(week, 10**15) is None
+    assert (log.start, log.snapshots.ids) == (ids[2], ids[2:]), "the last one stays, however old"
+
+
 def epoch_end(log: PartitionRaftLog, epoch: int) -> tuple[int, int]:
     end = log.end_offset_for(epoch)
     return end.epoch, end.end_offset
@@ -181,7 +206,7 @@ def epoch_end(log: PartitionRaftLog, epoch: int) -> tuple[int, int]:
 
 def make_own(log: PartitionRaftLog) -> None:
     begin_own(log, SnapshotId(32, 4))
-    log.add_snapshot(SnapshotId(32, 4), retention_bytes=0)
+    add(log, SnapshotId(32, 4))
 
 
 def install_other(log: PartitionRaftLog) -> None:
@@ -207,7 +232,7 @@ def test_power_cut_at_every_step(act: Callable[[PartitionRaftLog], None]) -> Non
             log = reopen(disk)
             fill(log, range(1, 3))
             begin_own(log, SnapshotId(16, 2))
-            log.add_snapshot(SnapshotId(16, 2), retention_bytes=0)
+            add(log, SnapshotId(16, 2))
             fill(log, range(3, 6))
             tail = [batch for batch in contents(log) if batch.base_offset >= 32]
             disk.cut_at = steps
