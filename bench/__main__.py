@@ -62,7 +62,7 @@ def _print_ratios(ours: list[Figure], theirs: list[Figure]) -> None:
         print(f"{mine.name:34} {mine.value:12,.1f} {other.value:12,.1f}   {ratio:5.2f} x  {mine.unit}")
 
 
-_OTHERS = ("scale", "groups", "compaction", "reads", "cold", "log-size", "writes")
+_OTHERS = ("scale", "groups", "compaction", "reads", "cold", "log-size", "writes", "recovery")
 
 
 def main() -> int:

@@ -510,13 +510,13 @@ class SimDisk:
         self._locks[key] = None
         return SimDirLock(self, key)
 
+    spare_files = staticmethod(lambda: (_UNLIMITED, _UNLIMITED))
+
     def free_bytes(self, path: str) -> int:
         return self.free_space
 
     def total_bytes(self, path: str) -> int:
         return self._capacity_bytes
-
-    # -- for handles
 
     @property
     def free_space(self) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..runtime.ports import Disk, File
 from .epoch_cache import EpochCache
-from .errors import NoSpaceError, StorageError
+from .errors import NoSpaceError, StorageError, is_no_space, refused_write
 from .segment import Segment
 from .segments import Segments
 from .side_files import SideFiles
@@ -123,7 +123,9 @@ class Durability:
             waiting = [*self.side_files.save_soon(), *(disk.fsync_soon(file) for file in files)]
             waiting += [disk.fsync_dir_soon(path) for path in self._directories_to_sync(bool(snapshots))]
         except OSError as error:
-            result.set_exception(self._fail("fsync failed", error))
+            passing = is_no_space(error)
+            message = f"{self._files.directory} cannot be flushed now: {error}"
+            result.set_exception(refused_write(message, error) if passing else self._fail("fsync failed", error))
             return
 
         def synced(error: BaseException | None) -> None:

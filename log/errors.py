@@ -24,16 +24,17 @@ class ColdReadError(Exception):
 
 
 class NoSpaceError(StorageError):
-    """The disk is full: nothing was written, nothing is lost, and the same may be tried again when there is space."""
+    """The disk is full, or no more files can be open: nothing was written, nothing is lost, and the same may be tried
+    again when there is space."""
 
 
 def is_no_space(error: OSError) -> bool:
-    """Whether the disk, or what this user may have of it, is full."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    """Whether the disk, or what this user may have of it, is full; or so many files open that no more can be."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 
 
 def refused_write(message: str, error: OSError) -> StorageError:
-    """What a write becomes that the disk refused and that was taken back."""
+    """What a write becomes that the disk refused and that was taken back, or a read."""
     return (NoSpaceError if is_no_space(error) else StorageError)(message)
 
 

@@ -54,7 +54,7 @@ class LogManager:
         self._dirs: list[HeldDir] = []
         self._dir_of: dict[TopicPartition, HeldDir] = {}
         self._trash = Trash(runtime.disk)
-        self._flusher = Flusher()
+        self._flusher = Flusher(runtime.disk)
         self._timer: asyncio.TimerHandle | None = None
         self._slices: Slices[Any] | None = None
         self._housekeeping: Housekeeping | None = None
@@ -376,6 +376,11 @@ class LogManager:
         """Begin to fsync rolled segments everywhere, and the whole log where `flush.ms` is over; some logs a turn."""
         return self._flusher.flush_dirty(self.logs, done)
 
+    def relieve(self) -> None:
+        """Close files that can be, if so many are open that there may soon be no more."""
+        if (self._slices is None or not self._slices.is_running) and self._flusher.are_files_scarce():
+            self._slices = self.flush_dirty()
+
     def _after_flush(self) -> None:
         if self._timer is not None:  # else the end has come meanwhile
             self._checkpoint_recovery_points_soon()
@@ -464,18 +469,13 @@ class LogManager:
 
         A directory that was not loaded, or not to its end, is left as it was.
         """
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._slices is not None:
-            self._slices.cancel()
-            self._slices = None
-        if self._housekeeping is not None:
-            self._housekeeping.stop()
-            self._housekeeping = None
-        if self._cleaner is not None:
-            self._cleaner.stop()
-            self._cleaner = None
+        for timed in (self._timer, self._slices):
+            if timed is not None:
+                timed.cancel()
+        for part in (self._housekeeping, self._cleaner):
+            if part is not None:
+                part.stop()
+        self._timer = self._slices = self._housekeeping = self._cleaner = None
         self._futures.close()
         cleanly_closed = [log_dir for log_dir in self._dirs if self._close_logs(log_dir)]
         self.checkpoint_recovery_points()

@@ -27,7 +27,7 @@ from .checkpoints import write_topic_id
 from .config import MAX_INT32, LogConfig
 from .durability import Durability, LogFiles
 from .epoch_cache import EpochCache
-from .errors import StorageError, refused_write
+from .errors import NoSpaceError, StorageError, refused_write
 from .producer_state import ProducerStates
 from .renames import Renames
 from .reshaping import reshape
@@ -176,7 +176,7 @@ class PartitionLog:
 
     @property
     def is_failed(self) -> bool:
-        """Whether an fsync failed: every operation raises `StorageError` from then on."""
+        """Whether every operation raises `StorageError` from now on."""
         return self._failure is not None
 
     def note_gaps(self, *, at_once: bool) -> None:
@@ -278,7 +278,7 @@ class PartitionLog:
         try:
             self._active.append(batches, headers, self._config.index_interval_bytes)
         except OSError as error:
-            if self._active.file.size() != self._active.size_bytes:
+            if self._active.is_torn:
                 raise self._fail("what a failed write left behind could not be cut off", error) from error
             raise refused_write(f"{self.directory} cannot be written: {error}", error) from error
         self._log_end_offset = self._active.next_offset
@@ -386,7 +386,7 @@ class PartitionLog:
         try:
             return question()
         except OSError as error:
-            raise StorageError(f"{self.directory} cannot be read: {error}") from error
+            raise refused_write(f"{self.directory} cannot be read: {error}", error) from error
 
     # The start of the log
 
@@ -413,21 +413,24 @@ class PartitionLog:
             raise self._fail("a segment could not be deleted", error) from error
 
     def _delete_first(self, count: int) -> int:
-        is_whole = count == len(self._segments)
-        if is_whole:
-            self._start_segment(self._log_end_offset)
+        if is_whole := count == len(self._segments):
+            try:
+                self._start_segment(self._log_end_offset)
+            except NoSpaceError:
+                if count == 1:
+                    raise
+                count, is_whole = count - 1, False  # which makes room for the next round
         self._changes.put_away(count, is_end_new=is_whole)
         self.raise_start(self._segments.first_offset)
         return count
 
     @property
     def is_rearranged(self) -> bool:
-        """Whether files get other names at the moment: no segment can be replaced until that is over."""
+        """Whether files get other names at the moment: no segment is replaced before that is over."""
         return self._changes.is_under_way
 
     def replace_segments(self, group: Sequence[Segment], cleaned: Segment) -> Renames:
-        """Put `cleaned`, whose files are durable, in the place of `group`, which it covers, when the caller has that
-        done. `StorageError`, then as now."""
+        """Put `cleaned`, whose files are durable, in the place of `group` when the caller says so. `StorageError`."""
         self._ensure_usable()
         return self._changes.replace(group, cleaned)
 
@@ -440,11 +443,10 @@ class PartitionLog:
         """
         self._ensure_usable()
         if offset >= self._log_end_offset:
-            return
-        self._changes.settle()
+            return None
         if offset < self._segments.first_offset:
-            self.truncate_fully_and_start_at(offset)
-            return
+            return self.truncate_fully_and_start_at(offset)
+        self._changes.settle()
         try:
             keep = self._segments.index_of(offset) + 1
             position, end = self.segments[keep - 1].boundary_at(offset)
@@ -566,9 +568,8 @@ class PartitionLog:
         except StorageError:
             if clean:
                 raise
-        else:
-            if clean:
-                self._finish()
+        if clean:
+            self._finish()
 
     def _finish(self) -> None:
         try:

@@ -139,6 +139,11 @@ class Segment:
             file = self._file = self._disk.open(self._path(LOG_SUFFIX))
         return file
 
+    @property
+    def is_torn(self) -> bool:
+        """Whether the file holds more than was appended, as when a failed write could not be cut off."""
+        return self._file is not None and self._file.size() != self.size_bytes
+
     def park(self) -> None:
         """Give the descriptors free until somebody reads; for a segment that is rolled and durable."""
         if self._is_pinned:
@@ -169,10 +174,11 @@ class Segment:
         The entry rule is Apache Kafka's (LogSegment.append): a batch is noted when more than `index_interval_bytes`
         were written since the last batch that was.
         """
+        file = self.file
         try:
-            self.file.append((data,))
+            file.append((data,))
         except OSError:
-            self.file.truncate(self.size_bytes)
+            file.truncate(self.size_bytes)
             raise
         if self.size_bytes == 0:
             self.first_timestamp = headers[0].max_timestamp

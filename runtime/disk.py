@@ -16,6 +16,7 @@ import asyncio
 import errno
 import fcntl
 import os
+import resource
 import shutil
 import threading
 from collections.abc import Callable, Sequence
@@ -376,6 +377,11 @@ class RealDisk:
             os.close(fd)
             raise
         return RealDirLock(fd)
+
+    def spare_files(self) -> tuple[int, int]:
+        """By the limit of this process (RLIMIT_NOFILE)."""
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return max(limit - len(os.listdir("/dev/fd")), 0), limit
 
     def free_bytes(self, path: str) -> int:
         """Space left for this user on the file system of `path`."""

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
+import os
+import random
+from pathlib import Path
 
 import pytest
-from log_helpers import NOW_MS, SMALL, append, batch, make_runtime, open_log, read_all
+from log_helpers import NOW_MS, SMALL, FixedClock, append, batch, make_runtime, open_log, read_all
 
+from raftwerk.chaos.nemesis import machine
+from raftwerk.chaos.nemesis.labs import DiskLab
+from raftwerk.chaos.sim_loop import ProcessLoop, Scheduler
+from raftwerk.cluster.layout import ClusterShape, plan_cluster
+from raftwerk.log.config import LogConfig
+from raftwerk.log.dir_checkpoints import OffsetCheckpoint
 from raftwerk.log.errors import NoSpaceError
+from raftwerk.log.flushing import Flusher
 from raftwerk.log.partition_log import PartitionLog
+from raftwerk.runtime.disk import RealDisk
+from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.types import TopicPartition
 
 A = TopicPartition("a", 0)
@@ -54,3 +68,146 @@ def test_no_space_at_a_roll_is_no_failure(left_bytes: int, flushed: bool) -> Non
     again = open_log(runtime, recovery_point=recovery_point)
     assert read_all(again) == whole and again.log_end_offset == end + 1
     assert again.producers.get(5) is not None
+
+
+def test_a_checkpoint_on_a_full_disk_stays_and_is_written_later() -> None:
+    async def main() -> None:
+        _, disk = make_runtime()
+        checkpoint, failures = OffsetCheckpoint(disk, "/data/x"), list[OSError]()
+        await checkpoint_written(checkpoint, {A: 1}, failures)
+        disk.fill(0)
+        await checkpoint_written(checkpoint, {A: 1, TopicPartition("b", 0): 2}, failures)
+        assert checkpoint.offsets == {A: 1} and failures == []
+        disk.set_capacity()
+        await checkpoint_written(checkpoint, {A: 3}, failures)
+        assert checkpoint.offsets == {A: 3} and failures == []
+
+    ProcessLoop(Scheduler(), "test").run_until_complete(main())
+
+
+async def checkpoint_written(
+    checkpoint: OffsetCheckpoint, offsets: dict[TopicPartition, int], failures: list[OSError]
+) -> None:
+    checkpoint.write_soon(offsets, failures.append)
+    await asyncio.sleep(0.1)
+
+
+def test_a_flush_that_finds_no_room_for_a_small_file_is_tried_again() -> None:
+    async def main() -> None:
+        runtime, disk = make_runtime()
+        log = open_log(runtime)
+        append(log, 3)
+        disk.fill(0)
+        with pytest.raises(NoSpaceError):
+            await log.flush_soon()
+        assert not log.is_failed and log.recovery_point == 0
+        disk.set_capacity()
+        assert await log.flush_soon() == 3
+        assert disk.read_bytes("/data/t-0/leader-epoch-checkpoint") == b"0\n1\n0 0\n"
+
+    ProcessLoop(Scheduler(), "test").run_until_complete(main())
+
+
+def test_a_small_file_system_fills_and_empties(tmp_path: Path) -> None:
+    """The real thing: every roll, flush and checkpoint meets a full tmpfs at some time."""
+    reasons = machine.unmet(["tmpfs"])
+    if reasons:
+        pytest.skip(f"no small file systems here ({reasons[0]}): NOT tested")
+    plan = plan_cluster(str(tmp_path), ClusterShape(brokers=1, port=21000))
+    lab = DiskLab(plan, ext4=False, size_mb=4)
+
+    async def main(directory: str) -> None:
+        runtime = Runtime(RealDisk(), FixedClock(), random.Random(1))
+        log = PartitionLog.open(runtime, directory, LogConfig(segment_bytes=1 << 20, index_interval_bytes=100))
+        for _ in range(3):
+            refused = 0
+            while refused < 3:
+                try:
+                    append(log, value=b"x" * 9_000)
+                except NoSpaceError:
+                    refused += 1
+                    with contextlib.suppress(NoSpaceError):
+                        log.roll()
+                    with contextlib.suppress(NoSpaceError):
+                        await log.flush_soon()
+            assert not log.is_failed
+            end = log.log_end_offset
+            lab.make_room(1)
+            log.raise_start(end)
+            for _ in range(2):
+                log.delete_expired(NOW_MS, end)
+                await until_arranged(log)
+            assert append(log, value=b"y") == end
+            assert await log.flush_soon() == end + 1
+            lab.fill(1)
+        lab.make_room(1)
+        log.close()
+        again = PartitionLog.open(runtime, directory, LogConfig(), clean_shutdown=True)
+        assert again.log_end_offset == log.log_end_offset and len(read_all(again)) > 0
+        again.close()
+
+    try:
+        lab.open()
+        asyncio.run(main(f"{plan.nodes[0].data_dir}/t-0"))
+    finally:
+        lab.close()
+
+
+async def until_arranged(log: PartitionLog) -> None:
+    for _ in range(1000):
+        if not log.is_rearranged:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("files still get other names")
+
+
+def test_no_more_files_can_be_open_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime, disk = make_runtime()
+    log = open_log(runtime)
+    append(log, 3)
+    log.flush()
+    content = read_all(log)
+    log.durability.park()
+
+    def refuse(path: str, *, create: bool = False) -> None:
+        raise OSError(errno.EMFILE, "too many open files", path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "open", refuse)
+        for attempt in (lambda: append(log, 1), log.roll, lambda: log.read(0, 1 << 20, end_offset=3)):
+            with pytest.raises(NoSpaceError):
+                attempt()  # type: ignore[no-untyped-call]
+    assert not log.is_failed
+    assert append(log, 1) == 3 and read_all(log).startswith(content)
+
+
+def test_when_few_more_files_can_be_opened_logs_give_theirs_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        runtime = Runtime(RealDisk(), FixedClock(), random.Random(1))
+        logs = {}
+        for number in range(60):
+            log = PartitionLog.open(runtime, f"{tmp_path}/t-{number}", LogConfig())
+            append(log, 1)
+            logs[TopicPartition("t", number)] = log
+        flusher, done = Flusher(runtime.disk), asyncio.Event()
+        flusher.flush_dirty(logs, done.set)
+        await done.wait()
+        assert held_in(tmp_path) >= 60
+        monkeypatch.setattr(RealDisk, "spare_files", lambda self: (10, 100))
+        done.clear()
+        flusher.flush_dirty(logs, done.set)
+        await done.wait()
+        await asyncio.gather(*(log.flush_soon() for log in logs.values()))
+        assert held_in(tmp_path) == 0
+        assert [append(log, 1) for log in logs.values()] == [1] * 60
+        for log in logs.values():
+            log.close()
+
+    asyncio.run(main())
+
+
+def held_in(directory: Path) -> int:
+    """Open descriptors of files below the directory."""
+    return sum(str(directory) in os.path.realpath(entry) for entry in Path("/proc/self/fd").iterdir())
