@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, ElectionType, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, OffsetSpec
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    OffsetSpec,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 from confluent_kafka.cimpl import NewTopic
+
+from raftwerk.cluster.supervisor import Supervisor
 
 from .test_groups import COUNT, PARTITIONS, confluent, filled, read
 
@@ -74,6 +94,7 @@ def test_confluent_configs(admin: AdminClient, filled: str) -> None:
 
 def test_confluent_cluster_offsets_and_records(admin: AdminClient, filled: str) -> None:
     cluster = admin.describe_cluster().result(20)
+    assert admin.cluster_id(timeout=10) == cluster.cluster_id
     assert (len(cluster.nodes), bool(cluster.cluster_id)) == (3, True)
     first = TopicPartition(filled, 0)
     for spec, expected in ((OffsetSpec.earliest(), 0), (OffsetSpec.latest(), 50), (OffsetSpec.for_timestamp(0), 0)):
@@ -89,6 +110,7 @@ def test_confluent_cluster_offsets_and_records(admin: AdminClient, filled: str) 
 def test_confluent_groups(admin: AdminClient, bootstrap: str, group: str) -> None:
     listed = admin.list_consumer_groups().result(20).valid
     assert group in {one.group_id for one in listed}
+    assert group in {one.id for one in admin.list_groups(timeout=10)}
     described = done(admin.describe_consumer_groups([group]))[0]
     assert (described.state.name, list(described.members)) == ("EMPTY", [])
     asked = [ConsumerGroupTopicPartitions(group)]
@@ -103,10 +125,43 @@ def test_confluent_groups(admin: AdminClient, bootstrap: str, group: str) -> Non
 
 
 def test_what_is_not_served_is_said_at_once(admin: AdminClient) -> None:
+    of_topic = (ResourceType.TOPIC, "t", ResourcePatternType.LITERAL, "User:a", "*")
+    acl = AclBinding(*of_topic, AclOperation.READ, AclPermissionType.ALLOW)
+    acls = AclBindingFilter(*of_topic, AclOperation.READ, AclPermissionType.ALLOW)
+    password = UserScramCredentialUpsertion("u", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 8192), b"x")
+    asked: list[Callable[[], Any]] = [
+        lambda: admin.describe_user_scram_credentials().result(20),
+        lambda: done(admin.alter_user_scram_credentials([password])),
+        lambda: done(admin.create_acls([acl])),
+        lambda: admin.describe_acls(acls).result(20),
+        lambda: done(admin.delete_acls([acls])),
+    ]
     began = time.monotonic()
-    with pytest.raises(KafkaException, match=r"UNSUPPORTED|not supported"):
-        admin.describe_user_scram_credentials().result(20)
+    for ask in asked:
+        with pytest.raises(KafkaException, match="UNSUPPORTED_FEATURE"):
+            ask()
     assert time.monotonic() - began < 5
+
+
+def called_here(methods: Iterable[str]) -> list[str]:
+    """Those of a client's methods that this file calls."""
+    text = Path(__file__).read_text()
+    return [name for name in methods if re.search(rf"admin\.{name}\b", text)]
+
+
+def public_methods(client: type) -> list[str]:
+    return [name for name in dir(client) if not name.startswith("_") and callable(getattr(client, name))]
+
+
+def test_each_method_of_the_clients_is_tried() -> None:
+    """What a new version of a client brings is to be tried too."""
+    from kafka.admin import KafkaAdminClient
+
+    local = ("poll", "set_sasl_credentials")
+    methods = [name for name in public_methods(AdminClient) if name not in local]
+    assert [name for name in methods if name not in called_here(methods)] == []
+    methods = public_methods(KafkaAdminClient)
+    assert [name for name in methods if name not in called_here(methods)] == []
 
 
 @pytest.fixture
@@ -175,3 +230,58 @@ def test_kafka_python_cluster(kafka_python: Any) -> None:
     assert admin.describe_log_dirs()
     assert admin.get_broker_version_data(1)
     assert admin.list_transactions() == {1: [], 2: [], 3: []}
+    assert admin.find_hanging_transactions() == []
+    assert admin.api_versions()
+    assert admin.update_features({"eligible.leader.replicas.version": 1}) == {"eligible.leader.replicas.version": "OK"}
+
+
+def test_kafka_python_dirs_and_members(kafka_python: Any, cluster: Supervisor, group: str) -> None:
+    from kafka.admin import MemberToRemove
+    from kafka.errors import LogDirNotFoundError, NoError, UnknownMemberIdError
+
+    admin = kafka_python
+    places = {(group, 0, node.node_id): node.properties["log.dirs"] for node in cluster.plan.nodes}
+    assert list(admin.alter_replica_log_dirs(places).values()) == [NoError] * 3, "it is there already"
+    nowhere = admin.alter_replica_log_dirs({(group, 0, 1): "/nowhere"})
+    assert list(nowhere.values()) == [LogDirNotFoundError]
+    removed = admin.remove_group_members(group, [MemberToRemove(member_id="nobody")])
+    assert list(removed.values()) == [UnknownMemberIdError]
+
+
+def test_kafka_python_is_told_what_is_not_served(kafka_python: Any, filled: str) -> None:
+    from kafka.admin import (
+        ACL,
+        AbortTransactionSpec,
+        ACLFilter,
+        ACLOperation,
+        ACLPermissionType,
+        ResourcePattern,
+        ResourcePatternFilter,
+        UserScramCredentialDeletion,
+    )
+    from kafka.admin import ACLResourcePatternType as PatternType
+    from kafka.admin import ResourceType as Kind
+    from kafka.admin import ScramMechanism as Mechanism
+    from kafka.errors import IncompatibleBrokerVersion, UnsupportedVersionError
+    from kafka.structs import TopicPartition as Part
+
+    admin = kafka_python
+    pattern = ResourcePattern(Kind.TOPIC, "t")
+    acl = ACL("User:a", "*", ACLOperation.READ, ACLPermissionType.ALLOW, pattern)
+    patterns = ResourcePatternFilter(Kind.TOPIC, "t", PatternType.ANY)
+    acls = ACLFilter("User:a", "*", ACLOperation.ANY, ACLPermissionType.ANY, patterns)
+    user = UserScramCredentialDeletion("u", Mechanism.SCRAM_SHA_256)
+    asked: list[Callable[[], Any]] = [
+        lambda: admin.create_acls([acl]),
+        lambda: admin.describe_acls(acls),
+        lambda: admin.delete_acls([acls]),
+        lambda: admin.alter_user_scram_credentials([user]),
+        admin.describe_user_scram_credentials,
+        lambda: admin.describe_transactions(["x"]),
+        lambda: admin.abort_transaction(AbortTransactionSpec(Part(filled, 0), 1, 0)),
+    ]
+    began = time.monotonic()
+    for ask in asked:
+        with pytest.raises((IncompatibleBrokerVersion, UnsupportedVersionError), match="Error 35"):
+            ask()
+    assert time.monotonic() - began < 5
