@@ -64,6 +64,11 @@ class FollowerProgress:
         if leader_end_offset > self.last_fetch_leader_end_offset:
             self.last_fetch_leader_end_offset = leader_end_offset
 
+    def leave_isr(self) -> None:
+        """It is in the ISR no more: when it was in sync does not matter, it has to catch up anew."""
+        self.last_caught_up_ms = None
+        self.last_fetch_ms = None
+
     def was_quiet_until(self, fetched_ms: int) -> None:
         """It went on fetching until then, unchanged; if it stood at the leader's end of log, it was caught up."""
         was_at_end = self.log_end_offset >= self.last_fetch_leader_end_offset

@@ -160,11 +160,19 @@ class LeaderState:
             for replica in replicas
             if replica != self.config.local_id
         }
-        self.isr_state = CommittedIsr(isr)
+        self._settle(isr)
         self.partition_epoch = partition_epoch
         if leader_epoch > self.leader_epoch:
             self._begin_epoch(leader_epoch, isr, log_end_offset, now_ms)
         self.maybe_advance_high_watermark(log_end_offset, now_ms)
+
+    def _settle(self, isr: tuple[int, ...]) -> None:
+        """The controller has committed this ISR."""
+        for replica_id in self.isr_state.isr:
+            follower = self.followers.get(replica_id)
+            if follower is not None and replica_id not in isr:
+                follower.leave_isr()
+        self.isr_state = CommittedIsr(isr)
 
     def _begin_epoch(self, leader_epoch: int, isr: tuple[int, ...], log_end_offset: int, now_ms: int) -> None:
         """Followers' offsets stay known from one own epoch to the next; a gap in between may hide another leader."""
@@ -309,6 +317,6 @@ class LeaderState:
     def _commit(self, result: AlterPartitionResult, log_end_offset: int, now_ms: int) -> None:
         if result.leader_epoch != self.leader_epoch or result.partition_epoch < self.partition_epoch:
             return
-        self.isr_state = CommittedIsr(result.isr)
+        self._settle(result.isr)
         self.partition_epoch = result.partition_epoch
         self.maybe_advance_high_watermark(log_end_offset, now_ms)

@@ -332,7 +332,37 @@ def test_a_replica_that_is_back_and_does_not_fetch_is_not_waited_for() -> None:
     for replica in (2, 3):
         fetch(leader, replica, 10, 10, 100)
     leader.on_registration((1, 2, 3), (1, 2), (5, 11), 10, 200)
-    fetch(leader, 2, 20, 20, 2_100)
-    assert leader.high_watermark == 10, "it may be about to join"
-    fetch(leader, 2, 21, 21, 2_101)
+    fetch(leader, 2, 20, 20, 201)
+    assert leader.high_watermark == 20
+
+
+def test_a_replica_that_was_in_sync_long_ago_has_to_catch_up_anew() -> None:
+    """What it was before it left the ISR says nothing of how long it needs now; when it is at the end, it is let in."""
+    leader = new_leader((1, 2, 3), (1, 2, 3), lag_ms=30_000)
+    for replica in (2, 3):
+        fetch(leader, replica, 10, 10, 100)
+    leader.on_registration((1, 2, 3), (1, 2), (5, 11), 10, 200)
+    fetch(leader, 2, 1000, 1000, 300)
+    for offset in range(10, 1000, 90):
+        assert fetch(leader, 3, offset, 1000, 300 + offset) is None
+        assert not leader.waits_for(3, 1000, 300 + offset)
+    fetch(leader, 2, 1001, 1001, 1400)
+    assert leader.high_watermark == 1001
+    assert fetch(leader, 3, 1000, 1001, 1401) is None, "it has what was there at its last fetch"
+    assert leader.waits_for(3, 1001, 1402), "so it keeps pace, and is to come in"
+    assert fetch(leader, 3, 1001, 1001, 1402) is not None
+
+
+def test_a_replica_that_keeps_pace_and_stops_to_fetch_is_not_waited_for_long() -> None:
+    leader = new_leader((1, 2, 3, 4), (1, 2, 3, 4), lag_ms=30_000)
+    for replica in (2, 3, 4):
+        fetch(leader, replica, 10, 10, 100)
+    leader.on_registration((1, 2, 3, 4), (1, 2), (5, 11), 10, 200)
+    proposal = fetch(leader, 3, 10, 10, 250)
+    assert proposal is not None
+    assert fetch(leader, 4, 10, 10, 250) is None, "one change at a time"
+    leader.on_alter_partition_result(proposal, AlterPartitionResult(ErrorCode.INELIGIBLE_REPLICA), 10, 260)
+    fetch(leader, 2, 20, 20, 2_250)
+    assert leader.high_watermark == 10, "they may be about to join"
+    fetch(leader, 2, 21, 21, 2_251)
     assert leader.high_watermark == 21

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from manager_cluster import Answer, Cluster
+from manager_cluster import Answer, Cluster, registration
 
 from raftwerk.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from raftwerk.controller.records import ConfigRecord
@@ -190,3 +190,34 @@ def test_a_topic_that_is_gone_is_throttled_no_more() -> None:
     for manager in copying.cluster.managers.values():
         assert manager.throttles.leader.is_idle
         assert manager.throttles.follower.is_idle
+
+
+@pytest.mark.parametrize("sides", [(LEADER,), (FOLLOWER,)], ids=["leader", "follower"])
+def test_one_that_was_in_sync_and_trickles_back_holds_nobody_up(sides: tuple[dict[str, str], ...]) -> None:
+    """It was fenced a moment ago, and has four megabytes to catch up with: until it has, the high watermark goes on."""
+    copying = Copying(records=0)
+    cluster = copying.cluster
+    copying.add()
+    cluster.sleep(1)
+    cluster.tell()
+    copying.produce()
+    cluster.sleep(0.5)
+    cluster.records.append(registration(3, fenced=True))
+    cluster.change(copying.topic_id, 0, isr=(1, 2))
+    cluster.mute[(3, 1)] = None
+    cluster.tell()
+    for _ in range(400):
+        answer = copying.produce()
+        cluster.sleep(0.01)
+        assert answer.error == 0
+    copying.throttle(*(dict.fromkeys(side, "*") for side in sides))
+    del cluster.mute[(3, 1)]
+    cluster.kill_links(3)
+    cluster.records.append(registration(3))
+    cluster.tell()
+    cluster.sleep(0.2)
+    for _ in range(50):
+        answer = copying.produce()
+        cluster.sleep(0.05)
+        assert answer.error == 0
+    assert copying.end_of(3) < 451, "it is still on its way"
