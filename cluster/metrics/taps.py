@@ -18,10 +18,11 @@ from ...broker.connection import Connection, ConnectionOwner
 from ...broker.request import Request
 from ...controller.image import MetadataDelta, MetadataImage, PartitionRegistration
 from ...isr.appends import Entries
-from ...isr.fetches import Wanted
+from ...isr.fetches import Wanted, WatchedFetch
 from ...isr.purgatory import DelayedFetch
 from ...isr.replica_manager import ReplicaManager
 from ...isr.results import AppendDone, AppendResult, FetchDone, FetchParams
+from ...isr.watch import FetchWatch
 from ...raft.types import LeaderAndEpoch
 from ...runtime.file_slice import Sendable
 from ...runtime.ports import Disk, File, Runtime
@@ -46,16 +47,48 @@ class TopicTraffic:
     failed_fetch_requests: int = 0
 
 
+class _Counted:
+    """A follower's fetch that counts what it is answered (`WatchedFetch`)."""
+
+    __slots__ = ("_fetch", "_tap", "_wanted")
+
+    def __init__(self, fetch: WatchedFetch, tap: TrafficTap) -> None:
+        self._fetch = fetch
+        self._tap = tap
+        self._wanted: Wanted = ()
+
+    @property
+    def watch(self) -> FetchWatch:
+        return self._fetch.watch
+
+    @property
+    def has_refusals(self) -> bool:
+        return self._fetch.has_refusals
+
+    def wanted(self) -> Wanted:
+        self._wanted = self._fetch.wanted()
+        return self._wanted
+
+    def is_news(self, row: int, answer: FetchPartitionResponse) -> bool:
+        return self._fetch.is_news(row, answer)
+
+    def done(self, rows: list[FetchPartitionResponse]) -> None:
+        self._tap.sent_to_follower(self._wanted, rows)
+        self._fetch.done(rows)
+
+
 class TrafficTap:
-    """Counts appends and fetches by topic. Stands before a replica manager's `append` and `fetch`."""
+    """Counts appends and fetches by topic. Stands before a replica manager's `append`, `fetch` and `fetch_watched`."""
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self.topics: dict[str, TopicTraffic] = {}
         self._replicas = replicas
         self._append = replicas.append
         self._fetch = replicas.fetch
+        self._fetch_watched = replicas.fetch_watched
         replicas.append = self.append
         replicas.fetch = self.fetch
+        replicas.fetch_watched = self.fetch_watched
 
     def append(self, acks: int, timeout_ms: int, entries: Entries, done: AppendDone) -> None:
         """As `ReplicaManager.append`; what the log grows by is what came in."""
@@ -81,20 +114,37 @@ class TrafficTap:
         is_follower = params.replica_id >= 0
 
         def count(rows: list[FetchPartitionResponse]) -> None:
-            for (key, _), row in zip(wanted, rows, strict=True):
-                traffic = self.of(key.topic_partition.topic)
-                if row.error_code:
-                    traffic.failed_fetch_requests += 1
-                elif is_follower:
-                    traffic.replication_bytes_out += len(row.records or b"")
-                else:
-                    traffic.bytes_out += len(row.records or b"")
+            if is_follower:
+                self.sent_to_follower(wanted, rows)
+            else:
+                self._sent_to_consumer(wanted, rows)
             done(rows)
 
         if not is_follower:
             for key, _ in wanted:
                 self.of(key.topic_partition.topic).fetch_requests += 1
         return self._fetch(params, wanted, count)
+
+    def _sent_to_consumer(self, wanted: Wanted, rows: Sequence[FetchPartitionResponse]) -> None:
+        for (key, _), row in zip(wanted, rows, strict=True):
+            traffic = self.of(key.topic_partition.topic)
+            if row.error_code:
+                traffic.failed_fetch_requests += 1
+            else:
+                traffic.bytes_out += len(row.records or b"")
+
+    def fetch_watched(self, params: FetchParams, fetch: WatchedFetch) -> DelayedFetch | None:
+        """As `ReplicaManager.fetch_watched`."""
+        return self._fetch_watched(params, _Counted(fetch, self))
+
+    def sent_to_follower(self, wanted: Wanted, rows: Sequence[FetchPartitionResponse]) -> None:
+        """A follower gets these."""
+        for (key, _), row in zip(wanted, rows, strict=True):
+            traffic = self.of(key.topic_partition.topic)
+            if row.error_code:
+                traffic.failed_fetch_requests += 1
+            else:
+                traffic.replication_bytes_out += len(row.records or b"")
 
     def forget(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Drop the counters of deleted topics."""

@@ -71,7 +71,8 @@ def test_a_summary_has_quantiles_count_and_sum() -> None:
 
 async def exchange(bootstrap: str) -> None:
     async with ClusterClient(bootstrap) as client:
-        await client.create_topic(NewTopic("flights", 2, 3))
+        throttled = {f"{side}.replication.throttled.replicas": "*" for side in ("leader", "follower")}
+        await client.create_topic(NewTopic("flights", 2, 3, throttled))
         producer = Producer(client, "flights")
         await producer.start()
         await producer.send((None, str(number).encode()) for number in range(50))
@@ -98,6 +99,13 @@ def test_a_cluster_under_metrics(tmp_path: Path) -> None:
         scrapes = [scrape(port) for port in ports]
         assert total(scrapes, "kafka_server_brokertopicmetrics_messagesin_total", topic="flights") == 100
         assert total(scrapes, "kafka_server_brokertopicmetrics_bytesout_total", topic="flights") > 0
+        arrived = total(scrapes, "kafka_server_brokertopicmetrics_bytesin_total", topic="flights")
+        assert (
+            total(scrapes, "kafka_server_brokertopicmetrics_replicationbytesout_total", topic="flights") == 2 * arrived
+        )
+        for side in ("leader", "follower"):
+            assert total(scrapes, f"kafka_server_{side}replication_byte_rate") > 0, "measured, if without a limit"
+        assert total(scrapes, "kafka_server_replicamanager_reassigningpartitions") == 0
         assert total(scrapes, "kafka_topic_partition_current_offset", topic="flights") == 100
         assert total(scrapes, "kafka_topic_partition_in_sync_replica", topic="flights") == 6
         assert total(scrapes, "kafka_controller_kafkacontroller_activecontrollercount") == 1
