@@ -38,7 +38,7 @@ class JavaTools:
         told = b""
         while len(told) < size:
             told += self._read(stdout, size - len(told), deadline)
-        text = told.decode()
+        text = "".join(line for line in told.decode().splitlines(True) if not line.startswith("SLF4J:"))
         assert (code != 0) == fails, f"{tool} {' '.join(arguments)}: exit {code}\n{text}"
         return text
 

@@ -50,6 +50,8 @@ def test_kafkas_quorum_tool(nodes: Nodes, java_tools: JavaTools) -> None:
     java_tools.run(TOOL, *broker, "remove-controller", *named, fails=True)
     features = java_tools.run("FeatureCommand", "--bootstrap-controller", nodes.controller(2), "describe")
     assert any("kraft.version" in line and "FinalizedVersionLevel: 1" in line for line in features.splitlines())
+    moves = "reassign.ReassignPartitionsCommand"
+    assert "No partition reassignments found" in java_tools.run(moves, *controller, "--list")
     configs = ("--describe", "--entity-type", "brokers", "--entity-name", "2", "--all")
     assert "node.id=2" in java_tools.run("kafka.admin.ConfigCommand", *controller, *configs)
 

@@ -127,12 +127,18 @@ def objects(text: str) -> list[Any]:
     return found
 
 
-def test_offsets_log_dirs_and_versions(tool: Tool, filled: str) -> None:
+def test_offsets_log_dirs_and_versions(tool: Tool, filled: str, tmp_path: Path) -> None:
     told = tool("GetOffsetShell", "--topic", filled)
     assert sorted(told.split()) == [f"{filled}:{partition}:50" for partition in range(PARTITIONS)]
     told = tool("GetOffsetShell", "--topic-partitions", f"{filled}:0-2", "--time", "earliest")
     assert sorted(told.split()) == [f"{filled}:0:0", f"{filled}:1:0"]
     assert f"{filled}:0:" in tool("GetOffsetShell", "--topic", filled, "--time", "max-timestamp")
+    asked = tmp_path / "offsets.json"
+    asked.write_text(json.dumps({"version": 1, "partitions": [{"topic": filled, "partition": 0, "offset": 30}]}))
+    assert f"partition: {filled}-0\tlow_watermark: 30" in tool("DeleteRecordsCommand", "--offset-json-file", str(asked))
+    assert tool("GetOffsetShell", "--topic-partitions", f"{filled}:0", "--time", "earliest").split() == [
+        f"{filled}:0:30"
+    ]
     told = tool("LogDirsCommand", "--describe", "--topic-list", filled)
     found = json.loads(next(line for line in told.splitlines() if line.startswith("{")))
     assert len(found["brokers"]) == 3
