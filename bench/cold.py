@@ -2,7 +2,8 @@
 
 Three nodes; old records in a topic whose one replica stands on the node that leads the producer's topic too. In turn
 the producer is alone, beside a reader of old records that are in the page cache, and beside one whose records were
-dropped from there: the difference of the last two is the disk's. The reader is a process of its own.
+dropped from there: the difference of the last two is the disk's. The reader is a process of its own. Holds are what the
+leader saw its event loop held for by its own work (processor time), whatever the machine did beside it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -26,6 +28,8 @@ from .raw_client import RawClient, batches
 _OLD, _NEW = "old", "new"
 _FETCH_BYTES = 1 << 20
 _KINDS = ("alone", "beside a warm reader", "beside a cold reader")
+_STALL_MS = 5
+_HELD = re.compile(r"event loop held for \d+ ms, cpu (\d+) ms")
 _ALONE_S = 5.0
 _SETTLE_S = 1.0
 
@@ -39,6 +43,7 @@ class Bench:
         self.bootstrap = supervisor.plan.bootstrap
         self.latencies_s: dict[tuple[str, str], list[float]] = {}
         self.read_s: dict[tuple[str, str], list[float]] = {}
+        self.holds_ms: dict[tuple[str, str], list[int]] = {}
         self.cached_share = 0.0
 
     def prepare(self) -> None:
@@ -56,6 +61,7 @@ class Bench:
         self.partition = next(one.id for one in topics[_OLD].partitions.values() if one.leader == leader)
         plan = self._supervisor.plan.node(leader)
         self.port = plan.port or 0
+        self._log = Path(plan.log_file)
         self._files = Path(plan.data_dir, f"{_OLD}-{self.partition}")
         client = RawClient(self.port)
         client.wait_until_leader(_OLD, self.partition)
@@ -81,6 +87,7 @@ class Bench:
         if kind == _KINDS[2]:
             self.drop_cache()
         reader = None
+        log_bytes = self._log.stat().st_size
         began = time.monotonic()
         until = began + _ALONE_S
         if kind != _KINDS[0]:
@@ -98,6 +105,8 @@ class Bench:
             if reader.exitcode:
                 raise RuntimeError("the reader failed")
         self.latencies_s.setdefault((kind, acks), []).extend(times)
+        logged = self._log.read_bytes()[log_bytes:].decode(errors="replace")
+        self.holds_ms.setdefault((kind, acks), []).extend(int(found[1]) for found in _HELD.finditer(logged))
         time.sleep(_SETTLE_S)
 
 
@@ -138,15 +147,19 @@ def produce(bootstrap: str, acks: str, goes_on: Callable[[], bool], rate: int = 
 
 def _show(bench: Bench) -> list[dict[str, Any]]:
     rows = []
-    print(f"{'':36}{'p50':>9}{'p99':>9}{'p99.9':>9}{'max':>9}  ms{'acks':>8}{'1 GB in':>10} s")
+    print(f"{'':36}{'p50':>9}{'p99':>9}{'p99.9':>9}{'max':>9}  ms{'acks':>8}{'read in, s':>12}{'longest hold, ms':>18}")
     for (kind, acks), latencies in sorted(bench.latencies_s.items(), key=lambda row: (row[0][1], row[0][0])):
         times = sorted(latencies)
         cells = [times[min(int(len(times) * of), len(times) - 1)] * 1e3 for of in (0.5, 0.99, 0.999, 1.0)]
         reads = bench.read_s.get((kind, acks), [])
         read_s = sorted(reads)[len(reads) // 2] if reads else 0.0
         names = ("p50_ms", "p99_ms", "p999_ms", "max_ms")
-        rows.append({"acks": acks, "kind": kind, **dict(zip(names, cells, strict=True)), "read_s": read_s})
-        print(f"acks={acks:4} {kind:26}" + "".join(f"{one:9.2f}" for one in cells) + f"{len(times):12}{read_s:10.1f}")
+        hold_ms = max(bench.holds_ms[kind, acks], default=0)
+        rows.append(
+            {"acks": acks, "kind": kind, **dict(zip(names, cells, strict=True)), "read_s": read_s, "hold_ms": hold_ms}
+        )
+        text = "".join(f"{one:9.2f}" for one in cells)
+        print(f"acks={acks:4} {kind:26}{text}{len(times):12}{read_s:12.1f}{hold_ms or f'< {_STALL_MS}':>18}")
     return rows
 
 
@@ -158,7 +171,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args(arguments)
     directory = tempfile.mkdtemp(prefix="raftwerk-cold-")
-    supervisor = Supervisor(plan_cluster(directory, ClusterShape(3, port=0)))
+    supervisor = Supervisor(
+        plan_cluster(directory, ClusterShape(3, port=0, overrides={"event.loop.stall.log.ms": str(_STALL_MS)}))
+    )
     try:
         supervisor.start()
         bench = Bench(supervisor, int(options.gb * 1e9))
