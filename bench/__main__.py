@@ -2,8 +2,8 @@
 
 Absolute figures drift from hour to hour on a shared machine; the ratio of two systems measured in one run does not.
 `python -m raftwerk.bench scale` measures what many partitions cost, `groups` many groups, `compaction` what a producer
-waits beside a compaction, `recovery` how long logs take to open; `reads`, `cold`, `log-size` and `writes` what records on the disk
-cost.
+waits beside a compaction, `recovery` how long logs take to open; `reads`, `cold`, `log-size` and `writes` what
+records on the disk cost.
 """
 
 from __future__ import annotations
