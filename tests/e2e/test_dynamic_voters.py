@@ -79,6 +79,26 @@ def test_a_controller_without_its_disk_joins_again(nodes: Nodes) -> None:
     }
 
 
+def test_a_controller_that_moves_is_found_again(nodes: Nodes) -> None:
+    """It comes back at another port: the voters' record follows (UpdateRaftVoter), and it can lead from there."""
+    nodes.form_quorum((1, 2, 3))
+    view = wait_for(nodes.broker(1), lambda view: len(view.voters) == 3)
+    moved = next(node_id for node_id in (1, 2, 3) if node_id != view.leader_id)
+    before, after = nodes.controller(moved), nodes.controller(6)
+    assert view.endpoints[moved] == ("127.0.0.1", int(before.rpartition(":")[2]))
+    nodes.stop(moved)
+    settings = nodes.properties(moved).read_text()
+    nodes.properties(moved).write_text(settings.replace(f"CONTROLLER://{before}", f"CONTROLLER://{after}"))
+    nodes.wait_ready(moved, nodes.start(moved))
+    there = ("127.0.0.1", int(after.rpartition(":")[2]))
+    view = wait_for(nodes.broker(moved), lambda view: view.endpoints[moved] == there)
+    assert sorted(one.node_id for one in view.voters) == [1, 2, 3]
+    other = next(node_id for node_id in (1, 2, 3) if node_id not in (moved, view.leader_id))
+    nodes.processes[other].send_signal(signal.SIGKILL)
+    nodes.processes.pop(other).wait()
+    helpers.create_topic(nodes.broker(moved), "needs-both", replicas=1)
+
+
 def test_static_voters_become_dynamic(new_cluster: Callable[..., Supervisor]) -> None:
     supervisor = new_cluster()
     bootstrap = supervisor.plan.bootstrap
