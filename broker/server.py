@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .connection import Connection, ConnectionLimits
+from .connection_quota import ConnectionQuota
 from .dispatch import Dispatcher
 from .frame_reader import SCRATCH_BYTES
 
@@ -29,6 +30,8 @@ class ServerConfig:
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     max_idle_ms: int = 600_000
     backlog: int = 1024
+    is_protected: bool = False
+    """The brokers' own listener: `max.connections` does not count against it."""
 
 
 class RejectionLog:
@@ -53,8 +56,9 @@ class RejectionLog:
 class Server:
     """Owns the connections of one listener."""
 
-    def __init__(self, config: ServerConfig, dispatcher: Dispatcher[Any]) -> None:
+    def __init__(self, config: ServerConfig, dispatcher: Dispatcher[Any], quota: ConnectionQuota | None = None) -> None:
         self.config = config
+        self._quota = quota
         self.listener_name = config.listener_name
         self.limits = config.limits
         self.dispatcher = dispatcher
@@ -107,11 +111,22 @@ class Server:
             connection.abort()
 
     def opened(self, connection: Connection) -> None:
+        """Take a connection, or close it at once when there are too many."""
+        if self._quota is not None:
+            reason = self._quota.refusal(connection.peer, is_protected=self.config.is_protected)
+            if reason is not None:
+                self.log_rejection(connection.peer, reason)
+                connection.abort()
+                return
+            self._quota.opened(connection.peer)
         self.accepted_total += 1
         self.connections[connection] = None
 
     def closed(self, connection: Connection) -> None:
-        self.connections.pop(connection, None)
+        if connection in self.connections:
+            del self.connections[connection]
+            if self._quota is not None:
+                self._quota.closed(connection.peer)
 
     def log_failure(self, error: BaseException) -> None:
         """A defect of ours that cost one connection."""

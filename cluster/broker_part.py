@@ -9,6 +9,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from ..broker.broker import Broker
+from ..broker.connection_quota import ConnectionQuota
 from ..broker.server import Server
 from ..controller.publisher import MetadataLoader
 from ..isr.replica_manager import ReplicaManager
@@ -67,7 +68,8 @@ class BrokerPart:
         self._space = SpaceGuard(config["log.dirs.reserve.bytes"], self._free_bytes(runtime), self._on_space)
         loader.subscribe(self.replica_manager.apply)
         dispatcher = self.broker.dispatcher(self.replica_manager)
-        self.servers = [Server(server_config(config, one), dispatcher) for one in config.broker_listeners]
+        quota = ConnectionQuota(loader.image, config.node_id, config.properties)
+        self.servers = [Server(server_config(config, one), dispatcher, quota) for one in config.broker_listeners]
 
     async def start(self) -> None:
         """Open the logs, register, take up the partitions, listen, then ask to be unfenced.

@@ -119,6 +119,8 @@ _ROWS: tuple[Key, ...] = (
     Key("listener.security.protocol.map", "list", (), "NAME:PROTOCOL for every listener name."),
     Key("inter.broker.listener.name", "string", "", "The listener that brokers reach each other by."),
     Key("socket.request.max.bytes", "int", 104857600, "The largest request in bytes.", _POSITIVE),
+    Key("max.connections", "int", INT_MAX, "Connections that a broker takes in all.", _NOT_NEGATIVE),
+    Key("max.connections.per.ip", "int", INT_MAX, "Connections that a broker takes of one address.", _NOT_NEGATIVE),
     Key("connections.max.idle.ms", "int", 600000, "Connections idle for so long are closed.", _POSITIVE),
     Key("max.incremental.fetch.session.cache.slots", "int", 1000, "Fetch sessions kept.", _NOT_NEGATIVE),
     # directories and log

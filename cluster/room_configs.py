@@ -285,4 +285,5 @@ def server_config(config: NodeConfig, listener: Listener) -> ServerConfig:
         port=listener.port,
         limits=ConnectionLimits(max_frame_bytes=config["socket.request.max.bytes"]),
         max_idle_ms=config["connections.max.idle.ms"],
+        is_protected=len(config.broker_listeners) > 1 and listener.name == config.inter_broker_listener_name,
     )

@@ -14,6 +14,20 @@ from .config_table import TOPIC_CONFIG_BY_BROKER_SETTING, Anything, Between, Con
 
 _OWN_ROWS: tuple[TopicConfig, ...] = (
     TopicConfig(
+        "max.connections",
+        ConfigType.INT,
+        "2147483647",
+        Between(0),
+        doc="Connections that a broker takes in all; more are closed at once.",
+    ),
+    TopicConfig(
+        "max.connections.per.ip",
+        ConfigType.INT,
+        "2147483647",
+        Between(0),
+        doc="Connections that a broker takes of one address; more are closed at once.",
+    ),
+    TopicConfig(
         "leader.replication.throttled.rate",
         ConfigType.LONG,
         "9223372036854775807",
