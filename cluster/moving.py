@@ -235,7 +235,7 @@ async def describe_configs(
     resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
     fields = {"resources": [resource], "include_synonyms": False, "include_documentation": True}
     answer = await _request_of(client, resource_type, name, ApiKey.DESCRIBE_CONFIGS, 4, fields)
-    _check(answer.results[0], name or "all brokers")
+    _check(answer.results[0], _in_words(resource_type, name))
     rows = [Value(c.name, c.value, c.config_source, c.read_only, c.documentation) for c in answer.results[0].configs]
     own = _BROKER_SOURCES if not name else _OWN_SOURCES[resource_type]
     return rows if everything else [row for row in rows if row.source in own]
@@ -251,7 +251,13 @@ async def alter_configs(
     fields = {"resources": [resource], "validate_only": False}
     node = name if resource_type == BROKER_LOGGER else ""
     answer = await _request_of(client, resource_type, node, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields)
-    _check(answer.responses[0], name or "all brokers")
+    _check(answer.responses[0], _in_words(resource_type, name))
+
+
+def _in_words(resource_type: int, name: str) -> str:
+    if resource_type in (BROKER, BROKER_LOGGER):
+        return f"broker {name}" if name else "all brokers"
+    return f"{'topic' if resource_type == TOPIC else 'group'} {name}"
 
 
 async def _request_of(
