@@ -27,6 +27,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any, NamedTuple, TypeAlias
 
 from ..raft.driver import QuorumFailedError
@@ -60,7 +61,9 @@ STALL_MS = 500
 """A timer this late means that this process was stopped: heartbeats wait unread, and silence proves nothing."""
 
 PROBE_BACKOFF_S = (0.05, 0.2, 0.5)
-"""Pauses between the probes of a broker that is out of contact."""
+"""Pauses between the first probes of a broker that is out of contact."""
+PROBE_INTERVAL_S = 1.0
+"""And between the others, until it is heard or fenced: one that never spoke to this controller may die unnoticed."""
 
 Refusal: TypeAlias = Callable[[Any, ErrorCode, str | None], Response]
 
@@ -451,7 +454,7 @@ class QuorumController:
         return broker
 
     async def _probe(self, broker_id: int) -> None:
-        for pause_s in (*PROBE_BACKOFF_S, None):
+        for pause_s in chain(PROBE_BACKOFF_S, repeat(PROBE_INTERVAL_S)):
             suspect = self._suspect(broker_id)
             if suspect is None:
                 return
@@ -460,8 +463,7 @@ class QuorumController:
             if result is ProbeResult.REFUSED:
                 self._on_refused(suspect)
                 return
-            if pause_s is not None:
-                await asyncio.sleep(pause_s)
+            await asyncio.sleep(pause_s)
 
     def _on_refused(self, dead: BrokerRegistration) -> None:
         suspect = self._suspect(dead.broker_id)

@@ -245,6 +245,7 @@ class ChaosRun:
     def _inflict(self, battle: Field, fault: Fault, nemesis: HistoryWriter) -> None:
         if fault.calm and self._wait_in_sync(battle, _CALM_LIMIT_S) is not None:
             return
+        start_all(battle.nodes)  # who ended by itself after its heal, as after an fsync that failed late
         self._fault_number += 1
         number, asked_ns = self._fault_number, time.monotonic_ns()
         inflicted = fault.inflict(battle)

@@ -129,7 +129,7 @@ async def test_a_broker_that_only_lost_its_connection_keeps_its_session() -> Non
     harness.probes.down[("b1", 9092)] = ProbeResult.UNKNOWN
     harness.controller.on_broker_disconnected(1)
     await asyncio.sleep(5)
-    assert not harness.image.brokers[1].fenced and len(harness.probes.asked) == 4
+    assert not harness.image.brokers[1].fenced and len(harness.probes.asked) == 8
     await asyncio.sleep(5)
     assert harness.image.brokers[1].fenced
 
@@ -174,6 +174,23 @@ async def test_a_broker_whose_death_did_not_end_its_connection_is_found_by_its_s
     await asyncio.sleep(0.2)
     assert harness.image.brokers[1].fenced
     await harness.add_broker(1, incarnation=2)
+
+
+@scenario
+async def test_a_broker_that_dies_before_it_spoke_to_a_new_controller_is_found_out() -> None:
+    """It was cut off, and took itself for the controller until its disk was full: nobody had a connection to it."""
+    harness = Harness()
+    await harness.add_broker(1)
+    harness.quorum.elect(2, 2)
+    harness.quorum.elect(1, 3)
+    await asyncio.sleep(3)
+    assert not harness.image.brokers[1].fenced
+    harness.probes.down[("b1", 9092)] = ProbeResult.REFUSED
+    await asyncio.sleep(1.1)
+    assert harness.image.brokers[1].fenced
+    asked = len(harness.probes.asked)
+    await asyncio.sleep(5)
+    assert len(harness.probes.asked) == asked
 
 
 @scenario
