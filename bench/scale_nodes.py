@@ -112,7 +112,10 @@ class RaftwerkNodes:
 class KafkaNodes(ApacheKafka):
     """Apache Kafka's nodes."""
 
-    settings: Mapping[str, object] = {"metadata.log.max.snapshot.interval.ms": _SNAPSHOT_INTERVAL_MS}
+    settings: Mapping[str, object] = {
+        "metadata.log.max.snapshot.interval.ms": _SNAPSHOT_INTERVAL_MS,
+        "leader.imbalance.check.interval.seconds": 5,
+    }
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, NODES)
