@@ -28,7 +28,7 @@ from ..wire.records import encode_batch
 from ..wire.types import TopicPartition
 
 _CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
-_DEFAULTS = ("1x1x1", "1x10x100", "1x100x100", "1x1x1000", "100x1x1", "500x1x1", "2000x1x0.1", "2000x4x0.4")
+_DEFAULTS = ("1x1x1", "1x10x100", "1x100x100", "1x1x1000", "100x1x1", "500x1x1", "2000x1x0.1")
 
 
 @dataclass

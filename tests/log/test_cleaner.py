@@ -7,6 +7,7 @@ import contextlib
 import random
 import struct
 from collections.abc import Generator
+from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -14,6 +15,7 @@ import pytest
 from log_helpers import DIRECTORY, NOW_MS, batch, headers_of, make_runtime, open_log, read_all
 
 from raftwerk.chaos.sim_disk import SimDisk
+from raftwerk.chaos.sim_loop import ProcessLoop, Scheduler
 from raftwerk.log.cleaner import CleanAbortedError, CleanPlan, CleanResult, Step, clean, group_segments
 from raftwerk.log.config import LogConfig
 from raftwerk.log.log_cleaner import CleanerConfig, measure
@@ -479,3 +481,44 @@ def test_power_cuts_within_a_replacement_lose_nothing(after: int, monkeypatch: p
     assert log.log_end_offset == end
     assert {key: value for *_, key, value in records_of(log) if key is not None} == newest
     assert set(records_of(log)) <= {one[:4] for one in writer.written}
+
+
+def test_io_is_throttled_to_what_is_set() -> None:
+    """log.cleaner.io.max.bytes.per.second, by the clock of the loop."""
+
+    async def main() -> float:
+        runtime, _ = make_runtime()
+        format_dirs(runtime, ("/data",), CLUSTER, 1)
+        slow = CleanerConfig(backoff_ms=1, io_bytes_per_s=1000.0)
+        manager = LogManager(runtime, LogManagerConfig(("/data",), CLUSTER, 1, COMPACT, cleaner=slow))
+        manager.load()
+        log = manager.create(TP, UUID(int=1))
+        Writer(log, 5).fill(6)
+        size = sum(segment.size_bytes for segment in log.segments[:-1])
+        manager.checkpoint_recovery_points()
+        manager.start(lambda tp: log.log_end_offset)
+        loop, end = asyncio.get_running_loop(), log.segments[-1].base_offset
+        began = loop.time()
+        for _ in range(10_000):
+            if manager.clean_offset(TP) >= end:
+                break
+            await asyncio.sleep(0.01)
+        manager.shutdown()
+        return (loop.time() - began) * 1000 / size
+
+    passes = ProcessLoop(Scheduler(), "test").run_until_complete(main(), 120.0)
+    assert 1.9 < passes < 2.4, "what is read twice, once for its keys and once to copy it, takes so long"
+
+
+def test_a_record_waits_no_longer_than_the_maximum_lag_to_be_compacted() -> None:
+    """max.compaction.lag.ms: the active segment rolls, and a log that is hardly dirty is compacted all the same."""
+    runtime, _ = make_runtime()
+    log = open_log(runtime, replace(COMPACT, segment_bytes=1 << 20, max_compaction_lag_ms=5_000))
+    Writer(log, 3).write(transactional=False)
+    assert not log.roll_if_due(NOW_MS + 4_000)
+    assert log.roll_if_due(NOW_MS + 5_100)
+    end = log.flush()
+    log.config = replace(log.config, min_cleanable_dirty_ratio=0.99)
+    young, old = (measure(log, 0, end, end, NOW_MS + later_ms) for later_ms in (1_000, 5_100))
+    assert young is not None and not young.is_overdue
+    assert old is not None and old.is_overdue
