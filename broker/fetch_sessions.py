@@ -59,8 +59,10 @@ class CachedPartition:
         """`is_news`, and remembers what it says."""
         news = self.is_news(answer)
         self.log_start_offset = answer.log_start_offset
-        # After an error, the partition is reported again when it has recovered.
-        self.high_watermark = answer.high_watermark if answer.error_code == ErrorCode.NONE else -1
+        # After an error, the partition is reported again when it has recovered; a follower that is told to cut its log
+        # takes nothing else from the answer, and may be waiting at the end of a log that does not grow.
+        taken = answer.error_code == ErrorCode.NONE and answer.diverging_epoch is None
+        self.high_watermark = answer.high_watermark if taken else -1
         return news
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from raftwerk.broker.fetch_sessions import FetchSessionCache
+from raftwerk.broker.fetch_sessions import CachedPartition, FetchSessionCache
 from raftwerk.wire.fetch import FetchPartition, FetchPartitionResponse, FetchRequest, FetchTopic, ForgottenTopic
+from raftwerk.wire.types import EpochEndOffset
 
 TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").glob("fetch_session_*.txt"))
 
@@ -130,3 +131,14 @@ def test_followers_take_slots_from_consumers_at_once():
 
 def test_no_slots_no_sessions():
     assert open_session(FetchSessionCache(0, FixedIds()), 0) == 0
+
+
+def test_who_was_told_to_cut_its_log_is_told_the_high_watermark_again():
+    """It took nothing else from that answer, and no record may come for long."""
+    partition = CachedPartition(FetchPartition(0, fetch_offset=99))
+    diverging = FetchPartitionResponse(0, high_watermark=80, log_start_offset=0)
+    diverging.diverging_epoch = EpochEndOffset(1, 80)
+    at_the_end = FetchPartitionResponse(0, high_watermark=80, log_start_offset=0)
+    assert partition.has_news(diverging)
+    assert partition.has_news(at_the_end)
+    assert not partition.has_news(at_the_end)
