@@ -239,6 +239,7 @@ def wait_at_half_open_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """A follower waits for what cannot come, and its leader counts on it, until replica.*.ms are over."""
     monkeypatch.setattr(patience, "_GRACE_S", 30.0)
     monkeypatch.setattr(FollowerProgress, "has_fetched_within", lambda *_: True)
+    monkeypatch.setattr(FollowerProgress, "leave_isr", lambda _: None)
 
 
 ORIGINAL_RECONCILE = consumer_group.reconcile
