@@ -1,14 +1,17 @@
-"""What is looked for, as joins and aggregates over a history's tables; kinds are those of `raftwerk chaos check`."""
+"""What is looked for: what blocks tell of themselves, and joins of the rest; kinds are those of `chaos check`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..running import Say
-from .tables import ACKED, FAILED, INVOKED, SHIFT, STATES, History, split
+from .blocks import first_read
+from .lines import LIMIT, SHIFT
+from .parts import BLOCK_BITS, BLOCK_MASK, STATES
+from .tables import History, split
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -18,8 +21,6 @@ KINDS = (
     "skipped-poll", "phantom", "failed-seen", "corrupt", "unseen", "unanswered", "not-healed",
 )  # fmt: skip
 _TOTALS = {"acked": "ok", "failed": "fail", "unknown": "info", "unanswered": "invoke"}
-_LIMIT = 1 << SHIFT
-_MASK = _LIMIT - 1
 _SKIPS_MAX = 10_000
 
 
@@ -65,134 +66,74 @@ class Audit:
 
     def judge(self) -> AuditVerdict:
         """Look for everything."""
-        records, offsets = self._tables()
+        history = self.history
+        self.say(f"{len(history.places)} partitions; what became of each record")
+        records = history.judged_records()
+        self.say("what is at each offset")
+        offsets = history.judged_offsets()
         self._totals(records)
         self._records(records)
-        self._gone(records)
         self._offsets(records, offsets)
         self._order(records, offsets)
         self._polls(offsets)
-        for row in self.history.lines("heal").where("type != 'ok'").collect():
-            self._add("not-healed", 1, [row["error"] or "the replicas did not get in sync"])
+        for line in history.lines:
+            if line["f"] == "heal" and line["type"] != "ok":
+                self._add("not-healed", 1, [line["error"] or "the replicas did not get in sync"])
         return self.verdict
-
-    # -- the tables
-
-    def _tables(self) -> tuple[DataFrame, DataFrame]:
-        """One row a record and one row an offset, on disk."""
-        from pyspark.sql import functions as f
-
-        history = self.history
-        self.say(f"{len(history.places)} partitions; the records")
-        sends = history.sends().withColumns(
-            {
-                "seen": f.lit(None).cast("bigint"),
-                "read_key": f.lit(None).cast("bigint"),
-                "read_ns": f.lit(None).cast("bigint"),
-                "final": f.lit(False),
-            }
-        )
-        reads = (
-            history.reads()
-            .where("producer >= 0")
-            .select(
-                "rid",
-                f.lit(None).cast("int").alias("state"),
-                *(f.lit(None).cast("bigint").alias(name) for name in ("key", "place", "start", "end", "ack")),
-                f.col("at").alias("seen"),
-                f.col("key").alias("read_key"),
-                f.col("end").alias("read_ns"),
-                "final",
-            )
-        )
-        records = sends.unionByName(reads).groupBy("rid").agg(
-            f.max("state").alias("state"), f.max("key").alias("key"), f.max("place").alias("place"),
-            f.min("start").alias("start"), f.max("end").alias("end"), f.max("ack").alias("ack"),
-            f.min("seen").alias("seen"), f.max("seen").alias("seen_last"), f.min("read_key").alias("read_key"),
-            f.max("read_key").alias("read_key_last"),
-            f.min("read_ns").alias("first_ns"), f.max("final").alias("final"),
-        )  # fmt: skip
-        records = self._kept(records, "records")
-        self.say("the offsets")
-        acked = (
-            history.sends().where("ack is not null").select(f.col("ack").alias("at"), "rid", f.lit(False).alias("read"))
-        )
-        found = history.reads().where("producer >= 0").select("at", "rid", f.lit(True).alias("read"))
-        offsets = (
-            acked.union(found)
-            .groupBy("at")
-            .agg(f.min("rid").alias("rid"), f.max("rid").alias("other"), f.max("read").alias("read"))
-        )
-        return records, self._kept(offsets, "offsets")
-
-    def _kept(self, rows: DataFrame, name: str) -> DataFrame:
-        path = f"file://{self.history.directory}/{name}"
-        rows.write.parquet(path)
-        return self.history.spark.read.parquet(path)
 
     # -- what is looked for
 
     def _totals(self, records: DataFrame) -> None:
-        states = {row["state"]: row["count"] for row in records.groupBy("state").count().collect()}
-        totals = {name: states.get(STATES[word], 0) for name, word in _TOTALS.items()}
-        self.verdict.totals = {"sends": sum(totals.values()), **totals, "reads": self.history.reads().count()}
+        from pyspark.sql import functions as f
+
+        totals = records.where("kind = 'total'").groupBy("rid").agg(f.sum("key").alias("n")).collect()
+        states = {row["rid"]: row["n"] for row in totals}
+        counts = {name: states.get(STATES[word], 0) for name, word in _TOTALS.items()}
+        reads = self.history.notes("reads").agg(f.coalesce(f.sum("n"), f.lit(0))).collect()[0][0]
+        self.verdict.totals = {"sends": sum(counts.values()), **counts, "reads": reads}
 
     def _records(self, records: DataFrame) -> None:
-        from pyspark.sql import functions as f
+        counts = {row["kind"]: row["count"] for row in records.groupBy("kind").count().collect()}
+        for kind, tell in self._tellers().items():
+            if counts.get(kind):
+                rows = self._some(records.where(records["kind"] == kind))
+                self._add(kind, counts[kind], [f"{_name(row.rid)} {tell(row)}" for row in rows])
+        foreign = self.history.notes("foreign")
+        places = self.history.known.places
+        found = [places[row["topic"], row["partition"]] * LIMIT + row["first"] for row in self._some(foreign)]
+        cases = [f"{self._at(at)} holds bytes that nobody of the run wrote" for at in found]
+        self._add("corrupt", foreign.count(), cases)
 
-        self.say("what became of each record")
-        seen = f.col("seen").isNotNull()
-        sent = f.col("state").isNotNull()
-        self._find("phantom", records.where(seen & ~sent), lambda r: f"was read at {self._at(r.seen)}; nobody sent it")
-        self._find(
-            "failed-seen",
-            records.where(seen & (f.col("state") == FAILED)),
-            lambda r: f"failed, and was read at {self._at(r.seen)}",
-        )
-        self._find(
-            "seen-before-send",
-            records.where(sent & (f.col("first_ns") < f.col("start"))),
-            lambda r: f"was read {(r.start - r.first_ns) / 1e9:.6f} s before its send began",
-        )
-        keys = (f.col("read_key") != f.col("key")) | (f.col("read_key_last") != f.col("key"))
-        self._find(
-            "corrupt",
-            records.where(sent & seen & keys),
-            lambda r: f"was sent with key {r.key} and read with another at {self._at(r.seen)}",
-        )
-        self._find("unanswered", records.where(f.col("state") == INVOKED), lambda r: "was sent, and never answered")
-        foreign = self.history.reads().where("producer < 0")
-        rows = [f"{self._at(row.at)} holds bytes that nobody of the run wrote" for row in self._some(foreign)]
-        self._add("corrupt", foreign.count() if rows or not self.evidence_max else 0, rows)
-
-    def _gone(self, records: DataFrame) -> None:
-        from pyspark.sql import functions as f
-
-        last_read, last_final, has_final = self.history.reached
-        gone = ~f.col("final") if has_final else f.col("seen").isNull()
-        acked = records.where((f.col("state") == ACKED) & gone)
-        reach = _lookup(last_final if has_final else last_read, f.col("place"))
-        passed = reach >= f.coalesce(f.col("ack").bitwiseAND(f.lit(_MASK)), f.lit(0))
-        self._find("lost", acked.where(passed), lambda r: f"{self._acked(r)}, is gone; later ones were read")
-        self._find("unseen", acked.where(~passed), lambda r: f"{self._acked(r)}; no read came so far")
-        others = records.where((f.col("state") != ACKED) & gone & f.col("seen").isNotNull())
-        there = _lookup(last_final, f.shiftright("seen", SHIFT)) >= f.col("seen").bitwiseAND(f.lit(_MASK))
-        self._find(
-            "vanished", others.where(there), lambda r: f"was read at {self._at(r.seen)}, and not in the final read"
-        )
+    def _tellers(self) -> dict[str, Callable[[Any], str]]:
+        """What is said of the kinds that a record's own row shows."""
+        return {
+            "phantom": lambda r: f"was read at {self._at(r.seen)}; nobody sent it",
+            "failed-seen": lambda r: f"failed, and was read at {self._at(r.seen)}",
+            "seen-before-send": lambda r: f"was read {(r.start - r.first_ns) / 1e9:.6f} s before its send began",
+            "corrupt": lambda r: f"was sent with key {r.key} and read with another at {self._at(r.seen)}",
+            "unanswered": lambda r: "was sent, and never answered",
+            "lost": lambda r: f"{self._acked(r)}, is gone; later ones were read",
+            "unseen": lambda r: f"{self._acked(r)}; no read came so far",
+            "vanished": lambda r: f"was read at {self._at(r.seen)}, and not in the final read",
+        }
 
     def _offsets(self, records: DataFrame, offsets: DataFrame) -> None:
+        """Two records at one offset, and acks that name an offset at which there is nothing."""
         from pyspark.sql import functions as f
 
-        self.say("what is at each offset")
-        conflicts = offsets.where("rid != other")
+        conflicts = offsets.where("kind = 'conflict'")
         cases = [f"{self._at(r.at)} is {_name(r.rid)} and also {_name(r.other)}" for r in self._some(conflicts)]
         self._add("inconsistent-offset", conflicts.count(), cases)
-        elsewhere = records.where("state is not null and seen is not null and ack is not null and ack != seen")
-        nothing = offsets.where("read or rid != other").select(f.col("at").alias("ack"))
+        elsewhere = records.where("kind = 'elsewhere'").select(
+            "rid", "ack", "seen", *_block_of("ack"), f.col("ack").bitwiseAND(f.lit(BLOCK_MASK)).alias("bit")
+        )
+        bits = offsets.where("kind = 'bits'").select("place", "block", "known")
+        byte = "conv(hex(substring(known, cast(bit div 8 as int) + 1, 1)), 16, 10)"
+        there = f.expr(f"shiftright(cast({byte} as int), cast(bit % 8 as int)) & 1")
+        nothing = elsewhere.join(bits, ["place", "block"], "left").where(f.coalesce(there, f.lit(0)) == 0)
         self._find(
             "inconsistent-offset",
-            elsewhere.join(nothing, "ack", "left_anti"),
+            nothing,
             lambda r: f"was acked at {self._at(r.ack)} and read at {self._at(r.seen)}",
         )
 
@@ -202,51 +143,78 @@ class Audit:
         from pyspark.sql import functions as f
 
         self.say("duplicates, and the order of each key")
-        plain = self.history.plain_producers
-        promised = records.where(~f.shiftright("rid", SHIFT).isin(plain)) if plain else records
-        conflicts = offsets.where("rid != other").select("at")
-        twice = promised.where("seen != seen_last").select("rid", "seen")
-        places = self.history.reads().where("producer >= 0").select("rid", "at").join(f.broadcast(twice), "rid")
-        extra = places.where("at != seen").distinct().join(conflicts, "at", "left_anti")
+        conflicts = offsets.where("kind = 'conflict'").select("at")
+        extra = records.where("kind = 'duplicate'").join(conflicts, "at", "left_anti")
         self._find("duplicate", extra, lambda r: f"is at {self._at(r.seen)} and at {self._at(r.at)}")
-        first = promised.where("seen is not null").select(f.col("seen").alias("at"), "rid", "read_key")
-        first = first.join(conflicts, "at", "left_anti")
-        key = Window.partitionBy(f.shiftright("at", SHIFT), f.shiftright("rid", SHIFT), "read_key").orderBy("at")
+        doubtful = self._doubtful_keys(records, offsets)
+        pairs = sorted((row[0], row[1]) for row in doubtful.select("place", "producer").distinct().collect())
+        if not pairs:
+            return
+        producer, place = f.shiftright("rid", SHIFT), f.shiftright("seen", SHIFT)
+        first = self.history.firsts(pairs).withColumns({"producer": producer, "place": place, "at": f.col("seen")})
+        first = first.join(doubtful, ["place", "producer", "key"], "left_semi").join(conflicts, "at", "left_anti")
+        key = Window.partitionBy("place", "producer", "key").orderBy("at")
         before = f.max("rid").over(key.rowsBetween(Window.unboundedPreceding, -1))
         self._find(
             "reordered",
-            first.withColumn("before", before).where("before > rid"),
-            lambda r: f"is at {self._at(r.at)}, after number {split(r.before)[1]} of the same key {r.read_key}",
+            self.history.kept(first.withColumn("before", before).where("before > rid"), "reordered"),
+            lambda r: f"is at {self._at(r.at)}, after number {split(r.before)[1]} of the same key {r.key}",
         )
+
+    def _doubtful_keys(self, records: DataFrame, offsets: DataFrame) -> DataFrame:
+        """`place, producer, key` whose records may be out of order: surely all that are, and perhaps some more."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as f
+
+        way = Window.partitionBy("place", "producer", "key").orderBy("block")
+        before = f.max("other").over(way.rowsBetween(Window.unboundedPreceding, -1))
+        runs = offsets.where("kind = 'order'").withColumn("before", before)
+        names = ("place", "producer", "key")
+        two_keys = records.where("kind = 'two-keys'").select(
+            f.shiftright("seen", SHIFT).alias("place"), f.shiftright("rid", SHIFT).alias("producer"), "key"
+        )
+        doubtful = runs.where("out_of_order or before > rid").select(*names).union(two_keys).distinct()
+        return self.history.kept(doubtful, "doubtful")
 
     def _polls(self, offsets: DataFrame) -> None:
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
         self.say("the positions of each consumer")
-        way = Window.partitionBy("process", "place").orderBy("file", "block", "row")
-        polls = self.history.polls().withColumn("before", f.lag("last").over(way))
-        between = polls.where("first is not null and before is not null and first != before + 1")
-        jumps = between.select("process", "place", f.col("before").alias("after"), f.col("first").alias("offset"))
-        inner = polls.select("process", "place", f.explode("inner").alias("j"))
-        jumps = self._kept(jumps.union(inner.select("process", "place", f.col("j")[0], f.col("j")[1])), "jumps")
+        way = Window.partitionBy("text", "topic", "partition").orderBy("file", "position")
+        ways = self.history.notes("way").withColumn("before", f.lag("last").over(way)).where("first != before + 1")
+        names = ("text", "topic", "partition")
+        jumps = self.history.notes("jump").select(*names, f.col("first").alias("after"), f.col("last").alias("offset"))
+        jumps = self.history.kept(jumps.union(ways.select(*names, "before", "first")), "jumps")
         back = jumps.where("offset <= after")
         cases = [
-            f"{r.process} read {self.history.name(r.place)} offset {r.offset} after offset {r.after}"
-            for r in self._some(back)
+            f"{r.text} read {r.topic}-{r.partition} offset {r.offset} after offset {r.after}" for r in self._some(back)
         ]
         self._add("nonmonotonic-poll", back.count(), cases)
         ahead = jumps.where("offset > after").limit(_SKIPS_MAX).withColumn("jump", f.monotonically_increasing_id())
-        ahead = self._kept(ahead, "ahead")
-        passed = ahead.withColumn("step", f.explode(f.expr("sequence(after + 1, offset - 1)")))
-        passed = passed.withColumn("at", f.col("place") * _LIMIT + f.col("step"))
-        skipped = passed.join(offsets.where("read").select("at"), "at", "left_semi")
-        skipped = skipped.groupBy("jump", "process", "place", "after", "offset").agg(f.min("step").alias("step"))
+        ahead = self.history.kept(ahead, "ahead")
+        skipped = ahead.join(self._read_between(ahead, offsets), "jump")
         cases = [
-            f"{r.process} went from {self.history.name(r.place)} offset {r.after} to {r.offset}; others read {r.step}"
+            f"{r.text} went from {r.topic}-{r.partition} offset {r.after} to {r.offset}; others read {r.step}"
             for r in self._some(skipped)
         ]
         self._add("skipped-poll", skipped.count(), cases)
+
+    def _read_between(self, ahead: DataFrame, offsets: DataFrame) -> DataFrame:
+        """`jump, step`: the first offset that others read among those that a jump passed over."""
+        from pyspark.sql import functions as f
+
+        numbers = [(*name, number) for name, number in self.history.known.places.items()]
+        places = self.history.spark.createDataFrame(numbers, "topic STRING, partition INT, place BIGINT")
+        low, high = f.col("after") + 1, f.col("offset") - 1
+        ranges = ahead.join(f.broadcast(places), ["topic", "partition"]).select(
+            "jump", "place", low.alias("low"), high.alias("high")
+        )
+        bits = offsets.where("kind = 'bits'").select("place", "block", "read")
+        blocks = f.col("block").between(f.shiftright("low", BLOCK_BITS), f.shiftright("high", BLOCK_BITS))
+        passed = f.broadcast(ranges).join(bits, "place").where(blocks).select("jump", "low", "high", "block", "read")
+        found = passed.mapInArrow(first_read, "jump BIGINT, step BIGINT")
+        return found.groupBy("jump").agg(f.min("step").alias("step"))
 
     # -- telling
 
@@ -277,11 +245,9 @@ def _name(rid: int) -> str:
     return f"record {producer}:{number}"
 
 
-def _lookup(values: dict[int, int], place: Column) -> Column:
-    """A place's value, -1 where there is none."""
+def _block_of(column: str) -> tuple[Column, Column]:
+    """`place` and `block` of an `at`."""
     from pyspark.sql import functions as f
 
-    if not values:
-        return f.lit(-1)
-    pairs = [f.lit(one) for pair in sorted(values.items()) for one in pair]
-    return f.coalesce(f.create_map(*pairs)[place.cast("int")], f.lit(-1))
+    offset = f.col(column).bitwiseAND(f.lit(LIMIT - 1))
+    return f.shiftright(column, SHIFT).alias("place"), f.shiftright(offset, BLOCK_BITS).alias("block")

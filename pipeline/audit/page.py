@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections import Counter
+from collections.abc import Mapping
 from html import escape
-from typing import TYPE_CHECKING
 
 from ..errors import PipelineError
 from ..plots import cards, line_chart, page, table
 from .judge import AuditVerdict
+from .parts import bucket_ms
 from .tables import History
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _POINTS_MAX = 400
 _LABELS = 8
@@ -57,36 +57,38 @@ def _over_time(history: History) -> tuple[Lines, Lines, dict[float, str]]:
     """Rates and latencies by time since the first ack, at most some hundred points of each."""
     from pyspark.sql import functions as f
 
-    acked = history.sends().where("state = 4 and end > 0")
-    first, last = acked.agg(f.min("end"), f.max("end")).collect()[0]
-    if first is None:
+    acks = history.notes("acked").groupBy("first", "last").agg(f.sum("n").alias("n"))
+    seconds = acks.agg(f.min("first"), f.max("first")).collect()[0]
+    if seconds[0] is None:
         return {}, {}, {}
-    width_s = max(1, -(-(last - first) // 10**9) // _POINTS_MAX)
-
-    def bucket(rows: DataFrame) -> DataFrame:
-        return rows.withColumn("at", f.floor((f.col("end") - first) / (width_s * 10**9)) * width_s)
-
-    latency = f.percentile_approx((f.col("end") - f.col("start")) / 1e6, f.array(f.lit(0.5), f.lit(0.99)), 1000)
-    sums = bucket(acked).groupBy("at").agg(f.count(f.lit(1)).alias("n"), latency.alias("q")).orderBy("at").collect()
-    polls = history.lines("poll").where("type = 'ok' and not coalesce(final, false)")
-    sizes = bucket(polls.select("end", f.size("records").alias("n"))).where("at >= 0")
-    reads = sizes.groupBy("at").agg(f.sum("n").alias("n")).orderBy("at").collect()
+    first, last = seconds
+    width_s = max(1, -(-(last - first + 1) // _POINTS_MAX))
+    at = f.floor((f.col("first") - first) / width_s) * width_s
+    counts: dict[int, dict[int, int]] = {}
+    for row in acks.groupBy(at.alias("at"), "last").agg(f.sum("n").alias("n")).orderBy("at", "last").collect():
+        counts.setdefault(row["at"], {})[row["last"]] = row["n"]
+    polls = history.notes("polled").groupBy(at.alias("at")).agg(f.sum("n").alias("n")).where("at >= 0")
     rates = {
-        "acked": [(float(row["at"]), row["n"] / width_s) for row in sums],
-        "read": [(float(row["at"]), row["n"] / width_s) for row in reads],
+        "acked": [(float(second), sum(count.values()) / width_s) for second, count in counts.items()],
+        "read": [(float(row["at"]), row["n"] / width_s) for row in polls.orderBy("at").collect()],
     }
     quantiles = {
-        "median": [(float(row["at"]), row["q"][0]) for row in sums],
-        "99 %": [(float(row["at"]), row["q"][1]) for row in sums],
+        name: [(float(second), _quantile_ms(count, share)) for second, count in counts.items()]
+        for name, share in (("median", 0.5), ("99 %", 0.99))
     }
-    span = (last - first) / 1e9
-    labels = {at: f"{at:g} s" for at in (round(span * part / _LABELS) for part in range(_LABELS + 1))}
+    labels = {at: f"{at:g} s" for at in (round((last - first) * part / _LABELS) for part in range(_LABELS + 1))}
     return {k: v for k, v in rates.items() if v}, quantiles, {float(at): label for at, label in labels.items()}
 
 
-def _faults(history: History) -> str:
-    from pyspark.sql import functions as f
+def _quantile_ms(counts: Mapping[int, int], share: float) -> float:
+    """The latency that a share stays within, of counts by ascending bucket."""
+    wanted = share * sum(counts.values())
+    seen = itertools.accumulate(counts.values())
+    return next(bucket_ms(bucket) for bucket, count in zip(counts, seen) if count >= wanted)
 
-    struck = history.lines("fault").where("type = 'invoke'")
-    rows = struck.groupBy("fault").agg(f.count(f.lit(1)).alias("n")).orderBy("fault").collect()
-    return table(("fault", "times"), [(row["fault"] or "?", f"{row['n']:,}") for row in rows], numbers=1)
+
+def _faults(history: History) -> str:
+    struck = Counter(
+        line["fault"] or "?" for line in history.lines if line["f"] == "fault" and line["type"] == "invoke"
+    )
+    return table(("fault", "times"), [(name, f"{count:,}") for name, count in sorted(struck.items())], numbers=1)

@@ -1,44 +1,40 @@
-"""A history as tables: every line is parsed once, into columns on disk that the joins then read.
+"""A history as Spark holds it: what tasks made of its lines (`parts`), in files that the judgement then reads.
 
 A partition is a number here (`place`, in the order of topic and partition), a record is `producer * 2^40 + number`
-(`rid`), an offset of a partition is `place * 2^40 + offset` (`at`): so that every aggregate is one over integers, which
-Spark does in fixed memory.
+(`rid`), an offset of a partition is `place * 2^40 + offset` (`at`).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..errors import PipelineError
 from ..places import Topics
+from ..running import explain
+from .blocks import OFFSETS_SQL, RECORDS_SQL, FindFirsts, JudgeOffsets, JudgeRecords, Known
+from .lines import LIMIT, SHIFT, pieces_of
+from .parts import NOWHERE, SQL_SCHEMA, ReadPieces, topic_parts
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-VERSION = 1
-SHIFT = 40
-INVOKED, INFO, FAILED, ACKED = 1, 2, 3, 4
-STATES = {"invoke": INVOKED, "info": INFO, "fail": FAILED, "ok": ACKED}
 _SUFFIXES = (".jsonl", ".jsonl.gz")
-_LAST = (1 << 63) - 1
-_SCHEMA = (
-    "process STRING, type STRING, f STRING, version INT, producer BIGINT, idempotent BOOLEAN, timed BOOLEAN, "
-    "topic STRING, partition INT, number BIGINT, key BIGINT, start BIGINT, end BIGINT, offset BIGINT, error STRING, "
-    "records ARRAY<ARRAY<BIGINT>>, final BOOLEAN, fault STRING, target STRING, id STRING, _damage STRING"
-)
-_KINDS = ("history", "send", "assign", "poll", "final", "fault", "heal")
-_LIMIT = 1 << SHIFT
+_ROW_GROUP_BYTES = 16 * 1024 * 1024
+_PARCELS_AT_ONCE = 8
+"""So many megabytes, about, go from Spark to Python in one batch."""
+_PARTITIONS_A_CORE = 8
 
 
 @dataclass
 class History:
-    """The tables of one or more histories, in a directory that goes with `close`."""
+    """One or more histories, cut into parcels, in a directory that goes with `close`."""
 
     spark: SparkSession
     directory: str
@@ -46,12 +42,11 @@ class History:
 
     @classmethod
     def of_paths(cls, spark: SparkSession, paths: Sequence[str], topic: Topics | None = None) -> History:
-        """Parse the files, and read the topic where one is given. `PipelineError` for what is not in the format."""
+        """Read the files, and the topic where one is given. `PipelineError` for what is not in the format."""
         files = history_files(paths)
         history = cls(spark, tempfile.mkdtemp(prefix="raftwerk-audit-"), topic.read(spark) if topic else None)
         try:
-            history._parse(files)
-            history._check()
+            history._read(files)
         except BaseException:
             history.close()
             raise
@@ -64,220 +59,123 @@ class History:
         self.close()
 
     def close(self) -> None:
-        """Forget the tables."""
+        """Forget what was made of it."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
     # -- what others read
 
+    def notes(self, *kinds: str) -> DataFrame:
+        """The notes of these kinds, in the columns of `parts.SQL_SCHEMA`."""
+        from pyspark.sql import functions as f
+
+        parts = self.spark.read.schema(SQL_SCHEMA).parquet(self.path("parts"))
+        return parts.where(f.col("kind").isin(*kinds))
+
+    @cached_property
+    def known(self) -> Known:
+        """The partitions, how far each was read, and who promised no order."""
+        from pyspark.sql import functions as f
+
+        reached = self.notes("place").groupBy("topic", "partition").agg(f.max("first"), f.max("last")).collect()
+        rows = sorted(tuple(row) for row in reached)
+        return Known(
+            places={(topic, partition): number for number, (topic, partition, _, _) in enumerate(rows)},
+            last_read=[last for _, _, last, _ in rows],
+            last_final=[max(-1, last) for _, _, _, last in rows],
+            has_final=any(last != NOWHERE for _, _, _, last in rows),
+            plain_producers=self._plain_producers(),
+        )
+
     @cached_property
     def places(self) -> list[tuple[str, int]]:
         """Topic and partition of each place, in order."""
-        seen = self.lines("send", "poll", "assign", "final").select("topic", "partition")
-        if self.topic is not None:
-            seen = seen.union(self.topic.select("topic", "partition"))
-        return sorted((row[0], row[1]) for row in seen.distinct().collect())
-
-    def lines(self, *kinds: str) -> DataFrame:
-        """The lines of these kinds, with `file`, `block` and `row` for their order."""
-        from pyspark.sql import functions as f
-
-        lines = self.spark.read.schema(f"{_SCHEMA}, file STRING, block BIGINT, row BIGINT").parquet(self._path("lines"))
-        return lines.where(f.col("f").isin(*kinds))
-
-    def sends(self) -> DataFrame:
-        """`rid, state, key, place, start, end, ack`, a row a line."""
-        from pyspark.sql import functions as f
-
-        state = f.create_map(*(f.lit(one) for pair in STATES.items() for one in pair))[f.col("type")]
-        ack = f.when(f.col("type") == "ok", self._place() * _LIMIT + f.col("offset"))
-        return self.lines("send").select(
-            _rid("producer", "number").alias("rid"),
-            state.alias("state"),
-            "key",
-            self._place().alias("place"),
-            "start",
-            f.coalesce("end", f.lit(0)).alias("end"),
-            ack.alias("ack"),
-        )
-
-    def reads(self) -> DataFrame:
-        """`at, producer, rid, key, end, final`, a row for every record that a poll returned."""
-        from pyspark.sql import functions as f
-
-        polls = self.lines("poll").where("type = 'ok'")
-        rows = polls.select(
-            self._place().alias("place"),
-            "end",
-            f.coalesce("final", f.lit(False)).alias("final"),
-            f.explode("records").alias("r"),
-        )
-        seen = rows.select(
-            (f.col("place") * _LIMIT + f.col("r")[0]).alias("at"),
-            f.col("r")[1].alias("producer"),
-            (f.col("r")[1] * _LIMIT + f.col("r")[2]).alias("rid"),
-            f.col("r")[3].alias("key"),
-            "end",
-            "final",
-        )
-        return seen if self.topic is None else seen.union(self._of_topic(self.topic))
-
-    def polls(self) -> DataFrame:
-        """`process, place, file, block, row, first, last, inner`: where each poll began and ended, or an assignment.
-
-        `inner` holds `[after, offset]` of each record that does not follow the one before it in the same poll.
-        """
-        from pyspark.sql import functions as f
-
-        order = ["file", "block", "row"]
-        polls = self.lines("poll").where("type = 'ok' and size(records) > 0")
-        pairs = f.expr(
-            "filter(transform(sequence(2, greatest(2, size(records))), "
-            "i -> array(records[i - 2][0], get(records, i - 1)[0])), p -> p[1] is not null and p[1] != p[0] + 1)"
-        )
-        last = f.element_at("records", -1)[0]
-        read = polls.select(
-            "process",
-            self._place().alias("place"),
-            *order,
-            f.col("records")[0][0].alias("first"),
-            last.alias("last"),
-            pairs.alias("inner"),
-        )
-        none = f.lit(None)
-        assigned = self.lines("assign").select(
-            "process",
-            self._place().alias("place"),
-            *order,
-            none.cast("bigint").alias("first"),
-            (f.col("offset") - 1).alias("last"),
-            none.cast("array<array<bigint>>").alias("inner"),
-        )
-        return read.union(assigned)
+        return list(self.known.places)
 
     @cached_property
-    def reached(self) -> tuple[dict[int, int], dict[int, int], bool]:
-        """The last offset read and the last finally read of each place; whether there was a final read at all."""
-        from pyspark.sql import functions as f
-
-        polls = (
-            self.lines("poll")
-            .where("type = 'ok'")
-            .select(
-                self._place().alias("place"),
-                f.array_max(f.expr("transform(records, r -> r[0])")).alias("offset"),
-                f.coalesce("final", f.lit(False)).alias("final"),
-            )
-        )
-        ends = self.lines("final").select(self._place().alias("place"), f.col("offset") - 1, f.lit(True))
-        rows = polls.union(ends)
-        if self.topic is not None:
-            rows = rows.union(self.topic.select(self._place().alias("place"), "offset", f.lit(True)))
-        last_read: dict[int, int] = {}
-        last_final: dict[int, int] = {}
-        for row in rows.groupBy("place", "final").agg(f.max("offset").alias("offset")).collect():
-            offset = -1 if row["offset"] is None else row["offset"]
-            last_read[row["place"]] = max(offset, last_read.get(row["place"], -1))
-            if row["final"]:
-                last_final[row["place"]] = offset
-        return last_read, last_final, bool(last_final)
-
-    @cached_property
-    def plain_producers(self) -> list[int]:
-        """The producers that are not idempotent; the last line about one counts."""
-        heads = self.lines("history").where("producer is not null").orderBy("file", "block", "row").collect()
-        idempotent = {row["producer"]: row["idempotent"] for row in heads}
-        return sorted(producer for producer, promised in idempotent.items() if not promised)
+    def lines(self) -> list[dict[str, Any]]:
+        """The lines about processes, faults and healing, in order."""
+        rows = self.notes("line").select("file", "position", "n", "text").collect()
+        return [json.loads(text) for _, _, _, text in sorted(tuple(row) for row in rows)]
 
     def name(self, place: int) -> str:
         """`t-3`"""
         topic, partition = self.places[place]
         return f"{topic}-{partition}"
 
-    # -- within
+    # -- what is judged block by block
 
-    def _path(self, name: str) -> str:
+    def judged_records(self) -> DataFrame:
+        """`blocks.RECORDS_SQL`: every record of which something is to be said."""
+        return self.kept(self._by_block(("send", "read"), JudgeRecords(self.known), RECORDS_SQL), "records")
+
+    def judged_offsets(self) -> DataFrame:
+        """`blocks.OFFSETS_SQL`: what was found at the offsets of each block."""
+        return self.kept(self._by_block(("ack", "found"), JudgeOffsets(self.known), OFFSETS_SQL), "offsets")
+
+    def firsts(self, pairs: Sequence[tuple[int, int]]) -> DataFrame:
+        """`rid, key, seen` of every record of these partitions and producers that was read."""
+        task = FindFirsts(self.known, pairs)
+        return self._by_block(("send", "read"), task, RECORDS_SQL).select("rid", "key", "seen")
+
+    def kept(self, rows: DataFrame, name: str) -> DataFrame:
+        """The same rows, on disk."""
+        rows.write.parquet(self.path(name))
+        return self.spark.read.schema(rows.schema).parquet(self.path(name))
+
+    def path(self, name: str) -> str:
+        """Where Spark keeps something of this history."""
         return f"file://{os.path.join(self.directory, name)}"
 
-    def _parse(self, files: Sequence[str]) -> None:
-        from pyspark.sql import functions as f
+    # -- within
 
-        raw = (
-            self.spark.read.schema(_SCHEMA)
-            .option("mode", "PERMISSIVE")
-            .option("columnNameOfCorruptRecord", "_damage")
-            .json([f"file://{path}" for path in files])
-        )
-        placed = raw.select(
-            "*",
-            f.col("_metadata.file_path").alias("file"),
-            f.col("_metadata.file_block_start").alias("block"),
-            f.monotonically_increasing_id().alias("row"),
-        )
-        wanted = f.col("f").isin(*_KINDS) | f.col("_damage").isNotNull()
-        placed.where(wanted).withColumn("f", f.coalesce("f", f.lit("damaged"))).write.partitionBy("f").parquet(
-            self._path("lines")
-        )
+    def _read(self, files: Sequence[str]) -> None:
+        pieces = pieces_of(files)
+        numbers = self.spark.range(0, len(pieces), 1, max(1, len(pieces)))
+        parts = numbers.mapInArrow(ReadPieces(pieces), SQL_SCHEMA)
+        if self.topic is not None:
+            parts = parts.union(_named(self.topic).mapInArrow(topic_parts, SQL_SCHEMA))
+        try:
+            parts.write.option("parquet.block.size", _ROW_GROUP_BYTES).parquet(self.path("parts"))
+        except Exception as error:
+            raise explain(error) from error
+        for row in self.notes("damaged").orderBy("file", "position").limit(1).collect():
+            raise PipelineError(row["text"])
 
-    def _check(self) -> None:
-        """`PipelineError` that names the first line which is not in the format; a last one cut short is passed over."""
-        from pyspark.sql import functions as f
+    def _by_block(self, kinds: Sequence[str], task: Callable[..., Any], schema: str) -> DataFrame:
+        """The task's answer over parcels of these kinds, each block's one after the other."""
+        self.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_PARCELS_AT_ONCE))
+        parcels = self.notes(*kinds).select("block", "kind", "parcel")
+        partitions = _PARTITIONS_A_CORE * self.spark.sparkContext.defaultParallelism
+        return parcels.repartition(partitions, "block").sortWithinPartitions("block").mapInArrow(task, schema)
 
-        lines = self.spark.read.schema(f"{_SCHEMA}, file STRING, block BIGINT, row BIGINT").parquet(self._path("lines"))
-        send = f.col("f") == "send"
-        index = f.col("producer").between(0, (1 << 20) - 1) & f.col("number").between(0, _LIMIT - 1)
-        whole = index & f.col("type").isin(*STATES) & f.col("key").isNotNull() & f.col("start").isNotNull()
-        rows = f.expr(
-            "forall(records, r -> size(r) = 4 and forall(r, x -> x is not null) "
-            f"and r[0] between 0 and {_LIMIT - 1} and r[2] < {_LIMIT})"
-        )
-        poll = f.coalesce(rows, f.lit(False)) & f.col("process").isNotNull()
-        spot = f.col("topic").isNotNull() & f.col("partition").isNotNull()
-        offset = f.col("offset").isNull() | f.col("offset").between(0, _LIMIT - 1)
-        damaged = (
-            f.col("_damage").isNotNull()
-            | (send & ~f.coalesce(whole & spot & offset, f.lit(False)))
-            | ((f.col("f") == "poll") & (f.col("type") == "ok") & ~(poll & spot))
-            | (f.col("f").isin("assign", "final") & ~(spot & f.col("offset").isNotNull()))
-            | ((f.col("f") == "history") & (f.coalesce("version", f.lit(0)) != VERSION))
-        )
-        for row in lines.where(damaged).orderBy("file", "block", "row").limit(2 + len(_KINDS)).collect():
-            if row["_damage"] is None or not _cut_short(row["file"], row["_damage"]):
-                text = row["_damage"] or str({k: v for k, v in row.asDict().items() if v is not None})
-                raise PipelineError(f"{row['file']}: a line is not in the format (docs/chaos-history.md): {text[:200]}")
+    def _plain_producers(self) -> list[int]:
+        """The producers that are not idempotent; the last line about one counts."""
+        heads = [line for line in self.lines if line["f"] == "history" and line["producer"] is not None]
+        idempotent = {line["producer"]: line["idempotent"] for line in heads}
+        return sorted(producer for producer, promised in idempotent.items() if not promised)
 
-    def _place(self) -> Column:
-        from pyspark.sql import functions as f
 
-        name = f.concat_ws("\0", f.col("topic"), f.col("partition").cast("string"))
-        numbers = [
-            one
-            for at, (topic, partition) in enumerate(self.places)
-            for one in (f.lit(f"{topic}\0{partition}"), f.lit(at))
-        ]
-        return f.create_map(*numbers)[name].cast("bigint") if numbers else f.lit(None).cast("bigint")
+def _named(records: DataFrame) -> DataFrame:
+    """A topic's records as the load wrote them: `topic, partition, offset, producer, number, key`."""
+    from pyspark.sql import functions as f
 
-    def _of_topic(self, records: DataFrame) -> DataFrame:
-        """A topic's records as the load wrote them, as one more final read."""
-        from pyspark.sql import functions as f
-
-        body = f.expr("substring(value, 10)")
-        words = f.split(body.cast("string"), ":")
-        crc = f.conv(f.expr("substring(value, 1, 8)").cast("string"), 16, 10).cast("bigint")
-        ours = (crc == f.crc32(body)) & (words[2] == f.col("key").cast("string"))
-        java = f.split(f.col("value").cast("string"), "[.]")
-        is_java = f.col("value").cast("string").rlike("^[0-9]+[.][0-9]+$")
-        producer = f.when(is_java, java[0]).when(ours, words[0]).cast("bigint")
-        number = f.when(is_java, java[1]).when(ours, words[1]).cast("bigint")
-        key = f.when(is_java, f.coalesce(f.col("key").cast("string"), f.lit("0"))).when(ours, words[2]).cast("bigint")
-        named = f.coalesce(producer, f.lit(-1))
-        return records.select(
-            (self._place() * _LIMIT + f.col("offset")).alias("at"),
-            named.alias("producer"),
-            f.when(named >= 0, named * _LIMIT + number).otherwise(f.lit(-1)).alias("rid"),
-            f.coalesce(key, f.lit(0)).alias("key"),
-            f.lit(_LAST).alias("end"),
-            f.lit(True).alias("final"),
-        )
+    body = f.expr("substring(value, 10)")
+    words = f.split(body.cast("string"), ":")
+    crc = f.conv(f.expr("substring(value, 1, 8)").cast("string"), 16, 10).cast("bigint")
+    ours = (crc == f.crc32(body)) & (words[2] == f.col("key").cast("string"))
+    java = f.split(f.col("value").cast("string"), "[.]")
+    is_java = f.col("value").cast("string").rlike("^[0-9]+[.][0-9]+$")
+    producer = f.when(is_java, java[0]).when(ours, words[0]).cast("bigint")
+    number = f.when(is_java, java[1]).when(ours, words[1]).cast("bigint")
+    key = f.when(is_java, f.coalesce(f.col("key").cast("string"), f.lit("0"))).when(ours, words[2]).cast("bigint")
+    return records.select(
+        "topic",
+        "partition",
+        "offset",
+        f.coalesce(producer, f.lit(-1)).alias("producer"),
+        f.coalesce(number, f.lit(0)).alias("number"),
+        f.coalesce(key, f.lit(0)).alias("key"),
+    )
 
 
 def history_files(paths: Sequence[str]) -> list[str]:
@@ -299,23 +197,4 @@ def history_files(paths: Sequence[str]) -> list[str]:
 
 def split(number: int) -> tuple[int, int]:
     """Producer and number of a `rid`; place and offset of an `at`."""
-    return number >> SHIFT, number & (_LIMIT - 1)
-
-
-def _rid(producer: str, number: str) -> Column:
-    from pyspark.sql import functions as f
-
-    return f.col(producer) * _LIMIT + f.col(number)
-
-
-def _cut_short(file: str, text: str) -> bool:
-    """Whether a damaged line is the last of its file and has no end, as a process that was killed leaves it."""
-    path = file.removeprefix("file://").removeprefix("file:")
-    if path.endswith(".gz"):
-        return False
-    with open(path, "rb") as raw:
-        raw.seek(0, os.SEEK_END)
-        size = raw.tell()
-        raw.seek(max(0, size - len(text.encode()) - 1))
-        tail: Any = raw.read()
-    return bool(tail.endswith(text.encode()) and not tail.endswith(b"\n"))
+    return number >> SHIFT, number & (LIMIT - 1)

@@ -1,0 +1,206 @@
+"""The text of histories as Arrow tables, megabytes of lines at a time, and what is not in the format.
+
+Arrow's own JSON reader takes a hundred megabytes a second on a core and makes no object for a line. What it refuses is
+read again line by line, which finds the line to name, or that all is well: lines of no interest may hold anything.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+SHIFT = 40
+LIMIT = 1 << SHIFT
+VERSION = 1
+CHUNK_BYTES = 8 * 1024 * 1024
+"""About how much text is parsed at once."""
+PIECE_BYTES = 128 * 1024 * 1024
+"""A plain file that is longer is read by several tasks."""
+
+KINDS = ("history", "send", "assign", "poll", "final", "fault", "heal")
+_PRODUCER_LIMIT = 1 << 20
+_PARTITION_LIMIT = 1 << 31
+SCHEMA = pa.schema(
+    [
+        ("process", pa.string()), ("type", pa.string()), ("f", pa.string()), ("version", pa.int64()),
+        ("producer", pa.int64()), ("idempotent", pa.bool_()), ("timed", pa.bool_()), ("topic", pa.string()),
+        ("partition", pa.int64()), ("number", pa.int64()), ("key", pa.int64()), ("start", pa.int64()),
+        ("end", pa.int64()), ("offset", pa.int64()), ("error", pa.string()),
+        ("records", pa.list_(pa.list_(pa.int64()))), ("final", pa.bool_()), ("fault", pa.string()),
+    ]
+)  # fmt: skip
+
+
+class Damaged(Exception):
+    """A file that cannot be read, or a line that is not in the format; the text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The lines of a file that begin in these bytes; `end` is None for a whole one that is compressed."""
+
+    path: str
+    first: int
+    end: int | None
+
+
+def pieces_of(files: Sequence[str]) -> list[Piece]:
+    """What to read, the largest first."""
+    found: list[tuple[int, Piece]] = []
+    for path in files:
+        size = os.path.getsize(path)
+        if path.endswith(".gz"):
+            found.append((size * 10, Piece(path, 0, None)))
+            continue
+        for first in range(0, size, PIECE_BYTES):
+            end = min(size, first + PIECE_BYTES)
+            found.append((end - first, Piece(path, first, end)))
+    return [piece for _, piece in sorted(found, key=lambda one: (-one[0], one[1].path, one[1].first))]
+
+
+def tables_of(piece: Piece) -> Iterator[tuple[int, pa.Table]]:
+    """The piece's lines of the kinds that are judged, checked, with the position of the text they were in.
+
+    Raises `Damaged`. A file's last line that was cut short is left out.
+    """
+    for position, text in _texts(piece):
+        table, lines = _parse(text, piece.path)
+        bad = pc.index(_damaged(table), True).as_py()
+        if bad >= 0:
+            raise _not_in_format(piece.path, lines[bad] if lines is not None else _line(text, bad))
+        wanted = pc.is_in(table["f"], pa.array(KINDS))
+        yield position, table if pc.all(wanted).as_py() else table.filter(wanted)
+
+
+# -- text
+
+
+def _texts(piece: Piece) -> Iterator[tuple[int, bytes]]:
+    """Whole lines, with where they begin."""
+    try:
+        with gzip.open(piece.path) if piece.end is None else open(piece.path, "rb") as file:
+            position = piece.first
+            if position:  # the line that goes over the edge belongs to the piece before
+                file.seek(position - 1)
+                position += len(file.readline()) - 1
+            while piece.end is None or position < piece.end:
+                text = file.read(CHUNK_BYTES if piece.end is None else min(CHUNK_BYTES, piece.end - position))
+                if not text:
+                    return
+                if not text.endswith(b"\n"):
+                    text += file.readline()
+                yield position, text
+                position += len(text)
+    except (OSError, EOFError, zlib.error) as error:
+        raise Damaged(f"{piece.path} cannot be read to its end: {error}.") from None
+
+
+def _line(text: bytes, row: int) -> bytes:
+    return [line for line in text.split(b"\n") if line.strip()][row]
+
+
+def _not_in_format(path: str, line: bytes) -> Damaged:
+    said = line.decode("utf-8", "replace")[:200]
+    return Damaged(f"{path}: a line is not in the format (docs/chaos-history.md): {said}")
+
+
+# -- lines
+
+
+def _parse(text: bytes, path: str) -> tuple[pa.Table, list[bytes] | None]:
+    """The lines as a table; and each line's own text, where that is not simply the next one in the text."""
+    if text.isspace():
+        return SCHEMA.empty_table(), []
+    try:
+        table = pyarrow.json.read_json(
+            pa.BufferReader(text),
+            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(text)),
+            parse_options=pyarrow.json.ParseOptions(explicit_schema=SCHEMA, unexpected_field_behavior="ignore"),
+        )
+    except pa.ArrowInvalid:
+        return _one_by_one(text, path)
+    return table.select(SCHEMA.names), None
+
+
+def _one_by_one(text: bytes, path: str) -> tuple[pa.Table, list[bytes]]:
+    lines: list[bytes] = []
+    tables: list[pa.Table] = []
+    for line in text.splitlines(keepends=True):
+        if not line.strip():
+            continue
+        try:
+            given: Any = json.loads(line)
+            if not isinstance(given, dict):
+                raise ValueError("not an object")
+            if given.get("f") not in KINDS:
+                continue
+            tables.append(pa.Table.from_pylist([{name: given.get(name) for name in SCHEMA.names}], SCHEMA))
+        except (ValueError, TypeError, pa.ArrowException):
+            if not line.endswith(b"\n"):
+                break
+            raise _not_in_format(path, line.strip()) from None
+        lines.append(line.strip())
+    return (pa.concat_tables(tables).combine_chunks() if tables else SCHEMA.empty_table()), lines
+
+
+def _damaged(table: pa.Table) -> pa.ChunkedArray:
+    """Which lines are JSON, and still not in the format."""
+
+    def within(name: str, limit: int) -> Any:
+        column = table[name]
+        return pc.fill_null(pc.and_(pc.greater_equal(column, 0), pc.less(column, limit)), False)
+
+    def there(*names: str) -> Any:
+        found = pc.is_valid(table[names[0]])
+        for name in names[1:]:
+            found = pc.and_(found, pc.is_valid(table[name]))
+        return found
+
+    def said(name: str, *words: str) -> Any:
+        return pc.is_in(table[name], pa.array(words))
+
+    spot = pc.and_(there("topic"), within("partition", _PARTITION_LIMIT))
+    known = pc.and_(within("producer", _PRODUCER_LIMIT), within("number", LIMIT))
+    told = pc.and_(there("key", "start"), said("type", "invoke", "ok", "fail", "info"))
+    acked = pc.or_(pc.is_null(table["offset"]), within("offset", LIMIT))
+    sent = pc.and_(pc.and_(known, told), pc.and_(spot, acked))
+    polled = pc.and_(pc.and_(there("process", "end"), spot), _whole(table["records"]))
+    placed = pc.and_(spot, pc.and_(there("offset"), pc.or_(there("process"), said("f", "final"))))
+    first = pc.fill_null(pc.equal(table["version"], VERSION), False)
+    wrong = [
+        pc.and_(said("f", "send"), pc.invert(sent)),
+        pc.and_(pc.and_(said("f", "poll"), said("type", "ok")), pc.invert(polled)),
+        pc.and_(said("f", "assign", "final"), pc.invert(placed)),
+        pc.and_(said("f", "history"), pc.invert(first)),
+    ]
+    found = wrong[0]
+    for one in wrong[1:]:
+        found = pc.or_(found, one)
+    return found
+
+
+def _whole(polls: pa.ChunkedArray) -> Any:
+    """Whether each poll's records are four numbers each, within their limits."""
+    records = polls.combine_chunks()
+    there = pc.is_valid(records)
+    rows = records.flatten()
+    good = pc.fill_null(pc.equal(pc.list_value_length(rows), 4), False).to_numpy(zero_copy_only=False)
+    if good.all():
+        numbers = rows.flatten()
+        nulls = pc.is_null(numbers).to_numpy(zero_copy_only=False).reshape(-1, 4).any(axis=1)
+        offset, producer, number, _ = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False).reshape(-1, 4).T
+        good = ~nulls & (offset >= 0) & (offset < LIMIT) & (number < LIMIT) & (producer < _PRODUCER_LIMIT)
+        good &= (producer < 0) | (number >= 0)
+    if good.all():
+        return there
+    damaged = pc.unique(pc.list_parent_indices(records).filter(pa.array(~good)))
+    return pc.and_(there, pc.invert(pc.is_in(pa.array(range(len(records)), damaged.type), damaged)))

@@ -1,0 +1,316 @@
+"""What a task makes of the lines that it reads: parcels of columns, addressed to the blocks they belong to, and notes.
+
+Spark moves no row of a history. What was sent and what was read is cut into parcels, each some thousand rows of one
+block as compressed Arrow columns, and it is the parcels that Spark sorts and ships. A record's block is that of its
+number, an offset's that of the offset (`blocks`): so each block is judged by itself, in tables of fixed size. Notes are
+what can be said without knowing the rest: jumps of a consumer's position, how far reads came, counts by second.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .lines import LIMIT, SHIFT, Damaged, Piece, tables_of
+
+Ints = npt.NDArray[np.int64]
+
+BLOCK_BITS = 17
+"""A block is so many consecutive numbers of a producer, or offsets of a partition."""
+BLOCK_MASK = (1 << BLOCK_BITS) - 1
+INVOKED, INFO, FAILED, ACKED = 1, 2, 3, 4
+STATES = {"invoke": INVOKED, "info": INFO, "fail": FAILED, "ok": ACKED}
+LAST_NS = (1 << 63) - 1
+SECOND_NS = 10**9
+NOWHERE = -2
+"""In place of how far a final read came, where there was none."""
+_BUCKETS = 4
+_SPREAD = 64
+
+SQL_SCHEMA = (
+    "kind STRING, text STRING, topic STRING, partition INT, block BIGINT, first BIGINT, last BIGINT, n BIGINT, "
+    "file STRING, position BIGINT, parcel BINARY"
+)
+SCHEMA = pa.schema(
+    [
+        ("kind", pa.string()), ("text", pa.string()), ("topic", pa.string()), ("partition", pa.int32()),
+        ("block", pa.int64()), ("first", pa.int64()), ("last", pa.int64()), ("n", pa.int64()),
+        ("file", pa.string()), ("position", pa.int64()), ("parcel", pa.binary()),
+    ]
+)  # fmt: skip
+
+Note = dict[str, Any]
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class ReadPieces:
+    """The task: the pieces whose numbers it is given. What is damaged is one more note, so that Spark tries no more."""
+
+    pieces: Sequence[Piece]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from self._read(self.pieces[number])
+
+    def _read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        try:
+            for position, table in tables_of(piece):
+                part = Part(piece.path, position)
+                part.add(table)
+                yield pa.RecordBatch.from_pylist(part.notes, SCHEMA)
+        except Damaged as error:
+            note = {"kind": "damaged", "text": str(error), "file": piece.path, "position": piece.first}
+            yield pa.RecordBatch.from_pylist([note], SCHEMA)
+
+
+def topic_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The task for `topic, partition, offset, producer, number, key` of a topic, as one more final read."""
+    for batch in batches:
+        part = Part("", 0)
+        names, place = _places(batch)
+        offset, producer, number, key = (_ints(batch, name, 0) for name in ("offset", "producer", "number", "key"))
+        end_ns = np.full(len(place), LAST_NS)
+        part.read(names, Reads(place, offset, producer, number, key, end_ns, np.ones(len(place), dtype=bool)))
+        yield pa.RecordBatch.from_pylist(part.notes, SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """A row for each record that a poll returned; `place` is an index of the names beside it."""
+
+    place: Ints
+    offset: Ints
+    producer: Ints
+    number: Ints
+    key: Ints
+    end: Ints
+    final: npt.NDArray[np.bool_]
+
+    def where(self, mask: npt.NDArray[np.bool_]) -> Reads:
+        """Some of them."""
+        return Reads(
+            self.place[mask], self.offset[mask], self.producer[mask], self.number[mask], self.key[mask],
+            self.end[mask], self.final[mask],
+        )  # fmt: skip
+
+
+@dataclass
+class Part:
+    """The notes of a text of a file, in the order of its lines."""
+
+    file: str
+    position: int
+    notes: list[Note] = field(default_factory=list)
+
+    def add(self, table: pa.Table) -> None:
+        """Lines that are in the format."""
+        kinds = pc.unique(table["f"]).to_pylist()
+        if "send" in kinds:
+            self._sends(table if kinds == ["send"] else table.filter(pc.equal(table["f"], "send")))
+        if "poll" in kinds or "assign" in kinds:
+            self._polls(table.filter(pc.is_in(table["f"], pa.array(["poll", "assign"]))))
+        if "final" in kinds:
+            ends = table.filter(pc.equal(table["f"], "final"))
+            names, place = _places(ends)
+            self._reached(names, place, _ints(ends, "offset", 0) - 1, np.ones(len(place), dtype=bool))
+        rest = table.filter(pc.is_in(table["f"], pa.array(["history", "fault", "heal"])))
+        fields = ["f", "type", "producer", "idempotent", "error", "fault"]
+        for at, line in enumerate(rest.select(fields).to_pylist()):
+            self._note("line", text=json.dumps(line), file=self.file, position=self.position, n=at)
+
+    def read(self, names: Sequence[Place], reads: Reads) -> None:
+        """What polls returned."""
+        self._note("reads", n=len(reads.place))
+        self._reached(names, reads.place, reads.offset, reads.final)
+        foreign = reads.producer < 0
+        if foreign.any():
+            for place, offset in zip(reads.place[foreign].tolist(), reads.offset[foreign].tolist()):
+                self._note("foreign", names[place], first=offset)
+            reads = reads.where(~foreign)
+        columns: dict[str, Any] = {
+            "rid": reads.producer * LIMIT + reads.number, "key": reads.key, "place": reads.place,
+            "offset": reads.offset, "end": reads.end, "final": reads.final,
+        }  # fmt: skip
+        self._ship("read", columns["rid"] >> BLOCK_BITS, columns, names)
+        found = {name: columns[name] for name in ("place", "offset", "rid", "key")}
+        self._ship("found", offset_blocks(names, reads.place, reads.offset), found, names)
+
+    # -- sends
+
+    def _sends(self, table: pa.Table) -> None:
+        names, place = _places(table)
+        rid = _ints(table, "producer", 0) * LIMIT + _ints(table, "number", 0)
+        types = table["type"].combine_chunks().dictionary_encode()
+        state = np.array([STATES[name] for name in types.dictionary.to_pylist()])[types.indices.to_numpy()]
+        start, end = _ints(table, "start", 0), _ints(table, "end", 0)
+        ack = np.where(state == ACKED, _ints(table, "offset", -1), -1)
+        columns = {
+            "rid": rid, "state": state, "key": _ints(table, "key", 0), "place": place,
+            "start": start, "end": end, "offset": ack,
+        }  # fmt: skip
+        self._ship("send", rid >> BLOCK_BITS, columns, names)
+        told = ack >= 0
+        where, offset = place[told], ack[told]
+        self._ship(
+            "ack", offset_blocks(names, where, offset), {"place": where, "offset": offset, "rid": rid[told]}, names
+        )
+        for name in names:
+            self._note("place", name, first=-1, last=NOWHERE)
+        acked = (state == ACKED) & (end > 0)
+        self._latencies(start[acked], end[acked])
+
+    def _latencies(self, start: Ints, end: Ints) -> None:
+        """Counts by second and bucket of latency, of which there are four each time it doubles."""
+        micros = np.maximum(1, (end - start) // 1000)
+        bucket = np.floor(np.log2(micros) * _BUCKETS).astype(np.int64)
+        seconds, count = np.unique(end // SECOND_NS * 1024 + bucket, return_counts=True)
+        for second, n in zip(seconds.tolist(), count.tolist()):
+            self._note("acked", first=second // 1024, last=second % 1024, n=n)
+
+    # -- polls
+
+    def _polls(self, table: pa.Table) -> None:
+        """Polls and assignments, which set a position."""
+        polled = pc.and_(pc.equal(table["f"], "poll"), pc.equal(table["type"], "ok"))
+        table = table.filter(pc.or_(polled, pc.equal(table["f"], "assign")))
+        names, place = _places(table)
+        polls = pc.equal(table["f"], "poll").to_numpy()
+        records = table["records"].combine_chunks()
+        count = pc.fill_null(pc.list_value_length(records), 0).to_numpy(zero_copy_only=False).astype(np.int64) * polls
+        cells = records.filter(pa.array(polls)).flatten().flatten().to_numpy(zero_copy_only=False).reshape(-1, 4)
+        offset, producer, number, key = (np.ascontiguousarray(column) for column in cells.T)
+        end, final = _ints(table, "end", 0), _bools(table, "final")
+        of = np.repeat(np.arange(len(count)), count)
+        self.read(names, Reads(place[of], offset, producer, number, key, end[of], final[of]))
+        self._reached(names, place[polls], np.full(int(polls.sum()), -1), final[polls])
+        live = polls & ~final
+        seconds, row = np.unique(end[live] // SECOND_NS, return_inverse=True)
+        for second, n in zip(seconds.tolist(), np.bincount(row, count[live]).tolist() if len(seconds) else []):
+            self._note("polled", first=second, n=int(n))
+        self._ways(table, (names, place), count, offset)
+
+    def _ways(self, table: pa.Table, places: tuple[Sequence[Place], Ints], count: Ints, offset: Ints) -> None:
+        """Each consumer's way through each partition: its jumps in this text, its first step and its last."""
+        names, place = places
+        processes = table["process"].combine_chunks().dictionary_encode()
+        way = processes.indices.to_numpy().astype(np.int64) * len(names) + place
+        assigned = ~pc.equal(table["f"], "poll").to_numpy()
+        # A step is a record that was read, or an assignment, after which the next is to be the offset it names.
+        steps = np.where(assigned, 1, count)
+        of = np.repeat(np.arange(len(steps)), steps)
+        is_set = assigned[of]
+        at = np.empty(len(of), dtype=np.int64)
+        at[~is_set] = offset
+        at[is_set] = _ints(table, "offset", 0)[of[is_set]] - 1
+        order = np.argsort(way[of], kind="stable")
+        way, at, is_set = way[of][order], at[order], is_set[order]
+        if not len(way):
+            return
+        begins = np.flatnonzero(np.r_[True, way[1:] != way[:-1]])
+        ends = np.r_[begins[1:], len(way)] - 1
+        jumped = np.r_[False, (way[1:] == way[:-1]) & (at[1:] != at[:-1] + 1)] & ~is_set
+        words = processes.dictionary.to_pylist()
+        for step in np.flatnonzero(jumped).tolist():
+            who, where = divmod(int(way[step]), len(names))
+            self._note("jump", names[where], text=words[who], first=int(at[step - 1]), last=int(at[step]))
+        for begin, end in zip(begins.tolist(), ends.tolist()):
+            who, where = divmod(int(way[begin]), len(names))
+            first = None if is_set[begin] else int(at[begin])
+            self._note(
+                "way", names[where], text=words[who], first=first, last=int(at[end]),
+                file=self.file, position=self.position,
+            )  # fmt: skip
+
+    # -- notes
+
+    def _reached(self, names: Sequence[Place], place: Ints, offset: Ints, final: npt.NDArray[np.bool_]) -> None:
+        """How far reads came, and final ones."""
+        last = np.full(len(names), -1)
+        last_final = np.full(len(names), NOWHERE)
+        np.maximum.at(last, place, offset)
+        np.maximum.at(last_final, place[final], offset[final])
+        for name, one, other in zip(names, last.tolist(), last_final.tolist()):
+            self._note("place", name, first=one, last=other)
+
+    def _ship(self, kind: str, block: Ints, columns: Mapping[str, Any], names: Sequence[Place]) -> None:
+        """Parcels by block."""
+        if not len(block):
+            return
+        if block[0] == block[-1] and (block == block[0]).all():
+            self._note(kind, block=int(block[0]), n=len(block), parcel=pack(columns, names))
+            return
+        order = np.argsort(block, kind="stable")
+        ordered = block[order]
+        cuts = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
+        for begin, end in itertools.pairwise(cuts):
+            picked = order[begin:end]
+            parcel = pack({name: column[picked] for name, column in columns.items()}, names)
+            self._note(kind, block=int(ordered[begin]), n=end - begin, parcel=parcel)
+
+    def _note(self, kind: str, place: Place | None = None, **fields: Any) -> None:
+        topic, partition = place if place is not None else (None, None)
+        self.notes.append({"kind": kind, "topic": topic, "partition": partition, **fields})
+
+
+def offset_blocks(names: Sequence[Place], place: Ints, offset: Ints) -> Ints:
+    """The block of each offset. Some partitions share one, lest a thousand of them make a thousand small parcels."""
+    spread = [zlib.crc32(f"{topic}\0{partition}".encode()) % _SPREAD << SHIFT for topic, partition in names]
+    return np.array(spread, dtype=np.int64)[place] + (offset >> BLOCK_BITS)
+
+
+def bucket_ms(bucket: int) -> float:
+    """The upper edge of a bucket of latencies, in milliseconds."""
+    return float(2 ** ((bucket + 1) / _BUCKETS)) / 1000
+
+
+def pack(columns: Mapping[str, Any], names: Sequence[Place]) -> bytes:
+    """Columns as compressed bytes; the places that they speak of by index go with them."""
+    arrays = [pa.array(column) for column in columns.values()]
+    schema = pa.schema([(name, array.type) for name, array in zip(columns, arrays)], {"places": json.dumps(names)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+        stream.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    return bytes(sink.getvalue())
+
+
+def unpack(parcel: bytes) -> tuple[dict[str, Any], list[Place]]:
+    """What `pack` was given."""
+    with pa.ipc.open_stream(parcel) as stream:
+        places = [(topic, partition) for topic, partition in json.loads(stream.schema.metadata[b"places"])]
+        batch = stream.read_next_batch()
+    return {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}, places
+
+
+def _places(rows: pa.Table | pa.RecordBatch) -> tuple[list[Place], Ints]:
+    """The topics and partitions that are named, and of each row the index of its own."""
+    column = rows.column("topic")
+    topics = (column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column).dictionary_encode()
+    code = topics.indices.to_numpy().astype(np.int64) << 32 | _ints(rows, "partition", 0)
+    if len(code) and code[0] == code[-1] and (code == code[0]).all():
+        unique, place = code[:1], np.zeros(len(code), dtype=np.int64)
+    else:
+        unique, place = np.unique(code, return_inverse=True)
+    words = topics.dictionary.to_pylist()
+    return [(words[one >> 32], one & 0xFFFFFFFF) for one in unique.tolist()], place.astype(np.int64)
+
+
+def _ints(rows: pa.Table | pa.RecordBatch, name: str, fill: int) -> Ints:
+    column = pc.fill_null(rows.column(name), fill)
+    found: Ints = column.to_numpy() if isinstance(column, pa.ChunkedArray) else column.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _bools(rows: pa.Table, name: str) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = pc.fill_null(rows.column(name), False).to_numpy()
+    return found
