@@ -3,7 +3,7 @@
 Absolute figures drift from hour to hour on a shared machine; the ratio of two systems measured in one run does not.
 `python -m raftwerk.bench scale` measures what many partitions cost, `groups` many groups, `compaction` what a producer
 waits beside a compaction, `recovery` how long logs take to open; `reads`, `cold`, `log-size` and `writes` what
-records on the disk cost.
+records on the disk cost; `audit` how long a history takes to be judged.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _print_ratios(ours: list[Figure], theirs: list[Figure]) -> None:
         print(f"{mine.name:34} {mine.value:12,.1f} {other.value:12,.1f}   {ratio:5.2f} x  {mine.unit}")
 
 
-_OTHERS = ("scale", "groups", "compaction", "reads", "cold", "log-size", "writes", "recovery")
+_OTHERS = ("scale", "groups", "compaction", "reads", "cold", "log-size", "writes", "recovery", "audit")
 
 
 def main() -> int:

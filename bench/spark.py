@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 FORMATS = ("kafka", "raftwerk")
 SIZES = ((100, 1_000_000), (1024, 300_000))
 """Bytes a record, and how many."""
+SHARES = {"read": 1, "write": 4}
+"""A job takes the records divided by this."""
 _NODES = 3
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -114,7 +116,9 @@ def _compare(
     }
 
 
-def _measure(cores: int, rounds: int, bootstrap: str, topics: dict[int, tuple[str, int]]) -> list[Result]:
+def _measure(
+    cores: int, rounds: int, jobs: list[str], bootstrap: str, topics: dict[int, tuple[str, int]]
+) -> list[Result]:
     """Every workload with so many cores."""
     from ..pipeline.session import spark_session
     from ..pipeline.source import RaftwerkDataSource
@@ -127,7 +131,7 @@ def _measure(cores: int, rounds: int, bootstrap: str, topics: dict[int, tuple[st
             seen = _reader(spark, form, bootstrap, topic).count()
             if seen != count:
                 raise PipelineError(f"{form} counted {seen} records in {topic}, and {count} were sent.")
-        for workload in (Workload("read", size, count), Workload("write", size, count // 4)):
+        for workload in (Workload(job, size, count // SHARES[job]) for job in jobs):
             for form, (wall_s, cpu_s) in _compare(spark, rounds, bootstrap, topic, workload).items():
                 results.append(
                     Result(workload.job, size, cores, form, workload.rows / wall_s, cpu_s * 1e6 / workload.rows)
@@ -137,9 +141,11 @@ def _measure(cores: int, rounds: int, bootstrap: str, topics: dict[int, tuple[st
     return results
 
 
-def _measure_apart(cores: int, rounds: int, bootstrap: str, topics: dict[int, tuple[str, int]]) -> list[Result]:
+def _measure_apart(
+    cores: int, options: argparse.Namespace, bootstrap: str, topics: dict[int, tuple[str, int]]
+) -> list[Result]:
     """Each number of cores in a process of its own, for a process has one JVM."""
-    arguments = json.dumps([cores, rounds, bootstrap, topics])
+    arguments = json.dumps([cores, options.rounds, options.jobs, bootstrap, topics])
     command = [sys.executable, "-m", "raftwerk.bench.spark", "--child", arguments]
     answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return [Result(**row) for row in json.loads(answer.stdout.splitlines()[-1])]
@@ -178,9 +184,7 @@ def _run(options: argparse.Namespace) -> None:
                 workloads.produce(system.bootstrap, name, count, size, 1)
                 topics[size] = (name, count)
             results = [
-                result
-                for cores in options.cores
-                for result in _measure_apart(cores, options.rounds, system.bootstrap, topics)
+                result for cores in options.cores for result in _measure_apart(cores, options, system.bootstrap, topics)
             ]
         finally:
             system.stop()
@@ -195,13 +199,16 @@ def main() -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="multiply the number of records (default 1.0)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each workload, of which the median is shown")
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2], help="cores of Spark (default: 1, then 2)")
+    parser.add_argument("--jobs", nargs="+", choices=sorted(SHARES), default=list(SHARES), help="default: both")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     try:
         if options.child:
-            cores, rounds, bootstrap, topics = json.loads(options.child)
-            results = _measure(cores, rounds, bootstrap, {int(size): tuple(topic) for size, topic in topics.items()})
+            cores, rounds, jobs, bootstrap, topics = json.loads(options.child)
+            results = _measure(
+                cores, rounds, jobs, bootstrap, {int(size): tuple(topic) for size, topic in topics.items()}
+            )
             print(json.dumps([asdict(one) for one in results]))
         else:
             _run(options)

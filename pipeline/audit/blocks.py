@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..source.worker import settle
 from .lines import LIMIT, SHIFT
 from .parts import ACKED, BLOCK_BITS, BLOCK_MASK, FAILED, INVOKED, Ints, Place, unpack
 
@@ -222,6 +223,7 @@ def _records(kind: str, **columns: Ints) -> pa.RecordBatch:
 
 
 def _record_blocks(batches: Iterable[pa.RecordBatch], places: Mapping[Place, int]) -> Iterator[RecordBlock]:
+    settle()
     block: RecordBlock | None = None
     number = -1
     for at, kind, rows, place in _parcels(batches, places):
@@ -255,6 +257,7 @@ class JudgeOffsets:
     known: Known
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
         tables: dict[int, OffsetBlock] = {}
         number = -1
         for at, kind, rows, place in _parcels(batches, self.known.places):

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..source.worker import settle
 from .lines import LIMIT, SHIFT, Damaged, Piece, tables_of
 
 Ints = npt.NDArray[np.int64]
@@ -59,6 +60,7 @@ class ReadPieces:
     pieces: Sequence[Piece]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from self._read(self.pieces[number])

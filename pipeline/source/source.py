@@ -68,6 +68,7 @@ class RaftwerkDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """For `df.write`."""
+        settle()
         if overwrite:
             raise PipelineError("a topic cannot be overwritten: say mode append.")
         options = parse_write(self.options)
@@ -76,11 +77,12 @@ class RaftwerkDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         """For `df.writeStream`."""
+        settle()
         if overwrite:
             raise PipelineError("a topic cannot be overwritten: say outputMode append or update.")
         options = parse_write(self.options)
         check_columns(schema, options)
-        return StreamWriter(options, schema.fieldNames())
+        return StreamWriter(options)
 
 
 def _columns(schema: StructType) -> list[str]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import (
     ArrayType,
@@ -24,9 +25,7 @@ from pyspark.sql.types import (
 
 from ..errors import PipelineError
 from .options import WriteOptions
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from .worker import settle
 
 _DEFAULTS = {
     "acks": "all",
@@ -36,6 +35,7 @@ _DEFAULTS = {
     "log_level": "0",  # What fails is told by the error, not on a worker's standard error.
 }
 _FLUSH_TIMEOUT_S = 300.0
+_NO_HEADERS: dict[str, Any] = {}
 _TEXT = (StringType, BinaryType)
 _COLUMNS: Mapping[str, tuple[tuple[type[DataType], ...], str]] = {
     "key": (_TEXT, "string or binary"),
@@ -93,39 +93,36 @@ class Sender:
         self._topic = options.topic
         self._bootstrap = options.bootstrap
         self._error: Any = None
-        self._acked = 0
+        self._sent = 0
         try:
-            settings = {**_DEFAULTS, **options.producer, "bootstrap.servers": options.bootstrap}
+            settings = {**_DEFAULTS, **options.producer, "bootstrap.servers": options.bootstrap, **self._reports()}
             self._producer = Producer(settings, logger=None)
         except KafkaException as error:
             raise PipelineError(f"the producer refuses its kafka.* options: {error.args[0].str()}.") from None
+        self._produce: Callable[..., None] = self._producer.produce
 
-    def send(self, columns: Mapping[str, list[Any]], count: int) -> None:
-        """Hand over rows by column; waits when too much is under way."""
-        nothing = [None] * count
-        produce: Callable[..., None] = self._producer.produce
-        rows = zip(
-            nothing if self._topic is not None else columns["topic"],
-            columns.get("key", nothing),
-            columns["value"],
-            columns.get("partition", nothing),
-            columns.get("headers", nothing),
-        )
-        for topic, key, value, partition, headers in rows:
-            target = self._topic if self._topic is not None else topic
-            if target is None:
-                raise PipelineError("a row has a null topic: set the option topic, or fill the column.")
-            chosen: dict[str, Any] = {} if partition is None else {"partition": partition}
-            if headers:
-                chosen["headers"] = [(one["key"], one["value"]) for one in headers]
+    def send(self, rows: pa.RecordBatch) -> None:
+        """Hand over rows; waits when too much is under way."""
+        count = rows.num_rows
+        topics = _values(rows, "topic") if self._topic is None else [self._topic] * count
+        if None in topics:
+            raise PipelineError("a row has a null topic: set the option topic, or fill the column.")
+        partitions = _values(rows, "partition")
+        headers = _values(rows, "headers")
+        for topic, key, value, partition, pairs in zip(
+            topics, _values(rows, "key"), _values(rows, "value"), partitions, headers
+        ):
+            more = [] if partition is None else [partition]
+            named = {"headers": [(one["key"], one["value"]) for one in pairs]} if pairs else _NO_HEADERS
             while True:
                 try:
-                    produce(target, value, key, on_delivery=self._on_delivery, **chosen)
+                    self._produce(topic, value, key, *more, **named)
                     break
                 except BufferError:
                     self._producer.poll(0.1)
-            self._check()
+        self._sent += count
         self._producer.poll(0)
+        self._check()
 
     def finish(self) -> Written:
         """Wait for every acknowledgement."""
@@ -133,12 +130,14 @@ class Sender:
         self._check()
         if left:
             raise PipelineError(f"{left} records are not acknowledged after {_FLUSH_TIMEOUT_S:g} s.")
-        return Written(self._acked)
+        return Written(self._sent)
+
+    def _reports(self) -> dict[str, Any]:
+        """A record that is acknowledged costs no call: only what fails is told."""
+        return {"on_delivery": self._on_delivery, "delivery.report.only.error": True}
 
     def _on_delivery(self, error: Any, message: Any) -> None:
-        if error is None:
-            self._acked += 1
-        elif self._error is None:
+        if error is not None and self._error is None:
             self._error = PipelineError(
                 f"topic {message.topic()} of {self._bootstrap} does not take a record: {error.str()}; what this task "
                 "sent before may be there."
@@ -158,47 +157,35 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Send a task's rows."""
+        settle()
         sender = Sender(self.options)
         for batch in iterator:
-            columns = {name: batch.column(name).to_pylist() for name in batch.schema.names if name in _COLUMNS}
-            sender.send(columns, batch.num_rows)
+            sender.send(batch)
         return sender.finish()
 
 
-_ROWS_AT_ONCE = 1000
+class StreamWriter(BatchWriter, DataSourceStreamWriter):
+    """`df.writeStream.format("raftwerk")`. Spark hands Arrow batches to this too, since it is an Arrow writer."""
 
-
-class StreamWriter(DataSourceStreamWriter):
-    """`df.writeStream.format("raftwerk")`."""
-
-    def __init__(self, options: WriteOptions, names: list[str]) -> None:
-        self.options = options
-        self.names = names
-
-    def write(self, iterator: Iterator[Any]) -> Written:
-        """Send a task's rows."""
-        sender = Sender(self.options)
-        held: list[Any] = []
-        for row in iterator:
-            held.append(row)
-            if len(held) == _ROWS_AT_ONCE:
-                self._send(sender, held)
-                held = []
-        self._send(sender, held)
-        return sender.finish()
-
-    def _send(self, sender: Sender, rows: list[Any]) -> None:
-        if rows:
-            columns = {name: _plain(column) for name, column in zip(self.names, zip(*rows)) if name in _COLUMNS}
-            sender.send(columns, len(rows))
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def commit(  # type: ignore[override]
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803
+    ) -> None:
         """Everything was acknowledged already."""
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def abort(  # type: ignore[override]
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803
+    ) -> None:
         """What was acknowledged stays; Spark runs the batch again."""
 
 
-def _plain(column: tuple[Any, ...]) -> list[Any]:
-    """Spark's rows hold binary as bytearray, which the producer does not take."""
-    return [bytes(one) if isinstance(one, bytearray) else one for one in column]
+def _values(rows: pa.RecordBatch, name: str) -> list[Any]:
+    """A column's values, or nulls where there is no such column; text as its bytes, which is what is sent."""
+    if name not in rows.schema.names:
+        return [None] * rows.num_rows
+    column = rows.column(name)
+    values: list[Any] = (column.cast(pa.binary()) if name in ("key", "value") else column).to_pylist()
+    return values

@@ -18,6 +18,7 @@ from raftwerk.chaos.checker.checker import check_lines
 from raftwerk.cluster.testing.cluster import TestCluster
 from raftwerk.pipeline.audit.judge import Audit
 from raftwerk.pipeline.audit.page import render as render_audit
+from raftwerk.pipeline.audit.parts import BLOCK_BITS
 from raftwerk.pipeline.audit.tables import History
 from raftwerk.pipeline.demo import expected_delays
 from raftwerk.pipeline.errors import PipelineError
@@ -35,6 +36,8 @@ from raftwerk.pipeline.windows_page import render as render_windows
 from .helpers import Sent, send
 
 FLIGHTS = 4_000
+_FAR = 10
+"""Of so many random histories one has its numbers and offsets at the edge of a block."""
 CHECKER_TESTS = Path(__file__).parents[1] / "chaos" / "checker"
 
 
@@ -191,7 +194,12 @@ def merged_histories(count: int) -> list[dict[str, Any]]:
         drawn.append(history)
 
     draw()
-    return [_apart(line, number) for number, history in enumerate(drawn) for line in history]
+    edge = (1 << BLOCK_BITS) - 3
+    return [
+        _far(_apart(line, number), edge if number % _FAR == 0 else 0)
+        for number, history in enumerate(drawn)
+        for line in history
+    ]
 
 
 def _apart(line: dict[str, Any], number: int) -> dict[str, Any]:
@@ -205,6 +213,31 @@ def _apart(line: dict[str, Any], number: int) -> dict[str, Any]:
     return line
 
 
+def _far(line: dict[str, Any], by: int) -> dict[str, Any]:
+    """The same with other numbers and offsets, so that they go over the edge of a block."""
+    line = {**line, **{name: line[name] + by for name in ("number", "offset") if line.get(name) is not None}}
+    if "records" in line:
+        line["records"] = [[at + by, who, n + by if who >= 0 else n, key] for at, who, n, key in line["records"]]
+    return line
+
+
+def over_the_edge(producer: int) -> list[dict[str, Any]]:
+    """Out of order over the edge of a block, and a consumer that passes over a whole block and a part."""
+    edge = 1 << BLOCK_BITS
+    place = {"topic": "edge", "partition": 0, "type": "ok", "start": 1, "end": 2}
+    sent = {5: 5, 2 * edge + 2: 2 * edge - 1, 2 * edge - 2: 2 * edge + 1}
+    sends = [
+        {**place, "process": "e", "f": "send", "producer": producer, "number": number, "key": 0, "offset": offset}
+        for number, offset in sent.items()
+    ]
+    records = {offset: [offset, producer, number, 0] for number, offset in sent.items()}
+    return [
+        *sends,
+        *({**place, "process": "f", "f": "poll", "records": [one], "final": True} for one in records.values()),
+        *({**place, "process": "c", "f": "poll", "records": [records[at]]} for at in (5, 2 * edge + 1)),
+    ]
+
+
 def write_history(path: Path, lines: list[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
@@ -216,6 +249,7 @@ def test_the_audit_agrees_with_the_checker_on_every_anomaly(
     lines = merged_histories(150)
     # A long one, with offsets of more than a byte; its last records are read before their sends.
     lines += [_apart(line, 150) for line in _checker_tests("histories").clean(700)]
+    lines += over_the_edge(1000)
     lines.append({"process": "nemesis", "f": "heal", "start": 1, "end": 2, "type": "fail", "error": "2 of 3"})
     half = len(lines) // 2
     write_history(tmp_path / "a.jsonl", lines[:half])

@@ -1,0 +1,111 @@
+"""Histories as tables: the same lines however they are cut, and a sentence for what is not in the format."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raftwerk.pipeline.audit import lines as audit_lines
+from raftwerk.pipeline.audit.blocks import RecordBlock
+from raftwerk.pipeline.audit.lines import Damaged, Piece, pieces_of, tables_of
+from raftwerk.pipeline.audit.parts import ReadPieces, pack, unpack
+
+SEND = {"process": "p", "type": "ok", "f": "send", "topic": "t", "partition": 0, "producer": 0, "key": 1, "start": 1}
+POLL = {"process": "c", "type": "ok", "f": "poll", "topic": "t", "partition": 0, "start": 1, "end": 2}
+
+
+def send(number: int, **more: Any) -> dict[str, Any]:
+    return {**SEND, "number": number, "offset": number, "end": 9, **more}
+
+
+def write(path: Path, lines: list[dict[str, Any]], more: str = "") -> str:
+    text = "".join(json.dumps(line) + "\n" for line in lines) + more
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return str(path)
+
+
+def numbers(pieces: list[Piece]) -> list[int]:
+    return [n for piece in pieces for _, table in tables_of(piece) for n in table["number"].to_pylist()]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=12), st.integers(1, 400), st.integers(1, 400))
+def test_each_line_is_in_one_piece_wherever_a_file_is_cut(
+    tmp_path_factory: pytest.TempPathFactory, wanted: list[int], piece: int, chunk: int
+) -> None:
+    path = write(tmp_path_factory.getbasetemp() / "cut.jsonl", [send(number) for number in wanted])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(audit_lines, "PIECE_BYTES", piece)
+        patch.setattr(audit_lines, "CHUNK_BYTES", chunk)
+        pieces = sorted(pieces_of([path]), key=lambda one: one.first)
+        assert numbers(pieces) == wanted
+
+
+@pytest.mark.parametrize("name", ["h.jsonl", "h.jsonl.gz"])
+def test_a_last_line_cut_short_is_left_out(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / name, [send(0), send(1)], '{"process":"p","type":"ok","f":"se')
+    assert numbers(pieces_of([path])) == [0, 1]
+
+
+def test_lines_of_no_interest_may_hold_anything(tmp_path: Path) -> None:
+    strange = {"f": "cluster", "type": 7, "offset": "many", "records": {"a": 1}}
+    path = write(tmp_path / "h.jsonl", [send(0), strange, send(1), {"f": "unknown", "number": 3}])
+    assert numbers(pieces_of([path])) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        send(-1), send(1 << 40), send(0, offset=-1), send(0, producer=1 << 20),
+        send(0, partition=-1), send(0, key=None), send(0, type="done"), {**send(0), "number": "0"}, send(0, topic=None),
+        {**POLL, "records": [[1, 2, 3]]}, {**POLL, "records": [[1, 2, 3, None]]}, {**POLL, "records": [[-1, 0, 0, 0]]},
+        {**POLL, "records": None}, {**POLL, "records": [], "end": None}, {**POLL, "records": [[0, 0, -1, 0]]},
+        {**SEND, "f": "assign"}, {**SEND, "f": "history", "version": 2},
+    ],
+)  # fmt: skip
+def test_a_line_that_is_not_in_the_format_is_shown(tmp_path: Path, line: dict[str, Any]) -> None:
+    path = write(tmp_path / "h.jsonl", [send(0), {**POLL, "records": [[0, 0, 0, 1], [1, -1, -1, 0]]}, line, send(2)])
+    with pytest.raises(Damaged) as caught:
+        numbers(pieces_of([path]))
+    assert "a line is not in the format" in str(caught.value)
+    assert json.dumps(line)[:60] in str(caught.value)
+
+
+def test_a_file_that_is_cut_in_its_compression_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "h.jsonl.gz"
+    write(path, [send(number) for number in range(500)])
+    path.write_bytes(path.read_bytes()[:-20])
+    (batch,) = ReadPieces(pieces_of([str(path)]))._read(pieces_of([str(path)])[0])
+    assert batch.column("kind").to_pylist() == ["damaged"]
+    assert f"{path} cannot be read to its end" in batch.column("text").to_pylist()[0]
+
+
+def test_parcels_come_back_as_they_were() -> None:
+    columns = {"rid": np.array([1, 2, 1 << 60]), "final": np.array([True, False, True])}
+    rows, places = unpack(pack(columns, [("t\0x", 3), ("u", 0)]))
+    assert places == [("t\0x", 3), ("u", 0)]
+    assert {name: column.tolist() for name, column in rows.items()} == {k: v.tolist() for k, v in columns.items()}
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=30), st.integers(1, 7))
+def test_a_record_is_seen_first_at_the_least_place_in_any_order(reads: list[tuple[int, int]], size: int) -> None:
+    """Against sets: the first place, and each other place once, whatever parcels the reads come in."""
+    block = RecordBlock(5)
+    for begin in range(0, len(reads), size):
+        rid, offset = np.array(reads[begin : begin + size], dtype=np.int64).T
+        ones = np.ones(len(rid), dtype=np.int64)
+        block.read({"rid": rid, "offset": offset, "key": ones, "end": ones, "final": ones > 1}, 0 * ones)
+    places: dict[int, set[int]] = {}
+    for number, at in reads:
+        places.setdefault(number, set()).add(at)
+    assert {number: int(block.seen[number]) for number in places} == {n: min(all_) for n, all_ in places.items()}
+    others = [(n, one) for n, all_ in sorted(places.items()) for one in sorted(all_)[1:]]
+    assert list(zip(*(column.tolist() for column in block.extras()))) == others
