@@ -30,6 +30,8 @@ _ROW_GROUP_BYTES = 16 * 1024 * 1024
 _PARCELS_AT_ONCE = 8
 """So many megabytes, about, go from Spark to Python in one batch."""
 _PARTITIONS_A_CORE = 8
+_PARTITION_BYTES = 4 * 1024 * 1024
+"""A short history is not cut into many tasks, each of which costs more than it does."""
 
 
 @dataclass
@@ -39,6 +41,7 @@ class History:
     spark: SparkSession
     directory: str
     topic: DataFrame | None = None
+    partitions: int = 1
 
     @classmethod
     def of_paths(cls, spark: SparkSession, paths: Sequence[str], topic: Topics | None = None) -> History:
@@ -129,8 +132,12 @@ class History:
     # -- within
 
     def _read(self, files: Sequence[str]) -> None:
+        cores = self.spark.sparkContext.defaultParallelism
+        short = sum(os.path.getsize(path) for path in files) // _PARTITION_BYTES
+        most = _PARTITIONS_A_CORE * cores
+        self.partitions = most if self.topic is not None else max(1, min(most, short))
         pieces = pieces_of(files)
-        numbers = self.spark.range(0, len(pieces), 1, max(1, len(pieces)))
+        numbers = self.spark.range(0, len(pieces), 1, max(1, min(len(pieces), max(cores, short))))
         parts = numbers.mapInArrow(ReadPieces(pieces), SQL_SCHEMA)
         if self.topic is not None:
             parts = parts.union(_named(self.topic).mapInArrow(topic_parts, SQL_SCHEMA))
@@ -145,8 +152,7 @@ class History:
         """The task's answer over parcels of these kinds, each block's one after the other."""
         self.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_PARCELS_AT_ONCE))
         parcels = self.notes(*kinds).select("block", "kind", "parcel")
-        partitions = _PARTITIONS_A_CORE * self.spark.sparkContext.defaultParallelism
-        return parcels.repartition(partitions, "block").sortWithinPartitions("block").mapInArrow(task, schema)
+        return parcels.repartition(self.partitions, "block").sortWithinPartitions("block").mapInArrow(task, schema)
 
     def _plain_producers(self) -> list[int]:
         """The producers that are not idempotent; the last line about one counts."""
