@@ -58,19 +58,20 @@ def _over_time(history: History) -> tuple[Lines, Lines, dict[float, str]]:
     from pyspark.sql import functions as f
 
     acks = history.notes("acked").groupBy("first", "last").agg(f.sum("n").alias("n"))
-    seconds = acks.agg(f.min("first"), f.max("first")).collect()[0]
-    if seconds[0] is None:
+    first, last = acks.agg(f.min("first"), f.max("first")).collect()[0]
+    if first is None:
         return {}, {}, {}
-    first, last = seconds
     width_s = max(1, -(-(last - first + 1) // _POINTS_MAX))
     at = f.floor((f.col("first") - first) / width_s) * width_s
     counts: dict[int, dict[int, int]] = {}
     for row in acks.groupBy(at.alias("at"), "last").agg(f.sum("n").alias("n")).orderBy("at", "last").collect():
         counts.setdefault(row["at"], {})[row["last"]] = row["n"]
     polls = history.notes("polled").groupBy(at.alias("at")).agg(f.sum("n").alias("n")).where("at >= 0")
+    polled = {row["at"]: row["n"] for row in polls.collect()}
+    seconds = range(0, last - first + 1, width_s)  # also those in which nothing was done
     rates = {
-        "acked": [(float(second), sum(count.values()) / width_s) for second, count in counts.items()],
-        "read": [(float(row["at"]), row["n"] / width_s) for row in polls.orderBy("at").collect()],
+        "acked": [(float(second), sum(counts.get(second, {}).values()) / width_s) for second in seconds],
+        "read": [(float(second), polled.get(second, 0) / width_s) for second in seconds] if polled else [],
     }
     quantiles = {
         name: [(float(second), _quantile_ms(count, share)) for second, count in counts.items()]
