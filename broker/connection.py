@@ -79,6 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         self._read_paused = False
         self._turn_frames = 0
         self._turn_bytes = 0
+        self._held = False  # its turn to be served has not come
         self._yielding = False  # until the next iteration of the loop
         self._close_when_drained = False
         self._is_closing = False
@@ -161,6 +162,15 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- requests in --
 
+    def hold(self, seconds: float) -> None:
+        """Begin with nothing that it sends before so long."""
+        self._held = True
+        self._loop.call_later(seconds, self._let_go)
+
+    def _let_go(self) -> None:
+        self._held = False
+        self._resume()
+
     def _end_yield(self) -> None:
         self._yielding = False
         self._update_reading()
@@ -185,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or self._is_closing or transport.is_closing():
             return False
-        if self._is_write_blocked or (self._pending and not self._may_start(frame)):
+        if self._held or self._is_write_blocked or (self._pending and not self._may_start(frame)):
             self._blocked = True
             self._update_reading()
             return False
@@ -209,7 +219,7 @@ class Connection(asyncio.BufferedProtocol):
         self._in_flight_bytes += request.frame_bytes
 
     def _resume(self) -> None:
-        if self._transport is None or self._reading or not self._blocked or self._is_write_blocked:
+        if self._transport is None or self._reading or not self._blocked or self._held or self._is_write_blocked:
             return
         self._blocked = False
         self._run_reader(None)

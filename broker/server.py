@@ -119,6 +119,9 @@ class Server:
                 connection.abort()
                 return
             self._quota.opened(connection.peer)
+            wait_s = 0.0 if self.config.is_protected else self._quota.wait_s(asyncio.get_running_loop().time())
+            if wait_s > 0:
+                connection.hold(wait_s)
         self.accepted_total += 1
         self.connections[connection] = None
 

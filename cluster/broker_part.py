@@ -11,6 +11,7 @@ from uuid import UUID
 from ..broker.broker import Broker
 from ..broker.connection_quota import ConnectionQuota
 from ..broker.server import Server
+from ..controller.image import BROKER_RESOURCE, MetadataDelta, MetadataImage
 from ..controller.publisher import MetadataLoader
 from ..isr.replica_manager import ReplicaManager
 from ..log.log_manager import LogManager
@@ -20,7 +21,7 @@ from ..wire.types import TopicPartition
 from .config import NodeConfig
 from .controller_registration import leader_address
 from .errors import listen
-from .room_configs import broker_config, replica_manager_config, server_config
+from .room_configs import broker_config, replica_manager_config, server_config, upkeep_now
 from .space import SpaceGuard, others_can_lead
 
 _STUCK_LIMIT_S = 0.6
@@ -67,6 +68,7 @@ class BrokerPart:
         )
         self._space = SpaceGuard(config["log.dirs.reserve.bytes"], self._free_bytes(runtime), self._on_space)
         loader.subscribe(self.replica_manager.apply)
+        loader.subscribe(self._on_metadata)
         dispatcher = self.broker.dispatcher(self.replica_manager)
         quota = ConnectionQuota(loader.image, config.node_id, config.properties)
         self.servers = [Server(server_config(config, one), dispatcher, quota) for one in config.broker_listeners]
@@ -85,6 +87,7 @@ class BrokerPart:
         self.log_manager.set_strays_aside(self._topic_id_of)
         await self.replica_manager.start()
         self.log_manager.start(self.replica_manager.high_watermark_of)
+        self._change_upkeep(self._loader.image)
         for server in self.servers:
             await listen(server)
         self._space.start()
@@ -93,6 +96,13 @@ class BrokerPart:
     def _free_bytes(self, runtime: Runtime) -> Callable[[], dict[str, int]]:
         """What is left in each directory that works."""
         return lambda: {path: runtime.disk.free_bytes(path) for path in self.log_manager.directory_ids}
+
+    def _on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        if any(kind == BROKER_RESOURCE for kind, _ in delta.changed_configs):
+            self._change_upkeep(image)
+
+    def _change_upkeep(self, image: MetadataImage) -> None:
+        self.log_manager.change_upkeep(upkeep_now(self._config, image))
 
     def _on_space(self, full: list[str]) -> None:
         self.replica_manager.set_full_dirs(full)

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from ..controller.broker_configs import connections_by_address
+
 Check: TypeAlias = Callable[[Any], str | None]
 """Gives the reason why a value is refused, or None."""
 
@@ -56,6 +58,14 @@ def _roles(value: list[str]) -> str | None:
 def _assignors(value: list[str]) -> str | None:
     known = [name for name in value if name in ("uniform", "range")]
     return None if known and len(known) == len(value) else "the assignors are uniform and range"
+
+
+def _connections_by_address(value: str) -> str | None:
+    try:
+        connections_by_address(value)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 _POSITIVE = at_least(1)
@@ -121,6 +131,20 @@ _ROWS: tuple[Key, ...] = (
     Key("socket.request.max.bytes", "int", 104857600, "The largest request in bytes.", _POSITIVE),
     Key("max.connections", "int", INT_MAX, "Connections that a broker takes in all.", _NOT_NEGATIVE),
     Key("max.connections.per.ip", "int", INT_MAX, "Connections that a broker takes of one address.", _NOT_NEGATIVE),
+    Key(
+        "max.connections.per.ip.overrides",
+        "string",
+        "",
+        "For these addresses, as address:count,..., instead of max.connections.per.ip.",
+        _connections_by_address,
+    ),
+    Key(
+        "max.connection.creation.rate",
+        "int",
+        INT_MAX,
+        "Connections a second that a broker begins to serve, on average over ten; the others wait.",
+        _NOT_NEGATIVE,
+    ),
     Key("connections.max.idle.ms", "int", 600000, "Connections idle for so long are closed.", _POSITIVE),
     Key("max.incremental.fetch.session.cache.slots", "int", 1000, "Fetch sessions kept.", _NOT_NEGATIVE),
     # directories and log
@@ -197,7 +221,13 @@ _ROWS: tuple[Key, ...] = (
         "Memory in bytes for keys during compaction.",
         at_least(4096),
     ),
-    Key("log.cleaner.io.max.bytes.per.second", "double", float("inf"), "Bytes a second that compaction may go over."),
+    Key(
+        "log.cleaner.io.max.bytes.per.second",
+        "double",
+        float("inf"),
+        "Bytes a second that compaction may go over.",
+        _POSITIVE,
+    ),
     Key("log.cleaner.backoff.ms", "int", 15000, "Wait of the cleaner when there is nothing to clean.", _POSITIVE),
     Key("log.cleaner.min.cleanable.ratio", "double", 0.5, "Dirty part at which a log is compacted."),
     Key("log.cleaner.delete.retention.ms", "int", 86400000, "How long tombstones stay.", _NOT_NEGATIVE),

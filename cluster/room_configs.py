@@ -16,16 +16,18 @@ from ..broker.groups.config import (
     OffsetsTopicConfig,
 )
 from ..broker.server import ServerConfig
+from ..controller.broker_configs import broker_value
 from ..controller.config_table import INT_MAX, TOPIC_CONFIG_BY_BROKER_SETTING, ConfigType
 from ..controller.features import SUPPORTED_FEATURES
 from ..controller.group_configs import GroupLimits
+from ..controller.image import MetadataImage
 from ..controller.publisher import SnapshotPolicy
 from ..controller.settings import ControllerSettings
 from ..isr.ports import ReplicaManagerConfig
 from ..log.config import LogConfig
 from ..log.housekeeping import HousekeepingConfig
 from ..log.log_cleaner import CleanerConfig
-from ..log.manager_config import LogManagerConfig
+from ..log.manager_config import LogManagerConfig, UpkeepChange
 from ..raft.config import RaftConfig, RaftTiming
 from ..raft.snapshots import SnapshotRetention
 from ..raft.voters import VoterEndpoint, VoterListener
@@ -87,6 +89,20 @@ def log_manager_config(
         ),
         metadata_dir=config.metadata_log_dir,
         data_dirs=config.log_dirs,
+    )
+
+
+def upkeep_now(config: NodeConfig, image: MetadataImage) -> UpkeepChange:
+    """What holds of that which may be changed while the node runs."""
+
+    def value(name: str) -> str:
+        return broker_value(image, config.node_id, config.properties, name)
+
+    return UpkeepChange(
+        producer_expiration_ms=int(value("producer.id.expiration.ms")),
+        dedupe_buffer_bytes=int(value("log.cleaner.dedupe.buffer.size")),
+        io_bytes_per_s=float(value("log.cleaner.io.max.bytes.per.second")),
+        backoff_ms=int(value("log.cleaner.backoff.ms")),
     )
 
 

@@ -50,7 +50,7 @@ class Between:
     high: float | None = None
 
     def __call__(self, value: object) -> str | None:
-        if isinstance(value, int | float) and value < self.low:
+        if isinstance(value, int | float) and not value >= self.low:  # NaN is neither
             return f"Value must be at least {self.low}"
         if self.high is not None and isinstance(value, int | float) and value > self.high:
             return f"Value must be no more than {self.high}"

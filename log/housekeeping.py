@@ -39,7 +39,7 @@ class Housekeeping:
         logs: Callable[[], Mapping[TopicPartition, PartitionLog]],
         high_watermark_of: Callable[[TopicPartition], int],
     ) -> None:
-        self._config = config
+        self.config = config
         self._clock = clock
         self._logs = logs
         self._high_watermark_of = high_watermark_of
@@ -47,7 +47,7 @@ class Housekeeping:
 
     def start(self) -> None:
         """Begin, on the running loop."""
-        self._schedule(min(self._config.interval_ms, _FIRST_ROUND_AFTER_MS))
+        self._schedule(min(self.config.interval_ms, _FIRST_ROUND_AFTER_MS))
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -65,7 +65,7 @@ class Housekeeping:
         if start < len(logs):
             self._timer = asyncio.get_running_loop().call_soon(self._turn, logs, start)
         else:
-            self._schedule(self._config.interval_ms)
+            self._schedule(self.config.interval_ms)
 
     def visit(self, tp: TopicPartition, log: PartitionLog) -> None:
         """Do what is due for one log. A disk that refuses has been reported by the log itself."""
@@ -81,6 +81,6 @@ class Housekeeping:
         log.durability.park()
         if deleted:
             _logger.info("%s: %d segments deleted, the log starts at %d", tp, deleted, log.log_start_offset)
-        expired = log.producers.expire(now_ms, self._config.producer_expiration_ms)
+        expired = log.producers.expire(now_ms, self.config.producer_expiration_ms)
         if expired:
             _logger.info("%s: %d silent producers forgotten", tp, expired)

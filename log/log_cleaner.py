@@ -126,6 +126,7 @@ class LogCleaner:
         self._tasks = TaskSet()
         self._not_before_s: dict[TopicPartition, float] = {}
         self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
 
     def start(self) -> None:
         """Begin, unless `log.cleaner.enable` is off."""
@@ -136,9 +137,25 @@ class LogCleaner:
         """End at the next step; what was half copied is removed."""
         self._tasks.cancel_soon()
 
+    def change(self, config: CleanerConfig) -> None:
+        """Go by this from now on; the pause is begun anew."""
+        if config != self._config:
+            self._config = config
+            self._changed.set()
+
+    async def _pause(self) -> None:
+        """Until the back-off has passed since it was last changed."""
+        while True:
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(self._config.backoff_ms / 1000):
+                    await self._changed.wait()
+            except TimeoutError:
+                return
+
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(self._config.backoff_ms / 1000)
+            await self._pause()
             while (target := self.filthiest()) is not None:
                 await self.clean(*target)
 

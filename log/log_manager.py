@@ -25,22 +25,21 @@ from .errors import DirFailedError, LogDirError, StorageError
 from .flushing import Flusher
 from .future_logs import FUTURE_SUFFIX, FutureLogs, finish_swaps, future_of
 from .held_dir import HeldDir, hold, view_of
-from .housekeeping import Housekeeping
 from .loading import LoadProgress
-from .log_cleaner import LogCleaner
 from .log_dir import check_distinct
-from .manager_config import LogManagerConfig
+from .manager_config import LogManagerConfig, UpkeepChange
 from .names import parse_dir_name
 from .partition_log import LogHooks, PartitionLog
 from .results import LogDirView
 from .steps import Piece, Steps, at_once, in_turns
 from .strays import STRAY_SUFFIX, report_strays, why_stray
 from .trash import Trash
+from .upkeep import Upkeep
 
 METADATA_TOPIC = "__cluster_metadata"
 _DELETED_SUFFIX = "-delete"
 _DIR_NAME_LENGTH_MAX = 255
-_UPKEEP_INTERVAL_S = 5.0
+_FLUSH_INTERVAL_S = 5.0
 _REMOVED_PER_TURN = 100
 _logger = logging.getLogger(__name__)
 
@@ -57,8 +56,7 @@ class LogManager:
         self._flusher = Flusher(runtime.disk)
         self._timer: asyncio.TimerHandle | None = None
         self._slices: Slices[Any] | None = None
-        self._housekeeping: Housekeeping | None = None
-        self._cleaner: LogCleaner | None = None
+        self._upkeep: Upkeep | None = None
         self._futures = FutureLogs(runtime)
         self._displaced: dict[TopicPartition, UUID] = {}
         self._preferred: dict[TopicPartition, str] = {}
@@ -359,16 +357,17 @@ class LogManager:
             known = high_watermark_of(tp) if high_watermark_of is not None else None
             return self.high_watermark_checkpoint.get(tp, 0) if known is None else known
 
-        self._housekeeping = Housekeeping(
-            self._config.housekeeping, self._runtime.clock, lambda: self.logs, high_watermark
-        )
-        self._housekeeping.start()
-        self._cleaner = LogCleaner(self._config.cleaner, self._runtime, self, high_watermark)
-        self._cleaner.start()
-        self._timer = loop.call_later(_UPKEEP_INTERVAL_S, self._upkeep)
+        self._upkeep = Upkeep(self._config, self._runtime, self, high_watermark)
+        self._upkeep.start()
+        self._timer = loop.call_later(_FLUSH_INTERVAL_S, self._flush_in_turns)
 
-    def _upkeep(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(_UPKEEP_INTERVAL_S, self._upkeep)
+    def change_upkeep(self, to: UpkeepChange) -> None:
+        """Nothing before `start`."""
+        if self._upkeep is not None:
+            self._upkeep.change(to)
+
+    def _flush_in_turns(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(_FLUSH_INTERVAL_S, self._flush_in_turns)
         if self._slices is None or not self._slices.is_running:
             self._slices = self.flush_dirty(self._after_flush)
 
@@ -472,10 +471,9 @@ class LogManager:
         for timed in (self._timer, self._slices):
             if timed is not None:
                 timed.cancel()
-        for part in (self._housekeeping, self._cleaner):
-            if part is not None:
-                part.stop()
-        self._timer = self._slices = self._housekeeping = self._cleaner = None
+        if self._upkeep is not None:
+            self._upkeep.stop()
+        self._timer = self._slices = self._upkeep = None
         self._futures.close()
         cleanly_closed = [log_dir for log_dir in self._dirs if self._close_logs(log_dir)]
         self.checkpoint_recovery_points()

@@ -15,6 +15,16 @@ def _ignore_dir_failure(path: str, error: OSError) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class UpkeepChange:
+    """What of the upkeep may be changed while the node runs: `producer.id.expiration.ms` and three of log.cleaner.*"""
+
+    producer_expiration_ms: int
+    dedupe_buffer_bytes: int
+    io_bytes_per_s: float
+    backoff_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class LogManagerConfig:
     """`on_dir_failed` is told once of a directory whose disk failed; its logs refuse everything from then on.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,6 +36,72 @@ def test_what_holds_for_this_broker() -> None:
     assert quota.refusal("b", is_protected=False) is None
     set_to(image, "2", "max.connections", "0")
     assert quota.refusal("b", is_protected=False) is None, "another broker's"
+
+
+def test_addresses_with_limits_of_their_own() -> None:
+    image = MetadataImage("c")
+    quota = ConnectionQuota(image, 1, {"max.connections.per.ip": "1"})
+    set_to(image, "", "max.connections.per.ip.overrides", "10.0.0.1:2, [::1]:0,2001:DB8::0:1:3")
+    for peer, count in (("10.0.0.1", 2), ("::1", 0), ("2001:db8::1", 3), ("10.0.0.2", 1), ("?", 1)):
+        for _ in range(count):
+            assert quota.refusal(peer, is_protected=False) is None, peer
+            quota.opened(peer)
+        assert f"it has {count} connections" in str(quota.refusal(peer, is_protected=False))
+    set_to(image, "1", "max.connections.per.ip.overrides", "")
+    assert quota.refusal("::1", is_protected=False) is None
+    quota.opened("::1")
+    assert "max.connections.per.ip allows" in str(quota.refusal("::1", is_protected=False))
+
+
+@pytest.mark.parametrize("given", [100.0, 0.0])
+def test_connections_a_second(given: float) -> None:
+    """On average over ten seconds; who comes too early waits for a turn, and turns do not pile up for ever."""
+    image = MetadataImage("c")
+    quota = ConnectionQuota(image, 1, {"max.connection.creation.rate": "5"})
+    assert [quota.wait_s(given) for _ in range(50)] == pytest.approx([0.0] * 50, abs=1e-9)
+    assert [quota.wait_s(given) for _ in range(2)] == pytest.approx([0.2, 0.4])
+    assert quota.wait_s(given + 0.4) == pytest.approx(0.2)
+    assert [quota.wait_s(given + 1000) for _ in range(50)] == pytest.approx([0.0] * 50, abs=1e-9)
+    assert quota.wait_s(given + 1000) == pytest.approx(0.2)
+    set_to(image, "", "max.connection.creation.rate", "0")
+    assert quota.refusal("a", is_protected=False) == "max.connection.creation.rate is 0"
+    assert quota.refusal("a", is_protected=True) is None
+
+
+class Echo:
+    """Answers each frame with itself."""
+
+    def stop(self) -> None: ...
+
+    def overlaps(self, key: int) -> bool:
+        return False
+
+    def start(self, connection: Any, frame: memoryview, begin: Any) -> None:
+        request = SimpleNamespace(response=None, on_gone=None, frame_bytes=len(frame), api_key=0)
+        begin(request)
+        connection.complete(request, [bytes(frame)])
+
+
+def test_one_too_early_is_answered_later() -> None:
+    async def scenario() -> None:
+        dispatcher: Any = Echo()
+        quota = ConnectionQuota(MetadataImage("c"), 1, {"max.connection.creation.rate": "20"})
+        server = Server(ServerConfig("PLAINTEXT", "127.0.0.1", 0), dispatcher, quota)
+        await server.start()
+        loop = asyncio.get_running_loop()
+        for _ in range(200):
+            quota.wait_s(loop.time())
+        try:
+            began = loop.time()
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(b"\0\0\0\4ping\0\0\0\4pong")
+            assert await asyncio.wait_for(reader.readexactly(8), 5) == b"pingpong"
+            assert loop.time() - began >= 0.04
+            writer.close()
+        finally:
+            await server.stop()
+
+    asyncio.run(scenario())
 
 
 class Nothing:

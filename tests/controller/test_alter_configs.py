@@ -166,3 +166,28 @@ def test_a_session_must_be_longer_than_a_heartbeat() -> None:
     request = struct(resources=[{"resource_type": GROUP, "resource_name": "g", "configs": rows}])
     answer = incremental_alter_configs(image, request, limits).response["responses"][0]
     assert (answer["error_code"], "must be greater" in answer["error_message"]) == (ErrorCode.INVALID_CONFIG, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_taken"),
+    [
+        ("log.cleaner.backoff.ms", "100", True),
+        ("log.cleaner.backoff.ms", "0", False),
+        ("log.cleaner.dedupe.buffer.size", "1048576", True),
+        ("log.cleaner.io.max.bytes.per.second", "1e6", True),
+        ("log.cleaner.io.max.bytes.per.second", "NaN", False),
+        ("log.cleaner.io.max.bytes.per.second", "0", False),
+        ("producer.id.expiration.ms", "5000", True),
+        ("producer.id.expiration.ms", "0", False),
+        ("max.connection.creation.rate", "0", True),
+        ("max.connection.creation.rate", "-1", False),
+        ("max.connections.per.ip.overrides", "127.0.0.1:5,::1:6", True),
+        ("max.connections.per.ip.overrides", "", True),
+        ("max.connections.per.ip.overrides", "127.0.0.1", False),
+        ("max.connections.per.ip.overrides", "127.0.0.1:-1", False),
+        ("max.connections.per.ip.overrides", "some.host:5", False),
+    ],
+)
+def test_settings_of_running_brokers(name: str, value: str, is_taken: bool) -> None:
+    expected = ErrorCode.NONE if is_taken else ErrorCode.INVALID_CONFIG
+    assert change(new_image(), BROKER, "", (name, SET, value)) == expected

@@ -21,6 +21,7 @@ from raftwerk.log.config import LogConfig
 from raftwerk.log.log_cleaner import CleanerConfig, measure
 from raftwerk.log.log_dir import format_dirs
 from raftwerk.log.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.manager_config import UpkeepChange
 from raftwerk.log.offset_map import BYTES_PER_KEY, OffsetMap
 from raftwerk.log.partition_log import LogHooks, PartitionLog
 from raftwerk.runtime.file_slice import in_memory
@@ -508,6 +509,40 @@ def test_io_is_throttled_to_what_is_set() -> None:
 
     passes = ProcessLoop(Scheduler(), "test").run_until_complete(main(), 120.0)
     assert 1.9 < passes < 2.4, "what is read twice, once for its keys and once to copy it, takes so long"
+
+
+def test_the_upkeep_is_told_otherwise_while_it_runs() -> None:
+    """A long pause ends when the back-off is made short; the pace holds for what is being cleaned."""
+
+    async def main() -> tuple[float, int]:
+        runtime, _ = make_runtime()
+        format_dirs(runtime, ("/data",), CLUSTER, 1)
+        slow = CleanerConfig(backoff_ms=3_600_000, io_bytes_per_s=0.001)
+        manager = LogManager(runtime, LogManagerConfig(("/data",), CLUSTER, 1, COMPACT, cleaner=slow))
+        manager.load()
+        log = manager.create(TP, UUID(int=1))
+        Writer(log, 5).fill(6)
+        silent = batch(timestamp=NOW_MS - 10_000, producer_id=99, producer_epoch=0, base_sequence=0)
+        log.append_as_leader(silent, log.epoch_cache.latest, NOW_MS)
+        manager.checkpoint_recovery_points()
+        loop, end = asyncio.get_running_loop(), log.segments[-1].base_offset
+        manager.start(lambda tp: log.log_end_offset)
+        began = loop.time()
+        await asyncio.sleep(10)
+        for _ in range(2):
+            manager.change_upkeep(UpkeepChange(5_000, 1 << 20, 1e9, 2_000))
+        for _ in range(1_000):
+            if manager.clean_offset(TP) >= end:
+                break
+            await asyncio.sleep(0.01)
+        took_s, producers = loop.time() - began, len(log.producers)
+        await asyncio.sleep(30)
+        manager.shutdown()
+        return took_s, producers - len(log.producers)
+
+    took_s, forgotten = ProcessLoop(Scheduler(), "test").run_until_complete(main(), 8_000.0)
+    assert 12.0 <= took_s < 13.0
+    assert forgotten > 0, "producer.id.expiration.ms"
 
 
 def test_a_record_waits_no_longer_than_the_maximum_lag_to_be_compacted() -> None:
