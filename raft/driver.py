@@ -62,10 +62,17 @@ class QuorumFailedError(Exception):
 
 
 def open_metadata_log(runtime: Runtime, log_dir: str) -> PartitionLog:
-    """Open (or make) `log_dir`/__cluster_metadata-0, checking all of it. Raises `StorageError`."""
+    """Open (or make) `log_dir`/__cluster_metadata-0, checking all of it. Raises `StorageError`.
+
+    Its name is durable on return: a loss of power would take along the vote that is synced in it before any record is.
+    """
     config = LogConfig(segment_ms=MAX_INT64, max_message_bytes=MAX_INT32, message_timestamp_after_max_ms=MAX_INT64)
     directory = metadata_log_dir(log_dir)
     log = PartitionLog.open(runtime, directory, config, has_gaps=False)
+    try:
+        runtime.disk.fsync_dir(log_dir)
+    except OSError as error:
+        raise StorageError(f"{directory} cannot be made durable: {error}") from error
     if log.topic_id is None:
         log.set_topic_id(METADATA_TOPIC_ID)
     return log

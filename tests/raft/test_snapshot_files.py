@@ -6,12 +6,14 @@ import random
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from raftwerk.chaos.sim_disk import SimDisk, SimFile
 from raftwerk.log.errors import StorageError
 from raftwerk.raft.driver import metadata_log_dir, open_metadata_log
+from raftwerk.raft.election_state import QuorumStateStore
 from raftwerk.raft.partition_raft_log import PartitionRaftLog
 from raftwerk.raft.snapshots import (
     SnapshotRetention,
@@ -21,6 +23,7 @@ from raftwerk.raft.snapshots import (
     snapshot_batches,
     snapshot_name,
 )
+from raftwerk.raft.types import ElectionState, ReplicaKey
 from raftwerk.runtime.ports import File, Runtime
 from raftwerk.wire.errors import ProtocolError
 from raftwerk.wire.types import SnapshotId
@@ -296,3 +299,14 @@ def test_a_damaged_snapshot_is_refused() -> None:
     file.pwrite(100, b"?")
     with pytest.raises(StorageError, match="is damaged"):
         list(SnapshotStore(disk, DIRECTORY).batches(SnapshotId(50, 6)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_vote_of_a_node_without_records_survives_a_loss_of_power(seed: int) -> None:
+    disk = new_disk(seed)
+    reopen(disk)
+    vote = ElectionState(1, None, ReplicaKey(2, UUID(int=7)))
+    QuorumStateStore(disk, DIRECTORY).write(vote)
+    disk.crash(power_loss=True)
+    reopen(disk)
+    assert QuorumStateStore(disk, DIRECTORY).read() == vote
