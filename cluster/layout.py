@@ -2,6 +2,11 @@
 
 Nodes 1..N are brokers on consecutive ports from the base port; controller i listens on base + 1000 + i. Node i has its
 data in `D/node-i`, its settings in `D/s<i>.properties`, its process id in `D/n<i>.pid`, its log in `D/n<i>.log`.
+
+A new cluster has dynamic voters (KIP-853). Who votes first stands in `D/initial-controllers` until all nodes have
+started once: a node that loses its disk later must not be formatted as the voter that it was. Its controllers stay
+where they are when the brokers' ports change, since the voters' record says where to find them; nodes that are added
+later join by themselves. A cluster that was made with static voters keeps them.
 """
 
 from __future__ import annotations
@@ -12,12 +17,16 @@ import random
 import socket
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .properties import format_properties, parse_properties
 
 CONTROLLER_PORT_SHIFT = 1000
 FIRST_SEPARATE_CONTROLLER = 101
+INITIAL_CONTROLLERS = "initial-controllers"
+STATIC_VOTERS_KEY = "controller.quorum.voters"
+_BOOTSTRAP_KEY = "controller.quorum.bootstrap.servers"
+_AUTO_JOIN_KEY = "controller.quorum.auto.join.enable"
 _MAX_CONTROLLERS = 3
 
 
@@ -39,6 +48,12 @@ class NodePlan:
     def addresses(self) -> list[str]:
         """`host:port` of each listener, as other nodes connect to it."""
         return [entry.partition("://")[2] for entry in self.properties["listeners"].split(",")]
+
+    @property
+    def controller_address(self) -> str | None:
+        """`host:port` of its controller's listener."""
+        entries = (entry.partition("://") for entry in self.properties["listeners"].split(","))
+        return next((at for name, _, at in entries if name == "CONTROLLER"), None)
 
     @property
     def data_dir(self) -> str:
@@ -64,6 +79,12 @@ class ClusterPlan:
     cluster_id: str
     directory: str
     nodes: tuple[NodePlan, ...]
+    first_voters: str | None = None
+    """`--initial-controllers` for the nodes that are not formatted yet; None where the voters are known."""
+
+    @property
+    def initial_controllers_file(self) -> str:
+        return os.path.join(self.directory, INITIAL_CONTROLLERS)
 
     @property
     def brokers(self) -> tuple[NodePlan, ...]:
@@ -107,23 +128,63 @@ class ClusterShape:
 
 
 def plan_cluster(directory: str, shape: ClusterShape) -> ClusterPlan:
-    """Lay a cluster out under `directory`. One that was there before keeps its cluster id."""
+    """Lay a cluster out under `directory`. One that was there before keeps its cluster id and its voters.
+
+    ValueError when controllers that vote would be left out.
+    """
     directory = os.path.abspath(directory)
+    former = _former(directory)
     port = shape.port or find_free_base_port(shape)
-    controller_ids = [FIRST_SEPARATE_CONTROLLER + i if shape.separate else 1 + i for i in range(shape.controllers)]
-    controller_ports = {node_id: port + CONTROLLER_PORT_SHIFT + 1 + i for i, node_id in enumerate(controller_ids)}
-    voters = ",".join(f"{node_id}@{_url_host(shape.host)}:{at}" for node_id, at in controller_ports.items())
     broker_ports = {1 + i: port + i for i in range(shape.brokers)}
+    controllers = {
+        FIRST_SEPARATE_CONTROLLER + i if shape.separate else 1 + i: f"{_url_host(shape.host)}:{port + at}"
+        for i, at in enumerate(range(CONTROLLER_PORT_SHIFT + 1, CONTROLLER_PORT_SHIFT + 1 + shape.controllers))
+    }
+    node_ids = list(dict.fromkeys((*broker_ports, *controllers)))
+    data_dirs = {node_id: os.path.join(directory, f"node-{node_id}") for node_id in node_ids}
+    cluster_id = existing_cluster_id(data_dirs.values())
+    is_static = STATIC_VOTERS_KEY in shape.overrides
+    if cluster_id is not None:
+        is_static |= former is None or STATIC_VOTERS_KEY in former.nodes[0].properties
+        if former is not None and not is_static:
+            controllers |= _voting(former, controllers)
     nodes = []
-    for index, node_id in enumerate(dict.fromkeys((*broker_ports, *controller_ids))):
-        at, controller_at = broker_ports.get(node_id), controller_ports.get(node_id)
-        properties = _properties(node_id, at, controller_at, voters, shape)
-        properties["log.dirs"] = os.path.join(directory, f"node-{node_id}")
+    for index, node_id in enumerate(node_ids):
+        properties = _properties(node_id, broker_ports.get(node_id), controllers, shape, is_static=is_static)
+        properties["log.dirs"] = data_dirs[node_id]
         if shape.metrics_port is not None:
             properties |= {"metrics.host": shape.host, "metrics.port": str(shape.metrics_port + index)}
-        nodes.append(NodePlan(node_id, at, controller_at, directory, {**properties, **shape.overrides}))
-    cluster_id = existing_cluster_id(node.data_dir for node in nodes) or new_cluster_id()
-    return ClusterPlan(cluster_id, directory, tuple(nodes))
+        at = controllers[node_id].rpartition(":")[2] if node_id in controllers else None
+        controller_port = None if at is None else int(at)
+        properties |= shape.overrides
+        nodes.append(NodePlan(node_id, broker_ports.get(node_id), controller_port, directory, properties))
+    if is_static:
+        first_voters = None
+    elif cluster_id is None:
+        first_voters = ",".join(f"{node_id}@{at}:{new_cluster_id()}" for node_id, at in controllers.items())
+    else:
+        first_voters = former.first_voters if former is not None else None
+    return ClusterPlan(cluster_id or new_cluster_id(), directory, tuple(nodes), first_voters)
+
+
+def _former(directory: str) -> ClusterPlan | None:
+    try:
+        return load_plan(directory)
+    except FileNotFoundError:
+        return None
+
+
+def _voting(former: ClusterPlan, planned: Mapping[int, str]) -> dict[int, str]:
+    """Where the controllers of a cluster are, all of which have to be planned again."""
+    there = {node.node_id: node.controller_address for node in former.nodes if node.controller_address is not None}
+    missing = ", ".join(str(node_id) for node_id in there if node_id not in planned)
+    if missing:
+        raise ValueError(
+            f"{former.directory} holds a cluster with the controllers {', '.join(map(str, there))}, and without "
+            f"{missing} it might not have a majority: start it with as many nodes as before, and of the same kind, or "
+            "remove controllers first (raftwerk quorum remove-controller)"
+        )
+    return there
 
 
 def write_properties(plan: ClusterPlan) -> None:
@@ -132,6 +193,9 @@ def write_properties(plan: ClusterPlan) -> None:
     for node in plan.nodes:
         with open(node.properties_file, "w", encoding="utf-8") as file:
             file.write(format_properties(node.properties))
+    if plan.first_voters is not None:
+        with open(plan.initial_controllers_file, "w", encoding="ascii") as file:
+            file.write(plan.first_voters)
 
 
 def load_plan(directory: str) -> ClusterPlan:
@@ -150,7 +214,12 @@ def load_plan(directory: str) -> ClusterPlan:
     cluster_id = existing_cluster_id(node.data_dir for node in nodes)
     if cluster_id is None:
         raise FileNotFoundError(directory)
-    return ClusterPlan(cluster_id, directory, tuple(nodes))
+    plan = ClusterPlan(cluster_id, directory, tuple(nodes))
+    try:
+        with open(plan.initial_controllers_file, encoding="ascii") as file:
+            return replace(plan, first_voters=file.read())
+    except FileNotFoundError:
+        return plan
 
 
 def existing_cluster_id(data_dirs: Iterable[str]) -> str | None:
@@ -197,19 +266,17 @@ def _is_free(host: str, port: int) -> bool:
 
 
 def _properties(
-    node_id: int, port: int | None, controller_port: int | None, voters: str, shape: ClusterShape
+    node_id: int, port: int | None, controllers: Mapping[int, str], shape: ClusterShape, *, is_static: bool
 ) -> dict[str, str]:
-    host = _url_host(shape.host)
-    roles = [role for role, at in (("broker", port), ("controller", controller_port)) if at is not None]
-    listeners = [
-        f"{name}://{host}:{at}" for name, at in (("PLAINTEXT", port), ("CONTROLLER", controller_port)) if at is not None
-    ]
+    host, controller_at = _url_host(shape.host), controllers.get(node_id)
+    addresses = {"PLAINTEXT": None if port is None else f"{host}:{port}", "CONTROLLER": controller_at}
+    roles = {"broker": port, "controller": controller_at}
     replicas = min(3, shape.brokers)
     properties = {
-        "process.roles": ",".join(roles),
+        "process.roles": ",".join(role for role, at in roles.items() if at is not None),
         "node.id": str(node_id),
-        "controller.quorum.voters": voters,
-        "listeners": ",".join(listeners),
+        **_quorum_properties(controllers, is_static=is_static, may_vote=controller_at is not None),
+        "listeners": ",".join(f"{name}://{at}" for name, at in addresses.items() if at is not None),
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
         "log.dirs": "",
@@ -225,6 +292,13 @@ def _properties(
         "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
     }
+
+
+def _quorum_properties(controllers: Mapping[int, str], *, is_static: bool, may_vote: bool) -> dict[str, str]:
+    if is_static:
+        return {STATIC_VOTERS_KEY: ",".join(f"{node_id}@{at}" for node_id, at in controllers.items())}
+    servers = {_BOOTSTRAP_KEY: ",".join(controllers.values())}
+    return {**servers, _AUTO_JOIN_KEY: "true"} if may_vote else servers
 
 
 def _host(node: NodePlan) -> str:

@@ -47,6 +47,9 @@ class NodeOptions:
     ready_fd: int | None = None
     stop_at_eof: bool = False
     is_cuttable: bool = False
+    initial_controllers: str | None = None
+    """Who votes first, where `format_id` formats a controller with dynamic voters."""
+    no_initial_controllers: bool = False
 
 
 def run_node(options: NodeOptions) -> int:
@@ -122,7 +125,7 @@ def formatted_controller(file: str) -> Voter:
 
 async def _serve(config: NodeConfig, options: NodeOptions) -> int:
     from .errors import NodeFailedError
-    from .formatting import FormatError, format_node
+    from .formatting import FirstVoters, FormatError, format_node
     from .node import Node
 
     runtime = real_runtime()
@@ -135,7 +138,8 @@ async def _serve(config: NodeConfig, options: NodeOptions) -> int:
     node = Node(config, exporter.measured(runtime) if exporter else runtime)
     try:
         if options.format_id:
-            format_node(config, runtime, options.format_id, ignore_formatted=True)
+            first = FirstVoters(initial=options.initial_controllers, none=options.no_initial_controllers)
+            format_node(config, runtime, options.format_id, ignore_formatted=True, first_voters=first)
         if stalls is not None:
             stalls.start()
         if exporter is not None:

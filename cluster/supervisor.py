@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..runtime.log_lines import TEXT
-from .layout import ClusterPlan, NodePlan, write_properties
+from .layout import STATIC_VOTERS_KEY, ClusterPlan, NodePlan, write_properties
 
 STOP_TIMEOUT_S = 30.0
 
@@ -60,6 +60,7 @@ class Supervisor:
         self.plan = plan
         self.detach = detach
         self._options = ["--log-level", log_level, "--log-format", log_format, *["--cuttable"] * cuttable]
+        self._first_voters = plan.first_voters
         self._cuts = 0
         self.children: dict[int, Child] = {}
         self.notes: dict[int, str] = {}
@@ -81,6 +82,7 @@ class Supervisor:
         except NodeFailed:
             self.stop()
             raise
+        self._forget_first_voters()
         return time.monotonic() - began
 
     def start_node(self, node_id: int) -> Child:
@@ -182,9 +184,17 @@ class Supervisor:
             self._forget_pipe(child)
         self.children.clear()
 
+    def _forget_first_voters(self) -> None:
+        if self._first_voters is not None:
+            self._first_voters = None
+            os.remove(self.plan.initial_controllers_file)
+
     def _command(self, plan: NodePlan, ready_fd: int) -> list[str]:
         command = [sys.executable, "-P", "-m", "raftwerk", "node", plan.properties_file]
         command += ["--format", self.plan.cluster_id, "--ready-fd", str(ready_fd), *self._options]
+        if plan.controller_port is not None and STATIC_VOTERS_KEY not in plan.properties:
+            known = self._first_voters
+            command += ["--no-initial-controllers"] if known is None else ["--initial-controllers", known]
         return command if self.detach else [*command, "--stop-at-eof"]
 
     def _why_it_died(self, child: Child) -> str:

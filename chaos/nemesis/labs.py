@@ -9,7 +9,7 @@ import contextlib
 import fcntl
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...cluster.layout import ClusterPlan
@@ -87,13 +87,16 @@ class NetworkLab:
                 moves[f"127.0.0.1:{port}"] = f"{self.address(node.node_id)}:{port}"
         nodes = []
         for node in plan.nodes:
-            properties = {}
-            for key, value in node.properties.items():
-                for old, new in moves.items():
-                    value = value.replace(old, new)
-                properties[key] = value
+            properties = {key: _moved(value, moves) for key, value in node.properties.items()}
             nodes.append(replace(node, properties=properties))
-        return replace(plan, nodes=tuple(nodes))
+        voters = None if plan.first_voters is None else _moved(plan.first_voters, moves)
+        return replace(plan, nodes=tuple(nodes), first_voters=voters)
+
+
+def _moved(text: str, moves: Mapping[str, str]) -> str:
+    for old, new in moves.items():
+        text = text.replace(old, new)
+    return text
 
 
 class DiskLab:

@@ -15,6 +15,8 @@ from .common import log_options
 @click.option("--env", "use_env", is_flag=True, help="Read KAFKA_* variables too; always done without a file.")
 @click.option("--format", "format_id", metavar="CLUSTER_ID", help="Format directories that are not formatted yet.")
 @log_options
+@click.option("--initial-controllers", "initial", hidden=True)
+@click.option("--no-initial-controllers", "no_initial", is_flag=True, hidden=True)
 @click.option("--ready-fd", type=int, hidden=True)
 @click.option("--stop-at-eof", is_flag=True, hidden=True)
 @click.option("--cuttable", is_flag=True, hidden=True)
@@ -27,6 +29,8 @@ def node(
     format_id: str | None,
     log_level: str,
     log_format: str,
+    initial: str | None,
+    no_initial: bool,
     ready_fd: int | None,
     stop_at_eof: bool,
     cuttable: bool,
@@ -45,7 +49,19 @@ def node(
     from ..process import NodeOptions, run_node
 
     use_env = use_env or file is None
-    options = NodeOptions(file, overrides, use_env, format_id, log_level, log_format, ready_fd, stop_at_eof, cuttable)
+    options = NodeOptions(
+        file,
+        overrides,
+        use_env,
+        format_id,
+        log_level,
+        log_format,
+        ready_fd,
+        stop_at_eof,
+        cuttable,
+        initial_controllers=initial,
+        no_initial_controllers=no_initial,
+    )
     ctx.exit(run_node(options))
 
 

@@ -68,7 +68,8 @@ def up(
     """Start a local cluster and stay with it until Ctrl-C.
 
     Node i listens on PORT + i - 1 and keeps its data in DIR/node-i, its log in DIR/n<i>.log, its process id in
-    DIR/n<i>.pid. Started again with the same DIR or NAME, the cluster is as it was, with all its data.
+    DIR/n<i>.pid. Started again with the same DIR or NAME, the cluster is as it was, with all its data; with a larger
+    -n it grows by nodes whose controllers join the quorum.
 
     \b
     Examples:

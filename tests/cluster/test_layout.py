@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from raftwerk.cluster.config import NodeConfig
+from raftwerk.cluster.formatting import parse_controllers
 from raftwerk.cluster.layout import (
+    ClusterPlan,
     ClusterShape,
     existing_cluster_id,
     find_free_base_port,
+    load_plan,
     new_cluster_id,
     plan_cluster,
     write_properties,
@@ -59,6 +62,63 @@ def test_a_former_cluster_keeps_its_id(tmp_path: Path) -> None:
     (tmp_path / "node-1").mkdir()
     (tmp_path / "node-1" / "meta.properties").write_text("version=1\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\n")
     assert plan_cluster(str(tmp_path), ClusterShape(port=9092)).cluster_id == "MkU3OEVBNTcwNTJENDM2Qg"
+
+
+def formatted(plan: ClusterPlan) -> None:
+    """As if its nodes had been started by this software."""
+    write_properties(plan)
+    for node in plan.nodes:
+        Path(node.data_dir).mkdir(exist_ok=True)
+        (Path(node.data_dir) / "meta.properties").write_text(f"version=1\ncluster.id={plan.cluster_id}\n")
+
+
+def controllers(plan: ClusterPlan) -> dict[int, str | None]:
+    return {node.node_id: node.controller_address for node in plan.nodes}
+
+
+SERVERS, VOTERS = "controller.quorum.bootstrap.servers", "controller.quorum.voters"
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_a_new_cluster_has_dynamic_voters(tmp_path: Path, separate: bool) -> None:
+    plan = plan_cluster(str(tmp_path), ClusterShape(brokers=3, port=9092, separate=separate))
+    first = parse_controllers(str(plan.first_voters), ["CONTROLLER"])
+    at = {voter.key.id: f"{voter.listeners[0].host}:{voter.listeners[0].port}" for voter in first}
+    assert at == {node.node_id: node.controller_address for node in plan.nodes if node.controller_port is not None}
+    assert len({voter.key.directory_id for voter in first}) == 3
+    for node in plan.nodes:
+        assert node.properties[SERVERS] == ",".join(at.values())
+        assert VOTERS not in node.properties
+        assert ("controller.quorum.auto.join.enable" in node.properties) == (node.controller_port is not None)
+
+
+def test_its_controllers_stay_where_they_are(tmp_path: Path) -> None:
+    plan = plan_cluster(str(tmp_path), ClusterShape(brokers=3, port=9092))
+    formatted(plan)
+    again = plan_cluster(str(tmp_path), ClusterShape(brokers=5, port=19092))
+    assert again.first_voters == load_plan(str(tmp_path)).first_voters == plan.first_voters, "not all have started"
+    Path(plan.initial_controllers_file).unlink()
+    again = plan_cluster(str(tmp_path), ClusterShape(brokers=5, port=19092))
+    assert again.first_voters is load_plan(str(tmp_path)).first_voters is None
+    assert controllers(again) == {**controllers(plan), 4: "127.0.0.1:20096", 5: "127.0.0.1:20097"}
+    assert [node.port for node in again.nodes] == [19092, 19093, 19094, 19095, 19096]
+    for node in again.nodes:
+        NodeConfig.from_properties(node.properties)
+    for shape in (ClusterShape(brokers=2), ClusterShape(brokers=3, separate=True)):
+        with pytest.raises(ValueError, match="controllers 1, 2, 3, and without"):
+            plan_cluster(str(tmp_path), shape)
+
+
+def test_one_with_static_voters_keeps_them(tmp_path: Path) -> None:
+    asked = {VOTERS: "1@127.0.0.1:10093"}
+    plan = plan_cluster(str(tmp_path), ClusterShape(brokers=1, port=9092, overrides=asked))
+    assert (plan.first_voters, plan.nodes[0].properties[VOTERS]) == (None, "1@127.0.0.1:10093")
+    formatted(plan)
+    again = plan_cluster(str(tmp_path), ClusterShape(brokers=3, port=9092))
+    assert again.first_voters is None
+    for node in again.nodes:
+        assert node.properties[VOTERS] == "1@127.0.0.1:10093,2@127.0.0.1:10094,3@127.0.0.1:10095"
+        assert SERVERS not in node.properties
 
 
 def test_cluster_ids() -> None:

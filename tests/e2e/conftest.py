@@ -49,7 +49,7 @@ def new_cluster(tmp_path: Path) -> Iterator[Callable[..., Supervisor]]:
 
 
 def start_cluster(directory: Path, brokers: int = 3, **shape: object) -> Supervisor:
-    supervisor = Supervisor(plan_cluster(str(directory), ClusterShape(brokers=brokers, port=0, **shape)))
+    supervisor = Supervisor(plan_cluster(str(directory), ClusterShape(brokers=brokers, **{"port": 0, **shape})))
     supervisor.start(START_TIMEOUT_S)
     return supervisor
 

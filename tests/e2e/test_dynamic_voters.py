@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from raftwerk.cluster.layout import ClusterShape, find_free_base_port, plan_cluster
 from raftwerk.cluster.supervisor import Supervisor
 from raftwerk.log.checkpoints import encode_uuid
 
@@ -99,8 +100,35 @@ def test_a_controller_that_moves_is_found_again(nodes: Nodes) -> None:
     helpers.create_topic(nodes.broker(moved), "needs-both", replicas=1)
 
 
+def test_a_local_cluster_grows_and_gets_over_a_lost_disk(new_cluster: Callable[..., Supervisor]) -> None:
+    """What `raftwerk up` makes: voters with directory ids; nodes that are added, or come back empty, join."""
+    supervisor = new_cluster(1)
+    plan = supervisor.plan
+    voter = wait_for(plan.bootstrap, lambda view: view.leader_id == 1).voters[0]
+    assert f":{encode_uuid(voter.directory_id)}" in str(plan.first_voters)
+    assert not Path(plan.initial_controllers_file).exists()
+    supervisor.stop()
+    with Supervisor(plan_cluster(plan.directory, ClusterShape(brokers=3, port=0))) as grown:
+        grown.start()
+        bootstrap = grown.plan.bootstrap
+        view = wait_for(bootstrap, lambda view: len(view.voters) == 3)
+        former = {one.node_id: one.directory_id for one in view.voters}
+        assert former[1] == voter.directory_id
+        lost = next(node for node in grown.plan.nodes if node.node_id != view.leader_id)
+        grown.kill(lost.node_id)
+        shutil.rmtree(lost.data_dir)
+        grown.restart_node(lost.node_id)
+        changed = former[lost.node_id]
+        wait_for(
+            bootstrap,
+            lambda view: len(view.voters) == 3 and all(one.directory_id != changed for one in view.voters),
+        )
+
+
 def test_static_voters_become_dynamic(new_cluster: Callable[..., Supervisor]) -> None:
-    supervisor = new_cluster()
+    port = find_free_base_port(ClusterShape(brokers=3))
+    voters = ",".join(f"{node_id}@127.0.0.1:{port + 1000 + node_id}" for node_id in (1, 2, 3))
+    supervisor = new_cluster(port=port, overrides={"controller.quorum.voters": voters})
     bootstrap = supervisor.plan.bootstrap
     refused = subprocess.run(
         [*RAFTWERK, "quorum", "remove-controller", "3", "-b", bootstrap], capture_output=True, text=True, check=False

@@ -184,8 +184,12 @@ def test_a_plan_moves_to_the_addresses_of_the_network(tmp_path: Path) -> None:
     moved = lab.placed(plan)
     one, two = lab.address(1), lab.address(2)
     assert moved.bootstrap == f"{one}:21000,{two}:21001"
+    assert [voter.rpartition(":")[0] for voter in str(moved.first_voters).split(",")] == [
+        f"1@{one}:22001",
+        f"2@{two}:22002",
+    ]
     for node, own in zip(moved.nodes, (one, two)):
-        assert node.properties["controller.quorum.voters"] == f"1@{one}:22001,2@{two}:22002"
+        assert node.properties["controller.quorum.bootstrap.servers"] == f"{one}:22001,{two}:22002"
         assert own in node.properties["listeners"] and "127.0.0.1" not in str(dict(node.properties))
 
 

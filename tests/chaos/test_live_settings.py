@@ -1,0 +1,57 @@
+"""Settings that are changed while brokers run reach what goes by them, on whole nodes."""
+
+from __future__ import annotations
+
+from raftwerk.chaos.cluster import ClusterConfig, SimCluster
+from raftwerk.chaos.sim_loop import ProcessLoop
+from raftwerk.chaos.world import World
+from raftwerk.cluster.admin import ClusterClient
+from raftwerk.log.manager_config import UpkeepChange
+from raftwerk.wire.apis import ApiKey
+
+BROKER = 4
+
+
+def test_upkeep_of_logs() -> None:
+    """For all brokers, and for one of them."""
+    told: dict[int, UpkeepChange] = {}
+    with World(1) as world:
+        cluster = SimCluster(world, ClusterConfig())
+        world.network.add_host("client")
+        client = ProcessLoop(world.scheduler, "client", world.network)
+        world.processes.append(client)
+        cluster.start_all()
+        assert world.scheduler.run_until(cluster.whole, 10.0)
+        listen(cluster, told)
+        client.run_until_complete(alter(cluster.bootstrap, "", {"log.cleaner.backoff.ms": "77"}))
+        client.run_until_complete(alter(cluster.bootstrap, "2", {"producer.id.expiration.ms": "5000"}))
+        world.scheduler.run_until(lambda: len(told) == 3 and told[2].producer_expiration_ms == 5000, 10.0)
+        assert {node: change.backoff_ms for node, change in told.items()} == {1: 77, 2: 77, 3: 77}
+        assert {node: change.producer_expiration_ms for node, change in told.items()} == {
+            1: 86_400_000,
+            2: 5_000,
+            3: 86_400_000,
+        }
+
+
+def listen(cluster: SimCluster, told: dict[int, UpkeepChange]) -> None:
+    for node_id, node in cluster.nodes.items():
+        manager = node.log_manager
+        assert manager is not None
+        carry_out = manager.change_upkeep
+
+        def change(to: UpkeepChange, node_id: int = node_id, carry_out: object = carry_out) -> None:
+            told[node_id] = to
+            assert callable(carry_out)
+            carry_out(to)
+
+        manager.change_upkeep = change  # type: ignore[method-assign]
+
+
+async def alter(bootstrap: str, broker: str, values: dict[str, str]) -> None:
+    configs = [{"name": name, "config_operation": 0, "value": value} for name, value in values.items()]
+    resource = {"resource_type": BROKER, "resource_name": broker, "configs": configs}
+    async with ClusterClient(bootstrap) as client:
+        fields = {"resources": [resource], "validate_only": False}
+        answer = await client.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields)
+        assert answer.responses[0].error_code == 0
