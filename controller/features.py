@@ -3,7 +3,9 @@
 `metadata.version` is the level that Apache Kafka 4.2 finalizes (4.2-IV1). `kraft.version` (0: static voters, 1: dynamic
 ones, KIP-853) is the quorum's own: it stands in a control record of the log, not in the image, and the quorum says
 whether it can be raised. `raftwerk.record.version` is ours: in what form metadata records are written (`records.py`). A
-feature at level 0 is not listed as finalized, as in Kafka.
+feature at level 0 is not listed as finalized, as in Kafka. `group.version` is 1 and stays so: KIP-848 is part of the
+software, and no record has to say it. What is not served has no feature: `transaction.version`, `share.version`,
+`streams.version`.
 
 How a cluster goes over to new software. The nodes are restarted with it one by one; meanwhile every record is written
 as the finalized level wants it, which the old ones read too. Then a level is raised, if all registered brokers and all
@@ -33,6 +35,9 @@ from .records import (
 )
 from .result import ControllerResult, Response, error_response
 
+GROUP_VERSION_FEATURE = "group.version"
+FIXED_LEVELS: Mapping[str, int] = {GROUP_VERSION_FEATURE: 1}
+"""Levels that come with the software."""
 METADATA_VERSION_MIN = 7
 METADATA_VERSION = 29
 METADATA_VERSION_WITH_ELR = 23
@@ -45,6 +50,7 @@ SUPPORTED_FEATURES: Ranges = {
     KRAFT_VERSION_FEATURE: (STATIC_VERSION, DYNAMIC_VERSION),
     ELR_FEATURE: (0, 1),
     RECORD_VERSION_FEATURE: (PLAIN_RECORDS, COMPACT_RECORDS),
+    **{name: (level, level) for name, level in FIXED_LEVELS.items()},
 }
 """Lowest and highest level of each feature that this node knows; for ApiVersions and registrations."""
 
@@ -163,7 +169,7 @@ def update_features(image: MetadataImage, request: Any, kraft: KRaftVersions, su
 
 def _update_one(image: MetadataImage, request: Any, kraft: KRaftVersions, supported: Ranges) -> list[Record]:
     name, level = request.feature, request.max_version_level
-    current = kraft.level if name == KRAFT_VERSION_FEATURE else image.features.get(name, 0)
+    current = kraft.level if name == KRAFT_VERSION_FEATURE else image.features.get(name, FIXED_LEVELS.get(name, 0))
     kind = request.get("upgrade_type", _UNSAFE_DOWNGRADE if request.get("allow_downgrade", False) else _UPGRADE)
     update = _Update(name, current, level, kind)
     known = supported.get(name)

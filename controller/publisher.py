@@ -23,7 +23,7 @@ from ..raft.snapshot_writer import SnapshotContents
 from ..raft.types import CommittedBatch, LeaderAndEpoch
 from ..raft.voter_messages import KRAFT_VERSION_FEATURE
 from ..wire.types import SnapshotId
-from .features import SUPPORTED_FEATURES, check_known
+from .features import FIXED_LEVELS, SUPPORTED_FEATURES, check_known
 from .image import RECORD_VERSION_FEATURE, MetadataDelta, MetadataImage
 from .records import PLAIN_RECORDS, FeatureLevelRecord, Record, decode_record
 from .snapshot import difference, image_batches
@@ -86,7 +86,9 @@ class MetadataLoader:
     def finalized_features(self) -> dict[str, int]:
         """The levels of all finalized features, the quorum's own included."""
         level = self._kraft_version()
-        return {**self.image.features, KRAFT_VERSION_FEATURE: level} if level else dict(self.image.features)
+        fixed = {name: level for name, level in FIXED_LEVELS.items() if name in self.supported_features}
+        kraft = {KRAFT_VERSION_FEATURE: level} if level else {}
+        return {**self.image.features, **kraft, **fixed}
 
     def snapshot_to(self, sink: SnapshotSink) -> None:
         """Hand snapshots to `sink` (`RaftDriver.create_snapshot`), which says whether it takes one now."""

@@ -153,3 +153,10 @@ def test_elrs_go_with_the_feature_unless_they_are_needed() -> None:
     )
     gone = [BrokerChangeRecord(1, 2, fenced=True), PartitionChangeRecord(TOPIC, 0, isr=(), leader=-1, elr=(1, 2))]
     assert ask(image_of(*base, *gone), (ELR, 0, 2)) == ([], ErrorCode.INVALID_UPDATE_VERSION)
+
+
+def test_consumer_groups_come_with_the_software() -> None:
+    """group.version is 1 without a record, and goes nowhere else."""
+    assert ask(image_of(), ("group.version", 1, 1)) == ([], ErrorCode.NONE)
+    assert ask(image_of(), ("group.version", 0, 2)) == ([], ErrorCode.INVALID_UPDATE_VERSION)
+    assert ask(image_of(), ("group.version", 2, 1)) == ([], ErrorCode.INVALID_UPDATE_VERSION)

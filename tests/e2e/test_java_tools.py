@@ -318,6 +318,18 @@ def test_features_cluster_and_quorum(tool: Tool, java_tools: JavaTools, bootstra
     assert f"{elr} was upgraded to 1" in java_tools.run(features, *at, "upgrade", "--feature", f"{elr}=1")
     told = java_tools.run(features, *at, "upgrade", "--feature", "nobodys.version=1", fails=True)
     assert "does not support the feature" in told
+    told = java_tools.run(features, *at, "describe")
+    shown = {line.split()[1]: line.split()[3:] for line in told.splitlines() if line.startswith("Feature:")}
+    assert shown["group.version"][:5] == ["1", "SupportedMaxVersion:", "1", "FinalizedVersionLevel:", "1"]
+    java_tools.run(features, *at, "upgrade", "--feature", "group.version=1")
+    told = java_tools.run(features, *at, "downgrade", "--feature", "group.version=0", fails=True)
+    assert "Local controller supports 1 to 1" in told
+    record = "raftwerk.record.version"
+    assert f"{record} was downgraded to 0" in java_tools.run(features, *at, "downgrade", "--feature", f"{record}=0")
+    assert f"{record} was upgraded to 1" in java_tools.run(features, *at, "upgrade", "--feature", f"{record}=1")
+    told = java_tools.run(features, *at, "upgrade", "--release-version", "4.2-IV1", fails=True)
+    assert re.search(r"for feature (share|streams|transaction)\.version. Local controller does not support", told), told
+    assert "7 out of 7 operation(s) failed" in told
     assert "Cluster ID:" in java_tools.run("ClusterTool", "cluster-id", *at)
     assert java_tools.run("ClusterTool", "list-endpoints", *at).count("127.0.0.1") == 3
     java_tools.run("ClusterTool", "unregister", *at, "--id", "77", fails=True)
