@@ -126,7 +126,8 @@ class ControllerChannel:
         try:
             return await asyncio.shield(attempt)
         except asyncio.CancelledError:
-            if attempt.cancelled():
+            task = asyncio.current_task()
+            if attempt.cancelled() and task is not None and not task.cancelling():
                 raise ConnectionError("another controller took over") from None
             raise
         finally:

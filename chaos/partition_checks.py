@@ -17,6 +17,7 @@ from uuid import UUID
 
 from ..controller.image import MetadataImage, PartitionRegistration
 from ..controller.publisher import MetadataLoader
+from ..isr.leader_state import LeaderState
 from ..isr.replica import Replica
 from ..isr.replica_manager import ReplicaManager
 from ..log.errors import StorageError
@@ -175,12 +176,18 @@ class PartitionChecker:
             raise InvariantBroken("the high watermark moves only with min ISR", f"{where}, ISR {isr}")
         for member in isr:
             other = self._nodes.get(member)
-            if other is None or member in self._lost_power:
+            if other is None or member in self._lost_power or self._has_left(member, replica, leader):
                 continue
             copy = other.manager.partitions.get(replica.topic_partition)
             if copy is not None and copy.topic_id == replica.topic_id and copy.log_end_offset < high_watermark:
                 detail = f"{where}: {member} ends at {copy.log_end_offset}"
                 raise InvariantBroken("every ISR member has what is committed", detail)
+
+    def _has_left(self, member: int, replica: Replica, leader: LeaderState) -> bool:
+        """The controller took it out of the ISR meanwhile, of which a leader that stood still does not know."""
+        registration = self._registrations.get((replica.topic_id, replica.topic_partition.partition))
+        is_outdated = registration is not None and registration.partition_epoch > leader.partition_epoch
+        return is_outdated and registration is not None and member not in registration.isr
 
     def _compare(self, node_id: int, replica: Replica, start: int, end: int, name: str) -> None:
         committed = self._committed(replica)

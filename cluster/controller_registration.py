@@ -49,7 +49,6 @@ class ControllerRegistrar:
         self._fields = _registration(config, loader.supported_features, incarnation_id)
         self._on_fatal = on_fatal
         self._has_leader = asyncio.Event()
-        self._is_stopped = False
         self._task: asyncio.Task[None] | None = None
         loader.subscribe_leader(self._on_leader)
 
@@ -59,7 +58,6 @@ class ControllerRegistrar:
 
     async def stop(self) -> None:
         """Ask no more."""
-        self._is_stopped = True  # a cancellation may be lost where the channel's end comes at the same time
         self._channel.close()
         if self._task is not None:
             self._task.cancel()
@@ -73,7 +71,7 @@ class ControllerRegistrar:
             self._has_leader.set()
 
     async def _register(self) -> None:
-        while not self._is_stopped:
+        while True:
             await self._has_leader.wait()
             try:
                 answer = await self._channel.request(ApiKey.CONTROLLER_REGISTRATION, _VERSION, self._fields)
