@@ -35,6 +35,8 @@ _SESSION_ERRORS = frozenset(
 class FetcherListener(Protocol):
     """Who wants to know what a fetcher did to a replica."""
 
+    def on_records_fetched(self, replica: Replica, size_bytes: int) -> None: ...
+
     def on_follower_high_watermark(self, replica: Replica) -> None: ...
 
     def on_replica_failed(self, replica: Replica, error: Exception) -> None: ...
@@ -204,7 +206,10 @@ class FetcherState:
         if row.diverging_epoch is not None:
             replica.truncate_to_divergence(row.diverging_epoch)
             return
-        if replica.append_as_follower(memoryview(row.records_in_memory()), row.high_watermark):
+        records = memoryview(row.records_in_memory())
+        if len(records):
+            self._listener.on_records_fetched(replica, len(records))
+        if replica.append_as_follower(records, row.high_watermark):
             self._listener.on_follower_high_watermark(replica)
         if row.log_start_offset > replica.log.log_start_offset:
             replica.log.raise_start(min(row.log_start_offset, replica.high_watermark))

@@ -244,6 +244,9 @@ class ReplicaManager:
             if not replica.offline and self._logs.directory_id_of(topic_partition) == directory_id:
                 self.on_replica_failed(replica, error)
 
+    def on_records_fetched(self, replica: Replica, size_bytes: int) -> None:
+        """A fetcher has got records; whoever counts them stands before this."""
+
     def on_follower_high_watermark(self, replica: Replica) -> None:
         """A fetcher has moved a follower's high watermark."""
         self._consequences.on_high_watermark(replica)

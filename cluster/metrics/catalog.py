@@ -52,11 +52,22 @@ CATALOG: tuple[Spec, ...] = (
             "messagesin_total: Records appended by producers.",
             "bytesin_total: Bytes appended by producers.",
             "bytesout_total: Bytes read by consumers.",
+            "replicationbytesin_total: Bytes fetched as a follower.",
             "replicationbytesout_total: Bytes read by followers.",
             "totalproducerequests_total: Appends asked for, one a partition of a request.",
             "totalfetchrequests_total: Reads asked for by consumers, one a partition of a request.",
             "failedproducerequests_total: Appends that failed.",
             "failedfetchrequests_total: Reads that failed.",
+        ),
+    ),
+    *_specs(
+        COUNTER,
+        "kafka.server:type=BrokerTopicMetrics",
+        (),
+        "kafka_server_brokertopicmetrics_",
+        (
+            "reassignmentbytesin_total: Bytes fetched of partitions that a reassignment brings here.",
+            "reassignmentbytesout_total: Bytes read by followers that a reassignment adds.",
         ),
     ),
     *_specs(
@@ -293,8 +304,8 @@ consumer groups those of kafka_exporter. Processor, memory and descriptors are i
 `python_gc_*`. At most `metrics.partition.limit` (4000) partitions have time series of their own, and as many topics and
 groups; all other labels are of fixed sets. So a scrape is bounded: of a node with 2,000 partitions it is 20,000 lines.
 
-Not here, since nothing is measured for it: `replicationbytesin` (it is the sum of the other brokers'
-`replicationbytesout`), quotas, request queue and remote times (there is no request queue), and the Java machine's own.
+Not here, since nothing is measured for it: quotas, request queue and remote times (there is no request queue), and the
+Java machine's own.
 
 | Metric | Kind | Labels | Meaning | As in |
 |---|---|---|---|---|

@@ -126,7 +126,7 @@ class Exporter:
         node.loader.subscribe(self._taps.elections.on_metadata)
         node.loader.subscribe_leader(self._taps.elections.on_leader)
         if node.replica_manager is not None:
-            self._taps.traffic = TrafficTap(node.replica_manager)
+            self._taps.traffic = TrafficTap(node.replica_manager, node.config.node_id, node.loader.image)
             node.loader.subscribe(self._taps.traffic.forget)
         for server in node.servers:
             server.connection_factory = self._taps.requests.connection

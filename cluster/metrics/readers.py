@@ -95,6 +95,8 @@ def _read_process(node: Node, taps: Taps, limit: int) -> Samples:
     for directory, free in node.free_bytes().items():
         put("raftwerk_log_dir_free_bytes", free, directory)
     if taps.traffic is not None:
+        put("kafka_server_brokertopicmetrics_reassignmentbytesin_total", taps.traffic.reassignment_bytes_in)
+        put("kafka_server_brokertopicmetrics_reassignmentbytesout_total", taps.traffic.reassignment_bytes_out)
         for topic, traffic in list(taps.traffic.topics.items())[:limit]:
             for name, field in _TRAFFIC:
                 put(name, getattr(traffic, field), topic)
@@ -107,6 +109,7 @@ _TRAFFIC = tuple(
         ("messagesin", "messages_in"),
         ("bytesin", "bytes_in"),
         ("bytesout", "bytes_out"),
+        ("replicationbytesin", "replication_bytes_in"),
         ("replicationbytesout", "replication_bytes_out"),
         ("totalproducerequests", "produce_requests"),
         ("totalfetchrequests", "fetch_requests"),

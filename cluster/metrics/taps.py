@@ -20,6 +20,7 @@ from ...controller.image import MetadataDelta, MetadataImage, PartitionRegistrat
 from ...isr.appends import Entries
 from ...isr.fetches import Wanted, WatchedFetch
 from ...isr.purgatory import DelayedFetch
+from ...isr.replica import Replica
 from ...isr.replica_manager import ReplicaManager
 from ...isr.results import AppendDone, AppendResult, FetchDone, FetchParams
 from ...isr.watch import FetchWatch
@@ -40,6 +41,7 @@ class TopicTraffic:
     messages_in: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
+    replication_bytes_in: int = 0
     replication_bytes_out: int = 0
     produce_requests: int = 0
     fetch_requests: int = 0
@@ -50,11 +52,12 @@ class TopicTraffic:
 class _Counted:
     """A follower's fetch that counts what it is answered (`WatchedFetch`)."""
 
-    __slots__ = ("_fetch", "_tap", "_wanted")
+    __slots__ = ("_fetch", "_follower", "_tap", "_wanted")
 
-    def __init__(self, fetch: WatchedFetch, tap: TrafficTap) -> None:
+    def __init__(self, fetch: WatchedFetch, tap: TrafficTap, follower: int) -> None:
         self._fetch = fetch
         self._tap = tap
+        self._follower = follower
         self._wanted: Wanted = ()
 
     @property
@@ -73,16 +76,25 @@ class _Counted:
         return self._fetch.is_news(row, answer)
 
     def done(self, rows: list[FetchPartitionResponse]) -> None:
-        self._tap.sent_to_follower(self._wanted, rows)
+        self._tap.sent_to_follower(self._follower, self._wanted, rows)
         self._fetch.done(rows)
 
 
 class TrafficTap:
-    """Counts appends and fetches by topic. Stands before a replica manager's `append`, `fetch` and `fetch_watched`."""
+    """Counts appends and fetches by topic, and what reassignments move. Stands before ports of a replica manager.
 
-    def __init__(self, replicas: ReplicaManager) -> None:
+    `image` is the node's live one.
+    """
+
+    def __init__(self, replicas: ReplicaManager, node_id: int, image: MetadataImage) -> None:
         self.topics: dict[str, TopicTraffic] = {}
+        self.reassignment_bytes_in = 0
+        self.reassignment_bytes_out = 0
         self._replicas = replicas
+        self._node_id = node_id
+        self._image = image
+        self._on_records_fetched = replicas.on_records_fetched
+        replicas.on_records_fetched = self._got_as_follower  # type: ignore[method-assign]
         self._append = replicas.append
         self._fetch = replicas.fetch
         self._fetch_watched = replicas.fetch_watched
@@ -115,7 +127,7 @@ class TrafficTap:
 
         def count(rows: list[FetchPartitionResponse]) -> None:
             if is_follower:
-                self.sent_to_follower(wanted, rows)
+                self.sent_to_follower(params.replica_id, wanted, rows)
             else:
                 self._sent_to_consumer(wanted, rows)
             done(rows)
@@ -135,16 +147,32 @@ class TrafficTap:
 
     def fetch_watched(self, params: FetchParams, fetch: WatchedFetch) -> DelayedFetch | None:
         """As `ReplicaManager.fetch_watched`."""
-        return self._fetch_watched(params, _Counted(fetch, self))
+        return self._fetch_watched(params, _Counted(fetch, self, params.replica_id))
 
-    def sent_to_follower(self, wanted: Wanted, rows: Sequence[FetchPartitionResponse]) -> None:
+    def sent_to_follower(self, follower: int, wanted: Wanted, rows: Sequence[FetchPartitionResponse]) -> None:
         """A follower gets these."""
         for (key, _), row in zip(wanted, rows, strict=True):
             traffic = self.of(key.topic_partition.topic)
             if row.error_code:
                 traffic.failed_fetch_requests += 1
-            else:
-                traffic.replication_bytes_out += len(row.records or b"")
+                continue
+            size_bytes = len(row.records or b"")
+            traffic.replication_bytes_out += size_bytes
+            if size_bytes and self._is_added(key.topic_partition, follower):
+                self.reassignment_bytes_out += size_bytes
+
+    def _got_as_follower(self, replica: Replica, size_bytes: int) -> None:
+        key = replica.topic_partition
+        self.of(key.topic).replication_bytes_in += size_bytes
+        if self._is_added(key, self._node_id):
+            self.reassignment_bytes_in += size_bytes
+        self._on_records_fetched(replica, size_bytes)
+
+    def _is_added(self, key: TopicPartition, broker: int) -> bool:
+        """Whether a reassignment brings the partition to that broker."""
+        topic = self._image.topics_by_name.get(key.topic)
+        partition = None if topic is None else topic.partitions.get(key.partition)
+        return partition is not None and broker in partition.adding_replicas
 
     def forget(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Drop the counters of deleted topics."""

@@ -172,6 +172,8 @@ class Node:
     def submit(self, item: AlterPartitionItem) -> None:
         self.wishes = [item]
 
+    def on_records_fetched(self, replica: Replica, size_bytes: int) -> None: ...
+
     def on_follower_high_watermark(self, replica: Replica) -> None:
         self.consequences.on_high_watermark(replica)
 

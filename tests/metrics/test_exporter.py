@@ -20,6 +20,7 @@ from raftwerk.cluster.layout import ClusterShape, plan_cluster
 from raftwerk.cluster.metrics.catalog import CATALOG, COUNTER, SUMMARY, reference_page
 from raftwerk.cluster.metrics.exporter import family
 from raftwerk.cluster.metrics.latency import Latency
+from raftwerk.cluster.moving import Move, reassign, wait_for_moves
 from raftwerk.cluster.producing import Producer
 from raftwerk.cluster.supervisor import Supervisor
 
@@ -103,6 +104,9 @@ def test_a_cluster_under_metrics(tmp_path: Path) -> None:
         assert (
             total(scrapes, "kafka_server_brokertopicmetrics_replicationbytesout_total", topic="flights") == 2 * arrived
         )
+        got = total(scrapes, "kafka_server_brokertopicmetrics_replicationbytesin_total", topic="flights")
+        assert got == 2 * arrived
+        assert total(scrapes, "kafka_server_brokertopicmetrics_reassignmentbytesin_total") == 0
         for side in ("leader", "follower"):
             assert total(scrapes, f"kafka_server_{side}replication_byte_rate") > 0, "measured, if without a limit"
         assert total(scrapes, "kafka_server_replicamanager_reassigningpartitions") == 0
@@ -120,6 +124,12 @@ def test_a_cluster_under_metrics(tmp_path: Path) -> None:
             scrape(ports[2])
         deadline_scrapes = wait_for_under_replicated(ports[:2])
         assert total(deadline_scrapes, "kafka_controller_kafkacontroller_activecontrollercount") == 1
+        asyncio.run(move_one(",".join(f"127.0.0.1:{node.port}" for node in plan.nodes[:2])))
+        scrapes = [scrape(port) for port in ports[:2]]
+        moved = total(scrapes, "kafka_server_brokertopicmetrics_bytesin_total", topic="moved")
+        assert moved > 5_000
+        for way in ("in", "out"):
+            assert total(scrapes, f"kafka_server_brokertopicmetrics_reassignmentbytes{way}_total") == moved
 
 
 @pytest.mark.process
@@ -144,6 +154,19 @@ async def send_to_topics(bootstrap: str, count: int) -> None:
             producer = Producer(client, f"t{number}")
             await producer.start()
             await producer.send([(None, b"x")])
+
+
+async def move_one(bootstrap: str) -> None:
+    """A partition of one replica goes from one of the brokers 1 and 2 to the other."""
+    async with ClusterClient(bootstrap) as client:
+        await client.create_topic(NewTopic("moved", 1, 1))
+        producer = Producer(client, "moved")
+        await producer.start()
+        await producer.send((None, b"x" * 100) for _ in range(50))
+        leader = (await client.metadata(["moved"])).topics[0].partitions[0].leader
+        there = [Move("moved", 0, (3 - leader,))]
+        await reassign(client, there)
+        await wait_for_moves(client, there, 20)
 
 
 def wait_for_under_replicated(ports: list[int]) -> list[Scrape]:
