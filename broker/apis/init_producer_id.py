@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 
 from ...wire.apis import ApiKey
 from ...wire.codec import Struct
-from ...wire.errors import ErrorCode
+from ...wire.errors import ErrorCode, ProtocolError
 from ..api import Api, Fields, top_level_error
 from ..request import Request
 from ..services import BrokerServices
@@ -20,8 +20,13 @@ def _refused(code: ErrorCode) -> Fields:
     return {"error_code": int(code), "producer_id": -1, "producer_epoch": -1}
 
 
-async def _granted_later(services: BrokerServices) -> Fields:
-    return _granted(await services.producer_ids.wait_for_id())
+async def _granted_later(services: BrokerServices, request: Request) -> Fields:
+    """Without an id the connection ends: librdkafka would ask this broker alone for as long as it answers."""
+    try:
+        return _granted(await services.producer_ids.wait_for_id())
+    except ProtocolError as error:
+        request.reject(f"{error}; another broker may reach it")
+        raise
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
@@ -31,7 +36,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
         # An empty id is a client's mistake; for the others there is no transaction coordinator yet.
         return _refused(ErrorCode.UNSUPPORTED_VERSION if message.transactional_id else ErrorCode.INVALID_REQUEST)
     producer_id = services.producer_ids.next_id()
-    return _granted(producer_id) if producer_id is not None else _granted_later(services)
+    return _granted(producer_id) if producer_id is not None else _granted_later(services, request)
 
 
 def error(message: Struct, code: int, text: str) -> Fields:

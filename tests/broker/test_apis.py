@@ -7,14 +7,14 @@ import gc
 from uuid import UUID
 
 import pytest
-from broker_harness import LISTENER, TOPIC, TOPIC_ID, Harness, decode_answer, make_image, settle
+from broker_harness import LISTENER, TOPIC, TOPIC_ID, FakeController, Harness, decode_answer, make_image, settle
 
 from raftwerk.controller.image import MetadataDelta
 from raftwerk.controller.records import BrokerChangeRecord, ConfigRecord, PartitionChangeRecord
 from raftwerk.isr.purgatory import DelayedFetch, Purgatory
 from raftwerk.runtime.timer_wheel import TimerWheel
 from raftwerk.wire.apis import ApiKey
-from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.produce import decode_produce_request
 from raftwerk.wire.records import encode_batch
 from raftwerk.wire.types import TopicPartition
@@ -375,6 +375,25 @@ def test_init_producer_id(version):
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, 101, 0)
     refused = call(ApiKey.INIT_PRODUCER_ID, version, {"transactional_id": "t", "transaction_timeout": 1000})
     assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_a_broker_that_gets_no_producer_ids_sends_its_clients_elsewhere(monkeypatch):
+    async def nobody_gives(self):
+        raise ProtocolError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the controller gave no producer ids")
+
+    monkeypatch.setattr(FakeController, "next_id", lambda self: None)
+    monkeypatch.setattr(FakeController, "wait_for_id", nobody_gives)
+
+    async def main():
+        harness = Harness()
+        transport = harness.connect()
+        fields = {"transactional_id": None, "transaction_timeout": 1000}
+        transport.deliver(harness.frame(ApiKey.INIT_PRODUCER_ID, 4, fields))
+        await settle()
+        assert transport.closing
+        assert transport.frames() == []
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("version", range(1, 7))

@@ -192,7 +192,7 @@ ORIGINAL_READ = Replica.read
 ORIGINAL_LEAVES = brokers.broker_leaves
 ORIGINAL_SYNC = Durability.sync
 ORIGINAL_TAKE_MARK = LogDir.take_clean_shutdown_mark
-ORIGINAL_LOAD = LogManager.load
+ORIGINAL_BEGIN_LOAD = LogManager.begin_load
 ORIGINAL_FINISH = sim_disk.SimFile.finish_sync
 ORIGINAL_FOLLOWER_APPEND = PartitionLog.append_as_follower
 
@@ -216,13 +216,13 @@ def take_no_notice_of_an_exchanged_disk(monkeypatch: pytest.MonkeyPatch) -> None
         marks.append(-1 if epoch is None else epoch)
         return epoch
 
-    def load(self: LogManager) -> None:
+    def begin_load(self: LogManager) -> None:
         marks.clear()
-        ORIGINAL_LOAD(self)
+        ORIGINAL_BEGIN_LOAD(self)
         self.previous_broker_epoch = max(marks)
 
     monkeypatch.setattr(LogDir, "take_clean_shutdown_mark", take_mark)
-    monkeypatch.setattr(LogManager, "load", load)
+    monkeypatch.setattr(LogManager, "begin_load", begin_load)
     monkeypatch.setattr(roles, "place_of", lambda registered, online, some_failed: Place.ANYWHERE)
 
 
