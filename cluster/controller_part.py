@@ -15,6 +15,7 @@ from ..runtime.ports import Runtime
 from .config import NodeConfig
 from .controller_registration import ControllerRegistrar
 from .errors import listen
+from .first_features import read_levels
 from .room_configs import broker_config, controller_settings, server_config
 
 
@@ -38,7 +39,8 @@ class ControllerPart:
             voter_ids=lambda: [voter.key.id for voter in raft.voters.voters],
         )
         supported = loader.supported_features
-        settings = replace(controller_settings(config), supported_features=supported)
+        first_features = read_levels(runtime.disk, config.metadata_log_dir)
+        settings = replace(controller_settings(config), supported_features=supported, first_features=first_features)
         self.controller = QuorumController(settings, runtime, loader, ports)
         self._registrar = ControllerRegistrar(config, runtime, loader, raft, on_fatal)
         services = ControllerServices(

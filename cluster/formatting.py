@@ -21,6 +21,7 @@ from ..raft.types import LOG_BEGIN, ReplicaKey
 from ..raft.voters import DYNAMIC_VERSION, KRaftVersion, Voter, VoterListener, VoterSet
 from ..runtime.ports import Runtime
 from .config import NodeConfig
+from .first_features import write_levels
 from .room_configs import voter_listeners
 
 _CONTROLLER = re.compile(r"(\d+)@(\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+):(\d+):([A-Za-z0-9_-]{22})")
@@ -47,8 +48,11 @@ def format_node(
     *,
     ignore_formatted: bool,
     first_voters: FirstVoters = FirstVoters(),
+    levels: dict[str, int] | None = None,
 ) -> list[str]:
     """Make the node's directories its own; returns those that were not before.
+
+    `levels` are those of features that a new cluster begins with.
 
     `FormatError` for one that is another's, cannot be read, or (unless `ignore_formatted`) is formatted already. With
     `ignore_formatted` one that cannot be read is passed over: a node goes on without a disk that has failed.
@@ -69,6 +73,8 @@ def format_node(
             raise FormatError(f"Log directory {done[0]} is formatted already: empty it, or use --ignore-formatted.")
         chosen = {}
         if config.metadata_log_dir in fresh:
+            if levels and config.is_controller:
+                _write_levels(runtime, config.metadata_log_dir, levels)
             chosen[config.metadata_log_dir] = _format_quorum(config, runtime, first_voters)
         format_dirs(runtime, [*fresh, *done], cluster_id, config.node_id, chosen)
     except LogDirError as error:
@@ -149,6 +155,14 @@ def _write_first_snapshot(runtime: Runtime, log_dir: str, voters: VoterSet) -> N
     try:
         make_durably(runtime.disk, directory)
         runtime.disk.write_atomic(f"{directory}/{snapshot_name(LOG_BEGIN)}", data)
+    except OSError as error:
+        raise FormatError(f"Log directory {log_dir} cannot be formatted: {error}.") from error
+
+
+def _write_levels(runtime: Runtime, log_dir: str, levels: dict[str, int]) -> None:
+    try:
+        make_durably(runtime.disk, log_dir)
+        write_levels(runtime.disk, log_dir, levels)
     except OSError as error:
         raise FormatError(f"Log directory {log_dir} cannot be formatted: {error}.") from error
 

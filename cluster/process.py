@@ -74,6 +74,7 @@ def run_format(
     overrides: Iterable[str],
     *,
     ignore_formatted: bool,
+    levels: dict[str, int],
 ) -> int:
     """Format the directories of a node; returns the exit code."""
     from ..log.checkpoints import encode_uuid
@@ -89,7 +90,12 @@ def run_format(
     try:
         chosen = cluster_id or new_cluster_id()
         formatted = format_node(
-            config, real_runtime(), chosen, ignore_formatted=ignore_formatted, first_voters=first_voters
+            config,
+            real_runtime(),
+            chosen,
+            ignore_formatted=ignore_formatted,
+            first_voters=first_voters,
+            levels=levels,
         )
     except (FormatError, OSError) as error:
         return _fail(str(error))

@@ -405,7 +405,9 @@ class QuorumController:
         term = self._term = _Term(epoch, self._committed.copy())
         term.image.advance(term.image.offset, epoch)
         self._sessions.start(term.image, self._now_ms())
-        if not self._append(term, features.bootstrap_records(term.image, self._settings.supported_features)):
+        settings = self._settings
+        first = features.bootstrap_records(term.image, settings.supported_features, settings.first_features)
+        if not self._append(term, first):
             return
         self._arm_expiry(term)
         self._arm_rebalance(term)

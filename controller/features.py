@@ -55,16 +55,17 @@ SUPPORTED_FEATURES: Ranges = {
 """Lowest and highest level of each feature that this node knows; for ApiVersions and registrations."""
 
 
-def bootstrap_records(image: MetadataImage, supported: Ranges) -> list[Record]:
-    """The first records of a new cluster; none when there are any already."""
+def bootstrap_records(image: MetadataImage, supported: Ranges, chosen: Mapping[str, int]) -> list[Record]:
+    """The first records of a new cluster, the highest levels where none was chosen; none when there are any already."""
     if image.features:
         return []
-    first = [
-        FeatureLevelRecord(METADATA_VERSION_FEATURE, METADATA_VERSION),
-        FeatureLevelRecord(ELR_FEATURE, 1),
-    ]
-    level = supported.get(RECORD_VERSION_FEATURE, (0, PLAIN_RECORDS))[1]
-    return [*first, FeatureLevelRecord(RECORD_VERSION_FEATURE, level)] if level else [*first]
+    first = {
+        METADATA_VERSION_FEATURE: METADATA_VERSION,
+        ELR_FEATURE: 1,
+        RECORD_VERSION_FEATURE: supported.get(RECORD_VERSION_FEATURE, (0, PLAIN_RECORDS))[1],
+        **chosen,
+    }
+    return [FeatureLevelRecord(name, level) for name, level in first.items() if level]
 
 
 def check_known(supported: Ranges, record: FeatureLevelRecord) -> None:

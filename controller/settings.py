@@ -37,6 +37,9 @@ class ControllerSettings:
     supported_features: Mapping[str, tuple[int, int]] = field(default_factory=lambda: SUPPORTED_FEATURES)
     """Lowest and highest level of each feature that this node's software knows."""
 
+    first_features: Mapping[str, int] = field(default_factory=dict)
+    """The levels that a new cluster begins with, where they were chosen."""
+
     def min_insync_replicas(self, image: MetadataImage, topic: str) -> int:
         """`min.insync.replicas` as it holds for the topic."""
         return int(resolve(image, topic, "min.insync.replicas", self.topic_defaults)[0])

@@ -92,6 +92,10 @@ def _print_id(ctx: click.Context, parameter: click.Parameter, asked: bool) -> No
     is_flag=True,
     help="Dynamic voters: this controller joins a quorum that is there.",
 )
+@click.option("-r", "--release-version", "release", help="The release whose levels a new cluster begins with: 4.1.")
+@click.option(
+    "-f", "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="The first level of one feature."
+)
 @click.option(
     "--new-id", is_flag=True, is_eager=True, expose_value=False, callback=_print_id, help="Print a fresh id, and exit."
 )
@@ -108,6 +112,8 @@ def format_dirs(
     initial: str | None,
     no_initial: bool,
     overrides: tuple[str, ...],
+    release: str | None,
+    features: tuple[str, ...],
 ) -> None:
     """Write meta.properties into the log directories of a node, once, before its first start.
 
@@ -118,12 +124,19 @@ def format_dirs(
     Examples:
       raftwerk format -t MkU3OEVBNTcwNTJENDM2Qg -c server.properties
       raftwerk format -t MkU3OEVBNTcwNTJENDM2Qg -c server.properties --standalone
+      raftwerk format -t MkU3OEVBNTcwNTJENDM2Qg -c server.properties -s --release-version 4.1
     """
+    from ..first_features import choose_levels
     from ..formatting import FirstVoters
     from ..process import run_format
 
+    try:
+        levels = choose_levels(release, features)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
     voters = FirstVoters(standalone, initial, no_initial)
-    ctx.exit(run_format(file, cluster_id, voters, overrides, ignore_formatted=ignore_formatted))
+    ctx.exit(run_format(file, cluster_id, voters, overrides, ignore_formatted=ignore_formatted, levels=levels))
 
 
 @click.command()

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from raftwerk.cluster.config import NodeConfig
+from raftwerk.cluster.first_features import choose_levels, read_levels
 from raftwerk.cluster.formatting import (
     FirstVoters,
     FormatError,
@@ -16,6 +17,9 @@ from raftwerk.cluster.formatting import (
     formatted_directory_id,
     parse_controllers,
 )
+from raftwerk.controller.features import SUPPORTED_FEATURES, bootstrap_records
+from raftwerk.controller.image import MetadataImage
+from raftwerk.controller.records import FeatureLevelRecord
 from raftwerk.log.checkpoints import encode_uuid
 from raftwerk.raft.driver import metadata_log_dir
 from raftwerk.raft.snapshots import SnapshotStore
@@ -122,3 +126,35 @@ def test_refusals(tmp_path: Path, runtime: Runtime, changes: dict[str, str], ask
 def test_lists_of_controllers_are_checked(text: str) -> None:
     with pytest.raises(FormatError):
         parse_controllers(text, ["CONTROLLER"])
+
+
+def test_the_first_levels_of_features(tmp_path: Path, runtime: Runtime) -> None:
+    settings = config(tmp_path)
+    levels = choose_levels("4.0", ["raftwerk.record.version=0", "group.version=1"])
+    standalone = FirstVoters(standalone=True)
+    format_node(settings, runtime, CLUSTER_ID, ignore_formatted=False, first_voters=standalone, levels=levels)
+    chosen = read_levels(runtime.disk, settings.metadata_log_dir)
+    assert chosen == {"metadata.version": 25, "eligible.leader.replicas.version": 0, "raftwerk.record.version": 0}
+    assert bootstrap_records(MetadataImage("c"), SUPPORTED_FEATURES, chosen) == [
+        FeatureLevelRecord("metadata.version", 25)
+    ]
+    names = [record.name for record in bootstrap_records(MetadataImage("c"), SUPPORTED_FEATURES, {})]
+    assert names == ["metadata.version", "eligible.leader.replicas.version", "raftwerk.record.version"]
+    assert read_levels(runtime.disk, f"{tmp_path}/two") == {}
+    assert choose_levels("4.2-IV1", [])["metadata.version"] == 29
+
+
+@pytest.mark.parametrize(
+    ("release", "features", "reason"),
+    [
+        ("3.0", [], "release 3.0 is unknown: 4.0-IV1"),
+        (None, ["metadata.version"], "is not NAME=LEVEL"),
+        (None, ["kraft.version=1"], "leave it out"),
+        (None, ["transaction.version=2"], "no such feature"),
+        (None, ["metadata.version=30"], "levels 7 to 29"),
+        ("4.2", ["metadata.version=29"], "leave one of them out"),
+    ],
+)
+def test_levels_that_cannot_be(release: str | None, features: list[str], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        choose_levels(release, features)

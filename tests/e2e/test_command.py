@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from raftwerk.cluster.layout import ClusterShape, plan_cluster, write_properties
+from raftwerk.cluster.layout import ClusterShape, find_free_base_port, plan_cluster, write_properties
 from raftwerk.cluster.supervisor import Supervisor, memory_bytes
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -31,8 +31,10 @@ def ok(*arguments: str, text: str | None = None) -> str:
 
 
 def node_file(directory: Path) -> tuple[str, str]:
-    """server.properties of a single node, and its data directory."""
-    plan = plan_cluster(str(directory), ClusterShape(brokers=1, port=0))
+    """server.properties of a single node that is its quorum's static voter, and its data directory."""
+    port = find_free_base_port(ClusterShape(brokers=1))
+    voters = {"controller.quorum.voters": f"1@127.0.0.1:{port + 1001}"}
+    plan = plan_cluster(str(directory), ClusterShape(brokers=1, port=port, overrides=voters))
     write_properties(plan)
     return plan.nodes[0].properties_file, plan.nodes[0].data_dir
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import subprocess
@@ -31,7 +32,7 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
 @pytest.mark.java
 def test_kafkas_quorum_tool(nodes: Nodes, java_tools: JavaTools) -> None:
     """describe, add-controller and remove-controller, through a broker and straight at a controller."""
-    nodes.format(1, "--standalone")
+    nodes.format(1, "--standalone", "--release-version", "4.1", "--feature", "raftwerk.record.version=0")
     nodes.wait_ready(1, nodes.start(1))
     nodes.format(2, "--no-initial-controllers")
     nodes.wait_ready(2, nodes.start(2))
@@ -51,6 +52,8 @@ def test_kafkas_quorum_tool(nodes: Nodes, java_tools: JavaTools) -> None:
     java_tools.run(TOOL, *broker, "remove-controller", *named, fails=True)
     features = java_tools.run("FeatureCommand", "--bootstrap-controller", nodes.controller(2), "describe")
     assert any("kraft.version" in line and "FinalizedVersionLevel: 1" in line for line in features.splitlines())
+    assert re.search(r"metadata.version\s.*FinalizedVersionLevel: 4.1-IV1\s", features), features
+    assert re.search(r"raftwerk.record.version\s.*FinalizedVersionLevel: 0\s", features), features
     moves = "reassign.ReassignPartitionsCommand"
     assert "No partition reassignments found" in java_tools.run(moves, *controller, "--list")
     configs = ("--describe", "--entity-type", "brokers", "--entity-name", "2", "--all")
