@@ -118,7 +118,7 @@ class ControllerChannel:
         if target != self._target:
             self._drop()
             self._target = target
-        if self._connection is not None and not self._connection.closed.done():
+        if self._connection is not None and not self._connection.is_closed:
             return self._connection
         if self._connecting is None:
             self._connecting = asyncio.get_running_loop().create_task(self._open(target))

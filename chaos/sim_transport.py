@@ -200,9 +200,11 @@ class SimTransport(asyncio.Transport):
     # -- life
 
     def open(self, protocol: asyncio.BaseProtocol) -> None:
-        """Hand the connection to its protocol; bytes may already wait."""
+        """Hand the connection to its protocol; bytes may already wait, and its end may have come."""
         self._protocol = protocol
         protocol.connection_made(self)
+        if self.closed:
+            self.process.call_soon(self._connection_lost, _reset())
         self._schedule_read()
 
     def drop(self, last_word: Signal | None) -> None:
@@ -329,8 +331,7 @@ class SimTransport(asyncio.Transport):
             self._inbox.clear()
             self.outgoing.discard_unsent()
             self._finish(None)
-            error = ConnectionResetError(errno.ECONNRESET, "connection reset by peer")
-            self.process.call_soon(self._connection_lost, error)
+            self.process.call_soon(self._connection_lost, _reset())
 
     def _connection_lost(self, error: Exception | None) -> None:
         protocol, self._protocol = self._protocol, None
@@ -381,3 +382,7 @@ class SimTransport(asyncio.Transport):
             del self._inbox[:size]
             self.incoming.consumed(size)
             protocol.data_received(data)
+
+
+def _reset() -> ConnectionResetError:
+    return ConnectionResetError(errno.ECONNRESET, "connection reset by peer")

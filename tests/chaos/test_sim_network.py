@@ -280,6 +280,26 @@ def test_connections_can_be_reset() -> None:
     assert client.events == ["made", "lost ConnectionResetError"]
 
 
+def test_a_connection_that_is_reset_while_it_is_made_is_known_to_be_lost() -> None:
+    for step in range(200):
+        world = World()
+        ends: list[Recorder] = []
+
+        def end(ends: list[Recorder] = ends) -> Recorder:
+            ends.append(Recorder())
+            return ends[-1]
+
+        world.serve(end)
+        attempt = world.client.create_task(world.client.create_connection(end, "server", 9092))
+        world.scheduler.run_for(step * 1e-5)
+        world.network.reset_connections("client", "server")
+        world.network.lose_ends("client", "server")
+        world.scheduler.run_for(1)
+        assert attempt.done()
+        if world.network._transports == {}:
+            assert all(each.events in ([], ["made", "lost ConnectionResetError"]) for each in ends), step
+
+
 def test_one_seed_gives_one_trace() -> None:
     def digest(seed: int) -> str:
         world = World(seed)
