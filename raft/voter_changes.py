@@ -56,14 +56,18 @@ def check_add(request: AddVoter, voters: VoterSet, listener_name: str) -> None:
 
 
 def check_probed(role: Leader, voter: ReplicaKey, versions: VersionRange, now_ms: int, patience_ms: int) -> None:
-    """Raise `ProtocolError` when a voter to be is too old, or has not been at the end of the log lately."""
+    """Raise `ProtocolError` when a voter to be is too old, or has not been at the end of the log lately.
+
+    Nor may its node have come with another directory since: the vote would be that of a disk which is gone.
+    """
     if not versions.lowest <= DYNAMIC_VERSION <= versions.highest:
         message = f"Node {voter.id} does not support kraft.version {DYNAMIC_VERSION}."
         raise ProtocolError(ErrorCode.INVALID_REQUEST, message)
     progress = role.observers.get(voter)
     caught_up_ms = progress.last_caught_up_ms if progress is not None else None
-    if caught_up_ms is None or caught_up_ms < now_ms - patience_ms:
-        fetches = "has not caught up with the log" if progress is not None else "does not fetch with this directory id"
+    is_here = progress is not None and not role.is_replaced(progress)
+    if not is_here or caught_up_ms is None or caught_up_ms < now_ms - patience_ms:
+        fetches = "has not caught up with the log" if is_here else "does not fetch with this directory id"
         raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, f"Node {voter.id} {fetches}, so it cannot vote yet.")
 
 

@@ -153,6 +153,11 @@ class Leader:
             times.append(quorum_deadline)
         return min(times, default=None)
 
+    def is_replaced(self, progress: ReplicaProgress) -> bool:
+        """Whether that node has fetched with another directory since."""
+        others = [p for p in self.observers.values() if p.key.id == progress.key.id and p is not progress]
+        return any((other.last_fetch_ms or 0) > (progress.last_fetch_ms or 0) for other in others)
+
     def forget_silent_observers(self, now_ms: int) -> None:
         """Drop observers that have not fetched for five minutes, as Kafka does."""
         for key in [k for k, p in self.observers.items() if (p.last_fetch_ms or 0) < now_ms - OBSERVER_SESSION_MS]:

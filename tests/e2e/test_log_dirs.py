@@ -96,7 +96,7 @@ def test_java_tools(nodes: Supervisor, topic: str, java_tools: JavaTools, tmp_pa
     bootstrap = nodes.plan.bootstrap
     helpers.create_topic(bootstrap, topic, 2)
     ok("perf", "produce", topic, "-b", bootstrap, "--records", "800", "--record-size", "10000")
-    disk = disks_of(nodes.plan.directory, 2)[1]
+    disk = next(path for path, one in sorted(dirs_of(bootstrap, 2).items()) if not names_in(one, topic))
     rows = [{"topic": topic, "partition": p, "replicas": [2, 3, 1], "log_dirs": [disk, "any", "any"]} for p in (0, 1)]
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps({"version": 1, "partitions": rows}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 from raft_memory_log import MemoryLog
@@ -13,8 +14,9 @@ from raftwerk.raft import elections, leading, requests, voter_changes
 from raftwerk.raft.core import QuorumCore
 from raftwerk.raft.following import Following
 from raftwerk.raft.roles.leader import Leader
-from raftwerk.raft.voters import VoterHistory, VoterSet
-from raftwerk.wire.errors import ErrorCode
+from raftwerk.raft.types import ReplicaKey
+from raftwerk.raft.voters import VersionRange, VoterHistory, VoterSet
+from raftwerk.wire.errors import ErrorCode, ProtocolError
 
 SEEDS_A_TEST = 20
 
@@ -152,3 +154,16 @@ def test_mutant_is_caught(mutate: Callable[[pytest.MonkeyPatch], None], monkeypa
         except Exception:
             return
     raise AssertionError("not caught in 400 seeds")
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_a_disk_that_is_gone_gets_no_vote(is_back: bool) -> None:
+    old, new = ReplicaKey(4, UUID(int=1)), ReplicaKey(4, UUID(int=2))
+    leader = Leader(2, ReplicaKey(1), None, 0, 0, 1_000)
+    leader.progress_of(old).last_fetch_ms = leader.progress_of(old).last_caught_up_ms = 100
+    if is_back:
+        leader.progress_of(new).last_fetch_ms = 200
+        with pytest.raises(ProtocolError, match="does not fetch with this directory id"):
+            voter_changes.check_probed(leader, old, VersionRange(0, 1), 300, 1_000)
+    else:
+        voter_changes.check_probed(leader, old, VersionRange(0, 1), 300, 1_000)
