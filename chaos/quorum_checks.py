@@ -154,7 +154,7 @@ class QuorumChecker:
             if leader != node_id:
                 raise InvariantBroken("one leader an epoch", f"both {leader} and {node_id} lead epoch {role.epoch}")
             self._newest_leader = max(self._newest_leader, role.epoch)
-            self._check_complete(watched)
+            self._check_complete(watched, role.epoch)
         self._note(f"n{node_id}", f"{role.kind.value} of epoch {role.epoch}, leader {role.leader_id}")
 
     def _check_outdated(self, watched: _Watched, epoch: int) -> None:
@@ -180,7 +180,10 @@ class QuorumChecker:
             detail = f"node {watched.node_id}: on disk {state}, in memory epoch {role.epoch}, voted {role.voted}"
             raise InvariantBroken("the vote is durable before its reply", detail)
 
-    def _check_complete(self, watched: _Watched) -> None:
+    def _check_complete(self, watched: _Watched, epoch: int) -> None:
+        """What was committed in earlier epochs (Raft, 5.4.3): votes that took long may elect whom others outran."""
+        if epoch < self._newest_leader:
+            return
         end_offset = watched.driver.log_end_offset
         if end_offset < self.committed_end:
             detail = f"leader {watched.node_id} has {end_offset} of {self.committed_end}"
