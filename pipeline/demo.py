@@ -20,7 +20,7 @@ from ..cluster.admin import ClusterClient, NewTopic
 from ..cluster.layout import ClusterShape, plan_cluster
 from ..cluster.supervisor import NodeFailed, Supervisor
 from .errors import PipelineError
-from .flights import SCHEMA, feed, flight_rows, flights
+from .flights import SCHEMA, feed, flight_rows, flights_by_time
 from .jobs.common import Reading
 from .jobs.lake import JOB as LAKE
 from .jobs.lake import Lake, LakeOptions
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TOPIC = "flights"
+_LATE = "60 days"
+"""A year passes in half a minute, so a partition whose leader dies for a second comes weeks late."""
 PARTITIONS = 6
 _KILL_AT = 0.3
 _RESTART_AT = 0.6
@@ -100,7 +102,9 @@ class _Demo:
         asyncio.run(self._create_topic())
         rows = list(flight_rows())
         windows = Windows(
-            self.spark, self.topics, WindowsOptions(os.path.join(self.directory, WINDOWS), to_topic="flight-delays")
+            self.spark,
+            self.topics,
+            WindowsOptions(os.path.join(self.directory, WINDOWS), late=_LATE, to_topic="flight-delays"),
         )
         lake = Lake(
             self.spark,
@@ -132,7 +136,7 @@ class _Demo:
 
     def _feed(self, rate: float) -> None:
         try:
-            self._sent = feed(self.topics.bootstrap_servers, TOPIC, flights(), rate=rate)
+            self._sent = feed(self.topics.bootstrap_servers, TOPIC, flights_by_time(), rate=rate)
         except Exception as error:
             self._failure = error
 
