@@ -60,6 +60,7 @@ class QuorumClient:
     async def describe(self) -> QuorumView:
         """The quorum as its leader knows it."""
         answer = await self._ask(ApiKey.DESCRIBE_QUORUM, _DESCRIBE_VERSION, {"topics": _TOPICS})
+        _raise_if_refused(answer, "the quorum")
         row = answer.topics[0].partitions[0]
         replicas = [
             QuorumReplica(
@@ -118,7 +119,9 @@ class QuorumClient:
 
     async def _ask_leader(self, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
         answer = await self._client.request(ApiKey.DESCRIBE_QUORUM, _DESCRIBE_VERSION, {"topics": _TOPICS})
-        endpoint = _endpoints(answer).get(answer.topics[0].partitions[0].leader_id)
+        # A controller that is going, or whose disk failed, knows no topics.
+        leader_id = answer.topics[0].partitions[0].leader_id if answer.topics else None
+        endpoint = _endpoints(answer).get(leader_id)
         if endpoint is None:
             return answer
         return await self._client.request_at(endpoint, api, version, fields)

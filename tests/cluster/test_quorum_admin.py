@@ -1,0 +1,59 @@
+"""What an administrator of the quorum makes of answers that hold no quorum."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from raftwerk.cluster.admin import ClusterClient
+from raftwerk.cluster.client_errors import RefusedError
+from raftwerk.cluster.quorum_admin import QuorumClient
+from raftwerk.wire.apis import ApiKey
+from raftwerk.wire.codec import Struct
+from raftwerk.wire.errors import ErrorCode
+
+_HERE = ("localhost", 9093)
+
+
+def _answer(error: ErrorCode, *, leader_id: int | None = None) -> Struct:
+    fields: dict[str, Any] = {"error_code": int(error), "error_message": None, "topics": [], "nodes": []}
+    if leader_id is not None:
+        row = {"error_code": 0, "leader_id": leader_id, "leader_epoch": 3, "high_watermark": 10}
+        fields["topics"] = [Struct({"partitions": [Struct(row | {"current_voters": [], "observers": []})]})]
+        listener = Struct({"host": _HERE[0], "port": _HERE[1]})
+        fields["nodes"] = [Struct({"node_id": leader_id, "listeners": [listener]})]
+    return Struct(fields)
+
+
+class _Scripted(ClusterClient):
+    """Answers what it was told to, the last for ever."""
+
+    def __init__(self, *answers: Struct, timeout_s: float = 5.0) -> None:
+        super().__init__("localhost:9093", timeout_s=timeout_s)
+        self._answers = list(answers)
+
+    async def request(self, api: ApiKey, version: int, fields: Mapping[str, Any], **_: Any) -> Struct:
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+    async def request_at(self, endpoint: Any, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
+        assert endpoint == _HERE
+        return await self.request(api, version, fields)
+
+
+@pytest.mark.parametrize("at_controllers", [False, True])
+def test_a_controller_that_stops_is_asked_again_elsewhere(at_controllers: bool) -> None:
+    """One that is going answers with an error and no topics."""
+    gone, found = _answer(ErrorCode.NOT_LEADER_OR_FOLLOWER), _answer(ErrorCode.NONE, leader_id=3)
+    client = QuorumClient(_Scripted(gone, found), at_controllers=at_controllers)
+    assert asyncio.run(client.describe()).leader_id == 3
+
+
+@pytest.mark.parametrize("at_controllers", [False, True])
+def test_a_controller_whose_disk_failed_is_a_refusal(at_controllers: bool) -> None:
+    broken = _answer(ErrorCode.KAFKA_STORAGE_ERROR)
+    client = QuorumClient(_Scripted(broken), at_controllers=at_controllers)
+    with pytest.raises(RefusedError, match="KAFKA_STORAGE_ERROR"):
+        asyncio.run(client.describe())
