@@ -120,7 +120,7 @@ class QuorumClient:
     async def _ask_leader(self, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
         answer = await self._client.request(ApiKey.DESCRIBE_QUORUM, _DESCRIBE_VERSION, {"topics": _TOPICS})
         # A controller that is going, or whose disk failed, knows no topics.
-        leader_id = answer.topics[0].partitions[0].leader_id if answer.topics else None
+        leader_id: int = answer.topics[0].partitions[0].leader_id if answer.topics else -1
         endpoint = _endpoints(answer).get(leader_id)
         if endpoint is None:
             return answer
