@@ -71,6 +71,8 @@ class SimCluster:
         self.partitions = PartitionChecker(world.trace.note)
         self._watched: dict[int, None] = {}
         self._exchanged: dict[int, None] = {}
+        self._lost_with: dict[int, int] = {}
+        """Who died with its disk, and the broker epoch that it had; until the controller has seen it."""
         self.software: dict[int, Ranges] = dict.fromkeys(self.ids, OLD_SOFTWARE) if config.is_old else {}
         """The features that a node knows from its next start on, where it is not all of them."""
         self.runs_software: dict[int, Ranges] = {}
@@ -202,7 +204,18 @@ class SimCluster:
             and self.quorum.in_sync()
         )
 
+    def trusts_lost_disk(self) -> bool:
+        image = self._image()
+        if image is None:
+            return bool(self._lost_with)
+        for node_id, epoch in list(self._lost_with.items()):
+            broker = image.brokers.get(node_id)
+            if broker is None or broker.fenced or broker.epoch > epoch:
+                del self._lost_with[node_id]
+        return bool(self._lost_with)
+
     def on_disk_replaced(self, name: str) -> None:
+        self._lost_with[self._node_of[name]] = self._broker_epoch(self._node_of[name])
         self._exchanged[self._node_of[name]] = None
         self.quorum.on_disk_replaced(self._node_of[name])
         self.partitions.on_disk_replaced(self._node_of[name])
@@ -236,6 +249,11 @@ class SimCluster:
         """The metadata as the controller knows them."""
         controller = self.nodes.get(self.quorum.leader or 0)
         return None if controller is None or controller.loader is None else controller.loader.image
+
+    def _broker_epoch(self, node_id: int) -> int:
+        """The newest that any running node knows."""
+        images = [node.loader.image for node in self.nodes.values() if node.loader is not None]
+        return max((image.brokers[node_id].epoch for image in images if node_id in image.brokers), default=-1)
 
     def views_of(self, topic: str) -> list[tuple[UUID, int] | None]:
         """What each running broker knows of a topic: its id and number of partitions."""

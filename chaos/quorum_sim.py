@@ -180,6 +180,9 @@ class QuorumSim:
     def in_sync(self) -> bool:
         return self.checker.in_sync()
 
+    def trusts_lost_disk(self) -> bool:
+        return False  # of no partitions
+
     def on_disk_replaced(self, name: str) -> None:
         self.checker.on_disk_replaced(int(name[1:]))
 

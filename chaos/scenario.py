@@ -55,6 +55,7 @@ class FaultKind(Enum):
     CLOCK_DRIFT = "clock drift"
 
 
+_AT_ALL = (FaultKind.KILL_ALL, FaultKind.POWER_LOSS_ALL)
 _NEEDS_ALL_IN_SYNC = (FaultKind.WIPED_DISK, FaultKind.OLD_DISK, FaultKind.BIT_ROT, FaultKind.WIPED_DIR)
 _SYNC_POLL_S = 0.05
 _SYNC_TRIES = 200
@@ -104,6 +105,11 @@ class Target(Protocol):
 
     def in_sync(self) -> bool:
         """Every replica and every voter holds all that is committed: one disk can be spared."""
+        ...
+
+    def trusts_lost_disk(self) -> bool:
+        """The controller has not seen yet that a broker died with its disk. If all others die now, too, without
+        a clean stop, that broker is the last in the ISR, and only an operator who takes the risk can help (KIP-966)."""
         ...
 
     def on_disk_replaced(self, name: str) -> None:
@@ -216,7 +222,8 @@ class Nemesis:
         target, other = self._cluster.resolve(fault.target), self._cluster.resolve(fault.other)
         if target is None or other is None:
             return
-        if fault.kind in _NEEDS_ALL_IN_SYNC and not self._cluster.in_sync():
+        must_wait = fault.kind in _NEEDS_ALL_IN_SYNC and not self._cluster.in_sync()
+        if must_wait or (fault.kind in _AT_ALL and self._cluster.trusts_lost_disk()):
             if tries:
                 self._at(self._world.now_s + _SYNC_POLL_S, lambda: self._begin(fault, tries - 1))
             return
