@@ -21,9 +21,10 @@ from typing import Any, TypeVar
 
 from ..log.config import LogConfig
 from ..log.partition_log import PartitionLog
-from ..runtime.disk import RealDisk, RealFile
+from ..runtime.disk import RealDisk
 from ..runtime.loop import real_runtime
 from ..runtime.ports import Buffer
+from ..runtime.real_file import RealFile
 from ..wire.records import encode_batch
 from .raw_client import batches
 
@@ -56,7 +57,7 @@ class _SparseFile(RealFile):
 class _SparseDisk(RealDisk):
     def open(self, path: str, *, create: bool = False) -> RealFile:
         file = super().open(path, create=create)
-        return _SparseFile(file.descriptor(), path, file.size())
+        return _SparseFile(file.hold(), path, file.size())
 
 
 def _build(directory: Path, total_bytes: int, config: LogConfig) -> int:

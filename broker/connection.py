@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from ..runtime.file_slice import Sendable
+from ..runtime.loop import files_left_after
 from .dispatch import Dispatcher
 from .frame_reader import BadFrameError, FrameReader
 from .outbox import Outbox
@@ -43,7 +44,7 @@ class ConnectionOwner(Protocol):
     scratch: memoryview
     dispatcher: Dispatcher[Any]
 
-    def opened(self, connection: Connection) -> None: ...
+    def opened(self, connection: Connection, files_left: int) -> None: ...
 
     def closed(self, connection: Connection) -> None: ...
 
@@ -98,7 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox = Outbox(self._transport, self._on_files_sent, self._on_broken)
         has_socket = transport.get_extra_info("socket") is not None
         self.sends_files = has_socket and transport.get_extra_info("sslcontext") is None
-        self._owner.opened(self)
+        self._owner.opened(self, files_left_after(self._transport))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

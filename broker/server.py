@@ -16,6 +16,8 @@ from .frame_reader import SCRATCH_BYTES
 logger = logging.getLogger("raftwerk.broker")
 
 IDLE_TICKS = 10  # idle connections are closed after the time-out, at most a tenth late
+FILES_LEFT_MIN = 16
+"""So many files the node itself can always open: to write checkpoints, to connect to others."""
 REJECTION_LOG_INTERVAL_S = 600.0
 REJECTION_LOG_ENTRIES = 1000
 
@@ -110,8 +112,12 @@ class Server:
         for connection in list(self.connections):
             connection.abort()
 
-    def opened(self, connection: Connection) -> None:
-        """Take a connection, or close it at once when there are too many."""
+    def opened(self, connection: Connection, files_left: int) -> None:
+        """Take a connection, or close it at once when there are too many, or too few more files can be opened."""
+        if files_left < FILES_LEFT_MIN and not self.config.is_protected:
+            self.log_rejection(connection.peer, "the node can open hardly any more files (ulimit -n)")
+            connection.abort()
+            return
         if self._quota is not None:
             reason = self._quota.refusal(connection.peer, is_protected=self.config.is_protected)
             if reason is not None:

@@ -19,108 +19,14 @@ import errno
 import random
 from collections.abc import Callable, Sequence
 
+from ..runtime.open_files import OpenFiles
 from ..runtime.ports import Buffer, File
-from .sim_nodes import Directory, DiskCopy, Inode, Relink, Truncate, Write, link
+from .sim_file import OpenInode, SimFile
+from .sim_nodes import Directory, DiskCopy, Inode, Relink, link
 from .sim_rearrangement import SimRearrangement
 from .sim_transport import send_some
 
 _UNLIMITED = 1 << 60
-
-
-class SimFile:
-    """An open file; see `ports.File`. Dead after a crash."""
-
-    __slots__ = ("_closed", "_disk", "_failed", "_life", "_path", "inode")
-
-    def __init__(self, disk: SimDisk, inode: Inode, path: str) -> None:
-        self._disk = disk
-        self.inode = inode
-        self._path = path
-        self._life = disk.life
-        self._closed = False
-        self._failed = False
-
-    @property
-    def path(self) -> str:
-        return self._path
-
-    def size(self) -> int:
-        return len(self._open_inode().data)
-
-    def append(self, buffers: Sequence[Buffer]) -> int:
-        """Write at the end; on ENOSPC what fitted is there."""
-        inode = self._live()
-        return self._write(inode, len(inode.data), b"".join(buffers))
-
-    def pread(self, offset: int, length: int) -> bytes:
-        with memoryview(self._live().data) as view:
-            return bytes(view[offset : offset + length])
-
-    def is_cached(self, offset: int, length: int) -> bool:
-        """Unless the disk is told otherwise; what was once warmed stays."""
-        return self._disk.is_cached(self._live(), offset, length)
-
-    def pwrite(self, offset: int, data: Buffer) -> None:
-        self._write(self._live(), offset, bytes(data))
-
-    def truncate(self, size: int) -> None:
-        inode = self._live()
-        self._disk.use_bytes(size - len(inode.data), self._path)
-        inode.perform(Truncate(size))
-
-    def fsync(self) -> None:
-        """Durable at once, unless the disk fails it (EIO), which it then does for ever."""
-        inode = self._live()
-        self._disk.on_blocking("fsync", self._path)
-        self._disk.check_fsync(self._path, self._failed)
-        if self._disk.fsync_fails(self._path):
-            self.fail_sync()
-        inode.sync(list(inode.unsynced))
-
-    def share(self) -> SimFile:
-        """Like another `open`, but of a file that may have lost its name."""
-        return SimFile(self._disk, self._live(), self._path)
-
-    def close(self) -> None:
-        self._closed = True
-
-    def begin_sync(self) -> list[Write | Truncate]:
-        """The operations that an fsync which starts now covers."""
-        inode = self._live()
-        self._disk.check_fsync(self._path, self._failed)
-        return list(inode.unsynced)
-
-    def finish_sync(self, operations: list[Write | Truncate]) -> None:
-        if self._life != self._disk.life:
-            return
-        self._disk.check_dir(self._path)
-        if self._disk.fsync_fails(self._path):
-            self.fail_sync()
-        self.inode.sync(operations)
-
-    def fail_sync(self) -> None:
-        self._failed = True
-        self.inode.drop_dirty()
-        raise self._disk.refusal(errno.EIO, "input/output error", self._path)
-
-    def _write(self, inode: Inode, offset: int, data: bytes) -> int:
-        growth = max(0, offset + len(data) - len(inode.data))
-        fitting = len(data) - max(0, growth - self._disk.free_space)
-        if fitting > 0:
-            self._disk.use_bytes(max(0, offset + fitting - len(inode.data)), self._path)
-            inode.perform(Write(offset, data[:fitting]))
-        if fitting < len(data):
-            raise self._disk.refusal(errno.ENOSPC, "no space left on device", self._path)
-        return len(data)
-
-    def _live(self) -> Inode:
-        self._disk.check_dir(self._path)
-        return self._open_inode()
-
-    def _open_inode(self) -> Inode:
-        if self._closed or self._life != self._disk.life:
-            raise OSError(errno.EBADF, "file is closed", self._path)
-        return self.inode
 
 
 class SimDirLock:
@@ -162,6 +68,9 @@ class SimDisk:
         self._failing_prefix: str | None = None
         self.broken_dirs: dict[str, None] = {}
         self.life = 0
+        self.descriptors_max = _UNLIMITED
+        """How many files may have a descriptor at a time."""
+        self.open_files = self._no_open_files()
         self.refusals = 0
         """How many operations a fault has made fail (EIO, ENOSPC)."""
 
@@ -170,6 +79,7 @@ class SimDisk:
     def crash(self, *, power_loss: bool = True) -> None:
         """Kill all handles and locks; with `power_loss` also forget what was not synced (see the module's text)."""
         self.life += 1
+        self.open_files = self._no_open_files()
         self._locks.clear()
         if not power_loss:
             return
@@ -232,6 +142,7 @@ class SimDisk:
     def restore(self, taken: DiskCopy) -> None:
         """Bring back what `take_copy` gave; `crash` first."""
         self.life += 1
+        self.open_files = self._no_open_files()
         self._root = taken
         self._journal.clear()
         self._locks.clear()
@@ -271,7 +182,7 @@ class SimDisk:
                 raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
             node = Inode()
             self._relink([(directory, name, node)])
-        return SimFile(self, node, path)
+        return SimFile(self, self.open_files.add(OpenInode(path, node, self._find)), path)
 
     def exists(self, path: str) -> bool:
         return self._find(path) is not None
@@ -313,8 +224,10 @@ class SimDisk:
         if isinstance(replaced, Directory) and replaced.entries:
             raise OSError(errno.ENOTEMPTY, "directory not empty", target)
         if replaced is not node:
+            self.open_files.keep(target)
             self._forget(replaced)
             self._relink([(from_directory, from_name, None), (to_directory, to_name, node)])
+            self.open_files.renamed(source, target)
 
     def remove(self, path: str) -> None:
         self.on_blocking("remove", path)
@@ -326,6 +239,7 @@ class SimDisk:
         node = directory.entries.get(name)
         if not isinstance(node, Inode):
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        self.open_files.keep(path)
         self._forget(node)
         self._relink([(directory, name, None)])
 
@@ -347,6 +261,7 @@ class SimDisk:
     def _remove_tree(self, path: str) -> None:
         self.check_dir(path)
         directory, name = self._parent(path)
+        self.open_files.keep(path)
         for node in self._directory(path).walk():
             self._forget(node)
         self._relink([(directory, name, None)])
@@ -510,8 +425,6 @@ class SimDisk:
         self._locks[key] = None
         return SimDirLock(self, key)
 
-    spare_files = staticmethod(lambda: (_UNLIMITED, _UNLIMITED))
-
     def free_bytes(self, path: str) -> int:
         return self.free_space
 
@@ -569,6 +482,9 @@ class SimDisk:
             else:
                 later.append(entry)
         self._journal = later
+
+    def _no_open_files(self) -> OpenFiles:
+        return OpenFiles(lambda: self.descriptors_max)
 
     def _forget(self, node: Inode | Directory | None) -> None:
         if isinstance(node, Inode):

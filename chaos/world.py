@@ -21,6 +21,8 @@ from .sim_network import NetworkConfig, SimNetwork
 from .trace import Trace
 
 _SYNC_LATENCY_S = (0.0002, 0.002)
+_DESCRIPTORS_MAX = (2, 8, 30, 1 << 60)
+"""How many files a host's disk lets have a descriptor at a time, drawn for each."""
 
 Program = Callable[[Runtime], Coroutine[Any, Any, None]]
 
@@ -31,6 +33,7 @@ class Host:
     def __init__(self, world: World, name: str) -> None:
         self.name = name
         self.disk = SimDisk(world.rng_for(f"disk {name}"), sync_latency_s=_SYNC_LATENCY_S)
+        self.disk.descriptors_max = world.rng_for(f"descriptors {name}").choice(_DESCRIPTORS_MAX)
         self.clock = SimClock(lambda: world.scheduler.now_s)
         self.process: ProcessLoop | None = None
         self.starts = 0

@@ -109,7 +109,6 @@ class BrokerPart:
         self.broker.ask_to_be_fenced(bool(full) and others_can_lead(self._loader.image, self._config.node_id))
 
     def _on_no_space(self, tp: TopicPartition) -> None:
-        self.log_manager.relieve()
         log = self.log_manager.get(tp)
         if log is not None:
             self._space.on_no_space(log.directory.rpartition("/")[0])

@@ -53,7 +53,7 @@ class LogManager:
         self._dirs: list[HeldDir] = []
         self._dir_of: dict[TopicPartition, HeldDir] = {}
         self._trash = Trash(runtime.disk)
-        self._flusher = Flusher(runtime.disk)
+        self._flusher = Flusher()
         self._timer: asyncio.TimerHandle | None = None
         self._slices: Slices[Any] | None = None
         self._upkeep: Upkeep | None = None
@@ -374,11 +374,6 @@ class LogManager:
     def flush_dirty(self, done: Callable[[], None] = lambda: None) -> Slices[tuple[TopicPartition, PartitionLog]]:
         """Begin to fsync rolled segments everywhere, and the whole log where `flush.ms` is over; some logs a turn."""
         return self._flusher.flush_dirty(self.logs, done)
-
-    def relieve(self) -> None:
-        """Close files that can be, if so many are open that there may soon be no more."""
-        if (self._slices is None or not self._slices.is_running) and self._flusher.are_files_scarce():
-            self._slices = self.flush_dirty()
 
     def _after_flush(self) -> None:
         if self._timer is not None:  # else the end has come meanwhile

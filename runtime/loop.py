@@ -42,6 +42,16 @@ def raise_file_limit() -> None:
         _logger.debug("the limit of open files stays at %d: %s", soft, error)
 
 
+def files_left_after(transport: asyncio.BaseTransport) -> int:
+    """How many more files the process can open at most: the system gives the lowest number that is free.
+
+    A great number where that is not known.
+    """
+    fileno = getattr(transport.get_extra_info("socket"), "fileno", None)
+    soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if fileno is None or soft_limit < 0 else soft_limit - 1 - int(fileno())
+
+
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` to its end on a new uvloop; a broken invariant anywhere ends the process at once."""
     raise_file_limit()

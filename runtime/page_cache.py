@@ -5,14 +5,17 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from contextlib import suppress
 
 _PIECE_BYTES = 256 * 1024
 _READ_AHEAD_BYTES = 1024 * 1024
+_MS_SYNC = 4
 _MAP_FAILED = ctypes.c_void_p(-1).value
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_libc.msync.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
 
 
@@ -43,22 +46,46 @@ def read_no_more_than_asked(fd: int) -> None:
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
 
 
-def open_again(fd: int) -> int:
-    """A second descriptor of an open file, which may have lost its name; it reads ahead as files do."""
+def keep_description(fd: int) -> int | None:
+    """Keep the open file description behind `fd` without a descriptor, in a mapping of which no page is touched.
+
+    None where the file system, or the limit of mappings (vm.max_map_count), has no room for it.
+    """
+    address: int = _libc.mmap(None, mmap.PAGESIZE, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+    return None if address == _MAP_FAILED else address
+
+
+def sync_description(kept: int) -> None:
+    """fsync the first page by a description that was kept: it knows of every write-back that failed since it was made,
+    whatever page that was of. `OSError`."""
+    if _libc.msync(kept, mmap.PAGESIZE, _MS_SYNC):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def drop_description(kept: int) -> None:
+    """Let the description go."""
+    _libc.munmap(kept, mmap.PAGESIZE)
+
+
+def warm(fd: int, offset: int, length: int) -> None:
+    """Read the range and let the system read on behind it; it never fails. To be called in a thread.
+
+    By a descriptor of its own, since the file may have lost its name, and this one reads ahead as files do.
+    """
+    with suppress(OSError):  # who reads the file next is told
+        again = _open_again(fd)
+        try:
+            os.posix_fadvise(again, offset, length + _READ_AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
+            end = offset + length
+            while offset < end and os.pread(again, min(_PIECE_BYTES, end - offset), offset):
+                offset += _PIECE_BYTES
+        finally:
+            os.close(again)
+
+
+def _open_again(fd: int) -> int:
     try:
         return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return os.dup(fd)
-
-
-def warm(fd: int, offset: int, length: int) -> None:
-    """Read the range and let the system read on behind it; closes `fd`. To be called in a thread."""
-    try:
-        os.posix_fadvise(fd, offset, length + _READ_AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
-        end = offset + length
-        while offset < end and os.pread(fd, min(_PIECE_BYTES, end - offset), offset):
-            offset += _PIECE_BYTES
-    except OSError:
-        pass  # who reads the file next is told
-    finally:
-        os.close(fd)

@@ -161,10 +161,6 @@ class Disk(Protocol):
         """Take the exclusive lock `path/.lock`; `BlockingIOError` when another process holds it."""
         ...
 
-    def spare_files(self) -> tuple[int, int]:
-        """How many more files this process can open, and how many it could if it had none."""
-        ...
-
     def free_bytes(self, path: str) -> int:
         """Space left for this user on the file system of `path`."""
         ...

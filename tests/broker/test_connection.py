@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import resource
 import struct
 
 import pytest
@@ -327,6 +329,30 @@ def test_idle_connections_are_closed_and_busy_ones_kept():
             busy.deliver(api_versions(harness))
             harness.server._close_idle()
         assert (idle.closing, busy.closing, waiting.closing) == (True, False, False)
+        await harness.server.stop()
+
+    run(main())
+
+
+def test_when_few_more_files_can_be_opened_connections_are_closed_and_later_ones_taken(caplog):
+    async def main():
+        harness = Harness()
+        await harness.server.start()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        taken = [os.open("/dev/null", os.O_RDONLY) for _ in range(30)]
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(taken) + 20, hard))
+            connections = [await asyncio.open_connection("127.0.0.1", harness.server.port) for _ in range(8)]
+            assert await asyncio.wait_for(connections[-1][0].read(), 5) == b""
+            assert 1 <= harness.server.rejected_total <= 8
+            assert caplog.text.count("hardly any more files") == 1
+        finally:
+            for fd in taken:
+                os.close(fd)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        reader, writer = await asyncio.open_connection("127.0.0.1", harness.server.port)
+        writer.write(produce(harness))
+        assert struct.unpack(">i", await asyncio.wait_for(reader.readexactly(4), 5))[0] > 0
         await harness.server.stop()
 
     run(main())

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import random
+import resource
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,6 @@ from raftwerk.cluster.layout import ClusterShape, plan_cluster
 from raftwerk.log.config import LogConfig
 from raftwerk.log.dir_checkpoints import OffsetCheckpoint
 from raftwerk.log.errors import NoSpaceError
-from raftwerk.log.flushing import Flusher
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.runtime.disk import RealDisk
 from raftwerk.runtime.ports import Runtime
@@ -181,28 +181,23 @@ def test_no_more_files_can_be_open_is_no_failure(monkeypatch: pytest.MonkeyPatch
     assert append(log, 1) == 3 and read_all(log).startswith(content)
 
 
-def test_when_few_more_files_can_be_opened_logs_give_theirs_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_logs_are_written_than_files_can_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
+        monkeypatch.setattr(resource, "getrlimit", lambda which: (40, 40))
         runtime = Runtime(RealDisk(), FixedClock(), random.Random(1))
-        logs = {}
-        for number in range(60):
-            log = PartitionLog.open(runtime, f"{tmp_path}/t-{number}", LogConfig())
-            append(log, 1)
-            logs[TopicPartition("t", number)] = log
-        flusher, done = Flusher(runtime.disk), asyncio.Event()
-        flusher.flush_dirty(logs, done.set)
-        await done.wait()
-        assert held_in(tmp_path) >= 60
-        monkeypatch.setattr(RealDisk, "spare_files", lambda self: (10, 100))
-        done.clear()
-        flusher.flush_dirty(logs, done.set)
-        await done.wait()
-        await asyncio.gather(*(log.flush_soon() for log in logs.values()))
-        assert held_in(tmp_path) == 0
-        assert [append(log, 1) for log in logs.values()] == [1] * 60
-        for log in logs.values():
+        logs = [PartitionLog.open(runtime, f"{tmp_path}/t-{number}", LogConfig()) for number in range(100)]
+        for expected in range(3):
+            assert [append(log, 1) for log in logs] == [expected] * 100
+            assert held_in(tmp_path) <= 20
+        flushed = asyncio.gather(*(log.flush_soon() for log in logs))
+        most = 0
+        while not flushed.done():
+            most = max(most, held_in(tmp_path))
+            await asyncio.sleep(0)
+        assert await flushed == [3] * 100
+        assert most <= 20 + 16  # directories are synced beside
+        for log in logs:
+            assert len(read_all(log)) > 0 and log.log_end_offset == 3
             log.close()
 
     asyncio.run(main())
