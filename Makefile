@@ -4,8 +4,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SEEDS ?= 2000
 RESUME ?= 0
+KAFKA_LIBS ?= $(HOME)/.cache/kafka-4.2.0
 
-.PHONY: demo demo-spark test test-containers docs check soak bench setup clean help
+.PHONY: demo demo-spark test kafka-jars test-containers docs check soak bench setup clean help
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/: .*##/ -/'
 
@@ -22,7 +23,15 @@ demo: $(STAMP)   ## stream a year of flights through three nodes, kill the leade
 demo-spark: $(STAMP) ## the flights through three nodes into Spark: windows and a lake, a leader killed, compared with the CSV
 	$(BIN)/raftwerk pipeline demo
 
-test: $(STAMP)   ## all tests
+kafka-jars:      ## Apache Kafka's jars for the tests of Java clients, by Maven where it is
+	@test -d '$(KAFKA_LIBS)' || ! command -v mvn >/dev/null || { \
+		echo "getting Apache Kafka's jars into $(KAFKA_LIBS)"; \
+		rm -rf '$(KAFKA_LIBS).part' && mkdir -p '$(KAFKA_LIBS).part'; \
+		mvn -q -B -Dstyle.color=never -f deploy/kafka-jars dependency:copy-dependencies -DoutputDirectory='$(KAFKA_LIBS).part' \
+			&& mv '$(KAFKA_LIBS).part' '$(KAFKA_LIBS)'; }; \
+	test -d '$(KAFKA_LIBS)' || echo "no jars in $(KAFKA_LIBS): the Java clients will NOT be tested"
+
+test: $(STAMP) kafka-jars  ## all tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-containers: $(STAMP)  ## the image and the compose file, on a Docker engine
