@@ -35,6 +35,7 @@ from .segment import CLEANED_SUFFIX, Segment
 
 _READ_BYTES = 256 * 1024
 _WRITE_BYTES = 128 * 1024
+_SYNC_BYTES = 4 * 1024 * 1024
 _RECORDS_PER_STEP = 250
 
 
@@ -211,6 +212,7 @@ class _GroupCopy:
         self._headers: list[BatchHeader] = []
         self._data: list[bytes | memoryview] = []
         self._waiting_bytes = 0
+        self._synced_bytes = 0
 
     def run(self, group: Sequence[Segment]) -> Generator[Step, None, int]:
         """Returns the bytes of the new segment."""
@@ -252,7 +254,7 @@ class _GroupCopy:
                 last = header
                 if self._waiting_bytes >= _WRITE_BYTES:
                     self._write(cleaned)
-                yield Step(header.size_bytes)
+                yield Step(header.size_bytes, self._due_sync(cleaned))
         self._write(cleaned)
         end = group[-1].next_offset
         if last is not None and cleaned.next_offset < end:
@@ -261,6 +263,14 @@ class _GroupCopy:
         cleaned.next_offset = end
         for aborted in self._transactions.retained[retained:]:
             cleaned.transaction_index.add(aborted)
+
+    def _due_sync(self, cleaned: Segment) -> tuple[File, ...]:
+        """Not all at the end: where many pages wait for a slow device, the system makes every writer wait for it, and
+        so the loop."""
+        if cleaned.size_bytes - self._synced_bytes < _SYNC_BYTES:
+            return ()
+        self._synced_bytes = cleaned.size_bytes
+        return (cleaned.file,)
 
     def _write(self, cleaned: Segment) -> None:
         if self._headers:

@@ -16,6 +16,8 @@ from log_helpers import DIRECTORY, NOW_MS, batch, headers_of, make_runtime, open
 
 from raftwerk.chaos.sim_disk import SimDisk
 from raftwerk.chaos.sim_loop import ProcessLoop, Scheduler
+from raftwerk.chaos.sim_nodes import Write
+from raftwerk.log import cleaner
 from raftwerk.log.cleaner import CleanAbortedError, CleanPlan, CleanResult, Step, clean, group_segments
 from raftwerk.log.config import LogConfig
 from raftwerk.log.log_cleaner import CleanerConfig, measure
@@ -509,6 +511,26 @@ def test_io_is_throttled_to_what_is_set() -> None:
 
     passes = ProcessLoop(Scheduler(), "test").run_until_complete(main(), 120.0)
     assert 1.9 < passes < 2.4, "what is read twice, once for its keys and once to copy it, takes so long"
+
+
+def test_what_is_written_does_not_pile_up_unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where too much of it does, the system makes the loop wait for the device."""
+    monkeypatch.setattr(cleaner, "_SYNC_BYTES", 2_000)
+    monkeypatch.setattr(cleaner, "_WRITE_BYTES", 500)
+    runtime, disk = make_runtime()
+    log = open_log(runtime, config=LogConfig(segment_bytes=1 << 20))
+    for number in range(200):
+        log.append_as_leader(memoryview(encode_batch([(b"key %d" % number, b"x" * 100, (), 1000)])), 0, NOW_MS)
+    log.roll()
+    log.flush()
+    most = 0
+    for step in clean(log, disk, plan_of(log)):
+        carry_out(step)
+        path = f"{log.directory}/{0:020d}.log.cleaned"
+        if disk.exists(path):
+            most = max(most, sum(len(one.data) for one in disk.open(path).inode.unsynced if isinstance(one, Write)))
+    assert 500 <= most <= 2_000 + 500 + 300
+    assert len(records_of(log)) == 200
 
 
 def test_the_upkeep_is_told_otherwise_while_it_runs() -> None:
