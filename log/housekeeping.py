@@ -81,6 +81,10 @@ class Housekeeping:
         log.durability.park()
         if deleted:
             _logger.info("%s: %d segments deleted, the log starts at %d", tp, deleted, log.log_start_offset)
-        expired = log.producers.expire(now_ms, self.config.producer_expiration_ms)
+        expired = log.producers.expire(self._monotonic_ms(), self.config.producer_expiration_ms)
         if expired:
             _logger.info("%s: %d silent producers forgotten", tp, expired)
+
+    @staticmethod
+    def _monotonic_ms() -> int:
+        return int(asyncio.get_running_loop().time() * 1000)

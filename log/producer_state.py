@@ -73,7 +73,14 @@ class CompletedTransaction(NamedTuple):
 class ProducerEntry:
     """One producer: its epoch and its last batches, oldest first."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "transaction_first_offset")
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "last_timestamp",
+        "silent_since_ms",
+        "transaction_first_offset",
+    )
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -81,6 +88,8 @@ class ProducerEntry:
         self.last_timestamp = -1
         self.coordinator_epoch = -1
         self.transaction_first_offset = -1
+        self.silent_since_ms: int | None = None
+        """When `ProducerStates.expire` first saw that it had written nothing since the time before."""
 
     @property
     def last_sequence(self) -> int:
@@ -187,6 +196,7 @@ class ProducerStates:
             entry.epoch = header.producer_epoch
             entry.batches = []
         entry.last_timestamp = header.max_timestamp
+        entry.silent_since_ms = None
         return entry
 
     @property
@@ -210,12 +220,17 @@ class ProducerStates:
         return min(candidates, default=None)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget the producers that were silent for so long and have no open transaction; returns how many."""
-        expired = [
-            producer_id
-            for producer_id, entry in self._entries.items()
-            if entry.transaction_first_offset < 0 and now_ms - entry.last_timestamp >= expiration_ms
-        ]
+        """Forget the producers that were silent for so long and have no open transaction; returns how many.
+
+        `now_ms` is monotonic. Silence is what this says of one call after the other, not what the records say: Apache
+        Kafka goes by their timestamps, and so forgets at once who loads the past, whose next retry is appended twice.
+        """
+        expired = []
+        for producer_id, entry in self._entries.items():
+            if entry.silent_since_ms is None:
+                entry.silent_since_ms = now_ms
+            if entry.transaction_first_offset < 0 and now_ms - entry.silent_since_ms >= expiration_ms:
+                expired.append(producer_id)
         for producer_id in expired:
             del self._entries[producer_id]
         return len(expired)

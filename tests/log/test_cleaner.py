@@ -544,7 +544,7 @@ def test_the_upkeep_is_told_otherwise_while_it_runs() -> None:
         manager.load()
         log = manager.create(TP, UUID(int=1))
         Writer(log, 5).fill(6)
-        silent = batch(timestamp=NOW_MS - 10_000, producer_id=99, producer_epoch=0, base_sequence=0)
+        silent = batch(timestamp=NOW_MS, producer_id=99, producer_epoch=0, base_sequence=0)
         log.append_as_leader(silent, log.epoch_cache.latest, NOW_MS)
         manager.checkpoint_recovery_points()
         loop, end = asyncio.get_running_loop(), log.segments[-1].base_offset
@@ -558,7 +558,7 @@ def test_the_upkeep_is_told_otherwise_while_it_runs() -> None:
                 break
             await asyncio.sleep(0.01)
         took_s, producers = loop.time() - began, len(log.producers)
-        await asyncio.sleep(30)
+        await asyncio.sleep(700)  # two rounds of retention
         manager.shutdown()
         return took_s, producers - len(log.producers)
 

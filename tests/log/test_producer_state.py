@@ -152,3 +152,16 @@ def test_batches_without_producer_leave_no_trace() -> None:
     log = open_log(make_runtime()[0])
     append(log, 3)
     assert len(log.producers) == 0
+
+
+def test_who_writes_is_not_silent_however_old_its_records_are() -> None:
+    """Who loads the past must not be forgotten between a batch and its retry; who writes no more is, in the end."""
+    log = open_log(make_runtime()[0])
+    for number in range(3):
+        produce(log, number)
+        assert log.producers.expire(1_000 * number, 1_500) == 0
+        assert produce(log, number).duplicate
+    assert log.producers.expire(3_400, 1_500) == 0
+    assert produce(log, 2).duplicate
+    assert log.producers.expire(3_500, 1_500) == 1
+    assert len(log.producers) == 0
