@@ -3,10 +3,11 @@
 `CommittedLog` is what the cluster has promised of a partition: the batches below the highest high watermark that a
 leader ever had. Kept by name: "committed batches never change" (which makes replicas byte-identical below their high
 watermarks), "only a leader commits", "the high watermark does not go back", "a leader holds every committed batch",
-"one leader an epoch", "the high watermark moves only with min ISR", "every ISR member has what is committed", "an ISR
-member cuts nothing committed", "an acked record is committed", "only committed batches are consumed", "ISR and ELR are
-disjoint parts of the replicas", "a leader is in its ISR", "a fenced broker is in no ISR", "epochs of partitions do not
-go back".
+"one leader an epoch", "the high watermark moves only with min ISR", "every ISR member has what is committed", "a
+leader waits for all whom the controller holds in sync", "an ISR member cuts nothing committed", "an acked record is
+committed", "only committed batches are consumed", "ISR and ELR are disjoint parts of the replicas", "a leader is in
+its ISR", "a fenced broker is in no ISR", "epochs of partitions do not go back", "a log gives up only what it was
+asked to".
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..isr.leader_state import LeaderState
 from ..isr.replica import Replica
 from ..isr.replica_manager import ReplicaManager
 from ..log.errors import StorageError
-from ..wire.records import iter_headers, read_header, verify_crc
+from ..wire.records import iter_headers, iter_records, read_header, verify_crc
 from ..wire.types import TopicPartition
 from .quorum_checks import InvariantBroken
 
@@ -41,6 +42,8 @@ class CommittedLog:
     batches: dict[int, bytes] = field(default_factory=dict)
     end_offset: int = 0
     promised_end_offset: int = 0
+    records: dict[int, tuple[bytes, bytes]] | None = None
+    """Of a compacted log, instead of `batches`: keys and values by offset, since batches are made anew."""
 
 
 @dataclass(slots=True)
@@ -51,6 +54,7 @@ class _Seen:
     high_watermark: int = 0
     led_epoch: int = -1
     log_end_offset: int = 0
+    log_start_offset: int = 0
     compared: int = 0
     """Up to where its batches were found to be the committed ones, and have not been cut since."""
 
@@ -82,6 +86,9 @@ class PartitionChecker:
         self._rotten: dict[int, None] = {}
         self._image_offset = -1
         self._registrations: dict[PartitionKey, PartitionRegistration] = {}
+
+        self.may_start_at: dict[PartitionKey, int] = {}
+        """Up to where clients have asked to delete records; 0 where nobody has."""
 
     def watch(self, node_id: int, manager: ReplicaManager, loader: MetadataLoader) -> None:
         """A broker has started."""
@@ -129,6 +136,9 @@ class PartitionChecker:
                 seen.log_end_offset = log_end_offset
             if partition.high_watermark != seen.high_watermark:
                 self._on_high_watermark(node_id, seen)
+            if replica.log.log_start_offset != seen.log_start_offset:
+                seen.log_start_offset = replica.log.log_start_offset
+                self._on_log_start(node_id, replica)
 
     def _on_leadership(self, node_id: int, seen: _Seen) -> None:
         replica = seen.replica
@@ -166,6 +176,12 @@ class PartitionChecker:
         self._compare(node_id, replica, min(before, committed.end_offset), now, "committed batches never change")
         seen.compared = now
 
+    def _on_log_start(self, node_id: int, replica: Replica) -> None:
+        allowed = self.may_start_at.get((replica.topic_id, replica.topic_partition.partition), 0)
+        if replica.log.log_start_offset > allowed:
+            detail = f"{_name(replica)} on {node_id} starts at {replica.log.log_start_offset}, {allowed} was asked for"
+            raise InvariantBroken("a log gives up only what it was asked to", detail)
+
     def _check_may_commit(self, node_id: int, replica: Replica, high_watermark: int) -> None:
         leader = replica.partition.leader
         where = f"{_name(replica)} on {node_id}, high watermark {high_watermark}"
@@ -174,6 +190,12 @@ class PartitionChecker:
         isr = leader.isr_state.maximal_isr
         if len(isr) < leader.effective_min_isr:
             raise InvariantBroken("the high watermark moves only with min ISR", f"{where}, ISR {isr}")
+        registration = self._registrations.get((replica.topic_id, replica.topic_partition.partition))
+        is_same_leader = registration is not None and registration.leader_epoch == leader.leader_epoch
+        if registration is not None and is_same_leader and registration.partition_epoch >= leader.partition_epoch:
+            ignored = [member for member in registration.isr if member not in isr]
+            if ignored:
+                raise InvariantBroken("a leader waits for all whom the controller holds in sync", f"{where}: {ignored}")
         for member in isr:
             other = self._nodes.get(member)
             if other is None or member in self._lost_power or self._has_left(member, replica, leader):
@@ -197,8 +219,14 @@ class PartitionChecker:
                 data = replica.log.read(offset, _READ_BYTES, end_offset=end)
             except StorageError:  # its disk has failed
                 return
+            if not data:
+                return
             for position, header in iter_headers(data):
                 batch = bytes(data[position : position + header.size_bytes])
+                if replica.log.config.is_compacted:
+                    _compare_records(committed, batch, f"{_name(replica)} on {node_id}", name)
+                    offset = header.next_offset
+                    continue
                 known = committed.batches.get(header.base_offset)
                 if known is None and header.base_offset == committed.end_offset:
                     committed.batches[header.base_offset] = batch
@@ -257,6 +285,9 @@ class PartitionChecker:
     def on_consumed(self, key: PartitionKey, base_offset: int, batch: bytes) -> None:
         """A consumer read a batch."""
         committed = self.committed.setdefault(key, CommittedLog())
+        if committed.records is not None:
+            _compare_records(committed, batch, f"partition {key[1]}, consumed", "only committed batches are consumed")
+            return
         known = committed.batches.get(base_offset)
         unseen = known is None and committed.end_offset <= base_offset < committed.promised_end_offset
         if known != batch and not unseen:
@@ -318,6 +349,18 @@ class PartitionChecker:
         if reached < end_offset:
             return f"{topic}-{index} on {node_id}: {reached} of {end_offset}"
         return None
+
+
+def _compare_records(committed: CommittedLog, batch: bytes, where: str, name: str) -> None:
+    """Learn the records of a batch beyond what is known, and hold the others against it."""
+    header = read_header(batch, 0)
+    committed.records = records = {} if committed.records is None else committed.records
+    for record in iter_records(batch):
+        content = bytes(record.key or b""), bytes(record.value or b"")
+        known = records.setdefault(record.offset, content) if record.offset >= committed.end_offset else None
+        if (known or records.get(record.offset)) != content:
+            raise InvariantBroken(name, f"{where} at {record.offset}: {content}, was {records.get(record.offset)}")
+    committed.end_offset = max(committed.end_offset, header.next_offset)
 
 
 def _name(replica: Replica) -> str:

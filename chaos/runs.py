@@ -21,13 +21,17 @@ from .actors import Actor, Runner
 from .cluster import LOG_DIR, ClusterConfig, SimCluster
 from .quorum_checks import InvariantBroken
 from .scenario import Fault, FaultKind, Nemesis, draw_faults
-from .sim_admin import DirMover, LeaderMover, PartitionMover, ThrottledMover, TopicChurn
+from .sim_admin import DirMover, LeaderMover, MinIsrMover, PartitionMover, ThrottledMover, TopicChurn
 from .sim_client import History, SimConsumer, SimProducer, Surroundings, check_history
 from .sim_clock import SimClock
 from .sim_group import PROTOCOLS, GroupLoad
 from .sim_group import SETTINGS as GROUP_SETTINGS
+from .sim_keys import SETTINGS as KEYS_SETTINGS
+from .sim_keys import KeysLoad
 from .sim_loop import ProcessLoop, SimulationError
 from .sim_plain import PlainLoad
+from .sim_trims import SETTINGS as TRIM_SETTINGS
+from .sim_trims import TrimmedLoad
 from .sim_upgrade import Upgrader
 from .sim_voters import VoterMover
 from .world import World
@@ -55,6 +59,13 @@ _SHAPED_CUTS = (
 )
 _HALF_OPEN = (FaultKind.LOSE_ENDS, FaultKind.REJECT)
 _FIVE_CONTROLLERS = ("c101", "c102", "c103", "c104", "c105")
+_SHORT_TIMES = {
+    "replica.lag.time.max.ms": "600",
+    "replica.fetch.wait.max.ms": "150",
+    "broker.session.timeout.ms": "1000",
+    "broker.heartbeat.interval.ms": "150",
+}
+"""So that replicas fall behind, and brokers are fenced and come back, within one life and several times a run."""
 _ALL_NODES = ("n1", "n2", "n3", "n4", "n5", "c101", "c102", "c103")
 
 
@@ -321,6 +332,38 @@ SCENARIOS = {
             only_at={FaultKind.POWER_LOSS: "n1"},
         ),
         Scenario(
+            "sessions",
+            kinds=(*_PROCESS_FAULTS, FaultKind.PAUSE, *_NETWORK_FAULTS, *_SHAPED_CUTS, FaultKind.SLOW_DISK),
+            mean_gap_s=0.4,
+            properties=_SHORT_TIMES,
+        ),
+        Scenario(
+            "min-isr",
+            kinds=(FaultKind.KILL, FaultKind.PAUSE, FaultKind.CUT, FaultKind.SLOW_LINK, FaultKind.SLOW_LINK),
+            targets=("leader", "leader", "n1", "n2", "n3", "c101"),
+            controllers=1,
+            mean_gap_s=0.2,
+            mean_duration_s=0.8,
+            actors=("min isr",),
+            properties=_SHORT_TIMES,
+        ),
+        Scenario(
+            "trims",
+            kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.KILL_ALL),
+            mean_gap_s=0.6,
+            actors=("trims",),
+            properties=TRIM_SETTINGS,
+        ),
+        Scenario(
+            "compaction",
+            kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.SLOW_DISK, FaultKind.KILL_ALL),
+            targets=("leader", "coordinator", "n1", "n2", "n3"),
+            faults_s=14.0,
+            mean_gap_s=1.2,
+            actors=("keys", "group"),
+            properties={**GROUP_SETTINGS, **KEYS_SETTINGS},
+        ),
+        Scenario(
             "single",
             kinds=(FaultKind.KILL, FaultKind.STOP, FaultKind.PAUSE, FaultKind.RESET),
             targets=("n1",),
@@ -499,6 +542,9 @@ class Run:
         consumer = SimConsumer(given("consumer"))
         cluster = self.cluster
         made: dict[str, Callable[[], Actor]] = {
+            "min isr": lambda: MinIsrMover(given("min isr")),
+            "keys": lambda: KeysLoad(given("keys", "keys", History())),
+            "trims": lambda: TrimmedLoad(given("trims", "trimmed", History())),
             "plain": lambda: PlainLoad(given("plain", "plain", History())),
             "group": lambda: GroupLoad(given("group", TOPIC, History()), self.history),
             "classic-group": lambda: GroupLoad(given("group", TOPIC, History()), self.history, ("classic",)),

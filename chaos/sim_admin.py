@@ -63,6 +63,17 @@ class Admin:
                     return ErrorCode(code)
             await asyncio.sleep(_RETRY_S)
 
+    async def set(self, kind: int, name: str, key: str, value: str | None) -> ErrorCode:
+        """Give a setting of a topic or a broker (`kind`) another value; None: its default."""
+        change = {"name": key, "config_operation": _DELETE if value is None else _SET, "value": value}
+        resource = {"resource_type": kind, "resource_name": name, "configs": [change]}
+        return await self.ask(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            _ALTER_CONFIGS,
+            {"resources": [resource], "validate_only": False},
+            lambda answer: answer.responses[0].error_code,
+        )
+
 
 class TopicChurn:
     """An `Actor`. Its records say for which incarnation of the topic they were meant; they are in no other."""
@@ -303,16 +314,46 @@ class ThrottledMover(PartitionMover):
             await self._alter(_BROKER, "", f"{side}.replication.throttled.rate", str(rate))
 
     async def _alter(self, kind: int, name: str, key: str, value: str | None) -> None:
-        change = {"name": key, "config_operation": _DELETE if value is None else _SET, "value": value}
-        resource = {"resource_type": kind, "resource_name": name, "configs": [change]}
-        code = await self._admin.ask(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS,
-            _ALTER_CONFIGS,
-            {"resources": [resource], "validate_only": False},
-            lambda answer: answer.responses[0].error_code,
-        )
+        code = await self._admin.set(kind, name, key, value)
         if code:
             raise InvariantBroken("a throttle may be set", f"{key}={value}: {code.name}")
+
+
+class MinIsrMover:
+    """An `Actor`: changes `min.insync.replicas` of the main topic, to 1 and back to 2, while its ISRs change.
+
+    Which replicas may lead though they left the ISR depends on it, so leader and controller must go by the same value.
+    """
+
+    name = "min isr"
+
+    def __init__(self, given: Surroundings) -> None:
+        self._given = given
+        self._admin = Admin(given, self.name)
+        self._stopping = False
+        self._finished = False
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    async def run(self) -> None:
+        rng = self._given.rng
+        while not self._stopping:
+            await asyncio.sleep(rng.expovariate(1 / _PAUSE_S))
+            await self._set(rng.randrange(1, 3))
+        await self._set(2)
+        self._finished = True
+
+    def why_not_settled(self) -> str | None:
+        return None if self._finished else "it still acts"
+
+    def check(self) -> None:
+        """What is committed is watched by others."""
+
+    async def _set(self, value: int) -> None:
+        code = await self._admin.set(_TOPIC, self._given.topic, "min.insync.replicas", str(value))
+        if code:
+            raise InvariantBroken("min.insync.replicas may be set", f"{value}: {code.name}")
 
 
 class DirMover:

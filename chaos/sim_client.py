@@ -26,7 +26,7 @@ from ..wire.fetch import (
     decode_fetch_response,
     encode_fetch_request,
 )
-from ..wire.records import NewRecord, encode_batch, iter_headers, iter_records, verify_crc
+from ..wire.records import NewRecord, Record, encode_batch, iter_headers, iter_records, verify_crc
 from .partition_checks import PartitionChecker
 from .quorum_checks import InvariantBroken
 
@@ -34,7 +34,7 @@ _INIT_PRODUCER_ID_VERSION = 4
 _PRODUCE_VERSION = 9
 _FETCH_VERSION = 12
 _IN_FLIGHT_MAX = 3
-_RECORDS_MAX = 4
+RECORDS_MAX = 4
 _RETRY_PAUSE_S = 0.05
 _REQUEST_TIMEOUT_S = 3.0
 _STALE_PROBABILITY = 0.05
@@ -70,7 +70,9 @@ class Surroundings:
 
 
 @dataclass(slots=True)
-class _Batch:
+class SentBatch:
+    """`count` records from number `first` on."""
+
     first: int
     count: int
     data: bytes
@@ -108,10 +110,13 @@ class SimProducer:
 
     def __init__(self, given: Surroundings, name: str, pause_s: float) -> None:
         self.name = name
-        self._given = given
+        self.given = given
+        self.producer = (-1, -1)
+        """Its id and epoch."""
+        self._acked_epochs: dict[int, int] = {}
+        """Of each partition, the newest leader epoch that an ack came from."""
         self._pause_s = pause_s
         self._client = TopicClient(given, name)
-        self._producer = (-1, -1)
         self._stopping = False
         self.finished = False
 
@@ -136,47 +141,51 @@ class SimProducer:
                 await asyncio.sleep(_RETRY_PAUSE_S)
                 continue
             if not answer.error_code:
-                self._producer = (answer.producer_id, answer.producer_epoch)
+                self.producer = (answer.producer_id, answer.producer_epoch)
                 return
             await asyncio.sleep(_RETRY_PAUSE_S)
 
     async def _send_partition(self, partition: int) -> None:
-        window: deque[_Batch] = deque()
+        window: deque[SentBatch] = deque()
         next_number = 0
         while window or not self._stopping:
             while len(window) < _IN_FLIGHT_MAX and not self._stopping:
-                window.append(self._make_batch(partition, next_number))
+                window.append(self.make_batch(partition, next_number))
                 next_number += window[-1].count
-                if self._given.rng.random() < 0.5:
+                if self.given.rng.random() < 0.5:
                     break
             if not await self._send_window(partition, window):
                 await asyncio.sleep(_RETRY_PAUSE_S)
                 await self._client.refresh()
-            await asyncio.sleep(self._given.rng.expovariate(1 / self._pause_s))
+            await asyncio.sleep(self.given.rng.expovariate(1 / self._pause_s))
 
-    def _make_batch(self, partition: int, number: int) -> _Batch:
-        count = self._given.rng.randrange(1, _RECORDS_MAX + 1)
+    def make_batch(self, partition: int, number: int) -> SentBatch:
+        """The next records, the first of which has this number."""
+        count = self.given.rng.randrange(1, RECORDS_MAX + 1)
         key = f"{self.name}/{partition}"
-        now_ms = self._given.wall_ms()
+        now_ms = self.given.wall_ms()
         records = [NewRecord(key.encode(), f"{key}/{number + i}".encode(), (), now_ms) for i in range(count)]
-        producer_id, epoch = self._producer
+        producer_id, epoch = self.producer
         data = encode_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=number)
-        self._given.history.sent += count
-        return _Batch(number, count, bytes(data))
+        self.given.history.sent += count
+        return SentBatch(number, count, bytes(data))
 
-    async def _send_window(self, partition: int, window: deque[_Batch]) -> bool:
+    async def _send_window(self, partition: int, window: deque[SentBatch]) -> bool:
         """Send all unacked batches in order, without waiting between them; true when all were acked."""
+        view = self._client.partitions[partition]
         try:
-            connection = await self._client.cluster.connection(self._client.partitions[partition].leader)
+            connection = await self._client.cluster.connection(view.leader)
         except LOST:
             return False
+        is_deposed = view.leader_epoch < self._acked_epochs.get(partition, -1)
         sent = [self._send(connection, partition, batch) for batch in window]
         answers = [await self._answer(future) for future in sent]
-        unacked: list[_Batch] = []
+        unacked: list[SentBatch] = []
         for batch, (code, base_offset) in zip(window, answers, strict=True):
             if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self._on_acked(partition, batch, base_offset)
-            elif is_retriable(code) or (code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and unacked):
+                self._acked_epochs[partition] = max(view.leader_epoch, self._acked_epochs.get(partition, -1))
+            elif is_retriable(code) or (code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and (unacked or is_deposed)):
                 unacked.append(batch)
             else:
                 detail = f"{self.name}/{partition}/{batch.first}: {ErrorCode(code).name}"
@@ -185,13 +194,13 @@ class SimProducer:
         window.extend(unacked)
         return not unacked
 
-    def _send(self, connection: Connection, partition: int, batch: _Batch) -> asyncio.Future[memoryview]:
+    def _send(self, connection: Connection, partition: int, batch: SentBatch) -> asyncio.Future[memoryview]:
         data = {"index": partition, "records": batch.data}
         fields = {
             "transactional_id": None,
             "acks": -1,
             "timeout": 1500,
-            "topic_data": [{"name": self._given.topic, "partition_data": [data]}],
+            "topic_data": [{"name": self.given.topic, "partition_data": [data]}],
         }
         body = encode_request(ApiKey.PRODUCE, _PRODUCE_VERSION, fields)
         return connection.send_raw(ApiKey.PRODUCE, _PRODUCE_VERSION, [body], timeout_s=_REQUEST_TIMEOUT_S)
@@ -205,8 +214,8 @@ class SimProducer:
         row = answer.responses[0].partition_responses[0]
         return row.error_code, row.base_offset
 
-    def _on_acked(self, partition: int, batch: _Batch, base_offset: int) -> None:
-        given = self._given
+    def _on_acked(self, partition: int, batch: SentBatch, base_offset: int) -> None:
+        given = self.given
         given.history.on_ack(asyncio.get_running_loop().time())
         if base_offset < 0:
             return
@@ -217,6 +226,9 @@ class SimProducer:
 
 class SimConsumer:
     """Reads all partitions from the beginning, for ever."""
+
+    may_skip = False
+    """Whether offsets may be missing, as in a compacted topic."""
 
     def __init__(self, given: Surroundings, name: str = "consumer") -> None:
         self.name = name
@@ -296,12 +308,16 @@ class SimConsumer:
         row = response.topics[0].partitions[0]
         return row.error_code, bytes(row.records_in_memory())
 
+    def text_of(self, record: Record) -> str:
+        """What the history keeps of a record."""
+        return bytes(record.value or b"").decode()
+
     def _take(self, partition: int, records: memoryview) -> int:
         for position, header in iter_headers(records, allow_partial_tail=True):
             if header.last_offset < self.positions[partition]:
                 continue
             batch = records[position : position + header.size_bytes]
-            if header.base_offset > self.positions[partition]:
+            if header.base_offset > self.positions[partition] and not self.may_skip:
                 detail = f"partition {partition}: {header.base_offset} after {self.positions[partition]}"
                 raise InvariantBroken("a consumer is shown every offset", detail)
             if not verify_crc(records, position, header):
@@ -309,7 +325,7 @@ class SimConsumer:
             self._given.checker.on_consumed((self.client.topic_id, partition), header.base_offset, bytes(batch))
             for record in iter_records(batch):
                 if record.offset >= self.positions[partition]:
-                    self._given.history.consumed[partition][record.offset] = bytes(record.value or b"").decode()
+                    self._given.history.consumed[partition][record.offset] = self.text_of(record)
             self.positions[partition] = header.next_offset
         return ErrorCode.NONE
 

@@ -234,12 +234,15 @@ def unclean_leaders(image: MetadataImage, settings: ControllerSettings) -> list[
 
 
 def clear_elr(topics: Iterable[TopicImage]) -> list[Record]:
-    """Empty the ELRs of `topics`: under another `min.insync.replicas`, their members may miss committed records."""
+    """Empty the ELRs of `topics`: under another `min.insync.replicas`, their members may miss committed records.
+
+    Not those that wait for a leader: while nobody leads, nothing is committed, and their ELR is all that tells who may.
+    """
     return [
         PartitionChangeRecord(topic.topic_id, index, elr=(), last_known_elr=())
         for topic in topics
         for index, partition in topic.partitions.items()
-        if partition.elr or partition.last_known_elr
+        if partition.leader != NO_LEADER and (partition.elr or partition.last_known_elr)
     ]
 
 

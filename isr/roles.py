@@ -108,16 +108,20 @@ class Roles:
         )
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """What `delta` touched, as it is in `image` now."""
+        """What `delta` touched, as it is in `image` now.
+
+        Settings come first: a smaller ISR must not commit by the `min.insync.replicas` of before, since by the new one
+        the controller may have others lead who were not waited for (KIP-966).
+        """
         self._directory.image = image
+        if delta.changed_configs:
+            self._apply_configs(delta)
         gone = [
             (TopicPartition(topic.name, index), topic.topic_id)
             for topic in delta.deleted_topics.values()
             for index in topic.partitions
         ]
         self._take_in(image, gone, delta.changed_partitions)
-        if delta.changed_configs:
-            self._apply_configs(delta)
         for broker_id in delta.changed_brokers:
             self._on_broker_changed(broker_id)
 

@@ -376,9 +376,14 @@ class GroupCoordinator:
                 self._remove_offsets(shard, group_id, expired)
 
     def _remove_group(self, shard: Shard, group: Group) -> None:
+        """Who joins meanwhile keeps the group, but finds no offsets: the log says that they are gone."""
+        partitions = list(shard.offsets_of(group.group_id))
+
         def removed(error: ErrorCode) -> None:
             if not error and group.is_empty:
                 shard.forget_group(group.group_id)
+            elif not error:
+                shard.forget(group.group_id, partitions)
 
         records = shard.tombstones(group.group_id)
         if records:

@@ -16,13 +16,15 @@ from raftwerk.broker.groups import consumer_group, journal
 from raftwerk.broker.groups.classic_group import ClassicGroup
 from raftwerk.chaos import sim_disk
 from raftwerk.chaos.runs import SCENARIOS, Run
-from raftwerk.controller import alter_partition, brokers, features, reassignment, replication
+from raftwerk.controller import alter_configs, alter_partition, brokers, features, reassignment, replication
 from raftwerk.controller.image import MetadataImage
 from raftwerk.controller.publisher import MetadataLoader
+from raftwerk.controller.records import PartitionChangeRecord
 from raftwerk.isr import appends, patience, roles
 from raftwerk.isr.assignments import Place
+from raftwerk.isr.fetcher_state import FetcherState
 from raftwerk.isr.follower_progress import FollowerProgress
-from raftwerk.isr.isr_state import PendingExpandIsr
+from raftwerk.isr.isr_state import PendingExpandIsr, PendingShrinkIsr
 from raftwerk.isr.leader_state import LeaderState
 from raftwerk.isr.partition import Partition
 from raftwerk.isr.replica import Replica
@@ -31,6 +33,7 @@ from raftwerk.log.durability import Durability
 from raftwerk.log.log_dir import LogDir
 from raftwerk.log.log_manager import LogManager
 from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.producer_state import ProducerStates
 from raftwerk.raft.election_state import QuorumStateStore, format_quorum_state
 from raftwerk.raft.roles import Leader
 from raftwerk.runtime.ports import File
@@ -242,6 +245,39 @@ def wait_at_half_open_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FollowerProgress, "leave_isr", lambda _: None)
 
 
+def expire_by_timestamps(self: ProducerStates, now_ms: int, expiration_ms: int) -> int:
+    """As Apache Kafka does: a producer is as silent as its newest record is old."""
+    newest_ms = max((entry.last_timestamp for _, entry in self.items()), default=0)
+    old = [one for one, entry in self.items() if newest_ms - entry.last_timestamp >= expiration_ms]
+    for producer_id in old:
+        del self._entries[producer_id]
+    return len(old)
+
+
+def begin_at_the_end(self: FetcherState, key: Any, start_offset: int, end_offset: int, now_ms: int) -> None:
+    """A follower whose offset is gone leaves out all that the leader has."""
+    ORIGINAL_RESTART(self, key, end_offset if start_offset else start_offset, end_offset, now_ms)
+
+
+def empty_every_elr(topics: Any) -> Any:
+    return [
+        PartitionChangeRecord(topic.topic_id, index, elr=(), last_known_elr=())
+        for topic in topics
+        for index, partition in topic.partitions.items()
+        if partition.elr or partition.last_known_elr
+    ]
+
+
+def settings_come_last(self: Roles, image: MetadataImage, delta: Any) -> None:
+    changed, delta.changed_configs = delta.changed_configs, {}
+    ORIGINAL_APPLY(self, image, delta)
+    delta.changed_configs = changed
+    if changed:
+        self._apply_configs(delta)
+
+
+ORIGINAL_RESTART = FetcherState.restart
+ORIGINAL_APPLY = Roles.apply
 ORIGINAL_RECONCILE = consumer_group.reconcile
 ORIGINAL_UPGRADE = consumer_group.upgraded_members
 
@@ -358,6 +394,29 @@ MUTANTS = (
         ("upgrades",),
         seeds=4,
     ),
+    Mutant(
+        "producers are forgotten by the age of their records",
+        replacing(ProducerStates, "expire", expire_by_timestamps),
+        ("trims",),
+        seeds=20,
+    ),
+    Mutant(
+        "a follower that is out of range begins at the leader's end",
+        replacing(FetcherState, "restart", begin_at_the_end),
+        ("trims",),
+        seeds=20,
+    ),
+    Mutant(
+        "high watermark past a replica that is still in the ISR (KIP-497)",
+        replacing(PendingShrinkIsr, "maximal_isr", property(lambda self: self.proposed_isr)),
+        ("sessions", "min-isr"),
+    ),
+    Mutant(
+        "another min.insync.replicas leaves nobody to lead",
+        replacing(alter_configs, "clear_elr", empty_every_elr),
+        ("min-isr",),
+    ),
+    Mutant("roles are taken up before settings", replacing(Roles, "apply", settings_come_last), ("min-isr",), seeds=60),
     Mutant("unclean elections", replacing(replication.PartitionRules, "goal", unclean_goal), ("few-alive",)),
 )
 

@@ -58,6 +58,10 @@ SEEDS = {
     "upgrades": 16,
     "upgrades-apart": 8,
     "elr": 40,
+    "sessions": 30,
+    "min-isr": 20,
+    "trims": 12,
+    "compaction": 4,
     "single": 30,
     "five": 30,
 }

@@ -12,7 +12,7 @@ from raftwerk.controller.alter_configs import ConfigRules, alter_configs, increm
 from raftwerk.controller.configs import ConfigSource, dynamic_overrides, resolve
 from raftwerk.controller.group_configs import GroupLimits
 from raftwerk.controller.image import MetadataDelta, MetadataImage
-from raftwerk.controller.records import Endpoint, PartitionRecord, RegisterBrokerRecord, TopicRecord
+from raftwerk.controller.records import NO_LEADER, Endpoint, PartitionRecord, RegisterBrokerRecord, TopicRecord
 from raftwerk.wire.errors import ErrorCode
 
 TOPIC, BROKER = 2, 4
@@ -111,6 +111,21 @@ def test_another_min_isr_empties_the_elr() -> None:
     image = new_image()
     assert change(image, BROKER, "", ("min.insync.replicas", SET, "2")) == 0
     assert image.topics_by_name["t"].partitions[0].elr == ()
+
+
+def test_another_min_isr_leaves_the_elr_of_a_partition_that_nobody_leads() -> None:
+    """Its members are all that may lead it again; while nobody leads, they miss nothing."""
+    image = new_image()
+    topic_id = UUID(int=1)
+    apply(
+        image,
+        PartitionRecord(topic_id, 1, (1, 2), (), NO_LEADER, elr=(2,), last_known_elr=(2,)),
+        PartitionRecord(topic_id, 2, (1, 2), (1,), 1, elr=(2,)),
+    )
+    assert change(image, TOPIC, "t", ("min.insync.replicas", SET, "1")) == 0
+    waiting, led = image.partition(topic_id, 1), image.partition(topic_id, 2)
+    assert waiting is not None and (waiting.elr, waiting.last_known_elr) == ((2,), (2,))
+    assert led is not None and led.elr == ()
 
 
 def test_throttles_of_kafkas_tools_come_and_go() -> None:

@@ -239,6 +239,21 @@ def test_too_few_in_sync_refuse_acks_all_only() -> None:
     assert cluster.managers[1].partitions[TP].high_watermark == 1
 
 
+def test_an_isr_that_shrinks_together_with_a_higher_minimum_commits_nothing() -> None:
+    """By the new minimum the controller may let those lead that the smaller ISR does not wait for (KIP-966)."""
+    cluster, topic_id = make_cluster()
+    cluster.records.append(ConfigRecord(2, "t", "min.insync.replicas", "1"))
+    cluster.mute.update({(2, 1): None, (3, 1): None})
+    cluster.tell()
+    answer = cluster.produce(1, TP, timeout_ms=60_000)
+    cluster.records.append(ConfigRecord(2, "t", "min.insync.replicas", "2"))
+    cluster.change(topic_id, 0, isr=(1,))
+    cluster.tell()
+    cluster.sleep(0.5)
+    assert cluster.managers[1].partitions[TP].high_watermark == 0
+    assert answer.rows is None
+
+
 def test_alter_partition_is_tried_again_until_it_is_answered() -> None:
     cluster, topic_id = make_cluster()
     cluster.alter_error = int(ErrorCode.NOT_CONTROLLER)

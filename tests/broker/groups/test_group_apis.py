@@ -366,6 +366,22 @@ async def test_unused_offsets_expire(harness: GroupHarness) -> None:
 
 
 @played
+async def test_who_joins_while_a_group_expires_is_told_what_the_log_says(harness: GroupHarness) -> None:
+    """Else offsets would be there until another broker takes the group over, and then not."""
+    await harness.commit("g")
+    harness.groups.wall_ms = lambda: 1_000_000 + 7 * 24 * 3_600_000  # type: ignore[method-assign]
+    harness.hold = True
+    harness.groups.expire(harness.groups.shard_of("g"))
+    joined = await harness.join("g")
+    harness.release()
+    await harness.sync("g", joined)
+    told = await harness.committed("g")
+    successor = GroupHarness(harness.logs)
+    await asyncio.sleep(0.1)
+    assert told == await successor.committed("g") == -1
+
+
+@played
 async def test_refusals_before_any_group_is_looked_for(harness: GroupHarness) -> None:
     short = await harness.join("g", session_timeout=5_999)
     assert short.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
