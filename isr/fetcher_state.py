@@ -23,6 +23,9 @@ from .throttles import Throttle
 
 _logger = logging.getLogger(__name__)
 
+_CUTS_PER_ANSWER = 8
+"""So many logs are truncated for one answer: each waits for the device, and everything else with it. The others are
+asked for again."""
 _SESSION_ERRORS = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -86,6 +89,7 @@ class FetcherState:
         self._dirty: dict[PartitionKey, None] = {}
         self._delayed: dict[PartitionKey, None] = {}
         self._held = HeldSources(throttle)
+        self._cuts_left = 0
 
     def add(self, replica: Replica) -> None:
         """Fetch this follower from now on, in its present epoch."""
@@ -173,6 +177,7 @@ class FetcherState:
             outcome.failed = response.error_code not in _SESSION_ERRORS
             return outcome
         self.session.on_answer(response.session_id)
+        self._cuts_left = _CUTS_PER_ANSWER
         for topic in response.topics:
             if topic.topic_id is not None:
                 for row in topic.partitions:
@@ -191,6 +196,12 @@ class FetcherState:
         if row.error_code:
             self.pause(key, row.error_code, now_ms)
             return
+        if row.diverging_epoch is not None:
+            if not self._cuts_left:
+                self.session.forget(key)  # named again in the next request, and so told again
+                self._dirty[key] = None
+                return
+            self._cuts_left -= 1
         try:
             self._apply(source, row)
         except (ProtocolError, OSError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from uuid import UUID
 
@@ -409,6 +410,36 @@ def test_new_leader_does_not_show_an_end_below_its_predecessors() -> None:
     assert (follower.high_watermark, follower.log_end_offset) == (0, 1)
     cluster.tell()
     assert cluster.managers[2].list_offset(TP, -1).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_many_logs_that_diverge_are_cut_some_at_a_time(is_watched: bool) -> None:
+    """Each cut waits for the device."""
+    cluster, topic_id = make_cluster((1, 2), 100)
+    cluster.is_watched = is_watched
+    partitions = [TopicPartition("t", index) for index in range(100)]
+    cluster.mute[(2, 1)] = None
+    for tp in partitions:
+        cluster.produce(1, tp, b"lost", acks=1)
+        cluster.change(topic_id, tp.partition, leader=2)
+    cut_at: Counter[float] = Counter()
+
+    def on_blocking(operation: str, path: str) -> None:
+        if operation == "fsync" and path.endswith(".log"):
+            cut_at[cluster.loop.time()] += 1
+
+    cluster.disks[1].on_blocking = on_blocking
+    cluster.tell(2)
+    cluster.sleep(0.2)
+    answers = [cluster.produce(2, tp, b"kept", acks=1) for tp in partitions]
+    assert [answer.error for answer in answers] == [0] * 100
+    cluster.tell()
+    cluster.sleep(1.0)
+    assert cut_at.total() == 100 and max(cut_at.values()) <= 8
+    for tp in partitions:
+        mine, theirs = (cluster.managers[node].partitions[tp].log for node in (1, 2))
+        assert mine.read(0, 1 << 20, end_offset=1) == theirs.read(0, 1 << 20, end_offset=1)
+        assert mine.log_end_offset == 1
 
 
 def test_offset_for_leader_epoch() -> None:
