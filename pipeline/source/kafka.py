@@ -7,6 +7,7 @@ import sys
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -72,6 +73,11 @@ class Kafka:
     def partitions(self, topics: Topics) -> list[TopicPartition]:
         """The partitions that are chosen. A topic that is named and not there is an error; a pattern may match none."""
         return self._run(self._partitions(topics))
+
+    def topic_ids(self, topics: Topics) -> dict[str, UUID]:
+        """The ids of the chosen topics, as they were when `partitions` was asked: a topic made anew has another."""
+        found = self._view.topics if self._view is not None else ()
+        return {topic.name: topic.topic_id for topic in found if topic.topic_id is not None and topics.has(topic.name)}
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The offset of each partition's timestamp in milliseconds, `EARLIEST` or `LATEST`; None where none is as late.

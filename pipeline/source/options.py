@@ -34,6 +34,7 @@ READ_OPTIONS = (
     "endingTimestamp",
     "endingOffsetsByTimestamp",
     "minPartitions",
+    "maxRecordsPerPartition",
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
@@ -127,6 +128,7 @@ class ReadOptions:
     starting: Position
     ending: Position
     min_partitions: int | None
+    max_records_per_partition: int | None
     admission: Admission
     fail_on_data_loss: bool
     include_headers: bool
@@ -163,6 +165,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         starting=starting,
         ending=ending,
         min_partitions=given.parse("minPartitions", _positive),
+        max_records_per_partition=given.parse("maxRecordsPerPartition", _positive),
         admission=Admission(
             given.parse("maxOffsetsPerTrigger", _positive),
             given.parse("minOffsetsPerTrigger", _positive),

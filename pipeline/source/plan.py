@@ -66,29 +66,32 @@ def check_in_logs(
 
 def lost(key: TopicPartition, offset: int, low: int, high: int) -> PipelineError:
     """What is said of an offset that is not in the log."""
-    what = "its records were deleted" if offset < low else "the log is shorter; was the topic made anew?"
+    what = "its records were deleted" if offset < low else "the log is shorter (was the topic made anew?)"
     return PipelineError(
         f"offset {offset} of {key.topic}-{key.partition} is not in the log, which has {low} to {high}: {what}; set "
         "failOnDataLoss to false to go on with what is there, or begin anew with other startingOffsets."
     )
 
 
-def split(begin: Offsets, end: Offsets, min_partitions: int | None) -> list[Range]:
-    """A range for each partition that has anything, the larger ones cut until there are `min_partitions` or so.
+def split(begin: Offsets, end: Offsets, min_partitions: int | None, max_records: int | None = None) -> list[Range]:
+    """A range for each partition that has anything, cut so that none has over `max_records` offsets; where that makes
+    fewer than `min_partitions`, the larger ones are cut until there are that many or so.
 
     As the Kafka connector does it: each partition gets its share of the wanted number, by its size.
     """
     ranges = [Range(key.topic, key.partition, begin[key], end[key]) for key in sorted(end) if end[key] > begin[key]]
-    if min_partitions is None or len(ranges) >= min_partitions:
-        return ranges
-    total = sum(one.end - one.first for one in ranges)
-    cut: list[Range] = []
-    for one in ranges:
-        size = one.end - one.first
-        parts = min(max(1, round(size * min_partitions / total)), size)
-        edges = [one.first + size * part // parts for part in range(parts + 1)]
-        cut += [Range(one.topic, one.partition, low, high) for low, high in pairwise(edges)]
-    return cut
+    sizes = [one.end - one.first for one in ranges]
+    parts = [1 if max_records is None else -(-size // max_records) for size in sizes]
+    if min_partitions is not None and sum(parts) < min_partitions:
+        total = sum(sizes)
+        parts = [min(max(least, round(size * min_partitions / total)), size) for least, size in zip(parts, sizes)]
+    return [cut for one, number in zip(ranges, parts) for cut in _cut(one, number)]
+
+
+def _cut(whole: Range, parts: int) -> list[Range]:
+    size = whole.end - whole.first
+    edges = [whole.first + size * part // parts for part in range(parts + 1)]
+    return [Range(whole.topic, whole.partition, low, high) for low, high in pairwise(edges)]
 
 
 def limited(begin: Offsets, available: Offsets, limit: int) -> dict[TopicPartition, int]:

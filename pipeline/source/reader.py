@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
@@ -34,6 +35,9 @@ except ImportError:  # before Spark 4.2
         """Nobody asks."""
 
     ReadAllAvailable = ReadMaxRows = None
+
+HAS_ADMISSION = ReadMaxRows is not None
+"""Whether Spark hands limits to sources in Python, and asks them for the ends of their logs."""
 
 
 @dataclass(repr=False)
@@ -61,6 +65,10 @@ class _RangeReader:
         with Kafka(self.options.client) as kafka:
             yield from kafka.read(partition.range, self.columns, self.options.fail_on_data_loss)
 
+    def _split(self, begin: Offsets, end: Offsets) -> list[InputPartition]:
+        ranges = split(begin, end, self.options.min_partitions, self.options.max_records_per_partition)
+        return [RangePartition(one) for one in ranges]
+
 
 class BatchReader(_RangeReader, DataSourceReader):
     """`spark.read.format("raftwerk")`."""
@@ -81,7 +89,7 @@ class BatchReader(_RangeReader, DataSourceReader):
                         f"{options.starting.option} of {key.topic}-{key.partition} is offset {begin[key]}, after "
                         f"{options.ending.option}, {end[key]}: exchange them."
                     )
-        return [RangePartition(one) for one in split(begin, end, options.min_partitions)]
+        return self._split(begin, end)
 
 
 def resolve(kafka: Kafka, position: Position, keys: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
@@ -113,8 +121,10 @@ class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailabl
     def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
         super().__init__(options, columns)
         self._kafka: Kafka | None = None
+        self._initial: dict[TopicPartition, int] | None = None
         self._position: dict[TopicPartition, int] | None = None
         self._target: dict[TopicPartition, int] | None = None
+        self._topic_ids: dict[str, UUID] = {}
         self._moved_at = time.monotonic()
         self._commit_failed = False
 
@@ -127,16 +137,15 @@ class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def initialOffset(self) -> Json:  # noqa: N802
         """Where the first batch begins."""
-        keys = self.kafka.partitions(self.options.topics)
-        self._position = resolve(self.kafka, self.options.starting, keys)
-        return to_json(self._position)
+        return to_json(self._first())
 
     def latestOffset(self, start: Json | None = None, limit: Any = None) -> Json:  # noqa: N802
         """Where the next batch ends. Spark before 4.2 asks without arguments."""
-        begin = from_json(start) if start is not None else self._position
-        available = self._available(begin or {})
-        if begin is None:
-            return to_json(available)
+        begin = from_json(start) if start is not None else self._position or self._first()
+        if self._position is None and self._begins_at_the_end():
+            # Where the first batch begins is in no checkpoint. If it is run again "latest" is later: it must be empty.
+            return to_json(begin)
+        available = self._available(begin)
         admission = self.options.admission
         if limit is not None and isinstance(limit, ReadAllAvailable):
             admission = Admission()
@@ -177,7 +186,7 @@ class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailabl
                 raise _gone(key)
             del begin[key]
         self._check_kept(begin, until)
-        return [RangePartition(one) for one in split(begin, until, self.options.min_partitions)]
+        return self._split(begin, until)
 
     def commit(self, end: Json) -> None:
         """Tell the group, so that its lag is seen; a refusal is told once, and the query goes on."""
@@ -197,8 +206,33 @@ class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailabl
 
     # ---------------------------------------------------------------------------------------------------- what is there
 
+    def _first(self) -> dict[TopicPartition, int]:
+        """Where the first batch begins. Spark before 4.2 asks for its end before it asks for this."""
+        if self._initial is None:
+            keys = self.kafka.partitions(self.options.topics)
+            self._check_same_topics()
+            self._initial = resolve(self.kafka, self.options.starting, keys)
+        return self._initial
+
+    def _begins_at_the_end(self) -> bool:
+        starting = self.options.starting
+        return not starting.by_time and LATEST in (starting.everywhere, *(starting.each or {}).values())
+
     def _latest(self) -> dict[TopicPartition, int]:
-        return _there(self.kafka, self.kafka.partitions(self.options.topics), LATEST)
+        keys = self.kafka.partitions(self.options.topics)
+        self._check_same_topics()
+        return _there(self.kafka, keys, LATEST)
+
+    def _check_same_topics(self) -> None:
+        """A topic that was deleted and made anew may have as many records as were read, and none of them was."""
+        found = self.kafka.topic_ids(self.options.topics)
+        anew = [name for name, topic_id in found.items() if self._topic_ids.get(name, topic_id) != topic_id]
+        if anew and self.options.fail_on_data_loss:
+            raise PipelineError(
+                f"topic {anew[0]} was deleted and made anew while it was read: set failOnDataLoss to false to go on at "
+                "the offset that was reached, or begin anew with another checkpointLocation."
+            )
+        self._topic_ids |= found
 
     def _available(self, begin: Offsets) -> dict[TopicPartition, int]:
         """The ends that the next batch may reach; they never go back behind what was read."""

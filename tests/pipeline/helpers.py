@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 T0 = 1_700_000_000_000
 """The timestamp of the first record, in milliseconds; the next is a second later."""
@@ -88,6 +89,12 @@ def delete_records_before(bootstrap: str, topic: str, partition: int, offset: in
         future.result(30)
 
 
+def add_partitions(bootstrap: str, topic: str, total: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_partitions([NewPartitions(topic, total)]).values():
+        future.result(30)
+
+
 def committed(bootstrap: str, group: str, topic: str) -> dict[int, int]:
     """What a group has committed, as any tool sees it."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -110,3 +117,20 @@ def read_back(bootstrap: str, topic: str, partitions: int) -> list[Any]:
         return records
     finally:
         consumer.close()
+
+
+def segment_of(cluster: Any, topic: str) -> Path:
+    """The one segment of partition 0, at its leader."""
+    leader = cluster.plan.node(cluster.leader_of(topic))
+    (path,) = Path(leader.directory).rglob(f"{topic}-0/*.log")
+    return path
+
+
+def spoil(cluster: Any, topic: str) -> None:
+    """Damage the first batch of partition 0, of which there must be one replica."""
+    path = segment_of(cluster, topic)
+    with path.open("r+b") as file:
+        file.seek(70)
+        byte = file.read(1)
+        file.seek(70)
+        file.write(bytes([byte[0] ^ 0xFF]))

@@ -139,6 +139,9 @@ def test_partitions_are_cut(spark: Any, bootstrap: str, numbered: str, form: str
     cut = load(spark, form, bootstrap, subscribe=numbered, minPartitions=12)
     assert cut.rdd.getNumPartitions() == 12
     assert values_by_partition(cut.collect()) == {p: list(range(100)) for p in range(3)}
+    fine = load(spark, form, bootstrap, subscribe=numbered, maxRecordsPerPartition=30, minPartitions=4)
+    assert fine.rdd.getNumPartitions() == 12
+    assert values_by_partition(fine.collect()) == {p: list(range(100)) for p in range(3)}
 
 
 def test_records_that_are_gone(spark: Any, cluster: Any, bootstrap: str, topic: str, form: str) -> None:

@@ -18,17 +18,21 @@ spans = st.dictionaries(keys, st.tuples(st.integers(0, 1000), st.integers(0, 300
 KEY = TopicPartition("a", 0)
 
 
-@given(spans, st.one_of(st.none(), st.integers(1, 40)))
-def test_ranges_cover_every_offset_once(found: dict[TopicPartition, tuple[int, int]], least: int | None) -> None:
+@given(spans, st.one_of(st.none(), st.integers(1, 40)), st.one_of(st.none(), st.integers(1, 400)))
+def test_ranges_cover_every_offset_once(
+    found: dict[TopicPartition, tuple[int, int]], least: int | None, most: int | None
+) -> None:
     begin = {key: first for key, (first, _) in found.items()}
     end = {key: first + size for key, (first, size) in found.items()}
-    ranges = split(begin, end, least)
+    ranges = split(begin, end, least, most)
     covered = [(one.topic, one.partition, offset) for one in ranges for offset in range(one.first, one.end)]
     assert sorted(covered) == sorted((*key, offset) for key in found for offset in range(begin[key], end[key]))
     assert all(one.first < one.end for one in ranges)
     nonempty = sum(size > 0 for _, size in found.values())
-    if least is None or nonempty >= least:
-        assert len(ranges) == nonempty
+    assert most is None or all(one.end - one.first <= most for one in ranges)
+    needed = nonempty if most is None else sum(-(-size // most) for _, size in found.values())
+    if least is None or needed >= least:
+        assert len(ranges) == needed
 
 
 def test_the_larger_partition_is_cut_into_more() -> None:

@@ -13,7 +13,7 @@ import pytest
 from raftwerk.pipeline.errors import sentence_of
 from raftwerk.wire.records import compute_crc, read_header
 
-from .helpers import committed, numbers, read_back, send, values_by_partition
+from .helpers import committed, numbers, read_back, segment_of, send, spoil, values_by_partition
 from .test_batch import load, per
 from .test_streams import output, rows_written, stream, to_parquet, written
 
@@ -97,25 +97,19 @@ def test_an_offset_out_of_range(spark: Any, cluster: Any, bootstrap: str, topic:
     assert load(spark, "raftwerk", bootstrap, **beyond, failOnDataLoss=False).count() == 0
 
 
-def segment_of(cluster: Any, topic: str) -> Path:
-    leader = cluster.plan.node(cluster.leader_of(topic))
-    (path,) = Path(leader.directory).rglob(f"{topic}-0/*.log")
-    return path
-
-
 @pytest.mark.parametrize("poison", ["crc", "codec"])
 def test_a_poisonous_record(spark: Any, cluster: Any, bootstrap: str, topic: str, tmp_path: Path, poison: str) -> None:
     cluster.create_topic(topic, replicas=1)
     send(bootstrap, topic, numbers(1, 5))
-    path = segment_of(cluster, topic)
-    data = bytearray(path.read_bytes())
     if poison == "crc":
-        data[-2] ^= 0xFF
+        spoil(cluster, topic)
     else:
+        path = segment_of(cluster, topic)
+        data = bytearray(path.read_bytes())
         data[22] |= 7
         struct.pack_into(">I", data, 17, compute_crc(data, 0, read_header(data)))
-    with path.open("r+b") as file:
-        file.write(data)
+        with path.open("r+b") as file:
+            file.write(data)
     reason = {"crc": "its CRC does not match its bytes", "codec": "unknown compression codec 7"}[poison]
     expected = f"{topic}-0: the records from offset 0 on cannot be read: {reason}; look at the file"
     assert refusal(lambda: load(spark, "raftwerk", bootstrap, subscribe=topic).count()).startswith(expected)
