@@ -9,13 +9,18 @@ from collections.abc import Mapping
 from html import escape
 
 from ..errors import PipelineError
-from ..plots import cards, line_chart, page, table
+from ..plots import Axis, cards, line_chart, page, table
 from .judge import AuditVerdict
 from .parts import bucket_ms
 from .tables import History
 
 _POINTS_MAX = 400
 _LABELS = 8
+_MEANS = {
+    "VALID": "every acked record is there, once, and in the order of its key",
+    "INVALID": "what was found stands below, with evidence",
+    "UNKNOWN": "nothing wrong was found, and too little was seen to say that nothing is",
+}
 
 
 def write_page(path: str, history: History, verdict: AuditVerdict) -> None:
@@ -32,9 +37,9 @@ def write_page(path: str, history: History, verdict: AuditVerdict) -> None:
 
 def render(history: History, verdict: AuditVerdict) -> str:
     """The page as text."""
-    head = f"<div class='verdict {verdict.word.lower()}'>{verdict.word}</div>"
+    head = f"<div class='verdict {verdict.word.lower()}'>{verdict.word}<small>{_MEANS[verdict.word]}</small></div>"
     head += cards({name: f"{count:,}" for name, count in verdict.totals.items()})
-    rates, latencies, labels = _over_time(history)
+    rates, latencies, labels, width_s = _over_time(history)
     found = [(kind, f"{count:,}") for kind, count in verdict.counts.items()]
     evidence = "".join(
         f"<p><b>{escape(kind)}</b></p><code>{'<br>'.join(map(escape, cases))}</code>"
@@ -43,24 +48,29 @@ def render(history: History, verdict: AuditVerdict) -> str:
     )
     sections = [
         ("Records a second", line_chart(rates, labels, unit="/s")),
-        ("Latency of acks", line_chart(latencies, labels, unit="ms")),
+        ("Latency of acks, by when they came", line_chart(latencies, labels, unit="ms", gap=1.5 * width_s)),
         ("Anomalies", table(("kind", "found"), found, numbers=1) + evidence),
         ("Faults", _faults(history)),
     ]
-    return page("Audit", ", ".join(sorted({topic for topic, _ in history.places})), sections, head=head)
+    return page(
+        "Audit of what was sent and read",
+        ", ".join(sorted({topic for topic, _ in history.places})),
+        sections,
+        head=head,
+    )
 
 
 Lines = dict[str, list[tuple[float, float]]]
 
 
-def _over_time(history: History) -> tuple[Lines, Lines, dict[float, str]]:
-    """Rates and latencies by time since the first ack, at most some hundred points of each."""
+def _over_time(history: History) -> tuple[Lines, Lines, dict[float, str], int]:
+    """Rates and latencies by time since the first ack, at most some hundred points of each; seconds between points."""
     from pyspark.sql import functions as f
 
     acks = history.notes("acked").groupBy("first", "last").agg(f.sum("n").alias("n"))
     first, last = acks.agg(f.min("first"), f.max("first")).collect()[0]
     if first is None:
-        return {}, {}, {}
+        return {}, {}, {}, 1
     width_s = max(1, -(-(last - first + 1) // _POINTS_MAX))
     at = f.floor((f.col("first") - first) / width_s) * width_s
     counts: dict[int, dict[int, int]] = {}
@@ -75,10 +85,10 @@ def _over_time(history: History) -> tuple[Lines, Lines, dict[float, str]]:
     }
     quantiles = {
         name: [(float(second), _quantile_ms(count, share)) for second, count in counts.items()]
-        for name, share in (("median", 0.5), ("99 %", 0.99))
+        for name, share in (("median", 0.5), ("99th percentile", 0.99))
     }
-    labels = {at: f"{at:g} s" for at in (round((last - first) * part / _LABELS) for part in range(_LABELS + 1))}
-    return {k: v for k, v in rates.items() if v}, quantiles, {float(at): label for at, label in labels.items()}
+    labels = {at: f"{at:g} s" for at in Axis(0, last - first, 0, 1).ticks(_LABELS)}
+    return {k: v for k, v in rates.items() if v}, quantiles, labels, width_s
 
 
 def _quantile_ms(counts: Mapping[int, int], share: float) -> float:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import traceback
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -13,11 +16,13 @@ from raftwerk.pipeline.cli import JOBS, pipeline
 from raftwerk.pipeline.demo import expected_delays
 from raftwerk.pipeline.errors import PipelineError
 from raftwerk.pipeline.flights import SCHEMA, data_file, flight_rows, flights
+from raftwerk.pipeline.jobs.common import in_short
 from raftwerk.pipeline.mirroring import Runs, translate
 from raftwerk.pipeline.places import parse_options
 from raftwerk.pipeline.plots import Axis, bar_chart, line_chart, page
 from raftwerk.pipeline.running import Progress, explain
 from raftwerk.pipeline.table import State, partition_columns
+from raftwerk.pipeline.windows_page import date_labels
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=30), st.integers(0, 5))
@@ -65,11 +70,31 @@ def test_progress_tells_the_lag_where_the_source_tells_its_end() -> None:
         ("Caused by: org.apache.kafka.common.errors.TimeoutException: 60 s", "is it up?"),
         ("Some data may have been lost ... set failOnDataLoss", "failOnDataLoss=false"),
         ("first\nCaused by: a: b\nCaused by: c: the reason", "c: the reason"),
+        ("An error occurred while calling o44.create.\n: java.io.IOException: no room\n\tat x", "IOException: no room"),
     ],
 )
 def test_what_spark_wraps_is_told_in_a_sentence(text: str, said: str) -> None:
     assert said in str(explain(RuntimeError(text)))
     assert "\n" not in str(explain(RuntimeError(text)))
+
+
+def test_what_fails_in_a_batch_is_short() -> None:
+    """Spark's own search of it overflows the stack of its thread over some thousands of characters."""
+
+    protocol = pytest.importorskip("py4j.protocol")
+
+    def on_batch(_rows: Any, _batch: int) -> None:
+        try:
+            raise ValueError("\tat org.apache.spark.Trace(Trace.scala:1)\n" * 500)
+        except ValueError as error:
+            raise protocol.Py4JError(
+                "An error occurred while calling o1.parquet.\n" + str(error) + "Caused by: a: b"
+            ) from error
+
+    with pytest.raises(PipelineError) as raised:
+        in_short(on_batch)(None, 0)  # type: ignore[arg-type]
+    text = "".join(traceback.format_exception(raised.value))
+    assert len(text) < 3000 and "Caused by" not in text
 
 
 @given(st.floats(-1e6, 1e6), st.floats(0.001, 1e6))
@@ -78,6 +103,26 @@ def test_ticks_are_few_round_and_within(low: float, span: float) -> None:
     ticks = axis.ticks()
     assert len(ticks) <= 12
     assert all(-1 <= axis.at(tick) <= 101 for tick in ticks)
+
+
+def test_dates_under_a_plot_are_few_and_named_by_how_far_they_are_apart() -> None:
+    day = datetime(2013, 1, 1, tzinfo=UTC)
+    year = date_labels([day + timedelta(days=n) for n in range(365)])
+    assert list(year.values())[:2] == ["Jan 2013", "Feb 2013"] and len(year) == 12
+    assert list(date_labels([day + timedelta(days=n) for n in range(24)]).values())[1] == "04 Jan"
+    assert list(date_labels([day + timedelta(hours=n) for n in range(24)]).values())[1] == "01 Jan 03:00"
+    assert date_labels([]) == {}
+
+
+def test_a_line_is_broken_where_nothing_was_seen() -> None:
+    line = [(0.0, 1.0), (1.0, 1.0), (9.0, 2.0), (20.0, 1.0), (21.0, 1.0)]
+    assert line_chart({"a": line}, {}, unit="u", gap=1.5).count("<polyline") == 3
+    assert line_chart({"a": line}, {}, unit="u").count("<polyline") == 1
+
+
+def test_labels_never_touch() -> None:
+    text = line_chart({"a": [(0.0, 1.0), (100.0, 2.0)]}, {99.0: "Dec 2013", 100.0: "Jan 2014", 0.0: "x"}, unit="u")
+    assert ">Dec 2013<" in text and ">x<" in text and "Jan 2014" not in text
 
 
 def test_plots_of_nothing_and_of_hostile_names() -> None:
