@@ -152,6 +152,13 @@ def _measure_apart(
 
 
 def _print(results: list[Result]) -> None:
+    """A table for each job."""
+    for job in dict.fromkeys(one.job for one in results):
+        _print_table([one for one in results if one.job == job])
+        print()
+
+
+def _print_table(results: list[Result]) -> None:
     by_key = {(one.job, one.size, one.cores, one.form): one for one in results}
     print(
         "| | kafka rows/s | raftwerk rows/s | kafka MB/s | raftwerk MB/s | ratio | CPU s/10^6 rows: kafka | raftwerk |"

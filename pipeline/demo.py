@@ -13,6 +13,7 @@ import signal
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from ..cluster.admin import ClusterClient, NewTopic
 from ..cluster.layout import ClusterShape, plan_cluster
 from ..cluster.supervisor import NodeFailed, Supervisor
 from .errors import PipelineError
-from .flights import SCHEMA, feed, flight_rows, flights_by_time
+from .flights import SCHEMA, Flight, feed, flight_rows, flights_by_time
 from .jobs.common import Reading
 from .jobs.lake import JOB as LAKE
 from .jobs.lake import Lake, LakeOptions
@@ -35,12 +36,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TOPIC = "flights"
-_LATE = "60 days"
-"""A year passes in half a minute, so a partition whose leader dies for a second comes weeks late."""
+_OUTAGE_S = 20
+"""So long a partition may be without a leader before its flights are late: a year passes in less than a minute."""
 PARTITIONS = 6
 _KILL_AT = 0.3
 _RESTART_AT = 0.6
-_CATCH_UP_TIMEOUT_S = 180.0
+_PATIENCE_S = 180.0
+"""How long nothing may be read before that is a failure."""
 _WAIT_S = 0.2
 
 
@@ -67,8 +69,9 @@ class DemoVerdict:
 def run_demo(*, seconds: int, report: str, as_json: bool) -> int:
     """The whole demo; 0 when the verdict is clean."""
     say = Say(quiet=as_json)
-    directory = tempfile.mkdtemp(prefix="raftwerk-demo-spark-")
+    say("Spark starts")
     spark = spark_session("raftwerk-demo", log_level="OFF")
+    directory = tempfile.mkdtemp(prefix="raftwerk-demo-spark-")
     try:
         with Supervisor(plan_cluster(directory, ClusterShape(brokers=3, port=0))) as supervisor:
             say(f"three nodes ready in {supervisor.start():.2f} s: {supervisor.plan.bootstrap}")
@@ -96,35 +99,41 @@ class _Demo:
         self.topics = Topics(supervisor.plan.bootstrap, (TOPIC,))
         self._sent = 0
         self._victim = -1
+        self._ending = False
         self._failure: Exception | None = None
 
     def run(self, seconds: int, report: str) -> DemoVerdict:
         asyncio.run(self._create_topic())
         rows = list(flight_rows())
+        flights = flights_by_time()
         windows = Windows(
             self.spark,
             self.topics,
-            WindowsOptions(os.path.join(self.directory, WINDOWS), late=_LATE, to_topic="flight-delays"),
+            WindowsOptions(os.path.join(self.directory, WINDOWS), late=lateness(seconds), to_topic="flight-delays"),
         )
         lake = Lake(
             self.spark,
             self.topics,
             LakeOptions(os.path.join(self.directory, LAKE), "json", SCHEMA, ("carrier",)),
         )
-        feeding = threading.Thread(target=self._feed, args=(len(rows) / seconds,))
-        feeding.start()
         reading = Reading(interval_s=1.0)
         streams = [
             windows.start(reading, self.say, Metrics(WINDOWS, None)),
             lake.start(reading, self.say, Metrics(LAKE, None)),
         ]
+        feeding = threading.Thread(target=self._feed, args=(flights, len(flights) / seconds))
         try:
+            self._await(streams, lambda: all(stream.reported >= 0 for stream in streams))
+            self.say(f"windows and lake are ready: {len(rows):,} flights come in {seconds} s")
+            feeding.start()
             self._torment(seconds, feeding, streams)
-            self._catch_up(streams, len(rows))
+            self._await(streams, lambda: all(stream.rows >= len(rows) for stream in streams))
         finally:
+            self._ending = True
             for stream in streams:
                 stream.stop()
-            feeding.join()
+            if feeding.ident is not None:
+                feeding.join()
         self.say("comparing with the CSV")
         counted = windows.counted()
         write_page(report, with_names(self.spark, latest(windows.table.read())), counted)
@@ -134,9 +143,12 @@ class _Demo:
         async with ClusterClient(self.topics.bootstrap_servers) as client:
             await client.create_topic(NewTopic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"}))
 
-    def _feed(self, rate: float) -> None:
+    def _feed(self, flights: list[Flight], rate: float) -> None:
+        def stopping() -> bool:
+            return self._ending
+
         try:
-            self._sent = feed(self.topics.bootstrap_servers, TOPIC, flights_by_time(), rate=rate)
+            self._sent = feed(self.topics.bootstrap_servers, TOPIC, flights, rate=rate, stopping=stopping)
         except Exception as error:
             self._failure = error
 
@@ -166,12 +178,17 @@ class _Demo:
         async with ClusterClient(self.topics.bootstrap_servers) as client:
             return (await client.metadata([TOPIC])).topic(TOPIC).partitions[0].leader
 
-    def _catch_up(self, streams: list[Stream], rows: int) -> None:
-        deadline = time.monotonic() + _CATCH_UP_TIMEOUT_S
-        while any(stream.rows < rows for stream in streams):
+    def _await(self, streams: list[Stream], done: Callable[[], bool]) -> None:
+        """Poll until it is done; `PipelineError` when the jobs stand still for long."""
+        seen, moved_at = _state(streams), time.monotonic()
+        while not done():
             _poll(streams)
-            if time.monotonic() > deadline:
-                raise PipelineError(f"the jobs did not read {rows:,} flights in {_CATCH_UP_TIMEOUT_S:.0f} s.")
+            if _state(streams) != seen:
+                seen, moved_at = _state(streams), time.monotonic()
+            elif time.monotonic() - moved_at > _PATIENCE_S:
+                raise PipelineError(
+                    f"the jobs have read nothing for {_PATIENCE_S:.0f} s: is this machine out of memory?"
+                )
 
     def _judge(self, windows: Windows, counted: Counted, lake: Lake, rows: list[dict[str, Any]]) -> DemoVerdict:
         from pyspark.sql import functions as f
@@ -212,6 +229,15 @@ def expected_delays(rows: list[dict[str, Any]]) -> dict[tuple[str, str, str], tu
         group[2] += row["dep_delay"] or 0.0
         group[3] += row["arr_delay"] or 0.0
     return {key: (int(n), int(cancelled), dep, arr) for key, (n, cancelled, dep, arr) in sums.items()}
+
+
+def lateness(seconds: int) -> str:
+    """How much later than the latest a flight may come, when a year comes in so many seconds."""
+    return f"{-(-365 * _OUTAGE_S // seconds)} days"
+
+
+def _state(streams: list[Stream]) -> list[int]:
+    return [stream.reported for stream in streams]
 
 
 def _poll(streams: list[Stream]) -> None:

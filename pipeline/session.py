@@ -45,11 +45,9 @@ def spark_session(
     pyspark_version = _pyspark_version()
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = {"spark.app.name": app}
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        settings |= _launch_settings(master, memory)
-        if kafka_connector:
-            settings["spark.jars.packages"] = connector_coordinates(pyspark_version)
+    _quiet_start()
+    connector = connector_coordinates(pyspark_version) if kafka_connector else None
+    settings = session_settings(app, master, memory, connector, submitted="PYSPARK_GATEWAY_PORT" in os.environ)
     settings |= config or {}
     session = _start(settings, kafka_connector)
     session.sparkContext.setLogLevel(log_level)
@@ -59,6 +57,18 @@ def spark_session(
             f"--packages {connector_coordinates(pyspark_version)}, or in a process that has no session yet."
         )
     return session
+
+
+def session_settings(app: str, master: str, memory: str, connector: str | None, *, submitted: bool) -> dict[str, str]:
+    """What a session is started with; where it is `submitted`, the JVM is there, and only what it lets be changed.
+
+    Times are UTC in any case, so that a date in a table does not depend on where its job runs.
+    """
+    settings = {"spark.app.name": app, "spark.sql.session.timeZone": "UTC"}
+    if submitted:
+        return settings
+    settings |= _launch_settings(master, memory)
+    return settings if connector is None else {**settings, "spark.jars.packages": connector}
 
 
 def connector_coordinates(spark_version: str) -> str:
@@ -108,6 +118,16 @@ def java_major(text: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
+def _quiet_start() -> None:
+    """Leave out the warnings that every start of Spark prints, unless its logging is configured already."""
+    options = os.environ.get("SPARK_SUBMIT_OPTS", "")
+    configured = os.path.join(os.environ.get("SPARK_CONF_DIR") or "", "log4j2.properties")
+    if "log4j" in options or ("SPARK_CONF_DIR" in os.environ and os.path.exists(configured)):
+        return
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "log4j2.properties")
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{options} -Dlog4j2.configurationFile=file:{path}".strip()
+
+
 def _java_way_out() -> str:
     return f"install a JRE of {JAVA_MIN} or later and set JAVA_HOME to its directory."
 
@@ -129,7 +149,6 @@ def _launch_settings(master: str, memory: str) -> dict[str, str]:
         "spark.driver.memory": memory,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
     }
     local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", master)
     if local:

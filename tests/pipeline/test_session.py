@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from raftwerk.pipeline.errors import PipelineError
-from raftwerk.pipeline.session import check_java, connector_coordinates, has_connector, java_major, spark_session
+from raftwerk.pipeline.session import (
+    check_java,
+    connector_coordinates,
+    has_connector,
+    java_major,
+    session_settings,
+    spark_session,
+)
 
 JAVA_17 = 'openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment'
 JAVA_8 = 'java version "1.8.0_402"'
@@ -69,6 +76,13 @@ def test_pyspark_missing_is_one_sentence() -> None:
 
 def test_connector_is_of_sparks_version() -> None:
     assert connector_coordinates("4.0.0") == "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
+
+
+def test_times_are_utc_also_under_spark_submit() -> None:
+    submitted = session_settings("a", "local[2]", "1g", None, submitted=True)
+    assert submitted == {"spark.app.name": "a", "spark.sql.session.timeZone": "UTC"}
+    launched = session_settings("a", "local[2]", "1g", "g:a:v", submitted=False)
+    assert launched.items() >= {**submitted, "spark.master": "local[2]", "spark.jars.packages": "g:a:v"}.items()
 
 
 def test_a_session_counts(spark) -> None:
