@@ -85,7 +85,12 @@ class Files:
     def write_json(self, path: str, value: Mapping[str, Any]) -> None:
         """The whole file or nothing: it gets its name by a rename, after every byte is there."""
         draft = posixpath.join(posixpath.dirname(path), "." + posixpath.basename(path) + ".tmp")
-        stream = self._fs.create(self._path(draft), True)
+        try:
+            stream = self._fs.create(self._path(draft), True)
+        except Exception as error:
+            raise PipelineError(
+                f"cannot write in {self.root} ({_cause(error)}): name another directory, or mend its rights."
+            ) from None
         try:
             stream.write(bytearray(json.dumps(value, sort_keys=True).encode()))
             stream.hsync()
@@ -107,6 +112,12 @@ class Files:
 
     def _path(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self.full(path) if path else self.root)
+
+
+def _cause(error: Exception) -> str:
+    """The Java exception that Py4J carries, without its trace."""
+    cause = getattr(error, "java_exception", None)
+    return str(cause.getMessage() or cause.getClass().getSimpleName()) if cause is not None else _first_line(error)
 
 
 def _first_line(error: Exception) -> str:

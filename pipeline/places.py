@@ -53,6 +53,29 @@ class Topics:
         }
         rows.write.format(self._registered(spark)).options(**options).mode("append").save()
 
+    def ends(self) -> dict[tuple[str, str], int] | None:
+        """Where the partitions end now, by topic and partition; None when the cluster does not tell."""
+        from .source.kafka import Kafka
+        from .source.options import LATEST, parse_read
+
+        options = parse_read(self._options(), streaming=True)
+        try:
+            with Kafka(options.client) as kafka:
+                found = kafka.offsets(dict.fromkeys(kafka.partitions(options.topics), LATEST))
+        except PipelineError:
+            return None
+        return {(key.topic, str(key.partition)): offset or 0 for key, offset in found.items()}
+
+    def hides_ends(self) -> bool:
+        """Whether Spark does not know where these topics end: before 4.2 it does not ask a source in Python for it."""
+        from .source.reader import HAS_ADMISSION
+
+        return self.format == "raftwerk" and not HAS_ADMISSION
+
+    def is_limited(self) -> bool:
+        """Whether an option says how much a batch may hold."""
+        return any(name.lower() == "maxoffsetspertrigger" for name in self.options)
+
     def check(self) -> None:
         """`PipelineError` when no broker answers, or when a topic does not exist."""
         missing = [name for name, partitions in self.partitions().items() if not partitions]

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter, Gauge
     from pyspark.sql.streaming.query import StreamingQuery
 
+Place = tuple[str, str]
+"""A topic and a partition, as they stand in Spark's reports."""
+Ends = Mapping[Place, int]
+
 _WAIT_S = 0.5
 STOP_TIMEOUT_S = 30.0
 """How long a stop waits for the batch under way."""
@@ -99,10 +103,10 @@ class Progress:
         return f"batch {self.batch:,}   {self.rows:,} rows   {self.rows_per_second:,.0f} rows/s{lag}"
 
     @staticmethod
-    def of(report: Mapping[str, Any]) -> Progress:
-        """Of one of Spark's progress reports."""
+    def of(report: Mapping[str, Any], ends: Ends | None = None) -> Progress:
+        """Of one of Spark's progress reports; `ends` are those of the logs, where Spark does not know them."""
         sources = report.get("sources") or []
-        lags = [_lag(source) for source in sources]
+        lags = [_lag(source, ends) for source in sources]
         return Progress(
             batch=int(report["batchId"]),
             rows=int(report.get("numInputRows") or 0),
@@ -111,15 +115,16 @@ class Progress:
         )
 
 
-def _lag(source: Mapping[str, Any]) -> int | None:
+def _lag(source: Mapping[str, Any], ends: Ends | None) -> int | None:
     """Records between a batch's end and the log's, from the offsets that a source tells: `{topic: {partition: n}}`."""
-    end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+    end = _offsets(source.get("endOffset"))
+    latest = ends if ends is not None else _offsets(source.get("latestOffset"))
     if end is None or latest is None:
         return None
     return sum(max(0, offset - end.get(place, 0)) for place, offset in latest.items())
 
 
-def _offsets(value: Any) -> dict[tuple[str, str], int] | None:
+def _offsets(value: Any) -> dict[Place, int] | None:
     try:
         whole = json.loads(value) if isinstance(value, str) else value
         return {(topic, part): int(offset) for topic, parts in whole.items() for part, offset in parts.items()}
@@ -129,14 +134,21 @@ def _offsets(value: Any) -> dict[tuple[str, str], int] | None:
 
 @dataclass
 class Stream:
-    """A running query of a job."""
+    """A running query of a job.
+
+    `ends` asks for the ends of the logs where Spark does not know them. A stream with `until` stops when all records
+    before these offsets are done, or when there are none left.
+    """
 
     job: str
     query: StreamingQuery
     say: Say
     metrics: Metrics
+    ends: Callable[[], Ends | None] = field(default=lambda: None)
+    until: Ends | None = None
     reported: int = -1
     rows: int = 0
+    _reached: Ends = field(default_factory=dict)
     stopping: Callable[[], bool] = field(default=lambda: False)
 
     def follow(self) -> None:
@@ -157,6 +169,9 @@ class Stream:
         """Tell what was done in the meantime; whether the query has ended. `PipelineError` when it failed."""
         ended = self._wait(wait_s)
         self._report()
+        if not ended and self._is_through():
+            self.stop()
+            return True
         return ended
 
     def stop(self) -> None:
@@ -171,17 +186,31 @@ class Stream:
         except Exception as error:
             raise explain(error) from error
 
+    def _is_through(self) -> bool:
+        if self.until is None:
+            return False
+        if all(self._reached.get(place, 0) >= offset for place, offset in self.until.items()):
+            return True
+        status = self.query.status
+        return status["message"].startswith("Waiting") and not status["isDataAvailable"]
+
+    def _is_new(self, report: Mapping[str, Any]) -> bool:
+        """Of a batch that was not told yet; Spark also tells that it waits."""
+        ran = report.get("numInputRows") or report.get("durationMs", {}).get("addBatch")
+        return report["batchId"] > self.reported and bool(ran)
+
     def _report(self) -> None:
-        for report in self.query.recentProgress:
-            progress = Progress.of(report)
-            if progress.batch <= self.reported or (
-                not progress.rows and not report.get("durationMs", {}).get("addBatch")
-            ):
-                continue
+        reports = [report for report in self.query.recentProgress if self._is_new(report)]
+        ends = self.ends() if reports else None
+        for report in reports:
+            progress = Progress.of(report, ends)
             self.reported = progress.batch
+            for source in report["sources"]:
+                self._reached = _offsets(source["endOffset"]) or {}
             self.rows += progress.rows
             self.metrics.batch(progress)
-            self.say(f"{self.job}: {progress}")
+            if progress.rows:
+                self.say(f"{self.job}: {progress}")
 
 
 @contextmanager
@@ -219,6 +248,11 @@ def explain(error: Exception) -> PipelineError:
             "records that this job has not read yet are gone from the topic (retention, or it was made anew): "
             "with -o failOnDataLoss=false it goes on with what is there."
         )
+    if re.search(r"CorruptRecordException|is corrupt", text):
+        return PipelineError(
+            f"a record of the topic is damaged ({_innermost(text)}): look at the brokers' files with `raftwerk log "
+            "verify`, or begin a new output after it with --starting-offsets."
+        )
     if re.search(r"UnknownTopicOrPartition", text):
         return PipelineError("a topic of this job is not there any more: create it again, or begin a new output.")
     if re.search(r"TimeoutException|DisconnectException|NoBrokersAvailable|_TRANSPORT", text):
@@ -228,5 +262,7 @@ def explain(error: Exception) -> PipelineError:
 
 def _innermost(text: str) -> str:
     causes = [line.partition("Caused by:")[2].strip() for line in text.splitlines() if "Caused by:" in line]
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip(": ") for line in text.splitlines() if line.strip(": ")]
+    if lines and lines[0].startswith("An error occurred while calling"):  # Py4J's; the cause stands in the next line
+        lines = lines[1:] or lines
     return (causes or lines or ["Spark failed and said nothing"])[-1 if causes else 0]

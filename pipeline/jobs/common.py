@@ -18,7 +18,8 @@ from ..running import Metrics, Say, Stream, explain, stop_on_signal
 from ..session import spark_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _EXECUTOR_TIMEOUT_S = 60.0
 _EXECUTOR_POLL_S = 0.2
@@ -38,11 +39,24 @@ class Reading:
     once: bool = False
     interval_s: float = 0.0
 
-    def trigger(self) -> dict[str, Any]:
+    def trigger(self, topics: Topics) -> dict[str, Any]:
         """For `DataStreamWriter.trigger`."""
-        return (
-            {"availableNow": True} if self.once else {"processingTime": f"{int(self.interval_s * 1000)} milliseconds"}
-        )
+        if self.once and not self._in_batches(topics):
+            return {"availableNow": True}
+        return {"processingTime": f"{0 if self.once else int(self.interval_s * 1000)} milliseconds"}
+
+    def follow(self, job: str, query: StreamingQuery, topics: Topics, say: Say, metrics: Metrics) -> Stream:
+        """What follows a query that was started with this trigger."""
+        ends = topics.ends if topics.hides_ends() else _unknown
+        return Stream(job, query, say, metrics, ends, ends() if self.once and self._in_batches(topics) else None)
+
+    def _in_batches(self, topics: Topics) -> bool:
+        """Where Spark's availableNow would end after one batch that is limited, we end the query ourselves."""
+        return topics.hides_ends() and (self.max_offsets is not None or topics.is_limited())
+
+
+def _unknown() -> None:
+    """Spark knows the ends itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +172,34 @@ def one_sentence(command: F) -> F:
         except PipelineError as error:
             raise click.ClickException(str(error)) from None
         except Exception as error:
-            if type(error).__module__.partition(".")[0] in ("py4j", "pyspark"):
+            if _is_sparks(error):
                 raise click.ClickException(str(explain(error))) from None
             raise
 
     return wrapped  # type: ignore[return-value]
+
+
+def in_short(on_batch: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+    """What `foreachBatch` is given: a failure of Spark's within the batch leaves it as one sentence.
+
+    Spark searches the text of what a batch raised by a regular expression that recurses at every character: with a
+    stack trace of Java's in it the search overflows, a thousand lines on the terminal, also at a plain stop.
+    """
+
+    @functools.wraps(on_batch)
+    def wrapped(rows: DataFrame, batch: int) -> None:
+        try:
+            on_batch(rows, batch)
+        except Exception as error:
+            if _is_sparks(error):
+                raise explain(error) from None
+            raise
+
+    return wrapped
+
+
+def _is_sparks(error: Exception) -> bool:
+    return type(error).__module__.partition(".")[0] in ("py4j", "pyspark")
 
 
 def follow_all(streams: Sequence[Stream]) -> None:
@@ -182,5 +219,6 @@ def tell(result: dict[str, Any], *, as_json: bool, sentence: str) -> None:
 def begin(job: str, running: Running) -> tuple[Say, Metrics]:
     """What every job needs before Spark."""
     # PySpark logs each failure of a query as a page of JSON; the job tells it in a sentence.
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     return Say(quiet=running.as_json), Metrics(job, running.metrics_port)

@@ -22,6 +22,7 @@ from .common import (
     Reading,
     begin,
     follow_all,
+    in_short,
     one_sentence,
     source_options,
     spark_options,
@@ -94,11 +95,11 @@ class Lake:
         query = (
             rows.writeStream.queryName(JOB)
             .option("checkpointLocation", self.table.checkpoint)
-            .trigger(**reading.trigger())
-            .foreachBatch(self._on_batch)
+            .trigger(**reading.trigger(self.topics))
+            .foreachBatch(in_short(self._on_batch))
             .start()
         )
-        return Stream(JOB, query, say, metrics)
+        return reading.follow(JOB, query, self.topics, say, metrics)
 
     def _rows(self, records: DataFrame) -> DataFrame:
         """The rows of the lake, with the raw value and whether it is damaged where there is a schema."""

@@ -23,6 +23,7 @@ from .common import (
     Reading,
     begin,
     follow_all,
+    in_short,
     one_sentence,
     source_options,
     spark_options,
@@ -80,11 +81,11 @@ class Mirror:
         query = (
             records.writeStream.queryName(JOB)
             .option("checkpointLocation", self.table.checkpoint)
-            .trigger(**reading.trigger())
-            .foreachBatch(self._on_batch)
+            .trigger(**reading.trigger(self.topics))
+            .foreachBatch(in_short(self._on_batch))
             .start()
         )
-        return Stream(JOB, query, say, metrics)
+        return reading.follow(JOB, query, self.topics, say, metrics)
 
     def runs(self) -> dict[tuple[str, int], list[Run]]:
         """Which offsets became which, by topic and partition of the source."""
@@ -98,26 +99,24 @@ class Mirror:
     def move_groups(self) -> int:
         """Translate what groups have committed at the source; how many offsets were committed at the target."""
         from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-        from confluent_kafka.admin import AdminClient
 
         runs = self.runs()
-        source = AdminClient({"bootstrap.servers": self.topics.bootstrap_servers, "log_level": 0})
-        target = AdminClient({"bootstrap.servers": self.options.target, "log_level": 0})
+        at_source, at_target = self.topics.bootstrap_servers, self.options.target
+        source, target = _admin(at_source), _admin(at_target)
         moved = 0
-        there = _groups(target)
-        for group in sorted(_groups(source)):
+        there = _groups(target, at_target)
+        for group in sorted(_groups(source, at_source)):
             if there.get(group):
                 continue
-            request = [ConsumerGroupTopicPartitions(group)]
-            committed = source.list_consumer_group_offsets(request)[group].result(_TIMEOUT_S).topic_partitions
+            request = source.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
             moves = []
-            for place in committed or []:
+            for place in _answer(request[group], at_source).topic_partitions or []:
                 offset = translate(runs.get((place.topic, place.partition), []), place.offset)
                 if offset is not None and place.offset >= 0:
                     moves.append(TopicPartition(self.renamed[place.topic], place.partition, offset))
             if moves:
                 change = target.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, moves)])
-                moved += sum(one.error is None for one in change[group].result(_TIMEOUT_S).topic_partitions)
+                moved += _accepted(change[group])
         self.moved = moved
         return moved
 
@@ -150,21 +149,48 @@ class Mirror:
 
 def _configs(bootstrap_servers: str, topic: str) -> dict[str, str]:
     """What is set on a topic itself, so that its copy keeps as long, compacts as it does, and so on."""
-    from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource  # type: ignore[attr-defined]
+    from confluent_kafka.admin import ConfigResource, ConfigSource  # type: ignore[attr-defined]
 
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    entries = admin.describe_configs([resource])[resource].result(_TIMEOUT_S).values()
+    answer = _admin(bootstrap_servers).describe_configs([resource])[resource]
     set_here = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    entries = _answer(answer, bootstrap_servers).values()
     return {one.name: one.value for one in entries if one.source == set_here and "throttled" not in one.name}
 
 
-def _groups(admin: Any) -> dict[str, bool]:
+def _groups(admin: Any, bootstrap_servers: str) -> dict[str, bool]:
     """The groups of a cluster, and whether each has members."""
     from confluent_kafka import ConsumerGroupState
 
-    listed = admin.list_consumer_groups(request_timeout=_TIMEOUT_S).result(_TIMEOUT_S)
+    listed = _answer(admin.list_consumer_groups(request_timeout=_TIMEOUT_S), bootstrap_servers)
     return {one.group_id: one.state not in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD) for one in listed.valid}
+
+
+def _admin(bootstrap_servers: str) -> Any:
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+
+
+def _answer(future: Any, bootstrap_servers: str) -> Any:
+    """What a cluster answers; `PipelineError` when it does not."""
+    from confluent_kafka import KafkaException
+
+    try:
+        return future.result(_TIMEOUT_S)
+    except (KafkaException, TimeoutError) as error:
+        said = error.args[0].str() if isinstance(error, KafkaException) else f"no answer in {_TIMEOUT_S:.0f} s"
+        raise PipelineError(f"the cluster at {bootstrap_servers} did not do its part ({said}): is it up?") from None
+
+
+def _accepted(change: Any) -> int:
+    """How many offsets were taken. A group that got members in the meantime refuses all, and is left to them."""
+    from confluent_kafka import KafkaException
+
+    try:
+        return sum(one.error is None for one in change.result(_TIMEOUT_S).topic_partitions)
+    except (KafkaException, TimeoutError):
+        return 0
 
 
 @click.command(JOB)

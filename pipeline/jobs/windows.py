@@ -25,6 +25,7 @@ from .common import (
     Reading,
     begin,
     follow_all,
+    in_short,
     one_sentence,
     source_options,
     spark_options,
@@ -96,11 +97,11 @@ class Windows:
             .writeStream.queryName(JOB)
             .outputMode("update")
             .option("checkpointLocation", self.table.checkpoint)
-            .trigger(**reading.trigger())
-            .foreachBatch(self._on_batch)
+            .trigger(**reading.trigger(self.topics))
+            .foreachBatch(in_short(self._on_batch))
             .start()
         )
-        return Stream(JOB, query, say, metrics)
+        return reading.follow(JOB, query, self.topics, say, metrics)
 
     def _on_batch(self, rows: DataFrame, batch: int) -> None:
         from pyspark.sql import functions as f
@@ -177,9 +178,9 @@ def delays(flights: DataFrame, window: str, late: str) -> DataFrame:
                 "arr_delay_sum",
             )
         )
-    except AnalysisException as error:
+    except AnalysisException:
         raise PipelineError(
-            f"window {window} or lateness {late} is no interval: write it like '1 day' ({error})"
+            f"the window ({window}) or the lateness ({late}) is no interval: write it like '1 day' or '30 minutes'."
         ) from None
 
 

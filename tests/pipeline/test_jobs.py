@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,13 +29,13 @@ from raftwerk.pipeline.jobs.common import Reading
 from raftwerk.pipeline.jobs.lake import Lake, LakeOptions
 from raftwerk.pipeline.jobs.mirror import Mirror, MirrorOptions, _configs
 from raftwerk.pipeline.jobs.windows import Windows, WindowsOptions, latest, read_windows, with_names
-from raftwerk.pipeline.mirroring import HEADER
+from raftwerk.pipeline.mirroring import HEADER, last_copied
 from raftwerk.pipeline.places import FORMATS, Topics
-from raftwerk.pipeline.running import Metrics, Say
+from raftwerk.pipeline.running import Metrics, Say, explain
 from raftwerk.pipeline.table import Table, read_table
 from raftwerk.pipeline.windows_page import render as render_windows
 
-from .helpers import Sent, send
+from .helpers import Sent, send, spoil
 
 FLIGHTS = 4_000
 _FAR = 10
@@ -41,10 +43,10 @@ _FAR = 10
 CHECKER_TESTS = Path(__file__).parents[1] / "chaos" / "checker"
 
 
-def run(job: Any, **reading: Any) -> Any:
+def run(job: Any, say: Say | None = None, **reading: Any) -> Any:
     """Read what is there now, to the end."""
     name = type(job).__name__.lower()
-    stream = job.start(Reading(once=True, **reading), Say(quiet=True), Metrics(name, None))
+    stream = job.start(Reading(once=True, **reading), say or Say(quiet=True), Metrics(name, None))
     stream.follow()
     return stream
 
@@ -61,8 +63,12 @@ def test_the_lake_holds_each_flight_once_over_restarts(
     options = LakeOptions(str(tmp_path / "lake"), "json", "number BIGINT, carrier STRING", ("carrier",), 2)
     topics = Topics(bootstrap, (topic,), source)
     feed(bootstrap, topic, flights(1500))
-    stream = run(Lake(spark, topics, options), max_offsets=400)
+    told = io.StringIO()
+    stream = run(Lake(spark, topics, options), Say(out=told), max_offsets=400)
     assert stream.rows == 1500
+    assert all(report["numInputRows"] <= 400 for report in stream.query.recentProgress)
+    lags = [int(lag.replace(",", "")) for lag in re.findall(r"lag ([\d,]+)", told.getvalue())]
+    assert lags == sorted(lags, reverse=True) and lags[0] >= 1100 and lags[-1] == 0, told.getvalue()
     feed(bootstrap, topic, itertools.islice(flights(2000), 1500, None))
     run(Lake(spark, topics, options))
     table = read_table(spark, options.out)
@@ -107,6 +113,13 @@ def test_a_lake_that_cannot_be_says_why(
     make(bootstrap, topic, 1)
     with pytest.raises(PipelineError, match=said):
         run(Lake(spark, Topics(bootstrap, (topic,)), LakeOptions(str(tmp_path / "lake"), **options)))
+
+
+def test_a_window_that_is_no_interval(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+    make(bootstrap, topic, 1)
+    options = WindowsOptions(str(tmp_path / "windows"), window="a fortnight")
+    with pytest.raises(PipelineError, match=r"^the window \(a fortnight\) or the lateness .* is no interval: .*\.$"):
+        run(Windows(spark, Topics(bootstrap, (topic,)), options))
 
 
 def test_options_that_do_not_fit_together() -> None:
@@ -321,6 +334,38 @@ def test_the_audit_reads_the_topic_too(spark: Any, bootstrap: str, topic: str, t
     assert verdict.totals["reads"] == 22
 
 
+@pytest.mark.parametrize(
+    ("job", "source"), [("lake", "raftwerk"), ("lake", "kafka"), ("windows", "raftwerk"), ("audit", "raftwerk")]
+)
+def test_a_poisonous_record_stops_each_job(
+    spark: Any, cluster: TestCluster, bootstrap: str, topic: str, tmp_path: Path, job: str, source: str
+) -> None:
+    cluster.create_topic(topic, replicas=1)
+    feed(bootstrap, topic, flights(20))
+    spoil(cluster, topic)
+    topics, out = Topics(bootstrap, (topic,), source), str(tmp_path / "out")
+
+    def carry_out() -> None:
+        if job == "lake":
+            run(Lake(spark, topics, LakeOptions(out)))
+        elif job == "windows":
+            run(Windows(spark, topics, WindowsOptions(out, to_topic=f"{topic}-delays")))
+        else:
+            write_history(tmp_path / "h.jsonl", [])
+            History.of_paths(spark, [str(tmp_path)], topics)
+
+    with pytest.raises(Exception) as raised:
+        carry_out()
+    said = str(explain(raised.value))
+    assert re.search(
+        rf"{topic}-0: the records from offset 0 on cannot be read: its CRC|record of the topic is damag", said
+    )
+    assert "raftwerk log verify" in said and "\n" not in said
+    assert not [path for path in Path(out).rglob("*.parquet") if "_table" not in str(path)]
+    if job == "windows":
+        assert _last_values(bootstrap, f"{topic}-delays") == {}
+
+
 @pytest.fixture(scope="module")
 def other_cluster() -> Iterator[TestCluster]:
     with TestCluster.start(1, settings={"log.retention.ms": "-1"}) as running:
@@ -383,6 +428,21 @@ def _copies(bootstrap: str, topic: str) -> list[tuple[int, bytes, int, list[tupl
         copies.append((message.partition(), message.value(), message.timestamp()[1], headers))
     consumer.close()
     return copies
+
+
+def test_a_mirror_of_a_poisonous_record_or_to_nowhere_copies_nothing(
+    spark: Any, cluster: TestCluster, bootstrap: str, topic: str, tmp_path: Path, other_cluster: TestCluster
+) -> None:
+    cluster.create_topic(topic, replicas=1)
+    send(bootstrap, topic, [Sent(0, b"k", b"v")] * 20)
+    options = MirrorOptions("127.0.0.1:1", str(tmp_path / "nowhere"))
+    with pytest.raises(PipelineError, match=r"^no broker answers at 127.0.0.1:1"):
+        run(Mirror(spark, Topics(bootstrap, (topic,)), options))
+    spoil(cluster, topic)
+    target = other_cluster.bootstrap_servers
+    with pytest.raises(PipelineError, match=rf"^{topic}-0: the records from offset 0 on cannot be read: its CRC"):
+        run(Mirror(spark, Topics(bootstrap, (topic,)), MirrorOptions(target, str(tmp_path / "m"))))
+    assert last_copied(target, topic, 0) == (-1, -1)
 
 
 def test_a_mirror_onto_itself_or_onto_others_records_is_refused(

@@ -135,6 +135,11 @@ def test_a_lost_checkpoint_is_no_new_beginning(spark: Any, tmp_path: Path) -> No
         open_table(spark, root)
 
 
+def test_a_directory_that_cannot_be_written_is_named(spark: Any) -> None:
+    with pytest.raises(PipelineError, match=r"^cannot write in /proc/nope \(.+\): name another directory"):
+        Table(spark, "/proc/nope", "k", {})
+
+
 def test_strangers_files_are_left_alone(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("x")
     with pytest.raises(PipelineError, match=r"holds mine\.txt, which this job did not write"):
