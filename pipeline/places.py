@@ -53,17 +53,14 @@ class Topics:
         }
         rows.write.format(self._registered(spark)).options(**options).mode("append").save()
 
-    def ends(self) -> dict[tuple[str, str], int] | None:
-        """Where the partitions end now, by topic and partition; None when the cluster does not tell."""
+    def ends(self) -> dict[tuple[str, str], int]:
+        """Where the partitions end now, by topic and partition; `PipelineError` when the cluster does not tell."""
         from .source.kafka import Kafka
         from .source.options import LATEST, parse_read
 
         options = parse_read(self._options(), streaming=True)
-        try:
-            with Kafka(options.client) as kafka:
-                found = kafka.offsets(dict.fromkeys(kafka.partitions(options.topics), LATEST))
-        except PipelineError:
-            return None
+        with Kafka(options.client) as kafka:
+            found = kafka.offsets(dict.fromkeys(kafka.partitions(options.topics), LATEST))
         return {(key.topic, str(key.partition)): offset or 0 for key, offset in found.items()}
 
     def hides_ends(self) -> bool:

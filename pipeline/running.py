@@ -119,7 +119,7 @@ def _lag(source: Mapping[str, Any], ends: Ends | None) -> int | None:
     """Records between a batch's end and the log's, from the offsets that a source tells: `{topic: {partition: n}}`."""
     end = _offsets(source.get("endOffset"))
     latest = ends if ends is not None else _offsets(source.get("latestOffset"))
-    if end is None or latest is None:
+    if end is None or not latest:
         return None
     return sum(max(0, offset - end.get(place, 0)) for place, offset in latest.items())
 
@@ -144,7 +144,7 @@ class Stream:
     query: StreamingQuery
     say: Say
     metrics: Metrics
-    ends: Callable[[], Ends | None] = field(default=lambda: None)
+    ends: Callable[[], Ends] | None = None
     until: Ends | None = None
     reported: int = -1
     rows: int = 0
@@ -194,6 +194,12 @@ class Stream:
         status = self.query.status
         return status["message"].startswith("Waiting") and not status["isDataAvailable"]
 
+    def _ends_now(self) -> Ends | None:
+        try:
+            return self.ends() if self.ends is not None else None
+        except PipelineError:
+            return {}  # The cluster has other cares, and the lag is unknown until it tells.
+
     def _is_new(self, report: Mapping[str, Any]) -> bool:
         """Of a batch that was not told yet; Spark also tells that it waits."""
         ran = report.get("numInputRows") or report.get("durationMs", {}).get("addBatch")
@@ -201,7 +207,7 @@ class Stream:
 
     def _report(self) -> None:
         reports = [report for report in self.query.recentProgress if self._is_new(report)]
-        ends = self.ends() if reports else None
+        ends = self._ends_now() if reports else None
         for report in reports:
             progress = Progress.of(report, ends)
             self.reported = progress.batch

@@ -47,16 +47,12 @@ class Reading:
 
     def follow(self, job: str, query: StreamingQuery, topics: Topics, say: Say, metrics: Metrics) -> Stream:
         """What follows a query that was started with this trigger."""
-        ends = topics.ends if topics.hides_ends() else _unknown
-        return Stream(job, query, say, metrics, ends, ends() if self.once and self._in_batches(topics) else None)
+        ends = topics.ends if topics.hides_ends() else None
+        return Stream(job, query, say, metrics, ends, topics.ends() if self.once and self._in_batches(topics) else None)
 
     def _in_batches(self, topics: Topics) -> bool:
         """Where Spark's availableNow would end after one batch that is limited, we end the query ourselves."""
         return topics.hides_ends() and (self.max_offsets is not None or topics.is_limited())
-
-
-def _unknown() -> None:
-    """Spark knows the ends itself."""
 
 
 @dataclass(frozen=True, slots=True)

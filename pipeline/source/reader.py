@@ -123,6 +123,7 @@ class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailabl
         self._kafka: Kafka | None = None
         self._initial: dict[TopicPartition, int] | None = None
         self._position: dict[TopicPartition, int] | None = None
+        self._asked = False
         self._target: dict[TopicPartition, int] | None = None
         self._topic_ids: dict[str, UUID] = {}
         self._moved_at = time.monotonic()
@@ -142,8 +143,9 @@ class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailabl
     def latestOffset(self, start: Json | None = None, limit: Any = None) -> Json:  # noqa: N802
         """Where the next batch ends. Spark before 4.2 asks without arguments."""
         begin = from_json(start) if start is not None else self._position or self._first()
-        if self._position is None and self._begins_at_the_end():
+        if self._position is None and self._begins_at_the_end() and not self._asked:
             # Where the first batch begins is in no checkpoint. If it is run again "latest" is later: it must be empty.
+            self._asked = True
             return to_json(begin)
         available = self._available(begin)
         admission = self.options.admission

@@ -59,6 +59,8 @@ def test_progress_tells_the_lag_where_the_source_tells_its_end() -> None:
     assert (progress.lag, progress.rows_per_second) == (5, 20.0)
     assert str(progress) == "batch 3   10 rows   20 rows/s   lag 5"
     assert Progress.of({**report, "sources": [{"endOffset": "0", "latestOffset": None}]}).lag is None
+    assert Progress.of(report, {("t", "0"): 12, ("t", "1"): 7}).lag == 7
+    assert Progress.of(report, {}).lag is None
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,7 @@ def test_partitions_that_are_added_are_read_from_their_begin(cluster: Any, boots
     given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "latest"}
     reader = StreamReader(parse_read(given, streaming=True), COLUMNS)
     begin = reader.initialOffset()
+    assert reader.partitions(begin, reader.latestOffset()) == []
     add_partitions(bootstrap, topic, 3)
     send(bootstrap, topic, [Sent(2, None, b"b")] * 5)
     wanted = {topic: {"0": 4, "1": 0, "2": 5}}
