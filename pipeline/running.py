@@ -259,6 +259,11 @@ def explain(error: Exception) -> PipelineError:
             f"a record of the topic is damaged ({_innermost(text)}): look at the brokers' files with `raftwerk log "
             "verify`, or begin a new output after it with --starting-offsets."
         )
+    if "Python worker failed to connect back" in text:
+        return PipelineError(
+            "Spark gives its Python processes ten seconds to start, which was too little on this busy machine: start "
+            "the job once more, it goes on where it was."
+        )
     if re.search(r"UnknownTopicOrPartition", text):
         return PipelineError("a topic of this job is not there any more: create it again, or begin a new output.")
     if re.search(r"TimeoutException|DisconnectException|NoBrokersAvailable|_TRANSPORT", text):

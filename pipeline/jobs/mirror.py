@@ -152,9 +152,9 @@ def _configs(bootstrap_servers: str, topic: str) -> dict[str, str]:
     from confluent_kafka.admin import ConfigResource, ConfigSource  # type: ignore[attr-defined]
 
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    answer = _admin(bootstrap_servers).describe_configs([resource])[resource]
+    admin = _admin(bootstrap_servers)  # must live until it has its answer
     set_here = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-    entries = _answer(answer, bootstrap_servers).values()
+    entries = _answer(admin.describe_configs([resource])[resource], bootstrap_servers).values()
     return {one.name: one.value for one in entries if one.source == set_here and "throttled" not in one.name}
 
 

@@ -70,6 +70,8 @@ def test_progress_tells_the_lag_where_the_source_tells_its_end() -> None:
         ("Job aborted: [USER_RAISED_EXCEPTION] the record at t-0 offset 1 is bad. SQLSTATE: P0001", "is bad."),
         ("org.apache.kafka.common.errors.UnknownTopicOrPartitionException: no", "create it again"),
         ("Caused by: org.apache.kafka.common.errors.TimeoutException: 60 s", "is it up?"),
+        ("exception: Python worker failed to connect back. SQLSTATE: XXKST\n=== Query", "goes on where it was"),
+        ("Caused by: org.apache.kafka.common.errors.CorruptRecordException: Record is corrupt", "raftwerk log verify"),
         ("Some data may have been lost ... set failOnDataLoss", "failOnDataLoss=false"),
         ("first\nCaused by: a: b\nCaused by: c: the reason", "c: the reason"),
         ("An error occurred while calling o44.create.\n: java.io.IOException: no room\n\tat x", "IOException: no room"),

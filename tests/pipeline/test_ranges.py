@@ -12,6 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 pytest.importorskip("pyarrow", reason="no pyarrow: the data source is NOT tested")
 
 from raftwerk.pipeline.errors import PipelineError
+from raftwerk.pipeline.places import Topics
 from raftwerk.pipeline.source.options import parse_read
 from raftwerk.pipeline.source.reader import BatchReader, StreamReader
 
@@ -128,6 +129,10 @@ def _refusal(reader: StreamReader) -> str | None:
     return None
 
 
+def partitions_of(server: str, topic: str) -> int:
+    return Topics(server, (topic,)).partitions()[topic]
+
+
 def test_partitions_that_are_added_are_read_from_their_begin(cluster: Any, bootstrap: str, topic: str) -> None:
     cluster.create_topic(topic, partitions=1)
     send(bootstrap, topic, [Sent(0, None, b"a")] * 4)
@@ -136,6 +141,8 @@ def test_partitions_that_are_added_are_read_from_their_begin(cluster: Any, boots
     begin = reader.initialOffset()
     assert reader.partitions(begin, reader.latestOffset()) == []
     add_partitions(bootstrap, topic, 3)
+    for server in bootstrap.split(","):  # a producer asks any of them
+        eventually(lambda server=server: partitions_of(server, topic) == 3, 30)
     send(bootstrap, topic, [Sent(2, None, b"b")] * 5)
     wanted = {topic: {"0": 4, "1": 0, "2": 5}}
     eventually(lambda: reader.latestOffset() == wanted, 30)
