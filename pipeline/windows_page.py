@@ -23,7 +23,11 @@ _LABELS = 8
 
 def write_page(path: str, rows: DataFrame, counted: Counted) -> None:
     """Write the page; `rows` has one row for each window, carrier and airport, with names. Replaces it as a whole."""
-    text = render(rows, counted)
+    rows = rows.persist()  # four sections look at them
+    try:
+        text = render(rows, counted)
+    finally:
+        rows.unpersist()
     draft = f"{path}.tmp"
     try:
         with open(draft, "w", encoding="utf-8") as file:

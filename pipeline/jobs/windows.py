@@ -113,7 +113,8 @@ class Windows:
             if self.sink is not None:
                 # The same key with the same value once more, after a crash, changes nothing in a compacted topic.
                 self.sink.write(self.spark, _as_records(rows))
-            dated = rows.withColumn("date", f.to_date("window_start"))
+            # Each date in one task: else every task writes a small file for every date.
+            dated = rows.withColumn("date", f.to_date("window_start")).repartition("date")
             self.table.commit(batch, dated, ("date",), dict)
         finally:
             rows.unpersist()
