@@ -21,6 +21,7 @@ from ..wire.fetch import FetchPartition, FetchPartitionResponse
 from ..wire.types import EpochEndOffset, LeaderIdAndEpoch, TopicPartition
 from .leader_state import IsrProposal
 from .partition import Partition, Registration
+from .refused_openings import RefusedOpenings
 from .results import FetchParams
 from .truncation import decide_truncation
 
@@ -34,7 +35,16 @@ _UNCOMMITTED_ENTRIES_MAX = 4_096
 class Replica:
     """One replica of a partition. Methods raise `ProtocolError` for requests that must be refused."""
 
-    __slots__ = ("_uncommitted", "has_room", "log", "offline", "partition", "topic_id", "topic_partition")
+    __slots__ = (
+        "_refused_openings",
+        "_uncommitted",
+        "has_room",
+        "log",
+        "offline",
+        "partition",
+        "topic_id",
+        "topic_partition",
+    )
 
     def __init__(self, topic_id: UUID, partition: Partition, log: PartitionLog) -> None:
         self.topic_partition: TopicPartition = partition.topic_partition
@@ -46,6 +56,7 @@ class Replica:
         """Whether its disk has space for more records."""
         self._uncommitted: deque[tuple[int, int]] = deque()
         """(next offset, bytes) of what this life appended above the high watermark."""
+        self._refused_openings = RefusedOpenings()
 
     # ---------------------------------------------------------------- views
 
@@ -95,6 +106,8 @@ class Replica:
                 self.truncate_to(start_offset)
                 break
         became_leader = self.partition.make_leader(registration, self.log.log_end_offset, now_ms)
+        if became_leader:
+            self._refused_openings = RefusedOpenings()
         self.check_high_watermark()
         return became_leader
 
@@ -108,13 +121,19 @@ class Replica:
         """Append a producer's batches; the high watermark moves at once when no follower is waited for."""
         self.check_online()
         leader = self.partition.require_leader()
-        if acks == ACKS_ALL and leader.is_under_min_isr:
-            raise ProtocolError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{len(leader.isr_state.isr)} in sync, {leader.effective_min_isr} required",
-            )
-        self.check_room()
         log = self.log
+        try:
+            if acks == ACKS_ALL and leader.is_under_min_isr:
+                raise ProtocolError(
+                    ErrorCode.NOT_ENOUGH_REPLICAS,
+                    f"{len(leader.isr_state.isr)} in sync, {leader.effective_min_isr} required",
+                )
+            self.check_room()
+        except (ProtocolError, NoSpaceError):
+            self._refused_openings.note(records, log.producers, now_ms)
+            raise
+        if self._refused_openings:
+            self._refused_openings.check(records, log.producers, now_ms)
         info = log.append_as_leader(records, leader.leader_epoch, wall_ms)
         if not info.duplicate:
             self._count_uncommitted(info)
