@@ -14,8 +14,10 @@ from ..wire.records import (
     CorruptBatchError,
     check_header,
     read_header,
+    read_sound,
     verify_crc,
 )
+from .config import MAX_INT64
 
 HEADER_WINDOW_BYTES = 64 * 1024
 LOOKUP_WINDOW_BYTES = 8 * 1024
@@ -34,15 +36,15 @@ def scan_headers(
             if len(window) < BATCH_HEADER_SIZE:
                 return
         header = read_header(window, at)
-        size = header.batch_length + LOG_OVERHEAD
-        if header.magic != MAGIC_V2 or size < BATCH_HEADER_SIZE or position + size > end:
+        size = header[1] + LOG_OVERHEAD
+        if header[3] != MAGIC_V2 or size < BATCH_HEADER_SIZE or position + size > end:
             return
         yield position, header
         position += size
 
 
 class ValidatingScan:
-    """Iterates over the batches of a whole file that are good in every byte; `damage` then says why it ended early.
+    """Iterates over the batches of a file that are good in every byte; `damage` then says why it ended early.
 
     Good is: a header that fits, a matching CRC, offsets that grow from `next_offset` on, epochs that do not fall.
 
@@ -60,10 +62,12 @@ class ValidatingScan:
         *,
         has_gaps: bool = True,
         following: tuple[int, BatchHeader | None] | None = None,
+        position: int = 0,
     ) -> None:
-        """`following`: where the next file begins, and its first batch if that is whole."""
+        """From `position` on, where `next_offset` comes and `epoch` was before. `following`: where the next file
+        begins, and its first batch if that is whole."""
         self.damage: str | None = None
-        self.end_position = 0
+        self.end_position = position
         self.next_offset = next_offset
         self._epoch = epoch
         self._file = file
@@ -75,9 +79,14 @@ class ValidatingScan:
         size = self._file.size()
         window, window_start = memoryview(b""), 0
         held: BatchHeader | None = None
-        position = 0
+        position = self.end_position
         while position < size:
             window, window_start = self._window_with_batch(window, window_start, position, size)
+            if held is None:
+                yield from self._beyond_doubt(window, position - window_start)
+                if position < self.end_position:
+                    position = self.end_position
+                    continue
             try:
                 header = self._judge(window, position - window_start)
             except CorruptBatchError as error:
@@ -91,10 +100,37 @@ class ValidatingScan:
                 yield self._accept(held)
             if not self._continues(header):
                 return
-            held = header
             position += header.size_bytes
+            if header.base_offset == self.next_offset and header.partition_leader_epoch == self._epoch:
+                yield self._accept(header)
+                held = None
+            else:
+                held = header
         if held is not None and (self._following is None or not self._is_doubtful(held, self._following)):
             yield self._accept(held)
+
+    def _beyond_doubt(self, window: memoryview, at: int) -> Iterator[tuple[int, BatchHeader]]:
+        """The sound batches from `at` to the window's end, up to the first that starts an epoch or leaves a gap.
+
+        Nothing that follows could make one of these doubtful. Most logs consist of them, so this is what recovery
+        waits for.
+        """
+        limit = len(window) - BATCH_HEADER_SIZE
+        position, next_offset, epoch = self.end_position, self.next_offset, self._epoch
+        offset_max = MAX_INT64 if self._offset_max is None else self._offset_max
+        while at <= limit:
+            header = read_sound(window, at)
+            if header is None or header[0] != next_offset or header[2] != epoch:
+                return
+            next_offset += header[6] + 1
+            if next_offset > offset_max:
+                return
+            size = header[1] + LOG_OVERHEAD
+            at += size
+            self.end_position = position + size
+            self.next_offset = next_offset
+            yield position, header
+            position += size
 
     def _accept(self, header: BatchHeader) -> tuple[int, BatchHeader]:
         position = self.end_position

@@ -186,6 +186,26 @@ def check_header(header: BatchHeader, bytes_left: int) -> None:
         )
 
 
+def read_sound(view: memoryview, position: int) -> BatchHeader | None:
+    """The header at `position` if `check_header` and `verify_crc` find nothing wrong with the batch, else None.
+
+    For those who check millions of batches. `struct.error` with fewer than 61 bytes left.
+    """
+    header = tuple.__new__(BatchHeader, _HEADER.unpack_from(view, position))
+    _, length, _, magic, crc, _, delta, _, _, _, _, _, count = header
+    end = position + length + LOG_OVERHEAD
+    if (
+        magic == MAGIC_V2
+        and length >= BATCH_HEADER_SIZE - LOG_OVERHEAD
+        and end <= len(view)
+        and 0 <= count <= delta + 1
+        and delta >= 0
+        and crc32c(view[position + _ATTRIBUTES_AT : end]) == crc
+    ):
+        return header
+    return None
+
+
 def iter_headers(buf: Buffer, *, allow_partial_tail: bool = False) -> Iterator[tuple[int, BatchHeader]]:
     """Positions and headers of the batches in `buf`, each checked with `check_header`; CRCs are not.
 
