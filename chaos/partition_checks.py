@@ -22,7 +22,7 @@ from ..isr.leader_state import LeaderState
 from ..isr.replica import Replica
 from ..isr.replica_manager import ReplicaManager
 from ..log.errors import StorageError
-from ..wire.records import iter_headers, iter_records, read_header, verify_crc
+from ..wire.records import CorruptBatchError, iter_headers, iter_records, read_header, verify_crc
 from ..wire.types import TopicPartition
 from .quorum_checks import InvariantBroken
 
@@ -219,6 +219,10 @@ class PartitionChecker:
                 data = replica.log.read(offset, _READ_BYTES, end_offset=end)
             except StorageError:  # its disk has failed
                 return
+            except CorruptBatchError as error:
+                if node_id in self._rotten:
+                    return
+                raise InvariantBroken(name, f"{_name(replica)} on {node_id}: {error.message}") from error
             if not data:
                 return
             for position, header in iter_headers(data):

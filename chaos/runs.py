@@ -414,13 +414,22 @@ class Run:
             scenario.nodes,
             scenario.controllers,
             (CLIENT_HOST,),
-            scenario.properties,
+            {**self._recovery_points(), **scenario.properties},
             extra_dirs=scenario.extra_dirs,
             is_old=Upgrader.name in scenario.actors,
             first_voters=scenario.first_voters,
         )
         self.cluster = SimCluster(self.world, config)
         self.faults = list(faults) if faults is not None else self._draw()
+
+    def _recovery_points(self) -> dict[str, str]:
+        """Mostly so often that restarts, losses of power and truncations meet all their stages."""
+        interval_ms = self.world.rng_for("recovery points").choice((20, 100, 400, 60_000))
+        return {
+            "log.flush.offset.checkpoint.interval.ms": str(interval_ms),
+            "log.flush.offset.checkpoint.min.bytes": "1",
+            "log.index.interval.bytes": "200",
+        }
 
     def _draw(self) -> list[Fault]:
         scenario = self.scenario

@@ -172,7 +172,20 @@ _ROWS: tuple[Key, ...] = (
     Key("log.index.interval.bytes", "int", 4096, "Bytes of log between entries of its index.", _NOT_NEGATIVE),
     Key("log.flush.interval.messages", "int", LONG_MAX, "Records after which a partition is fsynced.", _POSITIVE),
     Key("log.flush.interval.ms", "int", None, "Longest time an append waits for its fsync.", _NOT_NEGATIVE),
-    Key("log.flush.offset.checkpoint.interval.ms", "int", 60000, "How often recovery points are saved.", _POSITIVE),
+    Key(
+        "log.flush.offset.checkpoint.interval.ms",
+        "int",
+        60000,
+        "How often active segments are fsynced, and recovery points moved into them: what an unclean start checks.",
+        _POSITIVE,
+    ),
+    Key(
+        "log.flush.offset.checkpoint.min.bytes",
+        "int",
+        1024 * 1024,
+        "A log that has gained fewer bytes since is passed over.",
+        _NOT_NEGATIVE,
+    ),
     Key(
         "log.message.timestamp.type",
         "string",

@@ -28,6 +28,7 @@ from ..log.config import LogConfig
 from ..log.housekeeping import HousekeepingConfig
 from ..log.log_cleaner import CleanerConfig
 from ..log.manager_config import LogManagerConfig, UpkeepChange
+from ..log.recovery_points import RecoveryPointConfig
 from ..raft.config import RaftConfig, RaftTiming
 from ..raft.snapshots import SnapshotRetention
 from ..raft.voters import VoterEndpoint, VoterListener
@@ -86,6 +87,10 @@ def log_manager_config(
             dedupe_buffer_bytes=config["log.cleaner.dedupe.buffer.size"],
             io_bytes_per_s=config["log.cleaner.io.max.bytes.per.second"],
             backoff_ms=config["log.cleaner.backoff.ms"],
+        ),
+        recovery_points=RecoveryPointConfig(
+            interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
+            bytes_min=config["log.flush.offset.checkpoint.min.bytes"],
         ),
         metadata_dir=config.metadata_log_dir,
         data_dirs=config.log_dirs,

@@ -1,7 +1,8 @@
 """What of a log would survive a loss of power, and how the rest gets there.
 
 Before the recovery point may pass an offset, everything that recovery takes on trust below it is made durable: the
-segments with their indexes, the leader epochs, the producer snapshots, and the names of new files.
+segments with their indexes, the leader epochs, the producer snapshots, and the names of new files. The active segment's
+indexes are not, but up to a snapshot of producers inside it: there recovery begins.
 """
 
 from __future__ import annotations
@@ -50,9 +51,20 @@ class Durability:
         self._names_synced = 0
         self._is_name_new = not is_settled
         self.side_files = SideFiles(files.disk, files.directory, files.epoch_cache)
+        self._trusted: Segment | None = None
+        """The segment that has a snapshot of its producers in it, and `_trusted_bytes` stand before that."""
+        self._trusted_bytes = 0
+        if is_settled and files.snapshots.latest_offset == recovery_point:
+            self._trust(files.segments.active, files.segments.active.size_bytes)
         if not is_settled:
             self._unsynced = files.segments.items[max(files.segments.index_of(recovery_point), 0) : -1]
             files.epoch_cache.is_dirty = True
+
+    @property
+    def unchecked_bytes(self) -> int:
+        """How much of the active segment a recovery would check, if all that can be durable were."""
+        active = self._files.segments.active
+        return active.size_bytes - (self._trusted_bytes if self._trusted is active else 0)
 
     @property
     def has_unsynced_segments(self) -> bool:
@@ -99,6 +111,8 @@ class Durability:
         rolled = self._files.segments.items[:-1]
         self._unsynced = [segment for segment in self._unsynced if segment in rolled]
         self.recovery_point = min(self.recovery_point, end_offset)
+        if self._files.segments.active.size_bytes < self._trusted_bytes:
+            self._trusted = None
 
     # fsync
 
@@ -123,9 +137,7 @@ class Durability:
             waiting = [*self.side_files.save_soon(), *(disk.fsync_soon(file) for file in files)]
             waiting += [disk.fsync_dir_soon(path) for path in self._directories_to_sync(bool(snapshots))]
         except OSError as error:
-            passing = is_no_space(error)
-            message = f"{self._files.directory} cannot be flushed now: {error}"
-            result.set_exception(refused_write(message, error) if passing else self._fail("fsync failed", error))
+            result.set_exception(self._refused(error))
             return
 
         def synced(error: BaseException | None) -> None:
@@ -148,6 +160,58 @@ class Durability:
                 result.set_result(self.recovery_point)
 
         _when_synced(waiting, synced)
+
+    def checkpoint_soon(self, end: int, producers: bytes, result: asyncio.Future[int]) -> None:
+        """Like `sync_soon`, so that recovery begins at `end`, the log's end now, of which `producers` is the snapshot.
+
+        A snapshot inside a segment tells recovery that the indexes are durable up to there. As the recovery point may
+        be that far already, it is written when they are; and their device is left to the records first. Where the
+        segment is rolled or cut meanwhile, nothing comes of it.
+        """
+        history, segment, size_bytes = self.history, self._files.segments.active, self._files.segments.active.size_bytes
+
+        def then(step: Callable[[], None]) -> Callable[[BaseException | None], None]:
+            def on_synced(error: BaseException | None) -> None:
+                if history != self.history or segment is not self._files.segments.active:
+                    result.set_result(self.recovery_point)
+                elif error is not None:
+                    result.set_exception(self._fail("fsync failed", error))
+                else:
+                    carry_out(step)
+
+            return on_synced
+
+        def carry_out(step: Callable[[], None]) -> None:
+            try:
+                step()
+            except OSError as error:
+                result.set_exception(self._refused(error))
+
+        def sync_records() -> None:
+            segment.save_indexes()
+            _when_synced([self._files.disk.fsync_soon(segment.file)], then(sync_indexes))
+
+        def sync_indexes() -> None:
+            files = segment.unsynced_index_files()
+            _when_synced([self._files.disk.fsync_soon(file) for file in files], then(write_snapshot))
+
+        def write_snapshot() -> None:
+            snapshots = self._files.snapshots
+            for path in snapshots.take_stray(one.base_offset for one in self._files.segments):
+                self._files.disk.remove_soon(path).add_done_callback(_look_at)
+            snapshots.write(end, producers)
+            self._trust(segment, size_bytes)
+            self.sync_soon(end, self.all_files, result)
+
+        carry_out(sync_records)
+
+    def _trust(self, segment: Segment, size_bytes: int) -> None:
+        self._trusted, self._trusted_bytes = segment, size_bytes
+
+    def _refused(self, error: OSError) -> StorageError:
+        if is_no_space(error):
+            return refused_write(f"{self._files.directory} cannot be flushed now: {error}", error)
+        return self._fail("fsync failed", error)
 
     def sync_indexes(self, segment: Segment) -> None:
         """fsync one segment's indexes. `StorageError`."""
@@ -216,6 +280,12 @@ def _when_synced(waiting: Sequence[asyncio.Future[None]], done: Callable[[BaseEx
         future.add_done_callback(synced)
     if not waiting:
         done(None)
+
+
+def _look_at(done: asyncio.Future[None]) -> None:
+    """A file that could not be removed is of no use, and does no harm."""
+    if not done.cancelled():
+        done.exception()
 
 
 def swallow(done: asyncio.Future[int]) -> None:

@@ -101,6 +101,16 @@ def _is_sorted(values: array[int]) -> bool:
     return as_list == sorted(as_list)  # in C, and linear where it is so
 
 
+def _count_growing(values: array[int], limit: int) -> int:
+    """How many at the beginning are each greater than the one before, and below `limit`."""
+    before = -1
+    for count, value in enumerate(values):
+        if not before < value < limit:
+            return count
+        before = value
+    return len(values)
+
+
 class OffsetIndex:
     """Last offset of a batch to the batch's position, for some batches."""
 
@@ -112,8 +122,11 @@ class OffsetIndex:
         self.positions = array("I")
         self.file = IndexFile(disk, path, 8, self._encode)
 
-    def load(self, log_size_bytes: int) -> bool:
-        """Take the file's contents; False (and empty) unless they can belong to a log of that size."""
+    def load(self, log_size_bytes: int, end_offset: int | None = None) -> bool:
+        """Take the file's contents; False (and empty) unless they can belong to a log of that size.
+
+        With `end_offset` only entries of batches below it; what follows these in the file may be anything.
+        """
         data = self.file.read()
         if data is None:
             return False
@@ -124,6 +137,9 @@ class OffsetIndex:
         while positions and positions[-1] == 0:  # Apache Kafka preallocates the file of its active segment
             offsets.pop()
             positions.pop()
+        if end_offset is not None:
+            keep = _count_growing(offsets, end_offset - self._base_offset)
+            del offsets[keep:], positions[keep:]
         if positions and (positions[-1] >= log_size_bytes or not (_is_sorted(offsets) and _is_sorted(positions))):
             return False
         self.offsets, self.positions = offsets, positions
@@ -188,8 +204,8 @@ class TimeIndex:
         self.offsets = array("I")
         self.file = IndexFile(disk, path, 12, self._encode)
 
-    def load(self, log_size_bytes: int) -> bool:
-        """Take the file's contents; False (and empty) unless they can belong to a log of that size."""
+    def load(self, log_size_bytes: int, end_offset: int | None = None) -> bool:
+        """As `OffsetIndex.load` does."""
         data = self.file.read()
         if data is None:
             return False
@@ -201,10 +217,13 @@ class TimeIndex:
             entries = []
         timestamps = array("q", [timestamp for timestamp, _ in entries])
         offsets = array("I", [offset for _, offset in entries])
+        if end_offset is not None:
+            keep = _count_growing(offsets, end_offset - self._base_offset)
+            del timestamps[keep:], offsets[keep:]
         if entries and (log_size_bytes == 0 or not (_is_sorted(timestamps) and _is_sorted(offsets))):
             return False
         self.timestamps, self.offsets = timestamps, offsets
-        self.file.entries_loaded(len(entries), exact=len(data) == 12 * len(entries))
+        self.file.entries_loaded(len(offsets), exact=len(data) == 12 * len(offsets))
         return True
 
     def add(self, timestamp: int, offset: int) -> None:

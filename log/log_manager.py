@@ -39,7 +39,6 @@ from .upkeep import Upkeep
 METADATA_TOPIC = "__cluster_metadata"
 _DELETED_SUFFIX = "-delete"
 _DIR_NAME_LENGTH_MAX = 255
-_FLUSH_INTERVAL_S = 5.0
 _REMOVED_PER_TURN = 100
 _logger = logging.getLogger(__name__)
 
@@ -359,7 +358,7 @@ class LogManager:
 
         self._upkeep = Upkeep(self._config, self._runtime, self, high_watermark)
         self._upkeep.start()
-        self._timer = loop.call_later(_FLUSH_INTERVAL_S, self._flush_in_turns)
+        self._timer = loop.call_later(self._config.flush_interval_s, self._flush_in_turns)
 
     def change_upkeep(self, to: UpkeepChange) -> None:
         """Nothing before `start`."""
@@ -367,7 +366,7 @@ class LogManager:
             self._upkeep.change(to)
 
     def _flush_in_turns(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(_FLUSH_INTERVAL_S, self._flush_in_turns)
+        self._timer = asyncio.get_running_loop().call_later(self._config.flush_interval_s, self._flush_in_turns)
         if self._slices is None or not self._slices.is_running:
             self._slices = self.flush_dirty(self._after_flush)
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from .config import LogConfig
 from .housekeeping import HousekeepingConfig
 from .log_cleaner import CleanerConfig
+from .recovery_points import RecoveryPointConfig
+
+_FLUSH_INTERVAL_MS_MAX = 5000
 
 
 def _ignore_dir_failure(path: str, error: OSError) -> None:
@@ -40,8 +43,14 @@ class LogManagerConfig:
     on_dir_failed: Callable[[str, OSError], None] = _ignore_dir_failure
     housekeeping: HousekeepingConfig = field(default_factory=HousekeepingConfig)
     cleaner: CleanerConfig = field(default_factory=CleanerConfig)
+    recovery_points: RecoveryPointConfig = field(default_factory=RecoveryPointConfig)
     metadata_dir: str | None = None
     data_dirs: tuple[str, ...] = ()
+
+    @property
+    def flush_interval_s(self) -> float:
+        """How often rolled segments are fsynced, and recovery points written."""
+        return min(_FLUSH_INTERVAL_MS_MAX, self.recovery_points.interval_ms) / 1000
 
     def holds_partitions(self, path: str) -> bool:
         return not self.data_dirs or path in self.data_dirs

@@ -19,11 +19,10 @@ from uuid import UUID
 
 from ..runtime.file_slice import FileSlice
 from ..runtime.invariants import invariant
-from ..runtime.ports import File, Runtime
+from ..runtime.ports import Runtime
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.records import LOG_OVERHEAD, BatchHeader, TimestampType
 from . import recovery
-from .checkpoints import write_topic_id
 from .config import MAX_INT32, LogConfig
 from .durability import Durability, LogFiles
 from .epoch_cache import EpochCache
@@ -192,12 +191,8 @@ class PartitionLog:
     def set_topic_id(self, topic_id: UUID, *, durably: bool = True) -> None:
         """Write `partition.metadata`; not `durably`, it becomes so before anything else in this log. `StorageError`."""
         self._ensure_usable()
-        try:
-            write_topic_id(self._disk, self.directory, topic_id, durably=durably)
-        except OSError as error:
-            raise StorageError(f"partition.metadata of {self.directory} cannot be written: {error}") from error
+        self.durability.side_files.set_topic_id(topic_id, durably=durably)
         self.topic_id = topic_id
-        self.durability.side_files.unsaved_topic_id = None if durably else topic_id
 
     # Appending
 
@@ -310,7 +305,7 @@ class PartitionLog:
         """On `StorageError` the active segment is what it was, and the same may be tried again."""
         try:
             self._active.finish()
-            self._snapshots.write(base_offset, self.producers)
+            self._snapshots.write(base_offset, self.producers.encode_snapshot())
             segment = Segment.create(self._disk, self.directory, base_offset)
         except OSError as error:
             raise refused_write(f"{self.directory} cannot start a new segment: {error}", error) from error
@@ -528,20 +523,25 @@ class PartitionLog:
 
         It is less than the end at the call when the log was truncated meanwhile. Fails with `StorageError`.
         """
-        return self._sync_soon(self._log_end_offset, self.durability.all_files)
+        return self._soon(partial(self.durability.sync_soon, self._log_end_offset, self.durability.all_files))
 
     def flush_rolled_soon(self) -> asyncio.Future[int]:
         """Like `flush_soon`, for all segments but the active one."""
-        return self._sync_soon(self._active.base_offset, self.durability.rolled_files)
+        return self._soon(partial(self.durability.sync_soon, self._active.base_offset, self.durability.rolled_files))
 
-    def _sync_soon(self, target: int, files_of: Callable[[], list[File]]) -> asyncio.Future[int]:
+    def checkpoint_soon(self) -> asyncio.Future[int]:
+        """Like `flush_soon`, so that a recovery would begin where the log ends now."""
+        snapshot = self.producers.encode_snapshot()
+        return self._soon(partial(self.durability.checkpoint_soon, self._log_end_offset, snapshot))
+
+    def _soon(self, begin: Callable[[asyncio.Future[int]], None]) -> asyncio.Future[int]:
         result: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         try:
             self._ensure_usable()
         except StorageError as error:
             result.set_exception(error)
         else:
-            self.durability.sync_soon(target, files_of, result)
+            begin(result)
         return result
 
     # Ending
@@ -578,7 +578,7 @@ class PartitionLog:
                 return  # there never was anything in it: what a loss of power leaves of it is as good
             self._active.finish()
             if self._snapshots.latest_offset < end and end > self._segments.first_offset:
-                self._snapshots.write(end, self.producers)
+                self._snapshots.write(end, self.producers.encode_snapshot())
             self.flush()
             self.durability.sync_side_files()
             self.durability.sync_indexes(self._active)

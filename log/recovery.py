@@ -2,8 +2,9 @@
 
 After a clean stop the files are trusted. After any other, everything up to the recovery point was fsynced, and what
 stands after it may be anything: blocks that never reached the disk, half a batch, a segment whose predecessor lost
-its tail, a producer snapshot of a history that was truncated away. So from the segment that holds the recovery point on
-every batch is checked, the log ends before the first bad one, and indexes, epochs and producers are made anew.
+its tail, a producer snapshot of a history that was truncated away. So from the newest producer snapshot at or below
+the recovery point on (`segment_recovery`), at the earliest from that segment's start, every batch is checked, the log
+ends before the first bad one, and indexes, epochs and producers are made anew.
 
 A compaction that was cut off shows in the names: `.cleaned` files were not ready and go; a `.log.swap` was ready and
 durable, so that it takes the place of the segments whose offsets it covers, some of which may be gone already.
@@ -35,6 +36,7 @@ from .segment import (
     Segment,
     segment_path,
 )
+from .segment_recovery import check, resume, start_over
 from .snapshots import SnapshotFiles
 from .steps import STEP_BATCHES, Piece, Steps
 from .transaction_index import AbortedTransaction, CorruptTransactionIndexError
@@ -88,17 +90,18 @@ def load(
     else:
         segments = [Segment.create(disk, directory, start_offset)]
     epochs = _read_epochs(disk, directory, segments)
+    snapshots = SnapshotFiles(disk, directory, files.snapshots)
     is_settled = clean_shutdown and segments[-1].become_active()
     if not is_settled:
         first = len(segments) - 1 if clean_shutdown else max(bisect_right(files.log_bases, recovery_point) - 1, 0)
-        epochs = yield from _recover(segments, first, epochs, config, has_gaps, keeps_gaps)
+        trusted = -1 if clean_shutdown else snapshots.latest_at_or_below(recovery_point)
+        epochs = yield from _recover(segments, first, trusted, epochs, config, has_gaps, keeps_gaps)
         snapshot_max = durable_offset = min(recovery_point, segments[-1].next_offset)
     else:
         snapshot_max = durable_offset = segments[-1].next_offset
     end = segments[-1].next_offset
     # Without a record there is no epoch: what the file says then is of a log that was given up for this one.
     epochs = [entry for entry in epochs if entry.start_offset < end] if end > segments[0].base_offset else []
-    snapshots = SnapshotFiles(disk, directory, files.snapshots)
     snapshots.remove_after(snapshot_max)
     snapshots.remove_stray(segment.base_offset for segment in segments)
     wrong = next((one for one in segments if not _is_transaction_index_right(one, segments)), None)
@@ -273,9 +276,12 @@ def _read_epochs(disk: Disk, directory: str, segments: list[Segment]) -> list[Ep
         entries = []
     if entries:
         return entries
-    latest = -1
+    latest, next_offset = -1, 0
     for segment in segments:
         for _, header in scan_headers(segment.file, 0, segment.size_bytes):
+            if header.base_offset < next_offset:
+                break  # what no recovery has looked at yet
+            next_offset = header.next_offset
             if header.partition_leader_epoch > latest:
                 latest = header.partition_leader_epoch
                 entries.append(EpochEntry(latest, header.base_offset))
@@ -294,20 +300,31 @@ def _read_topic_id(disk: Disk, directory: str) -> UUID | None:
 def _recover(
     segments: list[Segment],
     first: int,
+    trusted: int,
     epochs: list[EpochEntry],
     config: LogConfig,
     has_gaps: bool,
     keeps_gaps: bool,
 ) -> Steps[list[EpochEntry]]:
-    """Check the segments from index `first` on, drop what cannot be trusted, return the epochs as they are."""
-    epochs = [entry for entry in epochs if entry.start_offset < segments[first].base_offset]
+    """Check the segments from index `first` on, drop what cannot be trusted, return the epochs as they are.
+
+    What that segment holds below the offset `trusted` is durable, its indexes included.
+    """
+    known = [entry for entry in epochs if entry.start_offset < trusted]
+    if resume(segments[first], trusted, known[-1].epoch if known else -1):
+        epochs = known
+    else:
+        start_over(segments[first])
+        epochs = [entry for entry in epochs if entry.start_offset < segments[first].base_offset]
     epoch = epochs[-1].epoch if epochs else -1
     for at in range(first, len(segments)):
         segment = segments[at]
         before = segment.file.size()
         following = segments[at + 1] if at + 1 < len(segments) else None
-        epoch_starts, damage = yield from segment.recover(
-            config.index_interval_bytes, epoch, has_gaps=has_gaps, following=following
+        if at > first:
+            start_over(segment)
+        epoch_starts, damage = yield from check(
+            segment, config.index_interval_bytes, epoch, has_gaps=has_gaps, following=following
         )
         for header in epoch_starts:
             epoch = header.partition_leader_epoch

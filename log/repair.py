@@ -60,7 +60,7 @@ def repair_partition(disk: Disk, path: str) -> RepairResult:
     producers = ProducerStates()
     at_once(recovery.load_producers(producers, loaded.snapshots, loaded.segments, end))
     if end > loaded.segments[0].base_offset:
-        loaded.snapshots.write(end, producers)
+        loaded.snapshots.write(end, producers.encode_snapshot())
     loaded.snapshots.sync()
     for segment in loaded.segments:
         segment.finish()

@@ -24,8 +24,7 @@ from ..wire.records import (
 from .config import MAX_INT32, MAX_INT64
 from .errors import ColdReadError
 from .indexes import OffsetIndex, TimeIndex
-from .scan import HEADER_WINDOW_BYTES, LOOKUP_WINDOW_BYTES, ValidatingScan, scan_headers
-from .steps import STEP_BATCHES, STEP_BYTES, Piece, Steps
+from .scan import HEADER_WINDOW_BYTES, LOOKUP_WINDOW_BYTES, scan_headers
 from .transaction_index import TransactionIndex
 
 _logger = logging.getLogger(__name__)
@@ -76,7 +75,6 @@ class Segment:
         "_recent_last_offsets",
         "_recent_positions",
         "_suffix",
-        "_uncounted_bytes",
         "_warming",
         "base_offset",
         "first_timestamp",
@@ -85,6 +83,7 @@ class Segment:
         "next_offset",
         "size_bytes",
         "transaction_index",
+        "uncounted_bytes",
     )
 
     def __init__(self, disk: Disk, directory: str, base_offset: int, file: File, suffix: str = "") -> None:
@@ -102,7 +101,7 @@ class Segment:
         self._indexes: tuple[OffsetIndex, TimeIndex] | None = None
         self._is_rebuilt = False
         self._is_pinned = False
-        self._uncounted_bytes = 0
+        self.uncounted_bytes = 0
         self._warming: tuple[int, asyncio.Future[None]] | None = None
         self._recent_last_offsets = array("q")
         self._recent_positions = array("q")
@@ -118,7 +117,7 @@ class Segment:
         try:
             segment.file.truncate(0)
             segment.size_bytes = 0
-            segment._reset_indexes()
+            segment.reset_indexes()
             segment.transaction_index.cut(0)
             segment.close_indexes()
         except OSError:
@@ -195,15 +194,15 @@ class Segment:
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
             self.max_timestamp_offset = last_offset
-        if self._uncounted_bytes > index_interval_bytes:
+        if self.uncounted_bytes > index_interval_bytes:
             self.offset_index.add(last_offset, position)
             self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
-            self._uncounted_bytes = 0
+            self.uncounted_bytes = 0
         self._recent_last_offsets.append(last_offset)
         self._recent_positions.append(position)
         size = header.batch_length + LOG_OVERHEAD
         self.size_bytes = position + size
-        self._uncounted_bytes += size
+        self.uncounted_bytes += size
         self.next_offset = last_offset + 1
 
     def locate(self, offset: int) -> int:
@@ -334,10 +333,10 @@ class Segment:
 
     def become_active(self) -> bool:
         """Learn from the indexes and the batches after them what appending needs; False when the tail is damaged."""
-        self._forget_recent()
+        self.forget_recent()
         self.max_timestamp, self.max_timestamp_offset = self.time_index.last()
         last_indexed = self.offset_index.last_position()
-        self._uncounted_bytes = self.size_bytes - last_indexed
+        self.uncounted_bytes = self.size_bytes - last_indexed
         self.first_timestamp = NO_TIMESTAMP
         if not self.size_bytes:
             self.next_offset = self.base_offset
@@ -355,46 +354,6 @@ class Segment:
             return False
         self.first_timestamp = read_header(self.file.pread(0, BATCH_HEADER_SIZE)).max_timestamp
         return True
-
-    def recover(
-        self, index_interval_bytes: int, epoch: int, *, has_gaps: bool = True, following: Segment | None = None
-    ) -> Steps[tuple[list[BatchHeader], str | None]]:
-        """Check every byte, cut off what is not good, make the indexes anew.
-
-        Returns the headers that start a leader epoch, `epoch` being the one before, and what was wrong, if anything.
-        `has_gaps`: offsets may be missing between its batches. `following` is the segment after this one.
-        """
-        after = None if following is None else (following.base_offset, following.first_header())
-        scan = ValidatingScan(self.file, self.base_offset, epoch, has_gaps=has_gaps, following=after)
-        self._reset_indexes()
-        self._forget_recent()
-        self.next_offset = self.base_offset
-        self.size_bytes = self._uncounted_bytes = 0
-        self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
-        self.first_timestamp = NO_TIMESTAMP
-        epoch_starts: list[BatchHeader] = []
-        told, batches = 0, 0
-        yield Piece(0, self.file, 0, min(STEP_BYTES, self.file.size()))
-        for _, header in scan:
-            if header.last_offset - self.base_offset > MAX_INT32:
-                scan.damage = f"offset {header.last_offset} is too far from the segment's first"
-                break
-            if self.size_bytes == 0:
-                self.first_timestamp = header.max_timestamp
-            self._note(header, index_interval_bytes)
-            if header.partition_leader_epoch != epoch:
-                epoch = header.partition_leader_epoch
-                epoch_starts.append(header)
-            batches += 1
-            if self.size_bytes - told >= STEP_BYTES or batches >= STEP_BATCHES:
-                done, told, batches = self.size_bytes - told, self.size_bytes, 0
-                yield Piece(done, self.file, told, max(min(STEP_BYTES, self.file.size() - told), 0))
-        yield Piece(self.size_bytes - told)
-        self._forget_recent()
-        if self.size_bytes < self.file.size():
-            self.file.truncate(self.size_bytes)
-            self.file.fsync()
-        return epoch_starts, scan.damage
 
     def first_header(self) -> BatchHeader | None:
         """The header of the first batch, None when no whole batch stands there."""
@@ -427,7 +386,7 @@ class Segment:
         if self.size_bytes:
             self.time_index.add(self.largest_timestamp(), self.max_timestamp_offset)
         self.save_indexes()
-        self._forget_recent()
+        self.forget_recent()
 
     def save_indexes(self) -> None:
         """Bring the index files up to what is in memory."""
@@ -514,7 +473,7 @@ class Segment:
     def _path(self, kind: str) -> str:
         return segment_path(self._directory, self.base_offset, kind) + self._suffix
 
-    def _forget_recent(self) -> None:
+    def forget_recent(self) -> None:
         del self._recent_last_offsets[:], self._recent_positions[:]
 
     def _new_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
@@ -523,13 +482,23 @@ class Segment:
             TimeIndex(self._disk, self._path(TIME_INDEX_SUFFIX), self.base_offset),
         )
 
-    def _reset_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+    def reset_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         """Empty indexes in memory and on disk."""
         self.close_indexes()
         self._indexes = indexes = self._new_indexes()
         for index in indexes:
             index.file.entries_loaded(0, exact=False)
         return indexes
+
+    def keep_indexes_below(self, offset: int) -> bool:
+        """Take the files' entries of batches below `offset`, as all are durable; False where they cannot be right."""
+        self.close_indexes()
+        indexes = self._new_indexes()
+        if not (indexes[0].load(self.size_bytes, offset) and indexes[1].load(self.size_bytes, offset)):
+            return False
+        self._indexes = indexes
+        greatest, at = indexes[1].last()
+        return self._is_batch_at(*indexes[0].last_entry()) and (greatest < 0 or self._has_greatest(at, greatest))
 
     def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         """The indexes from their files, or from the batches where a file is missing or cannot be right."""
@@ -582,9 +551,9 @@ class Segment:
     def _rebuild_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         self._is_rebuilt = True
         next_offset = self.next_offset
-        indexes = self._reset_indexes()
+        indexes = self.reset_indexes()
         size = self.size_bytes
-        self.size_bytes = self._uncounted_bytes = 0
+        self.size_bytes = self.uncounted_bytes = 0
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         offset = self.base_offset
         for _, header in scan_headers(self.file, 0, size):
@@ -592,7 +561,7 @@ class Segment:
                 break  # damaged
             self._note(header, 4096)
             offset = header.next_offset
-        self._forget_recent()
+        self.forget_recent()
         self.size_bytes = size
         self.next_offset = max(self.next_offset, next_offset)
         indexes[1].add(self.max_timestamp, self.max_timestamp_offset)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from uuid import UUID
 
 from ..runtime.ports import Disk
-from .checkpoints import LEADER_EPOCH_FILE, PARTITION_METADATA_FILE, render_epochs, render_topic_id
+from .checkpoints import LEADER_EPOCH_FILE, PARTITION_METADATA_FILE, render_epochs, render_topic_id, write_topic_id
 from .epoch_cache import EpochCache
-from .errors import is_no_space, refused_write
+from .errors import StorageError, is_no_space, refused_write
 
 
 class SideFiles:
@@ -20,12 +20,21 @@ class SideFiles:
 
     def __init__(self, disk: Disk, directory: str, epoch_cache: EpochCache) -> None:
         self._disk = disk
+        self._directory = directory
         self._id_path = f"{directory}/{PARTITION_METADATA_FILE}"
         self._epochs_path = f"{directory}/{LEADER_EPOCH_FILE}"
         self._epoch_cache = epoch_cache
         self._under_way: dict[str, asyncio.Future[None]] = {}
         self.unsaved_topic_id: UUID | None = None
         """The id in `partition.metadata` while that file is not durable: it becomes so before anything else."""
+
+    def set_topic_id(self, topic_id: UUID, *, durably: bool) -> None:
+        """Write `partition.metadata`. `StorageError`."""
+        try:
+            write_topic_id(self._disk, self._directory, topic_id, durably=durably)
+        except OSError as error:
+            raise StorageError(f"{self._id_path} cannot be written: {error}") from error
+        self.unsaved_topic_id = None if durably else topic_id
 
     def save(self) -> None:
         """Write what is behind. `OSError`."""

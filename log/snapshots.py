@@ -31,7 +31,12 @@ class SnapshotFiles:
         """Offset of the newest snapshot, -1 without one."""
         return self._offsets[-1] if self._offsets else -1
 
-    def write(self, offset: int, producers: ProducerStates) -> None:
+    def latest_at_or_below(self, offset: int) -> int:
+        """Offset of the newest snapshot that is not later than `offset`, -1 without one."""
+        at = bisect_right(self._offsets, offset)
+        return self._offsets[at - 1] if at else -1
+
+    def write(self, offset: int, content: bytes) -> None:
         """Write the snapshot at `offset`; durable after `sync`. On `OSError` there is none."""
         file = self._disk.open(self._path(offset), create=True)
         if offset in self._unsynced:
@@ -39,7 +44,7 @@ class SnapshotFiles:
         self._unsynced[offset] = file
         try:
             file.truncate(0)
-            file.append((producers.encode_snapshot(),))
+            file.append((content,))
         except OSError:
             self._remove(offset)
             raise
@@ -79,6 +84,8 @@ class SnapshotFiles:
             except CorruptSnapshotError as error:
                 _logger.warning("%s is removed: %s", self._path(offset), error)
                 self._remove(offset)
+            except FileNotFoundError:  # made again while one of that name was being removed
+                self._forget(offset)
         return -1
 
     def remove_after(self, offset: int) -> None:

@@ -1,4 +1,4 @@
-"""What goes on beside the appends of a node's logs: retention and its like, and compaction, as they are now set."""
+"""What goes on beside the appends of a node's logs: retention and its like, compaction, recovery points, as now set."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ..wire.types import TopicPartition
 from .housekeeping import Housekeeping
 from .log_cleaner import CleanerHost, LogCleaner
 from .manager_config import LogManagerConfig, UpkeepChange
+from .recovery_points import RecoveryPoints
 
 
 class Upkeep:
@@ -25,14 +26,17 @@ class Upkeep:
         self._config = config
         self._housekeeping = Housekeeping(config.housekeeping, runtime.clock, lambda: host.logs, high_watermark_of)
         self._cleaner = LogCleaner(config.cleaner, runtime, host, high_watermark_of)
+        self._recovery_points = RecoveryPoints(config.recovery_points, lambda: host.logs)
 
     def start(self) -> None:
         self._housekeeping.start()
         self._cleaner.start()
+        self._recovery_points.start()
 
     def stop(self) -> None:
         self._housekeeping.stop()
         self._cleaner.stop()
+        self._recovery_points.stop()
 
     def change(self, to: UpkeepChange) -> None:
         """From now on this holds; a log that is being compacted is finished as it was begun, but for its pace."""

@@ -143,6 +143,14 @@ def _sync_or_drop(file: Any, operations: Any) -> None:
         return
 
 
+def trust_before_the_fsync(self: Durability, end: int, producers: bytes, result: Any) -> None:
+    """The recovery point moves into the segment while its records are in the page cache still."""
+    self._files.segments.active.save_indexes()
+    self._files.snapshots.write(end, producers)
+    self._synced_up_to(end)
+    result.set_result(end)
+
+
 def move_at_once(partition: Any, target: Any) -> Any:
     """The new replicas take over before they have anything."""
     return reassignment.ReplicaSets(target, (), ())
@@ -355,6 +363,12 @@ MUTANTS = (
         ("elr",),
     ),
     Mutant("a failed fsync is believed", believe_failed_fsyncs, ("disk",)),
+    Mutant(
+        "a recovery point before its fsync",
+        replacing(Durability, "checkpoint_soon", trust_before_the_fsync),
+        ("leader-crash",),
+        first=25,
+    ),
     Mutant("consumers read what is not committed", replacing(Replica, "read", read_uncommitted), ("kill",)),
     Mutant(
         "a partition moves before its new replicas have it", replacing(reassignment, "plan", move_at_once), ("moves",)

@@ -7,6 +7,7 @@ forgets what was not synced. What a new life finds must be what the model says i
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 from collections import Counter
@@ -23,7 +24,7 @@ from raftwerk.log.log_dir import format_dirs, random_id
 from raftwerk.log.log_manager import LogManager, LogManagerConfig
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.runtime.ports import Buffer, Runtime
-from raftwerk.wire.records import encode_batch, iter_records, set_base_offset, set_partition_leader_epoch
+from raftwerk.wire.records import BatchHeader, encode_batch, iter_records, set_base_offset, set_partition_leader_epoch
 from raftwerk.wire.types import TopicPartition
 
 NODE, CLUSTER, TP = "/node", "MkU3OEVBNTcwNTJENDM2Qg", TopicPartition("t", 0)
@@ -43,10 +44,15 @@ class CuttingDisk:
         self.disk = disk
         self.left = -1
         self.used = 0
+        self.on_cut: Callable[[], None] = lambda: None
 
     def __getattr__(self, name: str) -> Any:
         target = getattr(self.disk, name)
         return self._counted(target) if callable(target) and name not in ("exists", "is_dir", "listdir") else target
+
+    def fsync_soon(self, file: CuttingFile) -> asyncio.Future[None]:
+        self.count()
+        return self.disk.fsync_soon(file.file)
 
     def open(self, path: str, *, create: bool = False) -> CuttingFile:
         self.count()
@@ -57,6 +63,7 @@ class CuttingDisk:
         if self.left > 0:
             self.left -= 1
         if self.left == 0:
+            self.on_cut()
             raise PowerCut
 
     def _counted(self, target: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,25 +79,25 @@ class CuttingDisk:
 class CuttingFile:
     def __init__(self, disk: CuttingDisk, file: SimFile) -> None:
         self._disk = disk
-        self._file = file
+        self.file = file
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
+        return getattr(self.file, name)
 
     def append(self, buffers: list[Buffer]) -> int:
         self._disk.count()
-        written = self._file.append(buffers)
+        written = self.file.append(buffers)
         self._disk.count()
         return written
 
     def truncate(self, size: int) -> None:
         self._disk.count()
-        self._file.truncate(size)
+        self.file.truncate(size)
         self._disk.count()
 
     def fsync(self) -> None:
         self._disk.count()
-        self._file.fsync()
+        self.file.fsync()
         self._disk.count()
 
 
@@ -111,6 +118,8 @@ class World:
         self.disk = SimDisk(random.Random(seed))
         self.cutting = CuttingDisk(self.disk)
         self.stored: list[Stored] = []
+        self.midway: list[Stored] = []
+        """As it was between the two parts of the operation under way."""
         self.epoch = 0
         self.start_min = self.flushed = 0
         self.written = 0
@@ -142,7 +151,7 @@ class World:
         keyed = [(b"k%d" % rng.randrange(9), None if rng.random() < 0.15 else b"%d" % self.next_number())]
         while rng.random() < 0.5:
             keyed.append((b"k%d" % rng.randrange(9), b"%d " % self.next_number() * rng.randrange(1, 9)))
-        data = encode_batch([(key, value, (), NOW_MS) for key, value in keyed])
+        data = encode_batch([(key, value, (), NOW_MS + self.written) for key, value in keyed], **self.draw_producer())
         base = self.log.log_end_offset
         set_base_offset(data, 0, base)
         set_partition_leader_epoch(data, 0, self.epoch)
@@ -151,6 +160,15 @@ class World:
             self.log.append_as_follower(memoryview(data), may_skip=True)
         else:
             self.log.append_as_leader(memoryview(data), self.epoch, NOW_MS)
+
+    def draw_producer(self) -> dict[str, int]:
+        """One of two producers, or none."""
+        producer_id = self.rng.randrange(-1, 2)
+        if producer_id < 0:
+            return {}
+        known = self.log.producers.get(producer_id)
+        sequence = 0 if known is None else known.last_sequence + 1
+        return {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
 
     def next_number(self) -> int:
         self.written += 1
@@ -168,6 +186,40 @@ class World:
         self.append()
         self.log.flush()
         self.flushed = self.end
+
+    def move_recovery_point(self) -> None:
+        """As the upkeep does it, with something else in between."""
+        if self.rng.random() < 0.5:
+            self.append()
+        loop = asyncio.new_event_loop()
+        self.cutting.on_cut = loop.stop
+        between = [self.append, self.append_many, self.truncate, self.flush_and_checkpoint, self.checkpoint, self.roll]
+
+        async def move() -> None:
+            moving = self.log.checkpoint_soon()
+            for _ in range(self.rng.randrange(4)):
+                await asyncio.sleep(0)
+            self.midway = list(self.stored)
+            if not moving.done() and self.rng.random() < 0.7:
+                self.rng.choice(between)()
+            await moving
+
+        try:
+            task = loop.create_task(move())
+            task.add_done_callback(lambda _: loop.stop())
+            loop.set_exception_handler(lambda *_: None)
+            loop.run_forever()
+            if not task.done():
+                raise PowerCut
+            task.result()
+        finally:
+            self.cutting.on_cut = lambda: None
+            loop.close()
+        self.flushed = max(self.flushed, self.log.recovery_point)
+
+    def flush_and_checkpoint(self) -> None:
+        self.flush()
+        self.checkpoint()
 
     def checkpoint(self) -> None:
         self.manager.checkpoint_recovery_points()
@@ -229,6 +281,7 @@ class World:
     def cut_in(self, operation: Callable[[], None]) -> bool:
         """Whether it was cut off in the middle."""
         before = (list(self.stored), self.flushed)
+        self.midway = before[0]
         end_before = self.log.log_end_offset
         used_before = self.cutting.used
         self.cutting.left = self.rng.randint(1, max(self.usual.get(operation.__name__, 12), 2))
@@ -245,8 +298,10 @@ class World:
         flushed = min(before[1], self.flushed)
         log = self.log
         ends = {self.recoverable_end()} if self.config.is_compacted else set()
-        ends |= {one.last + 1 for one in (*before[0], *self.stored)} | {log.segments[0].base_offset, 0}
-        assert flushed <= log.log_end_offset <= max(end_before, self.end if self.stored else 0), "flushed records stay"
+        ends |= {one.last + 1 for one in (*before[0], *self.midway, *self.stored)} | {log.segments[0].base_offset, 0}
+        end_midway = self.midway[-1].last + 1 if self.midway else 0
+        end_max = max(end_before, end_midway, self.end if self.stored else 0)
+        assert flushed <= log.log_end_offset <= end_max, "flushed records stay"
         assert log.log_end_offset in ends, "a log ends between batches"
         self.check_content(before[0])
         self.start_min = min(self.start_min, log.log_start_offset)
@@ -258,7 +313,7 @@ class World:
     def known(self, before: list[Stored]) -> list[Stored]:
         """The history that was left: batches that both have, and then those of the one that reaches the log's end."""
         end = self.log.log_end_offset
-        longer = [history for history in (self.stored, before) if history and history[-1].last + 1 >= end]
+        longer = [history for history in (self.stored, self.midway, before) if history and history[-1].last + 1 >= end]
         return longer[0] if longer else self.stored
 
     def check_content(self, before: list[Stored]) -> None:
@@ -270,22 +325,45 @@ class World:
         left = read_all(log)
         histories = [
             b"".join(s.data for s in history if log.log_start_offset <= s.last < log.log_end_offset)
-            for history in (before, self.stored)
+            for history in (before, self.midway, self.stored)
         ]
         assert left in histories
         expected: list[tuple[int, int]] = []
         for header in headers_of(left):
             if not expected or expected[-1][0] != header.partition_leader_epoch:
                 expected.append((header.partition_leader_epoch, max(header.base_offset, log.log_start_offset)))
+        self.check_what_is_made_from(headers_of(left))
         if left:  # else the last epoch may be known, or be gone with its last record
             assert [tuple(entry) for entry in log.epoch_cache.entries] == expected
+
+    def check_what_is_made_from(self, headers: list[BatchHeader]) -> None:
+        """Producers and indexes tell of the batches that are there, and of no others."""
+        for producer_id in (0, 1):
+            mine = [(h.last_sequence, h.last_offset) for h in headers if h.producer_id == producer_id]
+            entry = self.log.producers.get(producer_id)
+            known = [] if entry is None else [(one.last_sequence, one.last_offset) for one in entry.batches]
+            assert known[-len(mine) :] == mine[-5:] if mine else all(at < self.log.log_end_offset for _, at in known)
+        for segment in self.log.segments:
+            mine = [h for h in headers if segment.base_offset <= h.base_offset < segment.next_offset]
+            if not mine or mine[0].base_offset != segment.base_offset:
+                continue
+            starts = [sum(h.size_bytes for h in mine[:at]) for at in range(len(mine))]
+            at_position = dict(zip(starts, mine))
+            index = segment.offset_index
+            assert [at_position[p].last_offset for p in index.positions] == [
+                segment.base_offset + relative for relative in index.offsets
+            ]
+            for timestamp, relative in zip(segment.time_index.timestamps, segment.time_index.offsets):
+                holding = [h for h in mine if h.base_offset <= segment.base_offset + relative <= h.last_offset]
+                assert [h.max_timestamp for h in holding] == [timestamp]
+            assert segment.largest_timestamp() == max(h.max_timestamp for h in mine)
 
     def check_newest_of_each_key(self, before: list[Stored]) -> None:
         log = self.log
         found = [(r.offset, r.key, r.value) for data in batches_of(read_all(log)) for r in iter_records(data)]
         offsets = [offset for offset, _, _ in found]
         assert offsets == sorted(set(offsets)), "no record comes back at a second offset"
-        for history in (before, self.stored):
+        for history in (before, self.midway, self.stored):
             flat = [
                 (stored.base + delta, key, value)
                 for stored in history
@@ -311,8 +389,14 @@ def batches_of(data: bytes) -> list[bytes]:
 
 
 OPERATIONS: dict[str, list[str]] = {
-    "delete": ["append", "append_many", "roll", "flush", "checkpoint", "truncate", "delete_expired", "delete_records"],
-    "compact": ["append", "append_many", "roll", "flush", "checkpoint", "compact", "compact", "truncate"],
+    "delete": [
+        *("append", "append_many", "roll", "flush", "checkpoint", "truncate", "delete_expired", "delete_records"),
+        *("move_recovery_point", "move_recovery_point"),
+    ],
+    "compact": [
+        *("append", "append_many", "roll", "flush", "checkpoint", "compact", "compact", "truncate"),
+        "move_recovery_point",
+    ],
 }
 
 
