@@ -423,7 +423,9 @@ class Run:
         self.faults = list(faults) if faults is not None else self._draw()
 
     def _recovery_points(self) -> dict[str, str]:
-        """Mostly so often that restarts, losses of power and truncations meet all their stages."""
+        """Where power is lost, mostly so often that losses and truncations meet all their stages."""
+        if FaultKind.POWER_LOSS not in self.scenario.kinds:
+            return {}
         interval_ms = self.world.rng_for("recovery points").choice((20, 100, 400, 60_000))
         return {
             "log.flush.offset.checkpoint.interval.ms": str(interval_ms),
