@@ -167,8 +167,11 @@ class ReplicaFetcher:
         return connection
 
     async def _resolve_out_of_range(self, connection: FetchConnection, key: PartitionKey) -> None:
+        source = self.state.sources.get(key)
         end_offset = await self._list_offset(connection, key, _LATEST_TIMESTAMP)
         start_offset = await self._list_offset(connection, key, _EARLIEST_TIMESTAMP)
+        if source is None or self.state.sources.get(key) is not source:
+            return  # these may be offsets of two epochs, and the fetch of the new one tells anew
         if end_offset is None or start_offset is None:
             self.state.pause(key, ErrorCode.OFFSET_OUT_OF_RANGE, self._now_ms())
         else:

@@ -300,13 +300,16 @@ class LeaderState:
     ) -> bool:
         """Take in the controller's answer; true when the same proposal is to be sent again.
 
-        An answer to a proposal that is no longer the current one is out of date: metadata came first.
+        An answer to a proposal that is no longer the current one is out of date: metadata came first. A smaller ISR
+        counts from the metadata that tell of it, for they tell before whether min.insync.replicas has risen: who left
+        by the new value may be eligible to lead (KIP-966), and must hold what is committed by the old one.
         """
         if self.isr_state is not proposal.state:
             return False
         error_code = result.error_code
         if error_code == ErrorCode.NONE:
-            self._commit(result, log_end_offset, now_ms)
+            if not isinstance(proposal.state, PendingShrinkIsr):
+                self._commit(result, log_end_offset, now_ms)
             return False
         if error_code in RESET_TO_COMMITTED:
             self.isr_state = proposal.state.committed

@@ -92,6 +92,10 @@ class Partition:
         """Not older than what this node has acted on."""
         return registration.leader_epoch >= self.leader_epoch and registration.partition_epoch >= self.partition_epoch
 
+    def is_newer(self, registration: Registration) -> bool:
+        """Newer than what this node has acted on."""
+        return registration.leader_epoch > self.leader_epoch or registration.partition_epoch > self.partition_epoch
+
     def make_leader(self, registration: Registration, log_end_offset: int, now_ms: int) -> bool:
         """This node leads. True when it did not before. The high watermark may move: the ISR may be this node alone."""
         became_leader = self.leader is None

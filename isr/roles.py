@@ -111,7 +111,8 @@ class Roles:
         """What `delta` touched, as it is in `image` now.
 
         Settings come first: a smaller ISR must not commit by the `min.insync.replicas` of before, since by the new one
-        the controller may have others lead who were not waited for (KIP-966).
+        the controller may have others lead who were not waited for (KIP-966). But a lower one comes with the role that
+        goes with it, since who leads no more must not commit by it.
         """
         self._directory.image = image
         if delta.changed_configs:
@@ -180,6 +181,7 @@ class Roles:
     def _lead(self, replica: Replica, registration: PartitionRegistration) -> None:
         old_high_watermark = replica.high_watermark
         self._fetchers.remove(replica)
+        replica.partition.update_config(self._leader_config(replica.topic_partition.topic))
         if replica.make_leader(registration, self._now_ms()):
             log_event(
                 _state_changes,
@@ -337,10 +339,17 @@ class Roles:
             log_config, leader_config = self._log_config(topic), self._leader_config(topic)
             for replica in its_replicas:
                 replica.log.config = log_config
-                replica.partition.update_config(leader_config)
                 leader = replica.partition.leader
+                if leader is not None and leader_config.min_isr < leader.config.min_isr and self._awaits_role(replica):
+                    continue
+                replica.partition.update_config(leader_config)
                 if leader is not None and leader.maybe_advance_high_watermark(replica.log_end_offset, self._now_ms()):
                     self._consequences.on_high_watermark(replica)
+
+    def _awaits_role(self, replica: Replica) -> bool:
+        """Whether the image tells of its partition what is not taken up yet."""
+        registration = self._directory.registration(replica.topic_partition)
+        return registration is None or replica.partition.is_newer(registration)
 
     def _replicas_of(self, topic: str) -> list[Replica]:
         image, replicas = self._directory.image.topics_by_name.get(topic), self._directory.replicas

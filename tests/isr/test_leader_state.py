@@ -152,7 +152,9 @@ def test_pending_shrink_still_waits_for_the_replica() -> None:
     assert isinstance(leader.isr_state, PendingShrinkIsr)
     leader.maybe_advance_high_watermark(9, 2000)
     assert leader.high_watermark == 5
-    leader.on_alter_partition_result(proposal, committed((1, 2)), 9, 2001)
+    assert not leader.on_alter_partition_result(proposal, committed((1, 2)), 9, 2001)
+    assert leader.high_watermark == 5, "min.insync.replicas may have risen, and 3 be eligible to lead"
+    leader.on_registration((1, 2, 3), (1, 2), (leader.leader_epoch, leader.partition_epoch + 1), 9, 2002)
     assert leader.high_watermark == 9
     assert leader.isr_state == CommittedIsr((1, 2))
 

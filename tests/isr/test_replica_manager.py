@@ -218,6 +218,8 @@ def test_silent_follower_is_shed_and_comes_back() -> None:
     cluster.sleep(1.0)
     assert answer.rows is None
     cluster.sleep(3.0)
+    assert answer.rows is None
+    cluster.tell()
     assert answer.error == 0
     assert cluster.managers[1].partitions[TP].partition.leader.isr_state.isr == (1, 3)
     cluster.mute.clear()
@@ -253,6 +255,22 @@ def test_an_isr_that_shrinks_together_with_a_higher_minimum_commits_nothing() ->
     cluster.sleep(0.5)
     assert cluster.managers[1].partitions[TP].high_watermark == 0
     assert answer.rows is None
+
+
+@pytest.mark.parametrize("leader", [3, -1])
+def test_who_leads_no_more_commits_nothing_by_a_lower_minimum_that_it_learns_with_that(leader: int) -> None:
+    """By the old minimum another was eligible who does not have its records."""
+    cluster, topic_id = make_cluster()
+    cluster.mute.update({(2, 1): None, (3, 1): None})
+    cluster.records.append(ConfigRecord(2, "t", "min.insync.replicas", "2"))
+    cluster.change(topic_id, 0, isr=(1,))
+    cluster.tell()
+    assert cluster.produce(1, TP, acks=1).error == 0
+    cluster.change(topic_id, 0, isr=(3,) if leader == 3 else (), leader=leader)
+    cluster.records.append(ConfigRecord(2, "t", "min.insync.replicas", "1"))
+    cluster.tell(1)
+    assert cluster.managers[1].partitions[TP].partition.leader is None
+    assert cluster.managers[1].partitions[TP].high_watermark == 0
 
 
 def test_alter_partition_is_tried_again_until_it_is_answered() -> None:
