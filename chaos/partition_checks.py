@@ -279,6 +279,11 @@ class PartitionChecker:
 
     # -- what clients saw
 
+    def leader_epoch(self, key: PartitionKey) -> int:
+        """The newest that the controller has committed; -1 for none."""
+        registration = self._registrations.get(key)
+        return -1 if registration is None else registration.leader_epoch
+
     def on_acked(self, key: PartitionKey, base_offset: int, count: int) -> None:
         """A producer was told that its records, sent with acks=all, are at `base_offset`."""
         end_offset = self.committed.setdefault(key, CommittedLog()).promised_end_offset

@@ -114,7 +114,7 @@ class SimProducer:
         self.producer = (-1, -1)
         """Its id and epoch."""
         self._acked_epochs: dict[int, int] = {}
-        """Of each partition, the newest leader epoch that an ack came from."""
+        """Of each partition, the leader epoch at the last ack, which the client's metadata may not know yet."""
         self._pause_s = pause_s
         self._client = TopicClient(given, name)
         self._stopping = False
@@ -184,7 +184,7 @@ class SimProducer:
         for batch, (code, base_offset) in zip(window, answers, strict=True):
             if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self._on_acked(partition, batch, base_offset)
-                self._acked_epochs[partition] = max(view.leader_epoch, self._acked_epochs.get(partition, -1))
+                self._acked_epochs[partition] = self.given.checker.leader_epoch((self._client.topic_id, partition))
             elif is_retriable(code) or (code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and (unacked or is_deposed)):
                 unacked.append(batch)
             else:
