@@ -181,7 +181,7 @@ class Roles:
     def _lead(self, replica: Replica, registration: PartitionRegistration) -> None:
         old_high_watermark = replica.high_watermark
         self._fetchers.remove(replica)
-        replica.partition.update_config(self._leader_config(replica.topic_partition.topic))
+        self._take_minimum(replica)
         if replica.make_leader(registration, self._now_ms()):
             log_event(
                 _state_changes,
@@ -345,6 +345,9 @@ class Roles:
                 replica.partition.update_config(leader_config)
                 if leader is not None and leader.maybe_advance_high_watermark(replica.log_end_offset, self._now_ms()):
                     self._consequences.on_high_watermark(replica)
+
+    def _take_minimum(self, replica: Replica) -> None:
+        replica.partition.update_config(self._leader_config(replica.topic_partition.topic))
 
     def _awaits_role(self, replica: Replica) -> bool:
         """Whether the image tells of its partition what is not taken up yet."""

@@ -284,6 +284,11 @@ def settings_come_last(self: Roles, image: MetadataImage, delta: Any) -> None:
         self._apply_configs(delta)
 
 
+def patch_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Roles, "apply", settings_come_last)
+    monkeypatch.setattr(Roles, "_take_minimum", lambda *_: None)
+
+
 ORIGINAL_RESTART = FetcherState.restart
 ORIGINAL_APPLY = Roles.apply
 ORIGINAL_RECONCILE = consumer_group.reconcile
@@ -430,7 +435,14 @@ MUTANTS = (
         replacing(alter_configs, "clear_elr", empty_every_elr),
         ("min-isr",),
     ),
-    Mutant("roles are taken up before settings", replacing(Roles, "apply", settings_come_last), ("min-isr",), seeds=60),
+    Mutant("roles are taken up before settings", patch_settings, ("min-isr",), seeds=60),
+    Mutant(
+        "who leads no more commits by a lower minimum",
+        replacing(Roles, "_awaits_role", lambda *_: False),
+        ("min-isr",),
+        first=9000,
+        seeds=60,
+    ),
     Mutant("unclean elections", replacing(replication.PartitionRules, "goal", unclean_goal), ("few-alive",)),
 )
 

@@ -92,10 +92,10 @@ def test_moves_between_directories(nodes: Supervisor, topic: str) -> None:
 
 @pytest.mark.java
 def test_java_tools(nodes: Supervisor, topic: str, java_tools: JavaTools, tmp_path: Path) -> None:
-    """8 MB at 4 MB/s for both together."""
+    """16 MB at 4 MB/s for both together, of which a second's worth may pass at once, and some pieces too much."""
     bootstrap = nodes.plan.bootstrap
     helpers.create_topic(bootstrap, topic, 2)
-    ok("perf", "produce", topic, "-b", bootstrap, "--records", "800", "--record-size", "10000")
+    ok("perf", "produce", topic, "-b", bootstrap, "--records", "1600", "--record-size", "10000")
     disk = next(path for path, one in sorted(dirs_of(bootstrap, 2).items()) if not names_in(one, topic))
     rows = [{"topic": topic, "partition": p, "replicas": [2, 3, 1], "log_dirs": [disk, "any", "any"]} for p in (0, 1)]
     plan = tmp_path / "plan.json"
