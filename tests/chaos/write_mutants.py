@@ -21,8 +21,8 @@ _HEAD = """# Bugs put back in
 A check of the checkers: bugs that Kafka, KRaft and others once had, put back in one at a time by a patch in the tests.
 Each must be noticed. Written by `python tests/chaos/write_mutants.py`; the tests are `tests/chaos/test_mutants.py`
 (whole nodes in the simulator), `tests/raft/test_mutants.py` and `tests/raft/test_voter_changes.py` (the quorum's core
-on a model of the network, with voters that stay and with voters that come and go). Runs are counted from seed 0 on, for a few
-rare ones from a later seed.
+on a model of the network, with voters that stay and with voters that come and go). Runs are counted from seed 0 on,
+for a few rare ones from a later seed.
 
 | bug | seen by | runs until seen | what was said |
 |---|---|---|---|
