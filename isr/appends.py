@@ -75,7 +75,11 @@ class Appends:
             info = replica.append_as_leader(records, acks, *times)
         except (ProtocolError, OSError) as error:
             return self._refusal(key, self._consequences.refused(key, error))
-        result = AppendResult(key, 0, info.first_offset, info.log_append_time_ms, replica.log.log_start_offset)
+        # Clients take this code for success without an offset (KIP-98).
+        is_forgotten = info.duplicate and info.first_offset < 0
+        code = int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER) if is_forgotten else 0
+        offsets = (info.first_offset, info.log_append_time_ms, replica.log.log_start_offset)
+        result = AppendResult(key, code, *offsets, committed_code=code)
         moved = replica.high_watermark != old_high_watermark
         appended.append((replica, result, info.last_offset + 1, info.size_bytes, moved))
         return result

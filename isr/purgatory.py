@@ -57,7 +57,7 @@ class DelayedProduce:
         """One row is decided; the last one decides the request."""
         if self._done is None:
             return
-        result.error_code = error_code
+        result.error_code = error_code or result.committed_code
         self.remaining -= 1
         if self.remaining == 0:
             self.finish()

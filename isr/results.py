@@ -24,6 +24,8 @@ class AppendResult:
     log_start_offset: int = -1
     current_leader: LeaderIdAndEpoch | None = None
     message: str | None = None
+    committed_code: int = 0
+    """The error code when it is committed: of a duplicate whose place is forgotten, the one that says so."""
 
 
 @dataclass(slots=True)

@@ -33,11 +33,15 @@ from ..wire.records import (
 )
 
 REMEMBERED_BATCHES = 5
+UNKNOWN_DELTA = -1
 _SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEAD = struct.Struct(">hIi")
 _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
 _CRC_END = 6
 _NO_EPOCH = -1
+_SEQUENCE_MASK = 0x7FFFFFFF
+_KNOWN_SEQUENCES_MAX = 1 << 30
+"""Sequence numbers begin anew after 2^31: half of them can be told from those to come."""
 
 
 class BatchMetadata(NamedTuple):
@@ -77,6 +81,7 @@ class ProducerEntry:
         "batches",
         "coordinator_epoch",
         "epoch",
+        "first_sequence",
         "last_timestamp",
         "silent_since_ms",
         "transaction_first_offset",
@@ -85,6 +90,8 @@ class ProducerEntry:
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.batches: list[BatchMetadata] = []
+        self.first_sequence = NO_SEQUENCE
+        """From here on all that it sent in this epoch is in the log, as far as is known here."""
         self.last_timestamp = -1
         self.coordinator_epoch = -1
         self.transaction_first_offset = -1
@@ -94,6 +101,25 @@ class ProducerEntry:
     @property
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def take(self, batch: BatchMetadata) -> None:
+        """It stands in the log, behind all others of the producer."""
+        batches = self.batches
+        if not batches or batch.first_sequence != (batches[-1].last_sequence + 1) & _SEQUENCE_MASK:
+            self.first_sequence = batch.first_sequence
+        elif (batch.first_sequence - self.first_sequence) & _SEQUENCE_MASK > _KNOWN_SEQUENCES_MAX:
+            self.first_sequence = (batch.first_sequence - _KNOWN_SEQUENCES_MAX) & _SEQUENCE_MASK
+        batches.append(batch)
+        if len(batches) > REMEMBERED_BATCHES:
+            del batches[0]
+
+    def is_long_written(self, first_sequence: int, last_sequence: int) -> bool:
+        """Whether these were in the log already when the oldest batch that is remembered came."""
+        if not self.batches:
+            return False
+        length = (self.batches[0].first_sequence - self.first_sequence) & _SEQUENCE_MASK
+        begin, end = (first_sequence - self.first_sequence) & _SEQUENCE_MASK, last_sequence - first_sequence + 1
+        return begin + (end & _SEQUENCE_MASK) <= length
 
 
 class CorruptSnapshotError(Exception):
@@ -143,17 +169,23 @@ class ProducerStates:
     def check(self, header: BatchHeader, staged: dict[int, tuple[int, int]]) -> BatchMetadata | None:
         """Judge a client's batch: None to append it, or the batch already in the log that it repeats.
 
+        Of one that is in the log for so long that its place is forgotten, `offset_delta` is `UNKNOWN_DELTA`, and
+        `last_offset` the greatest that it may have. That happens to a client that waits for an answer of a node that is
+        gone while it sends on to the next leader.
         `staged` holds the epoch and last sequence of producers whose earlier batches of the same call are not yet
         applied; the batch is noted there. Raises `ProtocolError` with INVALID_PRODUCER_EPOCH for a fenced producer,
         OUT_OF_ORDER_SEQUENCE_NUMBER for a gap or a repetition that is no longer remembered.
         """
         producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
-        last = (first + header.last_offset_delta) & 0x7FFFFFFF
+        last = (first + header.last_offset_delta) & _SEQUENCE_MASK
         entry = self._entries.get(producer_id)
         if entry is not None and entry.epoch == epoch:
             for batch in entry.batches:
                 if batch.first_sequence == first and batch.last_sequence == last:
                     return batch
+            if producer_id not in staged and entry.is_long_written(first, last):
+                oldest = entry.batches[0]
+                return BatchMetadata(first, last, oldest.first_offset - 1, UNKNOWN_DELTA, header.max_timestamp)
         known = staged.get(producer_id) or ((entry.epoch, entry.last_sequence) if entry is not None else None)
         if known is not None:
             _check_sequence(header, *known)
@@ -168,12 +200,8 @@ class ProducerStates:
             self._open_transactions[header.producer_id] = header.base_offset
         delta = header.last_offset_delta
         first = header.base_sequence
-        batch = BatchMetadata(
-            first, (first + delta) & 0x7FFFFFFF, header.base_offset + delta, delta, header.max_timestamp
-        )
-        entry.batches.append(batch)
-        if len(entry.batches) > REMEMBERED_BATCHES:
-            del entry.batches[0]
+        last = (first + delta) & _SEQUENCE_MASK
+        entry.take(BatchMetadata(first, last, header.base_offset + delta, delta, header.max_timestamp))
 
     def end_transaction(self, header: BatchHeader, marker: EndTransactionMarker) -> CompletedTransaction | None:
         """Take in a marker that stands in the log now; returns the transaction it ended, if one was open."""
@@ -267,9 +295,8 @@ class ProducerStates:
             entry.coordinator_epoch = coordinator_epoch
             entry.transaction_first_offset = transaction_offset
             if offset >= 0:
-                first = (sequence - delta) & 0x7FFFFFFF
-                entry.batches.append(BatchMetadata(first, sequence, offset, delta, timestamp))
-                del entry.batches[:-REMEMBERED_BATCHES]
+                first = (sequence - delta) & _SEQUENCE_MASK
+                entry.take(BatchMetadata(first, sequence, offset, delta, timestamp))
         self.clear()
         self._entries = entries
         open_offsets = [(e.transaction_first_offset, p) for p, e in entries.items() if e.transaction_first_offset >= 0]
@@ -284,7 +311,7 @@ def _check_sequence(header: BatchHeader, known_epoch: int, known_last_sequence: 
         )
     if known_epoch == _NO_EPOCH:
         return
-    expected = 0 if header.producer_epoch != known_epoch else (known_last_sequence + 1) & 0x7FFFFFFF
+    expected = 0 if header.producer_epoch != known_epoch else (known_last_sequence + 1) & _SEQUENCE_MASK
     if header.base_sequence != expected:
         raise ProtocolError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

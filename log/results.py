@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..wire.records import NO_TIMESTAMP
 from ..wire.types import TopicPartition
-from .producer_state import BatchMetadata
+from .producer_state import UNKNOWN_DELTA, BatchMetadata
 
 if TYPE_CHECKING:
     from .partition_log import PartitionLog
 
 
 class AppendInfo(NamedTuple):
-    """What an append did; `log_append_time_ms` is -1 for CreateTime. A `duplicate` was in the log before."""
+    """What an append did; `log_append_time_ms` is -1 for CreateTime. A `duplicate` was in the log before; where its
+    place is forgotten, `first_offset` is -1, and `last_offset` the greatest that it may have."""
 
     first_offset: int
     last_offset: int
@@ -32,6 +33,8 @@ class AppendInfo(NamedTuple):
     @classmethod
     def of_duplicate(cls, batch: BatchMetadata, is_stamped: bool) -> AppendInfo:
         """The batch was in the log before; `is_stamped`: its timestamp is the broker's."""
+        if batch.offset_delta == UNKNOWN_DELTA:
+            return cls(-1, batch.last_offset, NO_TIMESTAMP, NO_TIMESTAMP, 0, True)
         append_time_ms = batch.timestamp if is_stamped else NO_TIMESTAMP
         return cls(batch.first_offset, batch.last_offset, batch.timestamp, append_time_ms, 0, True)
 

@@ -85,7 +85,8 @@ class JavaProducer:
         name, now_ns = line.get("name"), time.monotonic_ns()
         if name == "producer_send_success":
             number = self._answered(line["value"])
-            self.history.send_done(self._send(number, line["partition"]), "ok", now_ns, offset=line["offset"])
+            offset = line["offset"] if line["offset"] >= 0 else None
+            self.history.send_done(self._send(number, line["partition"]), "ok", now_ns, offset=offset)
         elif name == "producer_send_error":
             number = self._answered(line["value"])
             self.history.send_done(self._send(number, 0), "info", now_ns, error=str(line.get("message")))

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from uuid import UUID
 
 import pytest
-from manager_cluster import Cluster, registration
+from isr_helpers import WALL_MS
+from manager_cluster import Answer, Cluster, registration
 
 from raftwerk.controller.records import BrokerChangeRecord, ConfigRecord
 from raftwerk.isr.partition import Partition
 from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.records import NewRecord, encode_batch
 from raftwerk.wire.types import LeaderIdAndEpoch, TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -271,6 +273,33 @@ def test_who_leads_no_more_commits_nothing_by_a_lower_minimum_that_it_learns_wit
     cluster.tell(1)
     assert cluster.managers[1].partitions[TP].partition.leader is None
     assert cluster.managers[1].partitions[TP].high_watermark == 0
+
+
+def test_a_retry_of_what_was_written_long_ago_is_a_success_when_that_is_committed() -> None:
+    """The client waited for a node that was gone, and sent on to the next leader meanwhile."""
+    cluster, _ = make_cluster()
+    cluster.mute.update({(2, 1): None, (3, 1): None})
+    cluster.sleep(1.0)
+
+    def send(sequence: int) -> Answer:
+        data = encode_batch(
+            [NewRecord(None, b"v", (), WALL_MS)], producer_id=9, producer_epoch=0, base_sequence=sequence
+        )
+        answer = Answer()
+        cluster.on_loop(cluster.managers[1].append, -1, 60_000, [(TP, memoryview(bytearray(data)))], answer)
+        return answer
+
+    for sequence in range(8):
+        send(sequence)
+    again = send(1)
+    assert again.rows is None, "nothing is committed"
+    cluster.mute.clear()
+    cluster.sleep(3.0)
+    assert again.error == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    assert again.row.base_offset == -1
+    assert send(1).error == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    assert send(20).error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert cluster.managers[1].partitions[TP].log.log_end_offset == 8
 
 
 def test_alter_partition_is_tried_again_until_it_is_answered() -> None:

@@ -32,9 +32,50 @@ def test_the_last_five_batches_are_known_again() -> None:
     for number in range(2, 7):
         info = produce(log, 2 * number, 2)
         assert (info.first_offset, info.last_offset, info.duplicate) == (2 * number, 2 * number + 1, True)
-    assert refusal(log, 2, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert refusal(log, 12, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert log.log_end_offset == 14
+
+
+def is_forgotten(info: AppendInfo) -> bool:
+    return info.duplicate and info.first_offset == -1
+
+
+def test_what_is_older_is_known_to_be_there_but_not_where() -> None:
+    log = open_log(make_runtime()[0])
+    for number in range(9):
+        produce(log, 2 * number, 2)
+    for sequence, count in ((0, 2), (6, 2), (0, 8), (3, 1)):
+        info = produce(log, sequence, count)
+        assert is_forgotten(info)
+        assert info.last_offset == 7, "no later than the oldest that is remembered"
+    assert refusal(log, 6, 4) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "some of it may not be there"
+    assert refusal(log, 19) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.log_end_offset == 18
+    produce(log, 0, epoch=1)
+    assert refusal(log, 3, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "that was another epoch"
+
+
+def test_what_was_before_the_first_that_is_known_may_be_missing() -> None:
+    log = open_log(make_runtime()[0])
+    for sequence in range(100, 110):
+        produce(log, sequence)
+    assert is_forgotten(produce(log, 100))
+    assert refusal(log, 99) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    states = ProducerStates()
+    states.load_snapshot(log.producers.encode_snapshot())
+    entry = states.get(7)
+    assert entry is not None
+    assert not entry.is_long_written(104, 104), "a snapshot tells of five batches"
+
+
+def test_older_ones_are_known_over_the_wrap() -> None:
+    log = open_log(make_runtime()[0])
+    for number in range(10):
+        produce(log, (LAST - 2 + number) & LAST)
+    assert is_forgotten(produce(log, LAST - 2))
+    assert is_forgotten(produce(log, 1))
+    assert refusal(log, LAST - 3) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refusal(log, 9) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_sequences_wrap_to_zero() -> None:
