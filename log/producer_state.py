@@ -118,6 +118,8 @@ class ProducerEntry:
         if not self.batches:
             return False
         length = (self.batches[0].first_sequence - self.first_sequence) & _SEQUENCE_MASK
+        if length > _KNOWN_SEQUENCES_MAX:  # there is a gap among those that are remembered
+            return False
         begin, end = (first_sequence - self.first_sequence) & _SEQUENCE_MASK, last_sequence - first_sequence + 1
         return begin + (end & _SEQUENCE_MASK) <= length
 

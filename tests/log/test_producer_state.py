@@ -68,6 +68,21 @@ def test_what_was_before_the_first_that_is_known_may_be_missing() -> None:
     assert not entry.is_long_written(104, 104), "a snapshot tells of five batches"
 
 
+def test_a_gap_among_those_that_are_remembered_makes_nothing_older_known() -> None:
+    """A follower takes what its leader took, which may have forgotten the producer in between."""
+    log = open_log(make_runtime()[0])
+    for sequence in (0, 1, 2, 7, 8):
+        data = batch(1, producer_id=7, producer_epoch=0, base_sequence=sequence)
+        set_base_offset(data, 0, log.log_end_offset)
+        log.append_as_follower(data)
+    assert refusal(log, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    for sequence in (9, 10, 11, 12, 13):
+        assert not produce(log, sequence).duplicate
+    assert is_forgotten(produce(log, 8))
+    assert refusal(log, 6) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refusal(log, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
 def test_older_ones_are_known_over_the_wrap() -> None:
     log = open_log(make_runtime()[0])
     for number in range(10):
