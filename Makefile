@@ -45,7 +45,7 @@ check: $(STAMP)  ## formatting, lints, types, import rules
 	$(BIN)/ruff check .
 	$(BIN)/mypy -p raftwerk
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest tests/house
+	$(BIN)/python -m pytest tests/repository
 
 soak: $(STAMP)   ## many simulated seeds: make soak SEEDS=10000 RESUME=0
 	$(BIN)/raftwerk sim --seeds $(SEEDS) --resume $(RESUME) --keep-going

@@ -249,7 +249,7 @@ def run_audit(directory: Path, cores: int) -> tuple[dict[str, int], dict[str, in
 
 
 def _check(directory: Path) -> tuple[dict[str, int], dict[str, int], float]:
-    from ..chaos.checker.checker import check_paths
+    from ..chaos.live.checker.checker import check_paths
 
     began = time.monotonic()
     verdict = check_paths([str(directory)]).verdict

@@ -20,9 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..cluster.layout import ClusterShape, plan_cluster
-from ..cluster.supervisor import Supervisor
-from ..runtime.page_cache import is_cached
+from ..cluster.local.layout import ClusterShape, plan_cluster
+from ..cluster.local.supervisor import Supervisor
+from ..runtime.files.page_cache import is_cached
 from .raw_client import RawClient, batches
 
 _OLD, _NEW = "old", "new"

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..cluster.layout import ClusterShape, plan_cluster
-from ..cluster.supervisor import Supervisor
+from ..cluster.local.layout import ClusterShape, plan_cluster
+from ..cluster.local.supervisor import Supervisor
 
 STALL_MS = 10
 _SETTINGS = {

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from ..cluster.admin import ClusterClient, NewTopic
-from ..cluster.layout import ClusterShape, plan_cluster
-from ..cluster.supervisor import Supervisor, cpu_seconds, memory_bytes
-from ..wire.apis import ApiKey
+from ..cluster.client.cluster_client import ClusterClient, NewTopic
+from ..cluster.local.layout import ClusterShape, plan_cluster
+from ..cluster.local.supervisor import Supervisor, cpu_seconds, memory_bytes
+from ..wire.api_keys import ApiKey
 from ..wire.client import Connection, connect
 from ..wire.codec import Struct
 from ..wire.errors import ErrorCode

@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 
 from ..log.config import LogConfig
 from ..log.partition_log import PartitionLog
-from ..runtime.disk import RealDisk
+from ..runtime.files.real_disk import RealDisk
+from ..runtime.files.real_file import RealFile
 from ..runtime.loop import real_runtime
 from ..runtime.ports import Buffer
-from ..runtime.real_file import RealFile
 from ..wire.records import encode_batch
 from .raw_client import batches
 

@@ -8,7 +8,7 @@ import struct
 import time
 from collections.abc import Iterable, Iterator
 
-from ..wire.apis import ApiKey
+from ..wire.api_keys import ApiKey
 from ..wire.codec import decode_response, encode_request
 from ..wire.fetch import FetchPartition, FetchRequest, FetchTopic, decode_fetch_response, encode_fetch_request
 from ..wire.frames import RequestHeader, parse_response_header

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..cluster.layout import ClusterShape, plan_cluster
-from ..cluster.supervisor import Supervisor, cpu_seconds
+from ..cluster.local.layout import ClusterShape, plan_cluster
+from ..cluster.local.supervisor import Supervisor, cpu_seconds
 from .raw_client import RawClient, batches
 from .systems import ApacheKafka
 from .workloads import create_topic

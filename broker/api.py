@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from ..runtime.invariants import invariant
-from ..wire.apis import ApiKey
+from ..wire.api_keys import ApiKey
 from ..wire.codec import Struct
-from .request import Request
+from .network.request import Request
 
 C = TypeVar("C")
 Fields: TypeAlias = Mapping[str, Any] | Struct

@@ -7,31 +7,31 @@ import logging
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
-from ..controller.image import MetadataDelta, MetadataImage
-from ..controller.publisher import MetadataLoader
-from ..isr.leader_state import AlterPartitionResult
+from ..controller.metadata.metadata_image import MetadataDelta, MetadataImage
+from ..controller.metadata.metadata_loader import MetadataLoader
+from ..isr.leader.leader_state import AlterPartitionResult
 from ..isr.ports import AlterPartitionItem, ReplicaPorts
 from ..raft.types import LeaderAndEpoch
 from ..runtime.ports import Runtime
-from ..wire.apis import ApiKey
+from ..wire.api_keys import ApiKey
 from ..wire.client import Connection, connect
 from ..wire.codec import Struct
 from ..wire.errors import ErrorCode, ProtocolError
-from .alter_partition import alter_partition_fields, alter_partition_results
 from .apis.registry import broker_registry
-from .assign_replicas import AssignmentSender
-from .auto_topics import AutoTopicCreator
 from .config import BrokerConfig
-from .controller_channel import ControllerAddress, ControllerChannel
-from .dispatch import Dispatcher
 from .fetch_sessions import FetchSessionCache
 from .groups.config import OFFSETS_TOPIC
 from .groups.coordinator import GroupCoordinator
-from .lifecycle import BrokerLifecycle, BrokerState, LifecycleRequest, RegistrationRefused
-from .lingering import LingeringBrokers
-from .producer_ids import ProducerIdBlock, ProducerIdManager
+from .network.dispatch import Dispatcher
 from .services import BrokerServices, Replicas
-from .suspects import Suspects
+from .to_controller.alter_partition_messages import alter_partition_fields, alter_partition_results
+from .to_controller.assign_replicas import AssignmentSender
+from .to_controller.auto_topic_creation import AutoTopicCreator
+from .to_controller.broker_lifecycle import BrokerLifecycle, BrokerState, LifecycleRequest, RegistrationRefused
+from .to_controller.controller_channel import ControllerAddress, ControllerChannel
+from .to_controller.producer_id_manager import ProducerIdBlock, ProducerIdManager
+from .to_controller.recently_fenced_brokers import RecentlyFencedBrokers
+from .to_controller.suspected_brokers import SuspectedBrokers
 from .topic_view import endpoint_of
 
 logger = logging.getLogger("raftwerk.broker")
@@ -75,8 +75,8 @@ class Broker:
         self._topic_creator = AutoTopicCreator(self.channel, config.topics, {OFFSETS_TOPIC: config.groups.topic})
         self.groups: GroupCoordinator | None = None
         self._replicas: Replicas | None = None
-        self._lingering = LingeringBrokers()
-        self._suspects = Suspects()
+        self._lingering = RecentlyFencedBrokers()
+        self._suspects = SuspectedBrokers()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] | None = None

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
-from ..isr.watch import FetchWatch, WatchKey
+from ..isr.fetching.incremental_fetch_context import IncrementalFetchContext, WatchKey
 from ..runtime.invariants import InvariantViolation
 from ..wire.errors import ErrorCode
 from ..wire.fetch import FetchPartition, FetchPartitionResponse, FetchRequest
@@ -88,7 +88,7 @@ class Session:
         self.last_used_ms = now_ms
         self.epoch = 1  # of the next request
         self.partitions: dict[FetchKey, CachedPartition] = {}
-        self.watch: FetchWatch | None = None
+        self.watch: IncrementalFetchContext | None = None
 
     def close(self) -> None:
         """The session is gone."""
@@ -161,7 +161,7 @@ class FetchSessionCache:
         request: FetchRequest,
         uses_topic_ids: bool,
         now_ms: int,
-        open_watch: Callable[[int], FetchWatch] | None = None,
+        open_watch: Callable[[int], IncrementalFetchContext] | None = None,
     ) -> FetchContext:
         """The meaning of `request` by its session id and epoch. `open_watch` makes the watches of followers."""
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
@@ -209,7 +209,7 @@ class FetchSessionCache:
         rows: Rows,
         uses_topic_ids: bool,
         now_ms: int,
-        open_watch: Callable[[int], FetchWatch] | None,
+        open_watch: Callable[[int], IncrementalFetchContext] | None,
     ) -> Callable[[Answers], tuple[int, int, Answers]]:
         is_follower = request.replica_id >= 0
 

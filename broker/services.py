@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..controller.image import MetadataImage
-from ..isr.fetches import WatchedFetch
+from ..controller.metadata.metadata_image import MetadataImage
+from ..isr.fetching.fetch_requests import WatchedFetch
+from ..isr.fetching.incremental_fetch_context import IncrementalFetchContext
 from ..isr.ports import TopicIdPartition
 from ..isr.replica import Replica
 from ..isr.results import AppendDone, DeletedRecords, EpochEndResult, FetchDone, FetchParams, ListOffsetResult
-from ..isr.watch import FetchWatch
 from ..log.results import LogDirView
 from ..runtime.ports import Runtime
 from ..wire.codec import Struct
@@ -20,8 +20,8 @@ from ..wire.types import TopicPartition
 from .config import BrokerConfig
 from .fetch_sessions import FetchSessionCache
 from .groups.coordinator import GroupCoordinator
-from .request import Request
-from .suspects import Suspects
+from .network.request import Request
+from .to_controller.suspected_brokers import SuspectedBrokers
 
 
 class ImageSource(Protocol):
@@ -71,7 +71,7 @@ class Replicas(Protocol):
         """Read; `done` is called with a response an entry: at once (None is returned), or when there is enough."""
         ...
 
-    def open_watch(self, replica_id: int) -> FetchWatch:
+    def open_watch(self, replica_id: int) -> IncrementalFetchContext:
         """What a new fetch session of that follower has to look at, kept up to date."""
         ...
 
@@ -150,6 +150,6 @@ class BrokerServices:
     topic_creator: TopicCreator
     active_controller: Callable[[], int | None]
     lingering_brokers: Callable[[], list[int]]
-    suspects: Suspects
+    suspects: SuspectedBrokers
     version_rows: Callable[[], list[dict[str, int]]]
     groups: GroupCoordinator

@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ..controller.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
-from ..controller.records import Endpoint
+from ..controller.metadata.metadata_image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
+from ..controller.metadata.metadata_records import Endpoint
 from ..wire.errors import ErrorCode
-from ..wire.parts import NodeEndpoint
+from ..wire.primitives import NodeEndpoint
 from ..wire.types import LeaderIdAndEpoch
 
 TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ..wire.errors import ErrorCode
-from .records import Record
+from .metadata.metadata_records import Record
 
 Response: TypeAlias = dict[str, Any]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .configs import resolve
-from .features import SUPPORTED_FEATURES
-from .group_configs import GroupLimits
-from .image import MetadataImage
+from .configs.group_configs import GroupLimits
+from .configs.topic_configs import resolve
+from .metadata.features import SUPPORTED_FEATURES
+from .metadata.metadata_image import MetadataImage
 from .policies import Policies
 
 UNCLEAN_ELECTION_KEY = "unclean.leader.election.enable"

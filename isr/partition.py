@@ -11,14 +11,14 @@ from typing import Protocol
 
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.types import TopicPartition
-from .leader_state import BrokerView, LeaderConfig, LeaderState
+from .leader.leader_state import BrokerView, LeaderConfig, LeaderState
 
 NO_LEADER = -1
 NO_EPOCH = -1
 
 
 class Registration(Protocol):
-    """What the controller has committed about a partition (`controller.image.PartitionRegistration`)."""
+    """What the controller has committed about a partition (`PartitionRegistration`)."""
 
     @property
     def replicas(self) -> tuple[int, ...]: ...

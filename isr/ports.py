@@ -13,7 +13,7 @@ from ..log.partition_log import PartitionLog
 from ..log.results import LogDirView
 from ..runtime.ports import Buffer
 from ..wire.types import TopicPartition
-from .leader_state import AlterPartitionResult, IsrProposal
+from .leader.leader_state import AlterPartitionResult, IsrProposal
 
 ReplicaKey: TypeAlias = tuple[UUID, int]
 """Topic id and partition index."""
@@ -64,7 +64,7 @@ class FetchConnection(Protocol):
 
 
 class ReplicaLogs(Protocol):
-    """The logs of a broker's partitions (`log.log_manager.LogManager`). Raises `ProtocolError(KAFKA_STORAGE_ERROR)`."""
+    """The logs of a broker's partitions (`LogManager`). Raises `ProtocolError(KAFKA_STORAGE_ERROR)`."""
 
     @property
     def high_watermark_checkpoint(self) -> Mapping[TopicPartition, int]:

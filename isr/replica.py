@@ -12,18 +12,18 @@ from uuid import UUID
 
 from ..log.errors import NoSpaceError
 from ..log.partition_log import AppendInfo, PartitionLog
-from ..runtime.file_slice import FileSlice
+from ..runtime.files.file_slice import FileSlice
 from ..runtime.invariants import invariant
 from ..runtime.log_lines import log_event
 from ..runtime.loggers import STATE_CHANGE
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.fetch import FetchPartition, FetchPartitionResponse
 from ..wire.types import EpochEndOffset, LeaderIdAndEpoch, TopicPartition
-from .leader_state import IsrProposal
+from .follower.truncation import decide_truncation
+from .leader.leader_state import IsrProposal
+from .leader.refused_first_batches import RefusedFirstBatches
 from .partition import Partition, Registration
-from .refused_openings import RefusedOpenings
 from .results import FetchParams
-from .truncation import decide_truncation
 
 _logger = logging.getLogger(__name__)
 ACKS_ALL = -1
@@ -56,7 +56,7 @@ class Replica:
         """Whether its disk has space for more records."""
         self._uncommitted: deque[tuple[int, int]] = deque()
         """(next offset, bytes) of what this life appended above the high watermark."""
-        self._refused_openings = RefusedOpenings()
+        self._refused_openings = RefusedFirstBatches()
 
     # ---------------------------------------------------------------- views
 
@@ -107,7 +107,7 @@ class Replica:
                 break
         became_leader = self.partition.make_leader(registration, self.log.log_end_offset, now_ms)
         if became_leader:
-            self._refused_openings = RefusedOpenings()
+            self._refused_openings = RefusedFirstBatches()
         self.check_high_watermark()
         return became_leader
 
@@ -193,7 +193,13 @@ class Replica:
         return is_counted or replica_id in leader.isr_state.maximal_isr
 
     def read(
-        self, params: FetchParams, request: FetchPartition, max_bytes: int, *, min_one_batch: bool, patient: bool = True
+        self,
+        params: FetchParams,
+        request: FetchPartition,
+        max_bytes: int,
+        *,
+        min_one_batch: bool,
+        allow_blocking_io: bool = True,
     ) -> FetchPartitionResponse:
         """What a fetch gets now: records, the point of divergence, or nothing new. Check it first, with `check_fetch`.
 
@@ -211,7 +217,9 @@ class Replica:
         if diverging is None:
             end_offset = log.log_end_offset if params.replica_id >= 0 else high_watermark
             if request.fetch_offset < end_offset and (min_one_batch or max_bytes > 0):
-                records = self._records(params, request.fetch_offset, end_offset, max_bytes, min_one_batch, patient)
+                records = self._records(
+                    params, request.fetch_offset, end_offset, max_bytes, min_one_batch, allow_blocking_io
+                )
         return FetchPartitionResponse(
             request.partition,
             0,
@@ -223,18 +231,30 @@ class Replica:
         )
 
     def _records(
-        self, params: FetchParams, offset: int, end_offset: int, max_bytes: int, min_one_batch: bool, patient: bool
+        self,
+        params: FetchParams,
+        offset: int,
+        end_offset: int,
+        max_bytes: int,
+        min_one_batch: bool,
+        allow_blocking_io: bool,
     ) -> bytes | FileSlice:
         """Only what is committed is left in its file until it is sent: the rest may be cut off and written anew."""
         log, high_watermark = self.log, self.partition.high_watermark
         if params.slice_bytes_min is None or max_bytes < params.slice_bytes_min or offset >= high_watermark:
-            return log.read(offset, max_bytes, end_offset=end_offset, min_one_batch=min_one_batch, patient=patient)
+            return log.read(
+                offset,
+                max_bytes,
+                end_offset=end_offset,
+                min_one_batch=min_one_batch,
+                allow_blocking_io=allow_blocking_io,
+            )
         return log.read_or_slice(
             offset,
             max_bytes,
             end_offset=min(end_offset, high_watermark),
             min_one_batch=min_one_batch,
-            patient=patient,
+            allow_blocking_io=allow_blocking_io,
             slice_bytes_min=params.slice_bytes_min,
         )
 

@@ -7,33 +7,33 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from ..controller.image import MetadataDelta, MetadataImage
+from ..controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from ..log.errors import NoSpaceError
 from ..log.results import LogDirView
 from ..runtime.ports import Runtime
 from ..wire.errors import ProtocolError
 from ..wire.types import TopicPartition
-from . import offset_lookup
-from .appends import Appends, Entries
-from .assignments import Assignments
-from .consequences import Consequences
-from .deadlines import Deadlines
-from .dir_moves import DirMoves
-from .directory import ReplicaDirectory
-from .expected_fetches import ExpectedFetches
-from .fetcher import FetcherContext
-from .fetchers import Fetchers
-from .fetches import Fetches, Wanted, WatchedFetch
-from .isr_changes import IsrChanges
-from .leader_state import AlterPartitionResult
+from .directories.directory_assignments import DirectoryAssignments
+from .directories.log_dir_moves import LogDirMoves
+from .fetching import offset_lookup
+from .fetching.fetch_requests import FetchRequests, Wanted, WatchedFetch
+from .fetching.incremental_fetch_context import IncrementalFetchContext, Watches
+from .follower.fetcher_manager import FetcherManager
+from .follower.replica_fetcher import FetcherContext
+from .hosted_partitions import HostedPartitions
+from .leader.alter_partition_manager import AlterPartitionManager
+from .leader.appends import Appends, Entries
+from .leader.expected_fetches import ExpectedFetches
+from .leader.leader_state import AlterPartitionResult
+from .leader.record_deletion import RecordDeletion
 from .ports import AlterPartitionItem, ReplicaLogs, ReplicaManagerConfig, ReplicaPorts
-from .purgatory import DelayedFetch, Purgatory
-from .record_deletion import RecordDeletion
+from .purgatory.delayed_operation_completion import DelayedOperationCompletion
+from .purgatory.delayed_operation_timers import DelayedOperationTimers
+from .purgatory.purgatory import DelayedFetch, Purgatory
 from .replica import Replica
 from .results import AppendDone, DeletedRecords, EpochEndResult, FetchDone, FetchParams, ListOffsetResult
-from .roles import Roles
-from .throttles import Throttles, is_held_back
-from .watch import FetchWatch, Watches
+from .roles.metadata_delta_applier import MetadataDeltaApplier
+from .throttling.throttles import Throttles, is_held_back
 
 
 class ReplicaManager:
@@ -44,15 +44,15 @@ class ReplicaManager:
         self._runtime = runtime
         self._logs = logs
         self._loop = asyncio.get_running_loop()
-        self._deadlines = Deadlines(self._loop)
+        self._deadlines = DelayedOperationTimers(self._loop)
         self.purgatory = Purgatory(self._deadlines)
-        self._directory = ReplicaDirectory(config.node_id, ports.broker_epoch)
-        self._isr_changes = IsrChanges(
+        self._directory = HostedPartitions(config.node_id, ports.broker_epoch)
+        self._isr_changes = AlterPartitionManager(
             ports.alter_partition, self._on_alter_partition, config.alter_partition_backoff_ms
         )
         self.throttles = Throttles(config)
         self._watches = Watches(self._is_held_back)
-        self._consequences = Consequences(
+        self._consequences = DelayedOperationCompletion(
             self._directory,
             self.purgatory,
             self._watches,
@@ -61,16 +61,16 @@ class ReplicaManager:
             ports.on_no_space,
         )
         fetching = FetcherContext(config, ports.connect, ports.broker_epoch, self, runtime.rng, self.throttles.follower)
-        self._fetchers = Fetchers(fetching)
+        self._fetchers = FetcherManager(fetching)
         now_ms = self._deadlines.now_ms
-        self._assignments = Assignments(ports.assign_to_dirs, config.alter_partition_backoff_ms)
+        self._assignments = DirectoryAssignments(ports.assign_to_dirs, config.alter_partition_backoff_ms)
         self._expected = ExpectedFetches(self.purgatory)
-        self._roles = Roles(
+        self._roles = MetadataDeltaApplier(
             config, self._directory, logs, self._fetchers, self._consequences, self._assignments, now_ms
         )
         self._roles.on_led = self._on_led
         self._appends = Appends(self._directory, self.purgatory, self._consequences, self._now)
-        self._fetches = Fetches(
+        self._fetches = FetchRequests(
             self._directory, self.purgatory, self._consequences, self._expected, self.throttles.leader, now_ms
         )
         self.append: Callable[[int, int, Entries, AppendDone], None] = self._appends.append
@@ -83,9 +83,11 @@ class ReplicaManager:
         `cancel()` forgets it (the connection is gone), or None when `done` has been called."""
         self.fetch_watched: Callable[[FetchParams, WatchedFetch], DelayedFetch | None] = self._fetches.fetch_watched
         """`fetch`, for an incremental fetch of a follower: `WatchedFetch` says what to look at."""
-        self.open_watch: Callable[[int], FetchWatch] = self._watches.open
+        self.open_watch: Callable[[int], IncrementalFetchContext] = self._watches.open
         """`open_watch(replica_id)`: for a new fetch session of that follower; close it with the session."""
-        self._moves = DirMoves(self._directory, logs, self.throttles.dirs, self._roles.on_moved, self.on_replica_failed)
+        self._moves = LogDirMoves(
+            self._directory, logs, self.throttles.dirs, self._roles.on_moved, self.on_replica_failed
+        )
         self.move_to_dir: Callable[[TopicPartition, str], None] = self._moves.begin
         self.log_dirs: Callable[[], Sequence[LogDirView]] = logs.describe
         deletion = RecordDeletion(self._directory, self._consequences)

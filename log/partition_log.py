@@ -17,27 +17,27 @@ from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
-from ..runtime.file_slice import FileSlice
+from ..runtime.files.file_slice import FileSlice
 from ..runtime.invariants import invariant
 from ..runtime.ports import Runtime
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.records import LOG_OVERHEAD, BatchHeader, TimestampType
-from . import recovery
 from .config import MAX_INT32, LogConfig
-from .durability import Durability, LogFiles
-from .epoch_cache import EpochCache
 from .errors import NoSpaceError, StorageError, refused_write
-from .producer_state import ProducerStates
-from .renames import Renames
-from .reshaping import reshape
+from .recompression import recompress
+from .recovery import log_recovery
+from .recovery.durability import Durability, LogFiles
+from .recovery.steps import Steps, at_once
 from .results import AppendInfo, LogHooks
-from .retention import count_expired
-from .rolling import fits
-from .segment import Segment, TimestampOffset
-from .segment_changes import SegmentChanges
-from .segments import Segments
-from .steps import Steps, at_once
-from .transaction_index import AbortedTransaction
+from .segment.retention import count_expired
+from .segment.rolling import fits
+from .segment.segment import Segment, TimestampOffset
+from .segment.segment_list import SegmentList
+from .segment.segment_renames import SegmentRenames
+from .segment.segment_replacement import SegmentReplacement
+from .segment.transaction_index import AbortedTransaction
+from .state.leader_epoch_cache import LeaderEpochCache
+from .state.producer_state import ProducerStates
 from .validation import count_offsets, first_batch_around, prepare_for_follower, prepare_for_leader
 
 __all__ = ["AppendInfo", "LogHooks", "PartitionLog"]
@@ -50,7 +50,7 @@ class PartitionLog:
     """See the module's text. Made by `open`; not to be used from several loops."""
 
     def __init__(
-        self, runtime: Runtime, directory: str, config: LogConfig, hooks: LogHooks, loaded: recovery.LoadedLog
+        self, runtime: Runtime, directory: str, config: LogConfig, hooks: LogHooks, loaded: log_recovery.LoadedLog
     ) -> None:
         self.directory = directory
         self._rng = runtime.rng
@@ -58,16 +58,16 @@ class PartitionLog:
         self.producers = ProducerStates()
         self._disk = runtime.disk
         self._hooks = hooks
-        self._segments = Segments(loaded.segments)
+        self._segments = SegmentList(loaded.segments)
         self._active = self._segments.active
         self._log_start_offset = self._segments.first_offset
         self._log_end_offset = self._active.next_offset
         self._snapshots = loaded.snapshots
-        self.epoch_cache = EpochCache(lambda: self._log_end_offset, loaded.epochs)
+        self.epoch_cache = LeaderEpochCache(lambda: self._log_end_offset, loaded.epochs)
         files = LogFiles(runtime.disk, directory, self._segments, self.epoch_cache, loaded.snapshots)
         self.durability = Durability(files, loaded.durable_offset, loaded.is_settled, self._fail)
         on_deleted = None if hooks.on_files_deleted is None else partial(hooks.on_files_deleted, self)
-        self._changes = SegmentChanges(files, self.durability, on_deleted, self._fail)
+        self._changes = SegmentReplacement(files, self.durability, on_deleted, self._fail)
         self._failure: StorageError | None = None
         self._is_closed = False
         self._has_gaps = False
@@ -98,9 +98,9 @@ class PartitionLog:
         Where no offsets can be missing (not `has_gaps`), a damaged one is told from a gap. `StorageError`.
         """
         try:
-            if void_without_id and recovery.was_never_durable(runtime.disk, directory):
-                recovery.make_void(runtime.disk, directory)
-            loaded = yield from recovery.load(
+            if void_without_id and log_recovery.was_never_durable(runtime.disk, directory):
+                log_recovery.make_void(runtime.disk, directory)
+            loaded = yield from log_recovery.load(
                 runtime.disk,
                 directory,
                 config,
@@ -114,7 +114,9 @@ class PartitionLog:
                 log.durability.side_files.unsaved_topic_id = log.topic_id
             log._log_start_offset = min(max(log_start_offset, log._segments.first_offset), log._log_end_offset)
             log.epoch_cache.truncate_from_start(log._log_start_offset)
-            yield from recovery.load_producers(log.producers, loaded.snapshots, loaded.segments, log._log_end_offset)
+            yield from log_recovery.load_producers(
+                log.producers, loaded.snapshots, loaded.segments, log._log_end_offset
+            )
             log.durability.park()
             if log.recovery_point < recovery_point:
                 hooks.on_recovery_point_lowered(log, log.recovery_point)
@@ -209,7 +211,7 @@ class PartitionLog:
         self._ensure_usable()
         config = self._config
         if self._reshapes and not internal:
-            batches = reshape(batches, config)
+            batches = recompress(batches, config)
         headers = prepare_for_leader(batches, self._log_end_offset, leader_epoch, config, now_ms, internal)
         staged: dict[int, tuple[int, int]] = {}
         for header in headers:
@@ -291,7 +293,7 @@ class PartitionLog:
 
     def _apply_marker(self, marker: BatchHeader, batch: memoryview) -> None:
         try:
-            recovery.apply_marker(self.producers, self._active, marker, batch)
+            log_recovery.apply_marker(self.producers, self._active, marker, batch)
         except OSError as error:
             raise self._fail("its transaction index could not be written", error) from error
 
@@ -335,7 +337,13 @@ class PartitionLog:
     # Reading
 
     def read(
-        self, offset: int, max_bytes: int, *, end_offset: int, min_one_batch: bool = True, patient: bool = True
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        end_offset: int,
+        min_one_batch: bool = True,
+        allow_blocking_io: bool = True,
     ) -> bytes:
         """Whole batches from the one that holds `offset`, at most `max_bytes` of them, all below `end_offset`.
 
@@ -344,14 +352,23 @@ class PartitionLog:
         `ColdReadError`, unless `patient`, when the device would have to be waited for.
         """
         end = self._readable_end(offset, end_offset)
-        return self._ask(lambda: self._segments.read(offset, max_bytes, end, min_one_batch, patient=patient))
+        return self._ask(
+            lambda: self._segments.read(offset, max_bytes, end, min_one_batch, allow_blocking_io=allow_blocking_io)
+        )
 
     def read_or_slice(
-        self, offset: int, max_bytes: int, *, end_offset: int, min_one_batch: bool, patient: bool, slice_bytes_min: int
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        end_offset: int,
+        min_one_batch: bool,
+        allow_blocking_io: bool,
+        slice_bytes_min: int,
     ) -> bytes | FileSlice:
         """Like `read`; `slice_bytes_min` bytes and more as a slice, which is good until the log is cut."""
         args = offset, max_bytes, self._readable_end(offset, end_offset), min_one_batch, slice_bytes_min
-        return self._ask(lambda: self._segments.read_or_slice(*args, patient=patient))
+        return self._ask(lambda: self._segments.read_or_slice(*args, allow_blocking_io=allow_blocking_io))
 
     def _readable_end(self, offset: int, end_offset: int) -> int:
         self._ensure_usable()
@@ -424,7 +441,7 @@ class PartitionLog:
         """Whether files get other names at the moment: no segment is replaced before that is over."""
         return self._changes.is_under_way
 
-    def replace_segments(self, group: Sequence[Segment], cleaned: Segment) -> Renames:
+    def replace_segments(self, group: Sequence[Segment], cleaned: Segment) -> SegmentRenames:
         """Put `cleaned`, whose files are durable, in the place of `group` when the caller says so. `StorageError`."""
         self._ensure_usable()
         return self._changes.replace(group, cleaned)
@@ -451,7 +468,7 @@ class PartitionLog:
             self._snapshots.remove_after(end)
             self._disk.fsync_dir(self.directory)
             self._ends_at(end)
-            at_once(recovery.load_producers(self.producers, self._snapshots, self._segments.items, end))
+            at_once(log_recovery.load_producers(self.producers, self._snapshots, self._segments.items, end))
         except OSError as error:
             raise self._fail("it could not be truncated", error) from error
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..wire.records import NO_TIMESTAMP
 from ..wire.types import TopicPartition
-from .producer_state import UNKNOWN_DELTA, BatchMetadata
+from .state.producer_state import UNKNOWN_DELTA, BatchMetadata
 
 if TYPE_CHECKING:
     from .partition_log import PartitionLog

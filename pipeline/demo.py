@@ -17,9 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..cluster.admin import ClusterClient, NewTopic
-from ..cluster.layout import ClusterShape, plan_cluster
-from ..cluster.supervisor import NodeFailed, Supervisor
+from ..cluster.client.cluster_client import ClusterClient, NewTopic
+from ..cluster.local.layout import ClusterShape, plan_cluster
+from ..cluster.local.supervisor import NodeFailed, Supervisor
 from .errors import PipelineError
 from .flights import SCHEMA, Flight, feed, flight_rows, flights_by_time
 from .jobs.common import Reading

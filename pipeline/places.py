@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..cluster.admin import ClusterClient, NewTopic
-from ..cluster.client_errors import ClientError, RefusedError
+from ..cluster.client.client_errors import ClientError, RefusedError
+from ..cluster.client.cluster_client import ClusterClient, NewTopic
 from .errors import PipelineError
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ LOGGERS = {
     "aiohttp": "the metrics port",
     "asyncio": "the event loop's own",
 }
-"""Every logger by name, and what it tells. Those below them (`raftwerk.isr.fetcher`) may have a level too."""
+"""Every logger by name, and what it tells. Loggers below them, as `raftwerk.isr.follower`, may have a level too."""
 
 _LEVELS = {"OFF": 100, "FATAL": 50, "ERROR": 40, "WARN": 30, "INFO": 20, "DEBUG": 10, "TRACE": 5}
 LEVELS = tuple(_LEVELS)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from .clock import SystemClock
-from .disk import RealDisk
+from .files.real_disk import RealDisk
 from .invariants import InvariantViolation
 from .log_lines import flush_logs
 from .ports import Runtime

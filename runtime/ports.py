@@ -72,7 +72,7 @@ class DirLock(Protocol):
     def release(self) -> None: ...
 
 
-class Rearrangement(Protocol):
+class OrderedRenames(Protocol):
     """Renames in one directory that were begun; see `Disk.rearrange_soon`."""
 
     @property
@@ -132,7 +132,7 @@ class Disk(Protocol):
         """Like `fsync_dir` without blocking the loop, of the directory that has this name now."""
         ...
 
-    def rearrange_soon(self, directory: str, renames: Sequence[tuple[str, str]]) -> Rearrangement:
+    def rearrange_soon(self, directory: str, renames: Sequence[tuple[str, str]]) -> OrderedRenames:
         """Rename files of `directory` in this order, then make all of its names durable, without blocking the loop.
 
         Nobody else may touch these names before it is done.

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
-from .open_files import is_out_of_files
+from .files.open_files import is_out_of_files
 
 Job: TypeAlias = Callable[[], "asyncio.Future[None] | None"]
 """Begins the work, on the loop, and gives what ends with it; None when there was nothing to do.

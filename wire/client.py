@@ -17,7 +17,7 @@ from typing import Any
 
 from ..runtime.ports import Buffer
 from . import codec
-from .apis import ApiKey
+from .api_keys import ApiKey
 from .errors import WireFormatError
 from .frames import RequestHeader, encode_request, parse_response_header
 

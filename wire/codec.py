@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from ..runtime.ports import Buffer
-from .apis import ApiKey
+from .api_keys import ApiKey
 from .errors import WireFormatError
 from .frames import read_uvarint, write_uvarint
 from .schemas import ARRAY, Field, Schema, load_api_schema, load_data_schema

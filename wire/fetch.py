@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-from ..runtime.file_slice import FileSlice, Sendable, in_memory
+from ..runtime.files.file_slice import FileSlice, Sendable, in_memory
 from ..runtime.ports import Buffer
 from .codec import uuid_from_bytes
 from .errors import WireFormatError
 from .frames import write_uvarint
-from .parts import (
+from .primitives import (
     MALFORMED,
     NodeEndpoint,
     check_end,

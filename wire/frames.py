@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..runtime.ports import Buffer
-from .apis import ApiKey
+from .api_keys import ApiKey
 from .errors import WireFormatError
 
 _NEVER = 1 << 15

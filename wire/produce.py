@@ -15,7 +15,7 @@ from uuid import UUID
 from ..runtime.ports import Buffer
 from .errors import WireFormatError
 from .frames import read_uvarint
-from .parts import (
+from .primitives import (
     MALFORMED,
     NodeEndpoint,
     check_end,

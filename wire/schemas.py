@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from .apis import ApiKey
+from .api_keys import ApiKey
 
 SCALAR: Final = "scalar"
 ARRAY: Final = "array"

@@ -4,40 +4,41 @@ from __future__ import annotations
 
 from ..api import ApiRegistry
 from ..services import BrokerServices
-from . import (
+from .admin import (
     alter_configs,
     alter_replica_log_dirs,
-    api_versions,
+    describe_client_quotas,
+    describe_configs,
+    describe_log_dirs,
+    forwarded,
+    list_config_resources,
+)
+from .groups import (
     consumer_group_describe,
     consumer_group_heartbeat,
     delete_groups,
-    delete_records,
-    describe_client_quotas,
-    describe_cluster,
-    describe_configs,
     describe_groups,
-    describe_log_dirs,
-    describe_producers,
-    describe_topic_partitions,
-    describe_transactions,
-    fetch,
     find_coordinator,
-    forwarded,
     heartbeat,
-    init_producer_id,
     join_group,
     leave_group,
-    list_config_resources,
     list_groups,
-    list_offsets,
-    list_transactions,
-    metadata,
     offset_commit,
     offset_delete,
     offset_fetch,
+    sync_group,
+)
+from .metadata import api_versions, describe_cluster, describe_topic_partitions, metadata
+from .records import (
+    delete_records,
+    describe_producers,
+    describe_transactions,
+    fetch,
+    init_producer_id,
+    list_offsets,
+    list_transactions,
     offset_for_leader_epoch,
     produce,
-    sync_group,
 )
 
 

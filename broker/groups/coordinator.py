@@ -13,24 +13,24 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
-from ...controller.image import GROUP_RESOURCE, MetadataDelta, MetadataImage, required
-from ...isr.deadlines import Deadlines
+from ...controller.metadata.metadata_image import GROUP_RESOURCE, MetadataDelta, MetadataImage, required
+from ...isr.purgatory.delayed_operation_timers import DelayedOperationTimers
 from ...runtime.ports import Runtime
 from ...runtime.timer_wheel import TimerHandle
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
 from .config import OFFSETS_TOPIC, GroupConfig, with_own_values
-from .consumer_events import HeartbeatRequest
-from .consumer_group import ConsumerGroup
-from .consumer_members import JOIN_EPOCH
+from .consumer.consumer_events import HeartbeatRequest
+from .consumer.consumer_group import ConsumerGroup
+from .consumer.consumer_members import JOIN_EPOCH
+from .consumer.topics import ImageTopics
 from .effects import Become, CancelTimer, Effect, Persist, Reload, Reply, SetTimer, TimerName
 from .hashing import partition_for
-from .journal import write
-from .loading import ShardLoader
+from .offsets.group_loading import ShardLoader
+from .offsets.group_log import write
+from .offsets.group_shard import Group, Shard, expired_offsets
+from .offsets.records import GroupRecord, OffsetKey, offset_record
 from .ports import ImageSource, OffsetsReplicas
-from .records import GroupRecord, OffsetKey, offset_record
-from .shard import Group, Shard, expired_offsets
-from .topics import ImageTopics
 
 T = TypeVar("T")
 logger = logging.getLogger("raftwerk.groups")
@@ -50,7 +50,7 @@ class GroupCoordinator:
         self._topics = ImageTopics(lambda: metadata.image)
         self._runtime = runtime
         self._replicas = replicas
-        self._deadlines: Deadlines | None = None
+        self._deadlines: DelayedOperationTimers | None = None
         self._shards: dict[int, Shard] = {}
         self._loaders: dict[int, ShardLoader] = {}
         self._timers: dict[int, dict[tuple[str, TimerName], TimerHandle]] = {}
@@ -63,7 +63,7 @@ class GroupCoordinator:
     def start(self) -> None:
         """The replicas have taken up their roles: take up the shards."""
         self._is_started = True
-        self._deadlines = Deadlines(asyncio.get_running_loop())
+        self._deadlines = DelayedOperationTimers(asyncio.get_running_loop())
         self._apply_all(self.metadata.image)
 
     def stop(self) -> None:
@@ -339,7 +339,7 @@ class GroupCoordinator:
 
         timers[key] = self._timer_wheel().add(max(effect.deadline_ms - self.now_ms(), 0), expired)
 
-    def _timer_wheel(self) -> Deadlines:
+    def _timer_wheel(self) -> DelayedOperationTimers:
         return required(self._deadlines, "a group coordinator with groups was started")
 
     def _is_current(self, shard: Shard) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from ...wire.errors import ErrorCode
-from .records import GroupRecord
+from .offsets.records import GroupRecord
 
 
 class TimerName(NamedTuple):

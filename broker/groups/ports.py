@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from ...controller.image import MetadataImage
+from ...controller.metadata.metadata_image import MetadataImage
 from ...isr.replica import Replica
 from ...isr.results import AppendDone
 from ...wire.types import TopicPartition

@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 from uuid import UUID
 
-from ...controller.image import MetadataImage, TopicImage
+from ...controller.metadata.metadata_image import MetadataImage, TopicImage
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode, ProtocolError
 from ..api import Fields
-from ..request import Request
-from .classic_group import ClassicGroup
-from .classic_side import ClassicSide
+from ..network.request import Request
+from .classic.classic_group import ClassicGroup
+from .consumer.classic_side import ClassicSide
 from .coordinator import GroupCoordinator
-from .shard import Group, Shard
+from .offsets.group_shard import Group, Shard
 
 R = TypeVar("R")
 

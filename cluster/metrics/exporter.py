@@ -17,8 +17,8 @@ from prometheus_client import GC_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry
 from prometheus_client.registry import Collector
 
 from ...runtime.ports import Runtime
-from ..errors import NodeFailedError
-from ..node import Node
+from ..node.errors import NodeFailedError
+from ..node.node import Node
 from .catalog import CATALOG, COUNTER, SUMMARY, Spec
 from .readers import Samples, Taps, not_ready_because, read_all
 from .taps import ElectionWatch, ProcessTaps, RequestTimes, TrafficTap

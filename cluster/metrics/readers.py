@@ -8,12 +8,12 @@ from typing import Any
 
 from raftwerk import __version__
 
-from ...broker.lifecycle import BrokerState
-from ...controller.image import MetadataImage
+from ...broker.to_controller.broker_lifecycle import BrokerState
+from ...controller.metadata.metadata_image import MetadataImage
 from ...isr.replica import Replica
-from ...wire.apis import ApiKey
+from ...wire.api_keys import ApiKey
 from ...wire.types import TopicPartition
-from ..node import Node
+from ..node.node import Node
 from .latency import Latency
 from .taps import ElectionWatch, ProcessTaps, RequestTimes, TrafficTap
 

@@ -14,18 +14,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from ...broker.connection import Connection, ConnectionOwner
-from ...broker.request import Request
-from ...controller.image import MetadataDelta, MetadataImage, PartitionRegistration
-from ...isr.appends import Entries
-from ...isr.fetches import Wanted, WatchedFetch
-from ...isr.purgatory import DelayedFetch
+from ...broker.network.connection import Connection, ConnectionOwner
+from ...broker.network.request import Request
+from ...controller.metadata.metadata_image import MetadataDelta, MetadataImage, PartitionRegistration
+from ...isr.fetching.fetch_requests import Wanted, WatchedFetch
+from ...isr.fetching.incremental_fetch_context import IncrementalFetchContext
+from ...isr.leader.appends import Entries
+from ...isr.purgatory.purgatory import DelayedFetch
 from ...isr.replica import Replica
 from ...isr.replica_manager import ReplicaManager
 from ...isr.results import AppendDone, AppendResult, FetchDone, FetchParams
-from ...isr.watch import FetchWatch
 from ...raft.types import LeaderAndEpoch
-from ...runtime.file_slice import Sendable
+from ...runtime.files.file_slice import Sendable
 from ...runtime.ports import Disk, File, Runtime
 from ...wire.fetch import FetchPartitionResponse
 from ...wire.types import TopicPartition
@@ -61,7 +61,7 @@ class _Counted:
         self._wanted: Wanted = ()
 
     @property
-    def watch(self) -> FetchWatch:
+    def watch(self) -> IncrementalFetchContext:
         return self._fetch.watch
 
     @property

@@ -11,9 +11,9 @@ import uuid
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
-from ..admin import ClusterClient, ClusterView, NewTopic
-from ..layout import ClusterPlan, ClusterShape, plan_cluster
-from ..supervisor import NodeFailed, Supervisor
+from ..client.cluster_client import ClusterClient, ClusterView, NewTopic
+from ..local.layout import ClusterPlan, ClusterShape, plan_cluster
+from ..local.supervisor import NodeFailed, Supervisor
 
 START_TIMEOUT_S = 60.0
 _START_ATTEMPTS = 3

@@ -11,10 +11,10 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from ...cluster.admin import LOST, ClusterClient, ClusterView, parse_bootstrap
-from ...cluster.client_errors import ClientError, RefusedError, is_retriable
-from ...cluster.groups import GroupsClient
-from ...wire.apis import ApiKey
+from ...cluster.client.client_errors import ClientError, RefusedError, is_retriable
+from ...cluster.client.cluster_client import LOST, ClusterClient, ClusterView, parse_bootstrap
+from ...cluster.client.group_client import GroupsClient
+from ...wire.api_keys import ApiKey
 from ...wire.errors import ErrorCode
 from ...wire.fetch import (
     FetchPartition,

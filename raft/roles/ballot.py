@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..majority import majority_size
+from ..quorum.majority import majority_size
 
 
 class Ballot:

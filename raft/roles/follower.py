@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from ...wire.types import SnapshotId
-from ..messages import Vote
+from ..messages.messages import Vote
 from ..types import ReplicaKey, RoleKind
-from ..voters import VoterEndpoint
+from ..voters.voter_set import VoterEndpoint
 
 
 class Download(NamedTuple):

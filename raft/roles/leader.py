@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ..majority import majority_value, next_high_watermark
-from ..messages import Fetch, Vote, VoterChange
+from ..messages.messages import Fetch, Vote, VoterChange
+from ..quorum.majority import majority_value, next_high_watermark
 from ..types import ReplicaKey, RoleKind
-from ..voters import NO_VOTERS, VoterSet
+from ..voters.voter_set import NO_VOTERS, VoterSet
 
 OBSERVER_SESSION_MS = 300_000
 MAX_INT64 = 2**63 - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..messages import Vote
+from ..messages.messages import Vote
 from ..types import ReplicaKey, RoleKind
 
 

@@ -7,13 +7,22 @@ import gc
 from uuid import UUID
 
 import pytest
-from broker_harness import LISTENER, TOPIC, TOPIC_ID, FakeController, Harness, decode_answer, make_image, settle
+from support.broker.broker_harness import (
+    LISTENER,
+    TOPIC,
+    TOPIC_ID,
+    FakeController,
+    Harness,
+    decode_answer,
+    make_image,
+    settle,
+)
 
-from raftwerk.controller.image import MetadataDelta
-from raftwerk.controller.records import BrokerChangeRecord, ConfigRecord, PartitionChangeRecord
-from raftwerk.isr.purgatory import DelayedFetch, Purgatory
+from raftwerk.controller.metadata.metadata_image import MetadataDelta
+from raftwerk.controller.metadata.metadata_records import BrokerChangeRecord, ConfigRecord, PartitionChangeRecord
+from raftwerk.isr.purgatory.purgatory import DelayedFetch, Purgatory
 from raftwerk.runtime.timer_wheel import TimerWheel
-from raftwerk.wire.apis import ApiKey
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.produce import decode_produce_request
 from raftwerk.wire.records import encode_batch

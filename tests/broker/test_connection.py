@@ -9,13 +9,13 @@ import resource
 import struct
 
 import pytest
-from broker_harness import TOPIC, Harness, connection_of, correlation_ids, decode_answer, settle
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.broker.broker_harness import TOPIC, Harness, connection_of, correlation_ids, decode_answer, settle
 
-from raftwerk.broker.connection import TURN_FRAMES, ConnectionLimits
+from raftwerk.broker.network.connection import TURN_FRAMES, ConnectionLimits
 from raftwerk.runtime.invariants import InvariantViolation
-from raftwerk.wire.apis import ApiKey
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.records import encode_batch
 
 BATCH = bytes(encode_batch([(None, b"value", [], 1)]))

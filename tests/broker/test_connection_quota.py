@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from raftwerk.broker.connection_quota import ConnectionQuota
-from raftwerk.broker.server import Server, ServerConfig
-from raftwerk.controller.image import MetadataDelta, MetadataImage
-from raftwerk.controller.records import ConfigRecord
+from raftwerk.broker.network.connection_quota import ConnectionQuota
+from raftwerk.broker.network.server import Server, ServerConfig
+from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage
+from raftwerk.controller.metadata.metadata_records import ConfigRecord
 
 
 def set_to(image: MetadataImage, broker: str, name: str, value: str | None) -> None:

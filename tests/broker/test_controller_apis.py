@@ -7,17 +7,17 @@ import random
 from types import SimpleNamespace
 
 import pytest
-from broker_harness import Harness, settle, until
+from support.broker.broker_harness import Harness, settle, until
 
 from raftwerk.broker.config import BrokerConfig
-from raftwerk.broker.connection import ConnectionLimits
-from raftwerk.broker.controller_apis import ControllerServices, controller_dispatcher
-from raftwerk.broker.controller_channel import ControllerAddress, ControllerChannel, address_bytes
-from raftwerk.broker.producer_ids import ProducerIdBlock, ProducerIdManager
-from raftwerk.broker.request import Request
-from raftwerk.broker.server import Server, ServerConfig
-from raftwerk.controller.publisher import MetadataLoader
-from raftwerk.wire.apis import ApiKey
+from raftwerk.broker.controller_listener import ControllerServices, controller_dispatcher
+from raftwerk.broker.network.connection import ConnectionLimits
+from raftwerk.broker.network.request import Request
+from raftwerk.broker.network.server import Server, ServerConfig
+from raftwerk.broker.to_controller.controller_channel import ControllerAddress, ControllerChannel, address_bytes
+from raftwerk.broker.to_controller.producer_id_manager import ProducerIdBlock, ProducerIdManager
+from raftwerk.controller.metadata.metadata_loader import MetadataLoader
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.client import connect
 from raftwerk.wire.codec import decode_request, encode_request
 from raftwerk.wire.errors import ErrorCode, ProtocolError
@@ -261,7 +261,7 @@ def test_producer_ids_are_unique_and_fetched_ahead():
 
 
 def test_no_producer_ids_is_an_error_that_clients_retry(monkeypatch):
-    monkeypatch.setattr("raftwerk.broker.producer_ids.WAIT_S", 0.1)
+    monkeypatch.setattr("raftwerk.broker.to_controller.producer_id_manager.WAIT_S", 0.1)
 
     async def main():
         async def allocate():

@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from raftwerk.broker import controller_channel
-from raftwerk.broker.controller_channel import ControllerAddress, ControllerChannel
-from raftwerk.chaos.sim_disk import SimDisk
+from raftwerk.broker.to_controller import controller_channel
+from raftwerk.broker.to_controller.controller_channel import ControllerAddress, ControllerChannel
+from raftwerk.chaos.sim.disk.disk import SimDisk
 from raftwerk.runtime.ports import Runtime
-from raftwerk.wire.apis import ApiKey
+from raftwerk.wire.api_keys import ApiKey
 
 
 class FixedClock:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raftwerk.broker.frame_reader import FIRST_ALLOCATION_BYTES, SMALL_FRAME_BYTES, BadFrameError, FrameReader
+from raftwerk.broker.network.frame_reader import FIRST_ALLOCATION_BYTES, SMALL_FRAME_BYTES, BadFrameError, FrameReader
 
 MAX = 8 * 1024 * 1024
 

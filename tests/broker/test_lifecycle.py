@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
-from broker_harness import LISTENER
+from support.broker.broker_harness import LISTENER
 
 from raftwerk.broker.config import AdvertisedListener, BrokerConfig
-from raftwerk.broker.lifecycle import BrokerLifecycle, BrokerState, RegistrationRefused
-from raftwerk.wire.apis import ApiKey
+from raftwerk.broker.to_controller.broker_lifecycle import BrokerLifecycle, BrokerState, RegistrationRefused
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import encode_request
 from raftwerk.wire.errors import ErrorCode
 

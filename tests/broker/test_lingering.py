@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from broker_harness import LISTENER, make_image
+from support.broker.broker_harness import LISTENER, make_image
 
-from raftwerk.broker.lingering import LINGER_S, LingeringBrokers
+from raftwerk.broker.to_controller.recently_fenced_brokers import LINGER_S, RecentlyFencedBrokers
 from raftwerk.broker.topic_view import broker_rows
-from raftwerk.controller.image import MetadataDelta
-from raftwerk.controller.records import BrokerChangeRecord
+from raftwerk.controller.metadata.metadata_image import MetadataDelta
+from raftwerk.controller.metadata.metadata_records import BrokerChangeRecord
 
 
 def tracker():
-    image, lingering = make_image(), LingeringBrokers()
+    image, lingering = make_image(), RecentlyFencedBrokers()
     seen = MetadataDelta()
     seen.changed_brokers.update(dict.fromkeys(image.brokers))
     lingering.on_metadata(image, seen, 0.0, settled=True)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from broker_harness import Harness
+from support.broker.broker_harness import Harness
 
-from raftwerk.wire.apis import ApiKey
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
 
 LOGGER = 8

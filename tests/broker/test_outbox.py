@@ -14,9 +14,9 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raftwerk.broker.outbox import PIECE_BYTES, TURN_BYTES, Outbox
-from raftwerk.runtime.disk import RealDisk
-from raftwerk.runtime.file_slice import FileSlice, Sendable
+from raftwerk.broker.network.response_queue import PIECE_BYTES, TURN_BYTES, ResponseQueue
+from raftwerk.runtime.files.file_slice import FileSlice, Sendable
+from raftwerk.runtime.files.real_disk import RealDisk
 
 CONTENT = bytes(range(256)) * 40
 LARGE = os.urandom(3 * TURN_BYTES + 12_345)
@@ -100,7 +100,7 @@ class ScriptedTransport(asyncio.Transport):
     def is_closing(self) -> bool:
         return self.closing
 
-    def open_window(self, room: int, outbox: Outbox) -> None:
+    def open_window(self, room: int, outbox: ResponseQueue) -> None:
         self.room += room
         del self.buffered[: self.take(bytes(self.buffered))]
         if self.paused and len(self.buffered) <= self.high // 4:
@@ -118,7 +118,7 @@ class Scripted:
         self.sent = 0
         self.broken: list[OSError] = []
         self.is_true = True
-        self.outbox = Outbox(self.transport, self._on_sent, self.broken.append)
+        self.outbox = ResponseQueue(self.transport, self._on_sent, self.broken.append)
 
     def _on_sent(self) -> None:
         self.sent += 1
@@ -215,7 +215,7 @@ class SendingProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
-        self.outbox = Outbox(transport, self.count_turn, self.give_up)
+        self.outbox = ResponseQueue(transport, self.count_turn, self.give_up)
         self.outbox.put(self.response)
         self.outbox.flush()
 

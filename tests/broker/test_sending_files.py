@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import uvloop
 
-from raftwerk.broker.request import Request
-from raftwerk.broker.server import Server, ServerConfig
-from raftwerk.runtime.disk import RealDisk
-from raftwerk.runtime.file_slice import FileSlice
+from raftwerk.broker.network.request import Request
+from raftwerk.broker.network.server import Server, ServerConfig
+from raftwerk.runtime.files.file_slice import FileSlice
+from raftwerk.runtime.files.real_disk import RealDisk
 from raftwerk.wire.frames import RequestHeader
 
 LARGE = os.urandom(6_000_000)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from broker_harness import TOPIC, TOPIC_ID, Harness, decode_answer, settle
+from support.broker.broker_harness import TOPIC, TOPIC_ID, Harness, decode_answer, settle
 
-from raftwerk.controller.image import MetadataDelta
-from raftwerk.controller.records import BrokerChangeRecord, PartitionChangeRecord
-from raftwerk.wire.apis import ApiKey
+from raftwerk.controller.metadata.metadata_image import MetadataDelta
+from raftwerk.controller.metadata.metadata_records import BrokerChangeRecord, PartitionChangeRecord
+from raftwerk.wire.api_keys import ApiKey
 
 
 def run(coroutine):
@@ -64,7 +64,7 @@ def test_a_broker_that_answers_is_no_suspect():
 
 
 def test_the_wait_has_an_end(monkeypatch):
-    monkeypatch.setattr("raftwerk.broker.suspects.SUSPICION_S", 0.05)
+    monkeypatch.setattr("raftwerk.broker.to_controller.suspected_brokers.SUSPICION_S", 0.05)
 
     async def main():
         harness = Harness()

@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import pytest
 
-from raftwerk.chaos.runs import SCENARIOS, Run
-from raftwerk.controller import brokers, replication
-from raftwerk.isr import fetch_session, isr_changes, role_backlog, watch
-from raftwerk.raft import publisher
+from raftwerk.chaos.sim.scenarios import SCENARIOS, Run
+from raftwerk.controller.brokers import broker_registration
+from raftwerk.controller.partitions import leader_election
+from raftwerk.isr.fetching import incremental_fetch_context
+from raftwerk.isr.follower import fetch_session
+from raftwerk.isr.leader import alter_partition_manager
+from raftwerk.isr.roles import pending_role_transitions
+from raftwerk.raft.driver import commit_publisher
 
 
 @pytest.fixture(autouse=True)
 def _one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(role_backlog, "PARTITIONS_PER_TURN", 1)
-    monkeypatch.setattr(watch, "LOOKED_AT_ONCE", 1)
-    monkeypatch.setattr(watch, "AUDIT_INTERVAL_MS", 10**9)
+    monkeypatch.setattr(pending_role_transitions, "PARTITIONS_PER_TURN", 1)
+    monkeypatch.setattr(incremental_fetch_context, "LOOKED_AT_ONCE", 1)
+    monkeypatch.setattr(incremental_fetch_context, "AUDIT_INTERVAL_MS", 10**9)
     monkeypatch.setattr(fetch_session, "NAMED_AT_ONCE", 1)
-    monkeypatch.setattr(isr_changes, "_ITEMS_MAX", 1)
-    monkeypatch.setattr(replication, "CHANGES_AT_ONCE", 1)
-    monkeypatch.setattr(brokers, "CHANGES_AT_ONCE", 1)
-    monkeypatch.setattr(publisher, "_CHUNK_BYTES", 200)
+    monkeypatch.setattr(alter_partition_manager, "_ITEMS_MAX", 1)
+    monkeypatch.setattr(leader_election, "CHANGES_AT_ONCE", 1)
+    monkeypatch.setattr(broker_registration, "CHANGES_AT_ONCE", 1)
+    monkeypatch.setattr(commit_publisher, "_CHUNK_BYTES", 200)
 
 
 @pytest.mark.parametrize("scenario", ["leader-crash", "failover", "mixed", "power", "churn", "moves"])

@@ -13,14 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mutants import MUTANTS
+from support.chaos.mutants import MUTANTS
 
-from raftwerk.chaos import runs, sim_main
-from raftwerk.chaos.runs import SCENARIOS, Outcome, Run
-from raftwerk.chaos.scenario import Fault, FaultKind
-from raftwerk.chaos.shrink import shrink
-from raftwerk.chaos.sim_admin import ThrottledMover
-from raftwerk.chaos.sim_main import main
+from raftwerk.chaos.sim import main as sim_main
+from raftwerk.chaos.sim import scenarios
+from raftwerk.chaos.sim.faults import Fault, FaultKind
+from raftwerk.chaos.sim.main import main
+from raftwerk.chaos.sim.scenarios import SCENARIOS, Outcome, Run
+from raftwerk.chaos.sim.shrink import shrink
+from raftwerk.chaos.sim.workloads.administrators import ThrottledMover
 
 CHUNK = 10
 SEEDS = {
@@ -110,7 +111,7 @@ def test_what_is_in_sync_does_not_notice_a_throttle_that_lets_nothing_pass() -> 
         rates = (0,)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "ThrottledMover", Nothing)
+        patch.setattr(scenarios, "ThrottledMover", Nothing)
         outcome = Run(replace(SCENARIOS["throttled"], faults_s=3.0), 5, faults=[]).execute()
     assert outcome.failure is None
     assert outcome.longest_ack_gap_s < 0.5
@@ -155,7 +156,7 @@ def test_seeds_differ() -> None:
 
 def ack_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that acks a batch before its followers have it."""
-    from raftwerk.isr import appends
+    from raftwerk.isr.leader import appends
 
     monkeypatch.setattr(appends, "ACKS_ALL", -2)
 
@@ -199,7 +200,7 @@ def test_an_interrupted_run_tells_its_sums(monkeypatch: pytest.MonkeyPatch, caps
     def interrupt(task: tuple[str, int]) -> tuple[Outcome, float]:
         if runs:
             raise KeyboardInterrupt
-        runs.append(run_one(task))
+        scenarios.append(run_one(task))
         return runs[0]
 
     monkeypatch.setattr(sim_main, "_run_one", interrupt)

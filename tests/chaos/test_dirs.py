@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from raftwerk.chaos.runs import SCENARIOS, Run
-from raftwerk.chaos.scenario import Fault, FaultKind
+from raftwerk.chaos.sim.faults import Fault, FaultKind
+from raftwerk.chaos.sim.scenarios import SCENARIOS, Run
 
 DIRS = replace(SCENARIOS["dirs"], faults_s=2.0)
 

@@ -6,13 +6,13 @@ import asyncio
 from uuid import UUID
 
 import pytest
-from group_members import PARTITIONS, TOPIC, ClassicMember, ConsumerMember, GroupHistory, Member
+from support.chaos.group_members import PARTITIONS, TOPIC, ClassicMember, ConsumerMember, GroupHistory, Member
 
-from raftwerk.chaos.cluster import ClusterConfig, SimCluster
-from raftwerk.chaos.quorum_checks import InvariantBroken
-from raftwerk.chaos.scenario import FaultKind, Nemesis, draw_faults
-from raftwerk.chaos.world import World
-from raftwerk.cluster.admin import ClusterClient, NewTopic
+from raftwerk.chaos.sim.faults import FaultKind, Nemesis, draw_faults
+from raftwerk.chaos.sim.invariants.quorum_invariants import InvariantBroken
+from raftwerk.chaos.sim.kernel.world import World
+from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimCluster
+from raftwerk.cluster.client.cluster_client import ClusterClient, NewTopic
 
 CLIENT = "k1"
 MEMBERS = 3

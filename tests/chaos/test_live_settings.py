@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from raftwerk.chaos.cluster import ClusterConfig, SimCluster
-from raftwerk.chaos.sim_loop import ProcessLoop
-from raftwerk.chaos.world import World
-from raftwerk.cluster.admin import ClusterClient
-from raftwerk.log.manager_config import UpkeepChange
-from raftwerk.wire.apis import ApiKey
+from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop
+from raftwerk.chaos.sim.kernel.world import World
+from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimCluster
+from raftwerk.cluster.client.cluster_client import ClusterClient
+from raftwerk.log.manager.manager_config import UpkeepChange
+from raftwerk.wire.api_keys import ApiKey
 
 BROKER = 4
 

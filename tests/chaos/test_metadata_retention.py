@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from raftwerk.chaos.cluster import ClusterConfig, SimCluster
-from raftwerk.chaos.sim_loop import ProcessLoop
-from raftwerk.chaos.world import World
-from raftwerk.cluster.admin import ClusterClient, NewTopic
+from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop
+from raftwerk.chaos.sim.kernel.world import World
+from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimCluster
+from raftwerk.cluster.client.cluster_client import ClusterClient, NewTopic
 
 METADATA = "/data/__cluster_metadata-0"
 FOR_EVER = {"metadata.max.retention.ms": "-1", "metadata.max.retention.bytes": "-1"}

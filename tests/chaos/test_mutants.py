@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mutants import MUTANTS, Mutant, seeds_until_caught
+from support.chaos.mutants import MUTANTS, Mutant, seeds_until_caught
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])

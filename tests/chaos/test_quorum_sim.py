@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from raftwerk.chaos.quorum_sim import FAULTS, QuorumSim
-from raftwerk.chaos.scenario import FaultKind, Nemesis, draw_faults
-from raftwerk.chaos.world import World
+from raftwerk.chaos.sim.faults import FaultKind, Nemesis, draw_faults
+from raftwerk.chaos.sim.kernel.world import World
+from raftwerk.chaos.sim.quorum_simulation import FAULTS, QuorumSim
 
 FAULTS_S = 8.0
 

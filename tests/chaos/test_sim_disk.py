@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raftwerk.chaos.sim_disk import SimDisk
-from raftwerk.runtime.disk import RealDisk
+from raftwerk.chaos.sim.disk.disk import SimDisk
+from raftwerk.runtime.files.real_disk import RealDisk
 
 
 def make(seed: int = 1, **options: int) -> SimDisk:

@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from raftwerk.chaos.sim_loop import ProcessLoop, Scheduler, SimulationError
+from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler, SimulationError
 from raftwerk.runtime.loop import TaskSet
 
 

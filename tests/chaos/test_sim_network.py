@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from raftwerk.chaos.sim_loop import ProcessLoop, Scheduler, SimulationError
-from raftwerk.chaos.sim_network import NetworkConfig, SimNetwork
-from raftwerk.chaos.trace import Trace
+from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler, SimulationError
+from raftwerk.chaos.sim.kernel.network import NetworkConfig, SimNetwork
+from raftwerk.chaos.sim.kernel.trace import Trace
 
 
 class World:

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# Both folders have a `test_mutants`; the quorum's is the one that is asked.
-sys.path[:0] = [str(ROOT / "tests" / "raft"), str(ROOT / "tests" / "chaos")]
+sys.path.insert(0, str(ROOT / "tests"))
 
 _SEEDS_OF_QUORUMS = 600
 _HEAD = """# Bugs put back in
@@ -31,9 +30,9 @@ for a few rare ones from a later seed.
 
 def rows(processes: int) -> Iterator[str]:
     """One line of the table for each mutant."""
-    import test_mutants
-    import test_voter_changes
-    from mutants import MUTANTS
+    from support.chaos.mutants import MUTANTS
+
+    from raft import test_mutants, test_voter_changes
 
     quorum = len(test_mutants.MUTANTS) + len(test_mutants.SNAPSHOT_MUTANTS)
     counts = {_whole: len(MUTANTS), _quorum: quorum, _voters: len(test_voter_changes.MUTANTS)}
@@ -44,7 +43,7 @@ def rows(processes: int) -> Iterator[str]:
 
 
 def _whole(number: int) -> str:
-    from mutants import MUTANTS, seeds_until_caught
+    from support.chaos.mutants import MUTANTS, seeds_until_caught
 
     mutant = MUTANTS[number]
     with pytest.MonkeyPatch.context() as patch:
@@ -55,8 +54,8 @@ def _whole(number: int) -> str:
 
 
 def _quorum(number: int) -> str:
-    from raft_sim import live_through
-    from test_mutants import MUTANTS, SNAPSHOT_MUTANTS
+    from raft.test_mutants import MUTANTS, SNAPSHOT_MUTANTS
+    from support.raft.simulation import live_through
 
     mutate = [*MUTANTS, *SNAPSHOT_MUTANTS][number]
 
@@ -68,8 +67,8 @@ def _quorum(number: int) -> str:
 
 
 def _voters(number: int) -> str:
-    from test_voter_changes import MUTANTS
-    from voters_sim import live_through
+    from raft.test_voter_changes import MUTANTS
+    from support.raft.voters_sim import live_through
 
     return _quorum_row(MUTANTS[number], live_through, "the model with changing voters")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from raftwerk.cluster.admin import parse_bootstrap
-from raftwerk.cluster.client_errors import ClientError, error_name, is_retriable
-from raftwerk.cluster.demo import AckLog, Flight, judge
-from raftwerk.cluster.producing import BATCH_BYTES, _split, murmur2
+from raftwerk.cluster.client.client_errors import ClientError, error_name, is_retriable
+from raftwerk.cluster.client.cluster_client import parse_bootstrap
+from raftwerk.cluster.client.producer import BATCH_BYTES, _split, murmur2
+from raftwerk.cluster.local.demo import AckLog, Flight, judge
 from raftwerk.wire.records import NewRecord
 
 

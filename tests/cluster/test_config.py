@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raftwerk.cluster.config import ConfigError, Listener, NodeConfig, Voter, load_config
-from raftwerk.cluster.config_keys import KEYS, describe_keys
+from raftwerk.cluster.settings.node_config import ConfigError, Listener, NodeConfig, Voter, load_config
+from raftwerk.cluster.settings.setting_table import KEYS, describe_keys
 
 COMBINED = {
     "process.roles": "broker,controller",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from raftwerk.cluster.config_docs import configuration_page
-from raftwerk.controller.broker_configs import DYNAMIC_BROKER_CONFIGS
-from raftwerk.controller.config_table import TOPIC_CONFIGS
-from raftwerk.controller.configs import parse_value
+from raftwerk.cluster.settings.configuration_page import configuration_page
+from raftwerk.controller.configs.broker_configs import DYNAMIC_BROKER_CONFIGS
+from raftwerk.controller.configs.topic_config_table import TOPIC_CONFIGS
+from raftwerk.controller.configs.topic_configs import parse_value
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 

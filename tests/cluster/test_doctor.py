@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from raftwerk.cluster import doctor
-from raftwerk.cluster.admin import BrokerView, ClusterView, PartitionView, TopicView
-from raftwerk.cluster.doctor import FAILURE, OK, WARNING, examine_cluster, examine_config
-from raftwerk.cluster.layout import ClusterShape, load_plan, plan_cluster, write_properties
+from raftwerk.cluster.client import doctor
+from raftwerk.cluster.client.cluster_client import BrokerView, ClusterView, PartitionView, TopicView
+from raftwerk.cluster.client.doctor import FAILURE, OK, WARNING, examine_cluster, examine_config
+from raftwerk.cluster.local.layout import ClusterShape, load_plan, plan_cluster, write_properties
 from raftwerk.cluster.testing.cluster import TestCluster
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from raftwerk.chaos.cluster import ClusterConfig, SimCluster
-from raftwerk.chaos.sim_loop import ProcessLoop
-from raftwerk.chaos.world import World
-from raftwerk.cluster.admin import ClusterClient, NewTopic
-from raftwerk.wire.apis import ApiKey
+from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop
+from raftwerk.chaos.sim.kernel.world import World
+from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimCluster
+from raftwerk.cluster.client.cluster_client import ClusterClient, NewTopic
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.records import encode_batch
 

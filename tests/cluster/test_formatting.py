@@ -8,25 +8,25 @@ from uuid import UUID
 
 import pytest
 
-from raftwerk.cluster.config import NodeConfig
-from raftwerk.cluster.first_features import choose_levels, read_levels
-from raftwerk.cluster.formatting import (
+from raftwerk.cluster.node.bootstrap_features import choose_levels, read_levels
+from raftwerk.cluster.node.formatting import (
     FirstVoters,
     FormatError,
     format_node,
     formatted_directory_id,
     parse_controllers,
 )
-from raftwerk.controller.features import SUPPORTED_FEATURES, bootstrap_records
-from raftwerk.controller.image import MetadataImage
-from raftwerk.controller.records import FeatureLevelRecord
-from raftwerk.log.checkpoints import encode_uuid
-from raftwerk.raft.driver import metadata_log_dir
-from raftwerk.raft.snapshots import SnapshotStore
+from raftwerk.cluster.settings.node_config import NodeConfig
+from raftwerk.controller.metadata.features import SUPPORTED_FEATURES, bootstrap_records
+from raftwerk.controller.metadata.metadata_image import MetadataImage
+from raftwerk.controller.metadata.metadata_records import FeatureLevelRecord
+from raftwerk.log.state.checkpoints import encode_uuid
+from raftwerk.raft.driver.raft_driver import metadata_log_dir
+from raftwerk.raft.replication.snapshot_store import SnapshotStore
 from raftwerk.raft.types import LOG_BEGIN, ReplicaKey
-from raftwerk.raft.voters import KRaftVersion, VoterListener, VoterSet
+from raftwerk.raft.voters.voter_set import KRaftVersion, VoterListener, VoterSet
 from raftwerk.runtime.clock import SystemClock
-from raftwerk.runtime.disk import RealDisk
+from raftwerk.runtime.files.real_disk import RealDisk
 from raftwerk.runtime.ports import Runtime
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"

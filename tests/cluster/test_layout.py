@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from raftwerk.cluster.config import NodeConfig
-from raftwerk.cluster.formatting import parse_controllers
-from raftwerk.cluster.layout import (
+from raftwerk.cluster.local.layout import (
     ClusterPlan,
     ClusterShape,
     existing_cluster_id,
@@ -18,6 +16,8 @@ from raftwerk.cluster.layout import (
     plan_cluster,
     write_properties,
 )
+from raftwerk.cluster.node.formatting import parse_controllers
+from raftwerk.cluster.settings.node_config import NodeConfig
 
 
 def test_consecutive_ports_and_names(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_every_plan_is_a_configuration(tmp_path: Path, brokers: int, separate: b
 def test_what_is_written_loads(tmp_path: Path) -> None:
     plan = plan_cluster(str(tmp_path), ClusterShape(brokers=1, port=0, overrides={"num.partitions": "4"}))
     write_properties(plan)
-    from raftwerk.cluster.config import load_config
+    from raftwerk.cluster.settings.node_config import load_config
 
     assert load_config(Path(plan.nodes[0].properties_file).read_text())["num.partitions"] == 4
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftwerk.cluster.perf import PerfResult, ProduceLoad, _Batch
+from raftwerk.cluster.client.perf import PerfResult, ProduceLoad, _Batch
 from raftwerk.runtime.clock import SystemClock
 from raftwerk.wire.records import iter_headers
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from raftwerk.cluster.config import ConfigError, NodeConfig
-from raftwerk.cluster.policies import PolicyError, load_policies
+from raftwerk.cluster.node.policies import PolicyError, load_policies
+from raftwerk.cluster.settings.node_config import ConfigError, NodeConfig
 from raftwerk.controller.policies import NewTopicRequest, PolicyViolation
 
 SOURCE = """

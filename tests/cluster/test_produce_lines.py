@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftwerk.cluster.cli.produce import LineReader
+from raftwerk.cli.records.produce import LineReader
 
 
 class Trickle(io.RawIOBase):

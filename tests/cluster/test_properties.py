@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftwerk.cluster.properties import format_properties, parse_properties, properties_from_env
+from raftwerk.cluster.settings.properties import format_properties, parse_properties, properties_from_env
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from raftwerk.cluster.admin import ClusterClient
-from raftwerk.cluster.client_errors import RefusedError
-from raftwerk.cluster.quorum_admin import QuorumClient
-from raftwerk.wire.apis import ApiKey
+from raftwerk.cluster.client.client_errors import RefusedError
+from raftwerk.cluster.client.cluster_client import ClusterClient
+from raftwerk.cluster.client.quorum_client import QuorumClient
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
 from raftwerk.wire.errors import ErrorCode
 

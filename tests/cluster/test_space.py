@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from raftwerk.chaos.cluster import ClusterConfig, SimCluster
-from raftwerk.chaos.sim_loop import ProcessLoop
-from raftwerk.chaos.world import World
-from raftwerk.cluster.admin import ClusterClient, NewTopic
-from raftwerk.cluster.client_errors import ClientError
-from raftwerk.cluster.space import is_full_now, next_look_s
-from raftwerk.wire.apis import ApiKey
+from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop
+from raftwerk.chaos.sim.kernel.world import World
+from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimCluster
+from raftwerk.cluster.client.client_errors import ClientError
+from raftwerk.cluster.client.cluster_client import ClusterClient, NewTopic
+from raftwerk.cluster.node.disk_space_guard import is_full_now, next_look_s
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.records import encode_batch

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from raftwerk.cluster.layout import ClusterShape, plan_cluster
-from raftwerk.cluster.supervisor import Supervisor
+from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
+from raftwerk.cluster.local.supervisor import Supervisor
 from raftwerk.cluster.testing.cluster import TestCluster
 
 pytestmark = pytest.mark.process

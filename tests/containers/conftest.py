@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,9 +11,8 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
 
-from compose import ROOT, Compose, docker, free_ports  # noqa: E402
+from support.containers.compose import ROOT, Compose, docker, free_ports  # noqa: E402
 
 IMAGE = "raftwerk-under-test"
 PROMETHEUS_IMAGE = "raftwerk-test-prometheus"

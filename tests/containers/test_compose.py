@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from compose import Compose, Sending, docker, get_json, read_all, wait_for
 from confluent_kafka.admin import AdminClient, NewTopic
+from support.containers.compose import Compose, Sending, docker, get_json, read_all, wait_for
 
 HERE = Path(__file__).parent
 CONTROLLERS = ("controller-1", "controller-2", "controller-3")

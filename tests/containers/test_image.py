@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from compose import docker, free_ports, wait_for
+from support.containers.compose import docker, free_ports, wait_for
 
 RUNNING = "Transitioning from RECOVERY to RUNNING"
 SEND_ONE = "raftwerk topics create t && echo hello | raftwerk produce t"

@@ -6,13 +6,19 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from controller_harness import struct
+from support.controller.controller_harness import struct
 
-from raftwerk.controller.alter_configs import ConfigRules, alter_configs, incremental_alter_configs
-from raftwerk.controller.configs import ConfigSource, dynamic_overrides, resolve
-from raftwerk.controller.group_configs import GroupLimits
-from raftwerk.controller.image import MetadataDelta, MetadataImage
-from raftwerk.controller.records import NO_LEADER, Endpoint, PartitionRecord, RegisterBrokerRecord, TopicRecord
+from raftwerk.controller.configs.alter_configs import ConfigRules, alter_configs, incremental_alter_configs
+from raftwerk.controller.configs.group_configs import GroupLimits
+from raftwerk.controller.configs.topic_configs import ConfigSource, dynamic_overrides, resolve
+from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage
+from raftwerk.controller.metadata.metadata_records import (
+    NO_LEADER,
+    Endpoint,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
 from raftwerk.wire.errors import ErrorCode
 
 TOPIC, BROKER = 2, 4

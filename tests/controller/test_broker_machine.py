@@ -13,16 +13,15 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from controller_harness import CLUSTER_ID, restore_image, struct
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.controller.controller_harness import CLUSTER_ID, restore_image, struct
 
-from raftwerk.controller import brokers, topics
-from raftwerk.controller.alter_partition import alter_partition
-from raftwerk.controller.image import MetadataDelta, MetadataImage, PartitionRegistration
-from raftwerk.controller.reassignment import alter_partition_reassignments
-from raftwerk.controller.records import (
+from raftwerk.controller.brokers import broker_registration
+from raftwerk.controller.brokers.broker_sessions import BrokerSessions
+from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage, PartitionRegistration
+from raftwerk.controller.metadata.metadata_records import (
     NO_LEADER,
     RECOVERED,
     RECOVERING,
@@ -32,11 +31,13 @@ from raftwerk.controller.records import (
     decode_record,
     encode_record,
 )
-from raftwerk.controller.replication import elect_leaders, preferred_leaders
+from raftwerk.controller.metadata.metadata_snapshot import image_batches
+from raftwerk.controller.partitions import topic_changes
+from raftwerk.controller.partitions.alter_partition import alter_partition
+from raftwerk.controller.partitions.leader_election import elect_leaders, preferred_leaders
+from raftwerk.controller.partitions.reassignment import alter_partition_reassignments
 from raftwerk.controller.result import ControllerResult
-from raftwerk.controller.sessions import BrokerSessions
 from raftwerk.controller.settings import ControllerSettings
-from raftwerk.controller.snapshot import image_batches
 from raftwerk.wire.errors import ProtocolError
 
 IDS = (1, 2, 3)
@@ -106,9 +107,9 @@ class BrokerLives(RuleBasedStateMachine):
         for broker_id in IDS:
             self.restart(broker_id)
             self.heartbeat(broker_id, False)
-        context = topics.Context(self.image, self.settings, random.Random(1))
+        context = topic_changes.Context(self.image, self.settings, random.Random(1))
         row = {"name": "t", "num_partitions": 2, "replication_factor": 3, "assignments": [], "configs": []}
-        self.apply(topics.TopicCreation(struct(topics=[row])).decide(context).records)
+        self.apply(topic_changes.TopicCreation(struct(topics=[row])).decide(context).records)
         for index, partition in self.topic.partitions.items():
             self.log[index] = dict.fromkeys(partition.replicas, 0)
             self.committed[index] = 0
@@ -132,7 +133,7 @@ class BrokerLives(RuleBasedStateMachine):
             previous_broker_epoch=self.clean_epoch[broker_id],
         )
         self.sessions.end(broker_id)
-        self.apply(brokers.register_broker(self.image, self.settings, self.sessions, request, 0).records)
+        self.apply(broker_registration.register_broker(self.image, self.settings, self.sessions, request, 0).records)
         self.up[broker_id] = True
         self.clean_epoch[broker_id] = -1
         if not clean and self.elr:
@@ -151,7 +152,7 @@ class BrokerLives(RuleBasedStateMachine):
             want_fence=False,
             want_shut_down=want_shut_down,
         )
-        result = brokers.broker_heartbeat(self.image, self.settings, self.sessions, request, 0)
+        result = broker_registration.broker_heartbeat(self.image, self.settings, self.sessions, request, 0)
         self.apply(result.records)
         if result.response["should_shut_down"]:
             self.up[broker_id] = False
@@ -173,7 +174,7 @@ class BrokerLives(RuleBasedStateMachine):
 
     @rule(broker_id=BROKERS)
     def session_ends(self, broker_id: int) -> None:
-        self.apply(brokers.fence_broker(self.image, self.settings, broker_id))
+        self.apply(broker_registration.fence_broker(self.image, self.settings, broker_id))
         assert not any(
             broker_id == partition.leader or (self.elr and broker_id in partition.isr)
             for partition in self.topic.partitions.values()
@@ -254,13 +255,13 @@ class BrokerLives(RuleBasedStateMachine):
     @rule(broker_id=BROKERS)
     def forget(self, broker_id: int) -> None:
         if not self.up[broker_id] and broker_id in self.image.brokers and self.clean_epoch[broker_id] == -1:
-            self.apply(brokers.unregister_broker(self.image, self.settings, broker_id).records)
+            self.apply(broker_registration.unregister_broker(self.image, self.settings, broker_id).records)
 
     @rule(broker_id=BROKERS)
     def stale_heartbeat(self, broker_id: int) -> None:
         request = struct(broker_id=broker_id, broker_epoch=-7, current_metadata_offset=0)
         try:
-            brokers.broker_heartbeat(self.image, self.settings, self.sessions, request, 0)
+            broker_registration.broker_heartbeat(self.image, self.settings, self.sessions, request, 0)
         except ProtocolError:
             return
         raise AssertionError("a stale epoch is refused")

@@ -9,17 +9,17 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from controller_harness import Harness, scenario
+from support.controller.controller_harness import Harness, scenario
 
-from raftwerk.controller import replication
-from raftwerk.controller.image import MetadataImage
-from raftwerk.controller.records import (
+from raftwerk.controller.metadata.metadata_image import MetadataImage
+from raftwerk.controller.metadata.metadata_records import (
     BrokerChangeRecord,
     PartitionChangeRecord,
     PartitionRecord,
     RegisterBrokerRecord,
     TopicRecord,
 )
+from raftwerk.controller.partitions import leader_election
 from raftwerk.wire.errors import ErrorCode
 
 AT_ONCE = 4
@@ -28,8 +28,8 @@ COUNT = 30
 
 @pytest.fixture(autouse=True)
 def _few_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(replication, "CHANGES_AT_ONCE", AT_ONCE)
-    monkeypatch.setattr("raftwerk.controller.brokers.CHANGES_AT_ONCE", AT_ONCE)
+    monkeypatch.setattr(leader_election, "CHANGES_AT_ONCE", AT_ONCE)
+    monkeypatch.setattr("raftwerk.controller.brokers.broker_registration.CHANGES_AT_ONCE", AT_ONCE)
     yield
 
 
@@ -136,15 +136,15 @@ async def test_partitions_that_cannot_move_do_not_stand_in_the_way_of_others() -
 @scenario
 async def test_all_partitions_are_looked_through_twice_not_with_each_batch() -> None:
     harness = await cluster()
-    looked, original = [], replication._partitions
+    looked, original = [], leader_election._partitions
 
     def counted(image: MetadataImage) -> Any:
         looked.append(True)
         return original(image)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(replication, "_partitions", counted)
-        patch.setattr(replication, "leads_any", lambda *_: True)
+        patch.setattr(leader_election, "_partitions", counted)
+        patch.setattr(leader_election, "leads_any", lambda *_: True)
         for _ in range(40):
             await asyncio.sleep(0.5)
             for broker_id in (1, 2):
@@ -157,7 +157,7 @@ async def test_all_partitions_are_looked_through_twice_not_with_each_batch() -> 
 
 
 def test_hints_are_looked_at_again_and_nothing_is_left_out() -> None:
-    image, departures = MetadataImage(), replication.Departures()
+    image, departures = MetadataImage(), leader_election.Departures()
     topic_id = UUID(int=7)
     image.restore(TopicRecord("t", topic_id))
     for index in range(20):

@@ -6,9 +6,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from controller_harness import Harness, scenario, struct
+from support.controller.controller_harness import Harness, scenario, struct
 
-from raftwerk.controller.records import LOST, UNASSIGNED, BrokerChangeRecord, PartitionChangeRecord
+from raftwerk.controller.metadata.metadata_records import LOST, UNASSIGNED, BrokerChangeRecord, PartitionChangeRecord
 from raftwerk.wire.errors import ErrorCode
 
 A, B, C, D = (UUID(int=number) for number in (501, 502, 503, 504))

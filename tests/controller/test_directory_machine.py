@@ -13,18 +13,19 @@ from functools import partial
 from uuid import UUID
 
 import pytest
-from controller_harness import struct
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
-from test_broker_machine import BROKERS, IDS, PARTITIONS, BrokerLives
+from support.controller.controller_harness import struct
 
-from raftwerk.controller import brokers
-from raftwerk.controller.directories import assign_replicas_to_dirs
-from raftwerk.controller.image import MetadataImage, PartitionRegistration
-from raftwerk.controller.records import LOST, NO_LEADER, RECOVERING, PartitionChangeRecord
-from raftwerk.isr.assignments import Place, place_of
+from raftwerk.controller.brokers import broker_registration
+from raftwerk.controller.metadata.metadata_image import MetadataImage, PartitionRegistration
+from raftwerk.controller.metadata.metadata_records import LOST, NO_LEADER, RECOVERING, PartitionChangeRecord
+from raftwerk.controller.partitions.replica_directories import assign_replicas_to_dirs
+from raftwerk.isr.directories.directory_assignments import Place, place_of
 from raftwerk.runtime.invariants import InvariantViolation
+
+from .test_broker_machine import BROKERS, IDS, PARTITIONS, BrokerLives
 
 DISKS = st.integers(0, 1)
 
@@ -111,7 +112,7 @@ class DirectoryLives(BrokerLives):
             want_shut_down=False,
             offline_log_dirs=[each for each in self.dirs[broker_id] if each in self.failed],
         )
-        self.apply(brokers.broker_heartbeat(self.image, self.settings, self.sessions, request, 0).records)
+        self.apply(broker_registration.broker_heartbeat(self.image, self.settings, self.sessions, request, 0).records)
         for partition in self.topic.partitions.values():
             held = partition.directory_of(broker_id) if broker_id in partition.replicas else None
             if held in self.failed and (self.elr or len(partition.isr) > 1):
@@ -224,7 +225,7 @@ def test_random_lives(seed: int) -> None:
 
 
 def ignore_offline_dirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(brokers, "failed_since", lambda *_: [])
+    monkeypatch.setattr(broker_registration, "failed_since", lambda *_: [])
 
 
 def lost_as_found(monkeypatch: pytest.MonkeyPatch) -> None:

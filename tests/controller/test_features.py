@@ -6,11 +6,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from controller_harness import struct
+from support.controller.controller_harness import struct
 
-from raftwerk.controller.features import SUPPORTED_FEATURES, check_supported, update_features
-from raftwerk.controller.image import MetadataDelta, MetadataImage
-from raftwerk.controller.records import (
+from raftwerk.controller.metadata.features import SUPPORTED_FEATURES, check_supported, update_features
+from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage
+from raftwerk.controller.metadata.metadata_records import (
     BrokerChangeRecord,
     Endpoint,
     FeatureLevelRecord,

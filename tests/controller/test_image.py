@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftwerk.controller.image import MetadataDelta, MetadataImage
-from raftwerk.controller.publisher import MetadataLoader
-from raftwerk.controller.records import (
+from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage
+from raftwerk.controller.metadata.metadata_loader import MetadataLoader
+from raftwerk.controller.metadata.metadata_records import (
     _RECORD_TYPES,
     UNASSIGNED,
     BrokerChangeRecord,

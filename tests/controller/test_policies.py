@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from controller_harness import Harness, run, struct
+from support.controller.controller_harness import Harness, run, struct
 
 from raftwerk.controller.policies import AlterConfigRequest, NewTopicRequest, Policies, PolicyViolation
 from raftwerk.controller.settings import ControllerSettings

@@ -6,20 +6,24 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from controller_harness import struct
 from hypothesis import given
 from hypothesis import strategies as st
+from support.controller.controller_harness import struct
 
-from raftwerk.controller.image import MetadataDelta, MetadataImage, PartitionRegistration
-from raftwerk.controller.partition_change import ReplicaSets, complete
-from raftwerk.controller.reassignment import alter_partition_reassignments, list_partition_reassignments, plan
-from raftwerk.controller.records import (
+from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage, PartitionRegistration
+from raftwerk.controller.metadata.metadata_records import (
     Endpoint,
     PartitionChangeRecord,
     PartitionRecord,
     Record,
     RegisterBrokerRecord,
     TopicRecord,
+)
+from raftwerk.controller.partitions.partition_change import ReplicaSets, complete
+from raftwerk.controller.partitions.reassignment import (
+    alter_partition_reassignments,
+    list_partition_reassignments,
+    plan,
 )
 from raftwerk.controller.settings import ControllerSettings
 from raftwerk.wire.errors import ErrorCode
@@ -58,7 +62,7 @@ class Cluster:
 
     def joins(self, *isr: int) -> None:
         """The leader's AlterPartition brings the ISR to `isr`."""
-        from raftwerk.controller.partition_change import Goal, decide_partition_change
+        from raftwerk.controller.partitions.partition_change import Goal, decide_partition_change
 
         goal = Goal(isr, self.image.is_active, self.settings.min_insync_replicas(self.image, "t"), elr_enabled=True)
         record = decide_partition_change(TOPIC, 0, self.partition, goal)

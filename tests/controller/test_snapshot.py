@@ -6,11 +6,11 @@ import asyncio
 from itertools import chain
 from uuid import UUID
 
-from controller_harness import restore_image
+from support.controller.controller_harness import restore_image
 
-from raftwerk.controller.image import MetadataDelta, MetadataImage
-from raftwerk.controller.publisher import MetadataLoader, SnapshotPolicy
-from raftwerk.controller.records import (
+from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage
+from raftwerk.controller.metadata.metadata_loader import MetadataLoader, SnapshotPolicy
+from raftwerk.controller.metadata.metadata_records import (
     BrokerChangeRecord,
     ConfigRecord,
     Endpoint,
@@ -27,8 +27,8 @@ from raftwerk.controller.records import (
     decode_record,
     encode_record,
 )
-from raftwerk.controller.snapshot import RECORDS_A_BATCH, difference, image_batches
-from raftwerk.raft.snapshot_writer import SnapshotContents
+from raftwerk.controller.metadata.metadata_snapshot import RECORDS_A_BATCH, difference, image_batches
+from raftwerk.raft.replication.snapshot_writer import SnapshotContents
 from raftwerk.raft.types import CommittedBatch
 from raftwerk.wire.types import SnapshotId
 

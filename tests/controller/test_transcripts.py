@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from controller_transcript import run_transcript, transcripts
+from support.controller.controller_transcript import run_transcript, transcripts
 
 
 @pytest.mark.parametrize("path", transcripts(), ids=lambda path: path.stem)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from live_prometheus import ROOT, Load, Prometheus, plan_with_metrics, wait_for
+from support.deploy.live_prometheus import ROOT, Load, Prometheus, plan_with_metrics, wait_for
 
-from raftwerk.cluster.supervisor import Supervisor
+from raftwerk.cluster.local.supervisor import Supervisor
 from raftwerk.cluster.testing.cluster import TestCluster
 
 pytestmark = pytest.mark.process

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from raftwerk.cluster.config import load_config
 from raftwerk.cluster.metrics.catalog import CATALOG
+from raftwerk.cluster.settings.node_config import load_config
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from raftwerk.cluster.config import load_config
+from raftwerk.cluster.settings.node_config import load_config
 
 ROOT = Path(__file__).resolve().parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes.yml"

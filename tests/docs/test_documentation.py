@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from documentation import DOCS, ROOT, Block, Shell, blocks, commands, matches
+from support.docs.documentation import DOCS, ROOT, Block, Shell, blocks, commands, matches
 
-from raftwerk.cluster.layout import ClusterShape, find_free_base_port
+from raftwerk.cluster.local.layout import ClusterShape, find_free_base_port
 
 PAGES = sorted(path.name for path in DOCS.glob("*.md"))
 WITH_COMMANDS = [page for page in PAGES if any(block.language == "console" for block in blocks(page))]

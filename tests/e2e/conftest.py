@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.e2e.java_tools import JavaTools
 
-from raftwerk.cluster.layout import ClusterShape, plan_cluster
-from raftwerk.cluster.supervisor import Supervisor
-
-from .java_tools import JavaTools
+from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
+from raftwerk.cluster.local.supervisor import Supervisor
 
 HERE = Path(__file__).parent
 START_TIMEOUT_S = 60.0

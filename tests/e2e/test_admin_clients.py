@@ -29,7 +29,7 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.cimpl import NewTopic
 
-from raftwerk.cluster.supervisor import Supervisor
+from raftwerk.cluster.local.supervisor import Supervisor
 
 from .test_groups import COUNT, PARTITIONS, confluent, filled, read
 

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from support.e2e import helpers
 
-from raftwerk.cluster.supervisor import Supervisor
+from raftwerk.cluster.local.supervisor import Supervisor
 from raftwerk.wire.records import NewRecord, encode_batch
-
-from . import helpers
 
 API_VERSIONS, METADATA, PRODUCE = 18, 3, 0
 

@@ -9,8 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import NewTopic as ConfluentTopic
-
-from . import helpers
+from support.e2e import helpers
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 VALUES = [b"%d " % number + b"flight " * 20 for number in range(300)]

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from raftwerk.cluster.layout import ClusterShape, find_free_base_port, plan_cluster, write_properties
-from raftwerk.cluster.supervisor import Supervisor, memory_bytes
+from raftwerk.cluster.local.layout import ClusterShape, find_free_base_port, plan_cluster, write_properties
+from raftwerk.cluster.local.supervisor import Supervisor, memory_bytes
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 

@@ -11,8 +11,8 @@ import msgpack
 import pytest
 from confluent_kafka import Producer
 
-from raftwerk.cluster.rendering import line_of
-from raftwerk.cluster.supervisor import Supervisor
+from raftwerk.cluster.client.rendering import line_of
+from raftwerk.cluster.local.supervisor import Supervisor
 
 RAFTWERK = [sys.executable, "-m", "raftwerk"]
 HOUR_MS = 3_600_000

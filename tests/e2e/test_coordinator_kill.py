@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
-from raftwerk.cluster.supervisor import Supervisor
+from raftwerk.cluster.local.supervisor import Supervisor
 
 from .test_groups import CLASSIC, CONSUMER, COUNT, PARTITIONS, confluent, coordinator_of, fill, read
 

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.e2e import helpers
+from support.e2e.dynamic_nodes import RAFTWERK, Nodes, run, wait_for
+from support.e2e.java_tools import JavaTools
 
-from raftwerk.cluster.layout import ClusterShape, find_free_base_port, plan_cluster
-from raftwerk.cluster.supervisor import Supervisor
-from raftwerk.log.checkpoints import encode_uuid
-
-from . import helpers
-from .dynamic_nodes import RAFTWERK, Nodes, run, wait_for
-from .java_tools import JavaTools
+from raftwerk.cluster.local.layout import ClusterShape, find_free_base_port, plan_cluster
+from raftwerk.cluster.local.supervisor import Supervisor
+from raftwerk.log.state.checkpoints import encode_uuid
 
 TOOL = "MetadataQuorumCommand"
 

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 from confluent_kafka import Producer
-
-from .helpers import create_topic, read_all
+from support.e2e.helpers import create_topic, read_all
 
 PARTITIONS, LIMIT = 300, 150
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
+from support.e2e import helpers
 
-from . import helpers
 from .test_groups import CLASSIC, CONSUMER, COOPERATIVE, PARTITIONS, confluent
 
 RATE = 200

@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Message, Producer
+from support.e2e import helpers
+from support.e2e.java_tools import JavaTools
 
 from raftwerk.broker.groups.config import OFFSETS_TOPIC
 from raftwerk.broker.groups.hashing import partition_for
-from raftwerk.cluster.supervisor import Supervisor
-
-from . import helpers
-from .java_tools import JavaTools
+from raftwerk.cluster.local.supervisor import Supervisor
 
 MakeCluster = Callable[..., Supervisor]
 PARTITIONS = 6

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.e2e.in_process import ok
 
-from .in_process import ok
 from .test_command import fails
 from .test_groups import CLASSIC, CONSUMER, COUNT, PARTITIONS, confluent, fill, filled, read
 

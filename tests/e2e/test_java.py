@@ -5,8 +5,7 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-
-from . import helpers
+from support.e2e import helpers
 
 pytestmark = pytest.mark.java
 

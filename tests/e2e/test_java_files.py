@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from support.e2e import helpers
 
-from raftwerk.cluster.supervisor import Supervisor
-from raftwerk.log.checkpoints import read_offsets
-from raftwerk.runtime.disk import RealDisk
+from raftwerk.cluster.local.supervisor import Supervisor
+from raftwerk.log.state.checkpoints import read_offsets
+from raftwerk.runtime.files.real_disk import RealDisk
 
-from . import helpers
 from .conftest import start_cluster
 
 pytestmark = pytest.mark.java

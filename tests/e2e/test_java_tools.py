@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.e2e import helpers
+from support.e2e.in_process import ok
+from support.e2e.java_tools import JavaTools
 
 from raftwerk.broker.groups.config import OFFSETS_TOPIC
 from raftwerk.broker.groups.hashing import partition_for
 
-from . import helpers
-from .in_process import ok
-from .java_tools import JavaTools
 from .test_groups import CLASSIC, CONSUMER, COUNT, PARTITIONS, confluent, filled, read, settle
 from .test_moves import create_on
 

@@ -6,10 +6,9 @@ import signal
 from collections.abc import Callable
 
 import pytest
+from support.e2e import helpers
 
-from raftwerk.cluster.supervisor import Supervisor
-
-from . import helpers
+from raftwerk.cluster.local.supervisor import Supervisor
 
 GAP_LIMIT_S = 5.0
 """Far below the nine seconds of a broker's session: death was noticed, not waited out. The second that is promised is

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from raftwerk.cluster.layout import load_plan
+from raftwerk.cluster.local.layout import load_plan
 
 RAFTWERK = [sys.executable, "-m", "raftwerk"]
 

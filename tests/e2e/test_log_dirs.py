@@ -10,15 +10,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.e2e import helpers
+from support.e2e.in_process import ok
+from support.e2e.java_tools import JavaTools
 
-from raftwerk.cluster.admin import ClusterClient
-from raftwerk.cluster.layout import ClusterShape, plan_cluster
-from raftwerk.cluster.moving import LogDir, Move, choose_dirs, log_dirs, wait_for_moves
-from raftwerk.cluster.supervisor import Supervisor
-
-from . import helpers
-from .in_process import ok
-from .java_tools import JavaTools
+from raftwerk.cluster.client.cluster_client import ClusterClient
+from raftwerk.cluster.client.reassignment import LogDir, Move, choose_dirs, log_dirs, wait_for_moves
+from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
+from raftwerk.cluster.local.supervisor import Supervisor
 
 LIMIT_S = 60.0
 GAP_LIMIT_S = 5.0

@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from raftwerk.cluster.admin import ClusterClient
-from raftwerk.cluster.client_errors import ClientError
-from raftwerk.cluster.moving import Move, Moving, reassign, reassignments, wait_for_moves
-from raftwerk.cluster.supervisor import Supervisor
-from raftwerk.cluster.throttling import Meter, throttle, unthrottle
+from support.e2e import helpers
+from support.e2e.in_process import ok
+from support.e2e.load_process import LoadProcess
 
-from . import helpers
-from .in_process import ok
-from .load_process import LoadProcess
+from raftwerk.cluster.client.client_errors import ClientError
+from raftwerk.cluster.client.cluster_client import ClusterClient
+from raftwerk.cluster.client.reassignment import Move, Moving, reassign, reassignments, wait_for_moves
+from raftwerk.cluster.client.reassignment_throttle import Meter, throttle, unthrottle
+from raftwerk.cluster.local.supervisor import Supervisor
 
 T = TypeVar("T")
 PARTITIONS = 4
@@ -147,7 +147,7 @@ def test_a_throttle_holds_while_acks_all_go_on_and_progress_is_told(
 
 def create_on(bootstrap: str, topic: str, assignments: list[list[int]], min_isr: str = "2") -> None:
     async def create(client: ClusterClient) -> None:
-        from raftwerk.wire.apis import ApiKey
+        from raftwerk.wire.api_keys import ApiKey
 
         rows = [{"partition_index": index, "broker_ids": ids} for index, ids in enumerate(assignments)]
         wanted = {

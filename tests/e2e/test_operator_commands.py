@@ -6,8 +6,9 @@ import json
 import time
 from typing import Any
 
-from . import helpers
-from .in_process import ok
+from support.e2e import helpers
+from support.e2e.in_process import ok
+
 from .test_command import fails
 from .test_groups_command import fails_usage
 

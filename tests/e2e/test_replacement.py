@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.e2e import helpers
+from support.e2e.dynamic_nodes import TIMEOUT_S, Nodes, run, view_of
 
-from raftwerk.cluster.admin import ClusterClient
-from raftwerk.cluster.moving import Move, reassign, unregister_broker, wait_for_moves
-
-from . import helpers
-from .dynamic_nodes import TIMEOUT_S, Nodes, run, view_of
+from raftwerk.cluster.client.cluster_client import ClusterClient
+from raftwerk.cluster.client.reassignment import Move, reassign, unregister_broker, wait_for_moves
 
 GAP_LIMIT_S = 2.0
 OLD, NEW = (1, 2, 3), (4, 5, 6)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from support.e2e import helpers
+from support.e2e.in_process import ok
+from support.e2e.java_tools import JavaTools
 
-from raftwerk.cluster.supervisor import Supervisor
+from raftwerk.cluster.local.supervisor import Supervisor
 
-from . import helpers
-from .in_process import ok
-from .java_tools import JavaTools
 from .test_moves import create_on
 
 pytestmark = pytest.mark.java

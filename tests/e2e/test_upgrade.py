@@ -11,9 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-
-from . import helpers
-from .dynamic_nodes import RAFTWERK, TIMEOUT_S, Nodes, run
+from support.e2e import helpers
+from support.e2e.dynamic_nodes import RAFTWERK, TIMEOUT_S, Nodes, run
 
 EARLIER = "d20e2248702b"
 """The last commit that knew one form of metadata records only."""

@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from raftwerk.chaos.sim_loop import ProcessLoop, Scheduler
-from raftwerk.controller.records import LOST, MIGRATING, UNASSIGNED
-from raftwerk.isr.assignments import Assignments, Place, place_of
+from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
+from raftwerk.controller.metadata.metadata_records import LOST, MIGRATING, UNASSIGNED
+from raftwerk.isr.directories.directory_assignments import DirectoryAssignments, Place, place_of
 from raftwerk.isr.ports import ReplicaKey
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 
@@ -60,7 +60,7 @@ def run(body: object) -> None:
 def test_what_is_true_is_not_told() -> None:
     async def body() -> None:
         controller = Controller()
-        assignments = Assignments(controller.send, 50)
+        assignments = DirectoryAssignments(controller.send, 50)
         assignments.note((TOPIC, 0), A, A)
         await asyncio.sleep(1)
         assert controller.asked == []
@@ -71,7 +71,7 @@ def test_what_is_true_is_not_told() -> None:
 def test_what_comes_together_goes_together_and_the_newest_counts() -> None:
     async def body() -> None:
         controller = Controller()
-        assignments = Assignments(controller.send, 50)
+        assignments = DirectoryAssignments(controller.send, 50)
         assignments.note((TOPIC, 0), UNASSIGNED, A)
         assignments.note((TOPIC, 1), UNASSIGNED, A)
         assignments.note((TOPIC, 1), UNASSIGNED, B)
@@ -91,7 +91,7 @@ def test_trouble_is_met_with_patience(trouble: ErrorCode | Exception) -> None:
     async def body() -> None:
         controller = Controller()
         controller.answers = [trouble] * 5
-        assignments = Assignments(controller.send, 50)
+        assignments = DirectoryAssignments(controller.send, 50)
         assignments.note((TOPIC, 0), UNASSIGNED, A)
         await asyncio.sleep(0.7)
         assert 3 <= len(controller.asked) <= 5
@@ -107,7 +107,7 @@ def test_a_replica_that_is_no_more_is_not_told_again(code: ErrorCode) -> None:
     async def body() -> None:
         controller = Controller()
         controller.answers = [code]
-        assignments = Assignments(controller.send, 50)
+        assignments = DirectoryAssignments(controller.send, 50)
         assignments.note((TOPIC, 0), UNASSIGNED, A)
         await asyncio.sleep(5)
         assert len(controller.asked) == 1
@@ -118,7 +118,7 @@ def test_a_replica_that_is_no_more_is_not_told_again(code: ErrorCode) -> None:
 def test_thousands_go_in_several_requests() -> None:
     async def body() -> None:
         controller = Controller()
-        assignments = Assignments(controller.send, 50)
+        assignments = DirectoryAssignments(controller.send, 50)
         for index in range(5_000):
             assignments.note((TOPIC, index), UNASSIGNED, A)
         await asyncio.sleep(5)
@@ -130,7 +130,7 @@ def test_thousands_go_in_several_requests() -> None:
 def test_after_the_stop_nothing_is_told() -> None:
     async def body() -> None:
         controller = Controller()
-        assignments = Assignments(controller.send, 50)
+        assignments = DirectoryAssignments(controller.send, 50)
         await assignments.stop()
         assignments.note((TOPIC, 0), UNASSIGNED, A)
         await asyncio.sleep(1)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from manager_cluster import Answer, Cluster
-from test_replica_manager import TP, _nothing_is_left_over, make_cluster
+from support.isr.manager_cluster import Answer, Cluster
 
-from raftwerk.chaos.sim_disk import SimDisk
+from raftwerk.chaos.sim.disk.disk import SimDisk
 from raftwerk.isr.ports import TopicIdPartition
 from raftwerk.isr.results import FetchParams
 from raftwerk.wire.fetch import FetchPartition
 from raftwerk.wire.types import TopicPartition
+
+from .test_replica_manager import TP, _nothing_is_left_over, make_cluster
 
 __all__ = ["_nothing_is_left_over"]  # a fixture of every test here
 OTHER = TopicPartition("t", 1)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from isr_helpers import FakeBrokers, fetch, new_leader
+from support.isr.replicas import FakeBrokers, fetch, new_leader
 
-from raftwerk.isr.follower_progress import FollowerProgress
-from raftwerk.isr.isr_state import CommittedIsr, PendingExpandIsr, PendingShrinkIsr
-from raftwerk.isr.leader_state import AlterPartitionResult, min_log_end_offset
+from raftwerk.isr.leader.follower_progress import FollowerProgress
+from raftwerk.isr.leader.isr_state import CommittedIsr, PendingExpandIsr, PendingShrinkIsr
+from raftwerk.isr.leader.leader_state import AlterPartitionResult, min_log_end_offset
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 
 

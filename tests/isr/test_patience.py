@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from raftwerk.isr.patience import Patience
+from raftwerk.isr.follower.fetch_request_timeout import FetchRequestTimeout
 
 
 def test_silence_is_over_soon_after_the_maximal_wait_and_twice_as_late_each_time_in_a_row() -> None:
-    patience = Patience(0.5, 30.0)
+    patience = FetchRequestTimeout(0.5, 30.0)
     now, waited = 100.0, []
     for _ in range(6):
         patience.on_sent(7, now)
@@ -21,7 +21,7 @@ def test_silence_is_over_soon_after_the_maximal_wait_and_twice_as_late_each_time
 
 
 def test_who_gets_bytes_waits_on_but_not_for_ever() -> None:
-    patience = Patience(0.5, 30.0)
+    patience = FetchRequestTimeout(0.5, 30.0)
     patience.on_sent(0, 0.0)
     received, looks = 0, 0
     while True:
@@ -36,7 +36,7 @@ def test_who_gets_bytes_waits_on_but_not_for_ever() -> None:
 
 
 def test_who_stood_still_looks_again() -> None:
-    patience = Patience(0.5, 30.0)
+    patience = FetchRequestTimeout(0.5, 30.0)
     patience.on_sent(0, 0.0)
     assert not patience.is_over(0, 9.0)
     assert patience.deadline == 11.5
@@ -44,6 +44,6 @@ def test_who_stood_still_looks_again() -> None:
 
 
 def test_a_short_timeout_is_kept() -> None:
-    patience = Patience(0.5, 1.0)
+    patience = FetchRequestTimeout(0.5, 1.0)
     patience.on_sent(0, 0.0)
     assert patience.deadline == 1.0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftwerk.isr.purgatory import DelayedFetch, DelayedProduce, Purgatory
+from raftwerk.isr.purgatory.purgatory import DelayedFetch, DelayedProduce, Purgatory
 from raftwerk.isr.results import AppendResult
 from raftwerk.runtime.timer_wheel import TimerHandle, TimerWheel
 from raftwerk.wire.errors import ErrorCode

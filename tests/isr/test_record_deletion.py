@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from manager_cluster import Cluster, registration
+from support.isr.manager_cluster import Cluster, registration
 
-from raftwerk.controller.records import ConfigRecord
+from raftwerk.controller.metadata.metadata_records import ConfigRecord
 from raftwerk.isr.results import DeletedRecords
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.records import encode_batch

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from isr_helpers import make_runtime, open_log
+from support.isr.replicas import make_runtime, open_log
 
-from raftwerk.isr.refused_openings import RefusedOpenings
-from raftwerk.log.producer_state import ProducerStates
+from raftwerk.isr.leader.refused_first_batches import RefusedFirstBatches
+from raftwerk.log.state.producer_state import ProducerStates
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.records import NewRecord, encode_batch
 
@@ -18,8 +18,8 @@ def _batch(sequence: int, *, producer_id: int = 5, epoch: int = 0) -> memoryview
 
 
 @pytest.fixture
-def refused() -> RefusedOpenings:
-    made = RefusedOpenings()
+def refused() -> RefusedFirstBatches:
+    made = RefusedFirstBatches()
     assert not made
     made.note(_batch(3), ProducerStates(), 1_000)
     made.note(_batch(4), ProducerStates(), 1_001)
@@ -27,7 +27,7 @@ def refused() -> RefusedOpenings:
     return made
 
 
-def _is_refused(refused: RefusedOpenings, batch: memoryview, known: ProducerStates, now_ms: int = 1_002) -> bool:
+def _is_refused(refused: RefusedFirstBatches, batch: memoryview, known: ProducerStates, now_ms: int = 1_002) -> bool:
     try:
         refused.check(batch, known, now_ms)
     except ProtocolError as error:
@@ -36,7 +36,7 @@ def _is_refused(refused: RefusedOpenings, batch: memoryview, known: ProducerStat
     return False
 
 
-def test_what_was_sent_behind_it_waits_for_it(refused: RefusedOpenings) -> None:
+def test_what_was_sent_behind_it_waits_for_it(refused: RefusedFirstBatches) -> None:
     known = ProducerStates()
     assert _is_refused(refused, _batch(4), known)
     assert _is_refused(refused, _batch(5), known)
@@ -45,27 +45,27 @@ def test_what_was_sent_behind_it_waits_for_it(refused: RefusedOpenings) -> None:
 
 
 @pytest.mark.parametrize("batch", [_batch(0), _batch(4, epoch=1), _batch(4, producer_id=6), _batch(-1, producer_id=-1)])
-def test_others_are_not_held_up(refused: RefusedOpenings, batch: memoryview) -> None:
+def test_others_are_not_held_up(refused: RefusedFirstBatches, batch: memoryview) -> None:
     assert not _is_refused(refused, batch, ProducerStates())
 
 
-def test_who_gave_it_up_goes_on_after_a_minute(refused: RefusedOpenings) -> None:
+def test_who_gave_it_up_goes_on_after_a_minute(refused: RefusedFirstBatches) -> None:
     assert _is_refused(refused, _batch(4), ProducerStates(), 60_000)
     assert not _is_refused(refused, _batch(4), ProducerStates(), 62_000)
 
 
-def test_whom_the_log_knows_is_judged_by_the_log(refused: RefusedOpenings) -> None:
+def test_whom_the_log_knows_is_judged_by_the_log(refused: RefusedFirstBatches) -> None:
     runtime, _ = make_runtime()
     log = open_log(runtime)
     log.append_as_leader(_batch(3), 0, 1_700_000_000_000)
     assert not _is_refused(refused, _batch(4), log.producers)
-    later = RefusedOpenings()
+    later = RefusedFirstBatches()
     later.note(_batch(4), log.producers, 1_000)
     assert not later
 
 
 def test_it_is_bounded_and_takes_no_batches_for_such() -> None:
-    refused, known = RefusedOpenings(), ProducerStates()
+    refused, known = RefusedFirstBatches(), ProducerStates()
     refused.note(memoryview(b"no batch at all"), known, 0)
     assert not refused
     for producer_id in range(1_001):

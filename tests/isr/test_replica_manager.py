@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from uuid import UUID
 
 import pytest
-from isr_helpers import WALL_MS
-from manager_cluster import Answer, Cluster, registration
+from support.isr.manager_cluster import Answer, Cluster, registration
+from support.isr.replicas import WALL_MS
 
-from raftwerk.controller.records import BrokerChangeRecord, ConfigRecord
+from raftwerk.controller.metadata.metadata_records import BrokerChangeRecord, ConfigRecord
 from raftwerk.isr.partition import Partition
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.records import NewRecord, encode_batch

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from replica_model import run_seed
+from support.isr.replica_model import run_seed
 
-from raftwerk.isr import leader_state, replica
-from raftwerk.isr.isr_state import PendingExpandIsr, PendingShrinkIsr
-from raftwerk.isr.leader_state import LeaderState
+from raftwerk.isr import replica
+from raftwerk.isr.leader import leader_state
+from raftwerk.isr.leader.isr_state import PendingExpandIsr, PendingShrinkIsr
+from raftwerk.isr.leader.leader_state import LeaderState
 from raftwerk.isr.replica import Replica
 
 

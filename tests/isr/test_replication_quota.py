@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftwerk.isr.replication_quota import UNLIMITED, ReplicationQuota
+from raftwerk.isr.throttling.replication_quota import UNLIMITED, ReplicationQuota
 
 steps = st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 5000)), max_size=60)
 """Pauses in milliseconds and bytes."""

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from uuid import UUID
 
 import pytest
-from manager_cluster import Cluster
+from support.isr.manager_cluster import Cluster
 
-from raftwerk.isr.role_backlog import PARTITIONS_PER_TURN
+from raftwerk.isr.roles.pending_role_transitions import PARTITIONS_PER_TURN
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.types import TopicPartition
 

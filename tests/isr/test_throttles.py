@@ -7,10 +7,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from manager_cluster import Answer, Cluster, registration
+from support.isr.manager_cluster import Answer, Cluster, registration
 
-from raftwerk.controller.image import BROKER_RESOURCE, TOPIC_RESOURCE
-from raftwerk.controller.records import ConfigRecord
+from raftwerk.controller.metadata.metadata_image import BROKER_RESOURCE, TOPIC_RESOURCE
+from raftwerk.controller.metadata.metadata_records import ConfigRecord
 from raftwerk.wire.types import TopicPartition
 
 TP = TopicPartition("t", 0)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from isr_helpers import TP, batch
-from replica_model import Model, Node
+from support.isr.replica_model import Model, Node
+from support.isr.replicas import TP, batch
 
 from raftwerk.isr.results import AppendResult
 from raftwerk.wire.errors import ErrorCode

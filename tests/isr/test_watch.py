@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from manager_cluster import Cluster
+from support.isr.manager_cluster import Cluster
 
-from raftwerk.isr.leader_state import LeaderState
-from raftwerk.isr.watch import Watches
+from raftwerk.isr.fetching.incremental_fetch_context import Watches
+from raftwerk.isr.leader.leader_state import LeaderState
 from raftwerk.wire.types import TopicPartition
 
 PARTITIONS = 300

@@ -12,21 +12,21 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
-from log_helpers import DIRECTORY, NOW_MS, batch, headers_of, make_runtime, open_log, read_all
+from support.log.logs import DIRECTORY, NOW_MS, batch, headers_of, make_runtime, open_log, read_all
 
-from raftwerk.chaos.sim_disk import SimDisk
-from raftwerk.chaos.sim_loop import ProcessLoop, Scheduler
-from raftwerk.chaos.sim_nodes import Write
-from raftwerk.log import cleaner
-from raftwerk.log.cleaner import CleanAbortedError, CleanPlan, CleanResult, Step, clean, group_segments
+from raftwerk.chaos.sim.disk.disk import SimDisk
+from raftwerk.chaos.sim.disk.inodes import Write
+from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
+from raftwerk.log.cleaner import cleaning_pass
+from raftwerk.log.cleaner.cleaning_pass import CleanAbortedError, CleanPlan, CleanResult, Step, clean, group_segments
+from raftwerk.log.cleaner.log_cleaner import CleanerConfig, measure
+from raftwerk.log.cleaner.offset_map import BYTES_PER_KEY, OffsetMap
 from raftwerk.log.config import LogConfig
-from raftwerk.log.log_cleaner import CleanerConfig, measure
-from raftwerk.log.log_dir import format_dirs
-from raftwerk.log.log_manager import LogManager, LogManagerConfig
-from raftwerk.log.manager_config import UpkeepChange
-from raftwerk.log.offset_map import BYTES_PER_KEY, OffsetMap
+from raftwerk.log.manager.log_dir import format_dirs
+from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.manager.manager_config import UpkeepChange
 from raftwerk.log.partition_log import LogHooks, PartitionLog
-from raftwerk.runtime.file_slice import in_memory
+from raftwerk.runtime.files.file_slice import in_memory
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.compression import Compression
 from raftwerk.wire.records import (
@@ -440,7 +440,7 @@ def test_segments_without_records_are_passed_over_but_for_the_last() -> None:
     for max_bytes, min_one_batch in ((1, True), (10_000, True), (10_000, False)):
         found = headers_of(log.read(0, max_bytes, end_offset=end, min_one_batch=min_one_batch))
         assert (found[0].base_offset, found[0].record_count) == (end - 1, 1)
-        limits = {"end_offset": end, "min_one_batch": min_one_batch, "patient": True}
+        limits = {"end_offset": end, "min_one_batch": min_one_batch, "allow_blocking_io": True}
         assert headers_of(in_memory([log.read_or_slice(0, max_bytes, slice_bytes_min=50, **limits)])) == found
     assert headers_of(log.read(0, 1, end_offset=bases[2]))[0].last_offset == bases[2] - 1
     follower = open_log(make_runtime()[0], COMPACT)
@@ -515,8 +515,8 @@ def test_io_is_throttled_to_what_is_set() -> None:
 
 def test_what_is_written_does_not_pile_up_unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where too much of it does, the system makes the loop wait for the device."""
-    monkeypatch.setattr(cleaner, "_SYNC_BYTES", 2_000)
-    monkeypatch.setattr(cleaner, "_WRITE_BYTES", 500)
+    monkeypatch.setattr(cleaning_pass, "_SYNC_BYTES", 2_000)
+    monkeypatch.setattr(cleaning_pass, "_WRITE_BYTES", 500)
     runtime, disk = make_runtime()
     log = open_log(runtime, config=LogConfig(segment_bytes=1 << 20))
     for number in range(200):

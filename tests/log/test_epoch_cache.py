@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftwerk.log.epoch_cache import EpochCache, EpochEntry
+from raftwerk.log.state.leader_epoch_cache import EpochEntry, LeaderEpochCache
 
 HISTORY = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), max_size=12)
 
@@ -14,7 +14,7 @@ HISTORY = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), max_size=12)
 def test_answers_are_those_of_a_naive_search(steps: list[tuple[int, int]], asked: int, offset: int, cut: int) -> None:
     """A log is a list of the epoch of each offset."""
     log: list[int] = []
-    cache = EpochCache(lambda: len(log))
+    cache = LeaderEpochCache(lambda: len(log))
     epoch = 0
     for bump, count in steps:
         epoch += bump
@@ -26,7 +26,7 @@ def test_answers_are_those_of_a_naive_search(steps: list[tuple[int, int]], asked
     check(cache, log, asked, offset)
 
 
-def check(cache: EpochCache, log: list[int], asked: int, offset: int) -> None:
+def check(cache: LeaderEpochCache, log: list[int], asked: int, offset: int) -> None:
     assert cache.entries == [EpochEntry(e, i) for i, e in enumerate(log) if i == 0 or log[i - 1] != e]
     assert cache.latest_epoch() == (log[-1] if log else None)
     assert cache.epoch_for_offset(offset) == (None if not log else log[min(offset, len(log) - 1)])
@@ -41,7 +41,7 @@ def naive_end(log: list[int], asked: int) -> tuple[int, int]:
 
 
 def test_an_entry_that_contradicts_later_ones_replaces_them() -> None:
-    cache = EpochCache(lambda: 100, [EpochEntry(1, 0), EpochEntry(3, 10), EpochEntry(5, 20)])
+    cache = LeaderEpochCache(lambda: 100, [EpochEntry(1, 0), EpochEntry(3, 10), EpochEntry(5, 20)])
     assert not cache.is_dirty
     cache.assign(5, 30)
     assert not cache.is_dirty

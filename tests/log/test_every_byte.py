@@ -16,16 +16,16 @@ from functools import cache
 from typing import NamedTuple
 
 import pytest
-from log_helpers import NOW_MS, FixedClock, batch, headers_of
+from support.log.logs import NOW_MS, FixedClock, batch, headers_of
 
-from raftwerk.chaos.sim_disk import SimDisk
-from raftwerk.log.checkpoints import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE
+from raftwerk.chaos.sim.disk.disk import SimDisk
 from raftwerk.log.config import LogConfig
 from raftwerk.log.errors import LogDirError
-from raftwerk.log.log_dir import format_dirs, random_id
-from raftwerk.log.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.manager.log_dir import format_dirs, random_id
+from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
 from raftwerk.log.partition_log import PartitionLog
-from raftwerk.log.verification import verify_dir, verify_partition
+from raftwerk.log.state.checkpoints import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE
+from raftwerk.log.tools.verification import verify_dir, verify_partition
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.errors import ProtocolError
 from raftwerk.wire.records import ControlRecordType, encode_batch, encode_control_record

@@ -11,17 +11,17 @@ import resource
 from pathlib import Path
 
 import pytest
-from log_helpers import NOW_MS, SMALL, FixedClock, append, batch, make_runtime, open_log, read_all
+from support.log.logs import NOW_MS, SMALL, FixedClock, append, batch, make_runtime, open_log, read_all
 
-from raftwerk.chaos.nemesis import machine
-from raftwerk.chaos.nemesis.labs import DiskLab
-from raftwerk.chaos.sim_loop import ProcessLoop, Scheduler
-from raftwerk.cluster.layout import ClusterShape, plan_cluster
+from raftwerk.chaos.live.nemesis import machine
+from raftwerk.chaos.live.nemesis.labs import DiskLab
+from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
+from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 from raftwerk.log.config import LogConfig
-from raftwerk.log.dir_checkpoints import OffsetCheckpoint
 from raftwerk.log.errors import NoSpaceError
+from raftwerk.log.manager.dir_checkpoints import OffsetCheckpoint
 from raftwerk.log.partition_log import PartitionLog
-from raftwerk.runtime.disk import RealDisk
+from raftwerk.runtime.files.real_disk import RealDisk
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.types import TopicPartition
 

@@ -10,21 +10,22 @@ from uuid import UUID
 
 import pytest
 from click.testing import CliRunner
-from log_helpers import DIRECTORY, SMALL, append, headers_of, make_runtime, open_log, read_all
-from test_cleaner import COMPACT, Writer, drive, plan_of
+from support.log.logs import DIRECTORY, SMALL, append, headers_of, make_runtime, open_log, read_all
 
-from raftwerk.chaos.sim_disk import SimDisk
-from raftwerk.cluster.cli import cli
-from raftwerk.log.cleaner import clean
-from raftwerk.log.inspection import describe, partition_dirs
-from raftwerk.log.log_dir import format_dirs
-from raftwerk.log.log_manager import LogManager, LogManagerConfig
+from raftwerk.chaos.sim.disk.disk import SimDisk
+from raftwerk.cli import cli
+from raftwerk.log.cleaner.cleaning_pass import clean
+from raftwerk.log.manager.log_dir import format_dirs
+from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
 from raftwerk.log.partition_log import PartitionLog
-from raftwerk.log.repair import plan_repair, repair_partition
-from raftwerk.log.verification import verify_partition
-from raftwerk.runtime.disk import RealDisk
+from raftwerk.log.tools.inspection import describe, partition_dirs
+from raftwerk.log.tools.repair import plan_repair, repair_partition
+from raftwerk.log.tools.verification import verify_partition
+from raftwerk.runtime.files.real_disk import RealDisk
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.types import TopicPartition
+
+from .test_cleaner import COMPACT, Writer, drive, plan_of
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 

@@ -10,19 +10,20 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from log_helpers import NOW_MS, headers_of, make_runtime, read_all
-from test_cleaner import Writer, drive
+from support.log.logs import NOW_MS, headers_of, make_runtime, read_all
 
-from raftwerk.log.cleaner import CleanPlan, clean
+from raftwerk.log.cleaner.cleaning_pass import CleanPlan, clean
 from raftwerk.log.config import LogConfig
-from raftwerk.log.log_dir import format_dirs, random_id
-from raftwerk.log.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.manager.log_dir import format_dirs, random_id
+from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
 from raftwerk.log.partition_log import PartitionLog
-from raftwerk.runtime.disk import RealDisk
+from raftwerk.runtime.files.real_disk import RealDisk
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.compression import Compression
 from raftwerk.wire.records import encode_batch
 from raftwerk.wire.types import TopicPartition
+
+from .test_cleaner import Writer, drive
 
 CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=500)
 

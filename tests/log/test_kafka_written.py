@@ -8,19 +8,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from kafka_written import CLUSTER_ID, TOPICS, Expected, Served, kafka_broker, unpack_fixture, write_topics
-from log_helpers import headers_of, make_runtime, read_all
-from test_kafka_dump import kafka_libs
+from support.log.kafka_written import CLUSTER_ID, TOPICS, Expected, Served, kafka_broker, unpack_fixture, write_topics
+from support.log.logs import headers_of, make_runtime, read_all
 
 from raftwerk.log.config import LogConfig
-from raftwerk.log.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
 from raftwerk.log.partition_log import PartitionLog
-from raftwerk.log.repair import repair_partition
-from raftwerk.log.verification import verify_dir, verify_partition
-from raftwerk.runtime.disk import RealDisk
+from raftwerk.log.tools.repair import repair_partition
+from raftwerk.log.tools.verification import verify_dir, verify_partition
+from raftwerk.runtime.files.real_disk import RealDisk
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.records import ControlRecordType, TimestampType, control_record_type, iter_records
 from raftwerk.wire.types import TopicPartition
+
+from .test_kafka_dump import kafka_libs
 
 
 class Written(NamedTuple):

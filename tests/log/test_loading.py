@@ -9,18 +9,19 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from log_helpers import append, make_runtime, read_all
-from test_cleaner import CLUSTER
+from support.log.logs import append, make_runtime, read_all
 
-from raftwerk.chaos.sim_disk import SimDisk
-from raftwerk.chaos.sim_loop import ProcessLoop, Scheduler
+from raftwerk.chaos.sim.disk.disk import SimDisk
+from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.log.config import LogConfig
-from raftwerk.log.log_dir import format_dirs
-from raftwerk.log.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.manager.log_dir import format_dirs
+from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
 from raftwerk.log.partition_log import PartitionLog
-from raftwerk.log.steps import STEP_BATCHES, at_once
+from raftwerk.log.recovery.steps import STEP_BATCHES, at_once
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.types import TopicPartition
+
+from .test_cleaner import CLUSTER
 
 LARGE = LogConfig(segment_bytes=1 << 20, index_interval_bytes=100)
 

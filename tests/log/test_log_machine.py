@@ -10,11 +10,11 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from log_helpers import DIRECTORY, NOW_MS, SMALL, batch, headers_of, make_runtime, read_all
+from support.log.logs import DIRECTORY, NOW_MS, SMALL, batch, headers_of, make_runtime, read_all
 
-from raftwerk.log.epoch_cache import EpochEntry
 from raftwerk.log.partition_log import LogHooks, PartitionLog
-from raftwerk.runtime.file_slice import FileSlice
+from raftwerk.log.state.leader_epoch_cache import EpochEntry
+from raftwerk.runtime.files.file_slice import FileSlice
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.records import set_base_offset, set_partition_leader_epoch
 
@@ -231,7 +231,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def slice(self, data: bytes, offset: int, end: int, max_bytes: int) -> None:
         """The same range as a slice, which may be sent any time later."""
-        limits = {"end_offset": end, "min_one_batch": True, "patient": False}
+        limits = {"end_offset": end, "min_one_batch": True, "allow_blocking_io": False}
         found = self.log.read_or_slice(offset, max_bytes, slice_bytes_min=50, **limits)
         if isinstance(found, FileSlice):
             self.slices.append((found, data))

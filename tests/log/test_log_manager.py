@@ -9,12 +9,10 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from log_helpers import SMALL, append, make_runtime, read_all
+from support.log.logs import SMALL, append, make_runtime, read_all
 
-from raftwerk.chaos.sim_disk import SimDisk
-from raftwerk.chaos.sim_loop import ProcessLoop, Scheduler
-from raftwerk.log.checkpoints import decode_uuid, encode_uuid
-from raftwerk.log.dir_checkpoints import OffsetCheckpoint
+from raftwerk.chaos.sim.disk.disk import SimDisk
+from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.log.errors import (
     CorruptFileError,
     DirLockedError,
@@ -24,11 +22,13 @@ from raftwerk.log.errors import (
     StorageError,
     UnformattedDirError,
 )
-from raftwerk.log.log_dir import format_dirs, read_meta_properties
-from raftwerk.log.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.manager.dir_checkpoints import OffsetCheckpoint
+from raftwerk.log.manager.log_dir import format_dirs, read_meta_properties
+from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
 from raftwerk.log.names import parse_dir_name
 from raftwerk.log.partition_log import PartitionLog
-from raftwerk.runtime.disk import RealDisk
+from raftwerk.log.state.checkpoints import decode_uuid, encode_uuid
+from raftwerk.runtime.files.real_disk import RealDisk
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.types import TopicPartition

@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_helpers import DIRECTORY, NOW_MS, SMALL, append, batch, headers_of, make_runtime, open_log, read_all
+from support.log.logs import DIRECTORY, NOW_MS, SMALL, append, batch, headers_of, make_runtime, open_log, read_all
 
 from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import PartitionLog

@@ -7,14 +7,14 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from log_helpers import SMALL, append, make_runtime, read_all
+from support.log.logs import SMALL, append, make_runtime, read_all
 
-from raftwerk.chaos.sim_disk import SimDisk
-from raftwerk.isr.dir_moves import agree, copy_piece
+from raftwerk.chaos.sim.disk.disk import SimDisk
+from raftwerk.isr.directories.log_dir_moves import agree, copy_piece
 from raftwerk.log.errors import StorageError
-from raftwerk.log.log_dir import format_dirs
-from raftwerk.log.log_manager import LogManager
-from raftwerk.log.manager_config import LogManagerConfig
+from raftwerk.log.manager.log_dir import format_dirs
+from raftwerk.log.manager.log_manager import LogManager
+from raftwerk.log.manager.manager_config import LogManagerConfig
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.errors import ErrorCode, ProtocolError

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
-from log_helpers import NOW_MS, FixedClock, headers_of, read_all
+from support.log.logs import NOW_MS, FixedClock, headers_of, read_all
 
-from raftwerk.chaos.sim_disk import SimDisk, SimFile
-from raftwerk.log.cleaner import CleanPlan, clean
+from raftwerk.chaos.sim.disk.disk import SimDisk, SimFile
+from raftwerk.log.cleaner.cleaning_pass import CleanPlan, clean
 from raftwerk.log.config import LogConfig
-from raftwerk.log.log_dir import format_dirs, random_id
-from raftwerk.log.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.manager.log_dir import format_dirs, random_id
+from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.runtime.ports import Buffer, Runtime
 from raftwerk.wire.records import BatchHeader, encode_batch, iter_records, set_base_offset, set_partition_leader_epoch

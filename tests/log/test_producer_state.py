@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from log_helpers import NOW_MS, append, batch, make_runtime, open_log
+from support.log.logs import NOW_MS, append, batch, make_runtime, open_log
 
 from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import AppendInfo, PartitionLog
-from raftwerk.log.producer_state import CorruptSnapshotError, ProducerStates
+from raftwerk.log.state.producer_state import CorruptSnapshotError, ProducerStates
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.records import set_base_offset
 

@@ -12,19 +12,33 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from log_helpers import NOW_MS, SMALL, append, batch, headers_of, make_runtime, open_log, read_all
-from test_every_byte import CLUSTER, NODE, PARTITION, TP, Files, Seen, damages, load, look, marker, quiet, runtime_on
+from support.log.logs import NOW_MS, SMALL, append, batch, headers_of, make_runtime, open_log, read_all
 
-from raftwerk.chaos.sim_disk import SimDisk
-from raftwerk.chaos.sim_loop import ProcessLoop, Scheduler
+from raftwerk.chaos.sim.disk.disk import SimDisk
+from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.log.config import LogConfig
-from raftwerk.log.log_dir import format_dirs, random_id
-from raftwerk.log.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.manager.log_dir import format_dirs, random_id
+from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
 from raftwerk.log.partition_log import PartitionLog
-from raftwerk.log.recovery_points import RecoveryPointConfig
+from raftwerk.log.recovery.recovery_points import RecoveryPointConfig
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.errors import ProtocolError
 from raftwerk.wire.types import TopicPartition
+
+from .test_every_byte import (
+    CLUSTER,
+    NODE,
+    PARTITION,
+    TP,
+    Files,
+    Seen,
+    damages,
+    load,
+    look,
+    marker,
+    quiet,
+    runtime_on,
+)
 
 __all__ = ["quiet"]
 OFTEN = RecoveryPointConfig(interval_ms=100, bytes_min=1)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_helpers import NOW_MS, batch, headers_of, make_runtime, open_log, read_all
+from support.log.logs import NOW_MS, batch, headers_of, make_runtime, open_log, read_all
 
 from raftwerk.log.config import LogConfig
-from raftwerk.log.reshaping import reshape
+from raftwerk.log.recompression import recompress
 from raftwerk.wire.compression import Compression
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.records import encode_batch, iter_all_records, iter_records
@@ -40,7 +40,7 @@ def test_levels_count() -> None:
         ("zstd", "compression.zstd.level", "1", "19"),
     ):
         sizes = [
-            len(reshape(data, LogConfig().with_overrides({"compression.type": codec, field: level})))
+            len(recompress(data, LogConfig().with_overrides({"compression.type": codec, field: level})))
             for level in (low, high)
         ]
         assert sizes[1] < sizes[0] < len(data)

@@ -10,19 +10,20 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from log_helpers import NOW_MS, append, make_runtime, read_all
-from test_cleaner import CLUSTER, COMPACT, Writer, records_of
+from support.log.logs import NOW_MS, append, make_runtime, read_all
 
-from raftwerk.chaos.sim_disk import SimDisk
-from raftwerk.chaos.sim_loop import ProcessLoop, Scheduler
+from raftwerk.chaos.sim.disk.disk import SimDisk
+from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
+from raftwerk.log.cleaner.log_cleaner import CleanerConfig
 from raftwerk.log.config import LogConfig
-from raftwerk.log.housekeeping import Housekeeping, HousekeepingConfig
-from raftwerk.log.log_cleaner import CleanerConfig
-from raftwerk.log.log_dir import format_dirs
-from raftwerk.log.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.manager.housekeeping import LogMaintenance, LogMaintenanceConfig
+from raftwerk.log.manager.log_dir import format_dirs
+from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.types import TopicPartition
+
+from .test_cleaner import CLUSTER, COMPACT, Writer, records_of
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("u", 0)
 
@@ -97,7 +98,7 @@ def test_retention_holds_up_nobody_even_where_everything_goes(keep_bytes: int) -
         await log.flush_soon()
         log.config = replace(config, retention_bytes=keep_bytes) if keep_bytes else replace(config, retention_ms=1)
         left, end = read_all(log), log.log_end_offset
-        keeper = Housekeeping(HousekeepingConfig(), runtime.clock, lambda: manager.logs, lambda tp: end)
+        keeper = LogMaintenance(LogMaintenanceConfig(), runtime.clock, lambda: manager.logs, lambda tp: end)
         keeper.visit(TP, log)
         assert log.is_rearranged
         assert left.endswith(read_all(log)) and bool(log.size_bytes) == bool(keep_bytes)

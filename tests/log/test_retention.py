@@ -9,14 +9,14 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_helpers import DIRECTORY, NOW_MS, append, make_runtime, open_log, read_all
+from support.log.logs import DIRECTORY, NOW_MS, append, make_runtime, open_log, read_all
 
 from raftwerk.log.config import LogConfig
-from raftwerk.log.housekeeping import Housekeeping, HousekeepingConfig
-from raftwerk.log.log_dir import format_dirs
-from raftwerk.log.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.manager.housekeeping import LogMaintenance, LogMaintenanceConfig
+from raftwerk.log.manager.log_dir import format_dirs
+from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
 from raftwerk.log.partition_log import LogHooks, PartitionLog
-from raftwerk.log.retention import count_expired
+from raftwerk.log.segment.retention import count_expired
 from raftwerk.wire.types import TopicPartition
 
 SMALL = LogConfig(segment_bytes=1500, index_interval_bytes=100, retention_ms=-1)
@@ -163,12 +163,12 @@ def test_housekeeping_visits_every_log_and_files_go_after_their_delay() -> None:
             append(log, producer_id=5, producer_epoch=0, base_sequence=0)
         manager.start()
         ends = {tp: log.log_end_offset for tp, log in manager.logs.items()}
-        keeper = Housekeeping(HousekeepingConfig(), runtime.clock, lambda: manager.logs, ends.__getitem__)
+        keeper = LogMaintenance(LogMaintenanceConfig(), runtime.clock, lambda: manager.logs, ends.__getitem__)
         for tp, log in manager.logs.items():
             keeper.visit(tp, log)
         assert [log.size_bytes for log in logs] == [0] * 45
         assert [len(log.producers) for log in logs] == [1] * 45, "what its records say of the time does not count"
-        keeper.config = HousekeepingConfig(producer_expiration_ms=0)
+        keeper.config = LogMaintenanceConfig(producer_expiration_ms=0)
         for tp, log in manager.logs.items():
             keeper.visit(tp, log)
         assert [len(log.producers) for log in logs] == [0] * 45

@@ -6,11 +6,11 @@ import errno
 from pathlib import Path
 
 import pytest
-from log_helpers import NOW_MS, batch, make_runtime, open_log
+from support.log.logs import NOW_MS, batch, make_runtime, open_log
 
 from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import PartitionLog
-from raftwerk.runtime.file_slice import FileSlice, in_memory
+from raftwerk.runtime.files.file_slice import FileSlice, in_memory
 from raftwerk.runtime.loop import real_runtime
 
 CONFIG = LogConfig(segment_bytes=5_000, index_interval_bytes=300)
@@ -25,7 +25,7 @@ def filled(log: PartitionLog, batches: int = 100) -> PartitionLog:
 def slice_of(log: PartitionLog, offset: int, max_bytes: int = 2_000) -> FileSlice:
     end = log.log_end_offset
     found = log.read_or_slice(
-        offset, max_bytes, end_offset=end, min_one_batch=True, patient=True, slice_bytes_min=1_000
+        offset, max_bytes, end_offset=end, min_one_batch=True, allow_blocking_io=True, slice_bytes_min=1_000
     )
     assert isinstance(found, FileSlice)
     return found
@@ -41,7 +41,7 @@ def test_a_slice_is_whole_batches_wherever_it_begins() -> None:
         for max_bytes in range(1_000, 3_000, 250):
             data = log.read(offset, max_bytes, end_offset=180)
             found = log.read_or_slice(
-                offset, max_bytes, end_offset=180, min_one_batch=True, patient=True, slice_bytes_min=1_000
+                offset, max_bytes, end_offset=180, min_one_batch=True, allow_blocking_io=True, slice_bytes_min=1_000
             )
             assert in_memory([found]) == data
             assert isinstance(found, FileSlice) == (len(data) >= 1_000)

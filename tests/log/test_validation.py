@@ -6,18 +6,11 @@ import struct
 from collections.abc import Callable
 
 import pytest
-from log_helpers import NOW_MS, append, batch, make_runtime, open_log, read_all
+from support.log.logs import NOW_MS, append, batch, make_runtime, open_log, read_all
 
 from raftwerk.log.config import LogConfig
 from raftwerk.wire.errors import ErrorCode, ProtocolError
-from raftwerk.wire.records import (
-    TimestampType,
-    compute_crc,
-    encode_batch,
-    iter_records,
-    read_header,
-    verify_crc,
-)
+from raftwerk.wire.records import TimestampType, compute_crc, encode_batch, iter_records, read_header, verify_crc
 
 
 def patched(at: int, form: str, value: int, *, fix_crc: bool = True, **options: object) -> memoryview:

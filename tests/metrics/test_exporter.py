@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from raftwerk.broker.lifecycle import BrokerState
-from raftwerk.cluster.admin import ClusterClient, NewTopic
-from raftwerk.cluster.consuming import EARLIEST, Consumer
-from raftwerk.cluster.layout import ClusterShape, plan_cluster
+from raftwerk.broker.to_controller.broker_lifecycle import BrokerState
+from raftwerk.cluster.client.cluster_client import ClusterClient, NewTopic
+from raftwerk.cluster.client.consumer import EARLIEST, Consumer
+from raftwerk.cluster.client.producer import Producer
+from raftwerk.cluster.client.reassignment import Move, reassign, wait_for_moves
+from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
+from raftwerk.cluster.local.supervisor import Supervisor
 from raftwerk.cluster.metrics.catalog import CATALOG, COUNTER, SUMMARY, reference_page
 from raftwerk.cluster.metrics.exporter import family
 from raftwerk.cluster.metrics.latency import Latency
-from raftwerk.cluster.moving import Move, reassign, wait_for_moves
-from raftwerk.cluster.producing import Producer
-from raftwerk.cluster.supervisor import Supervisor
 
 ROOT = Path(__file__).resolve().parents[2]
 Scrape = dict[tuple[str, tuple[tuple[str, str], ...]], float]

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-
-from .helpers import T0, Sent, delete_records_before, numbers, read_back, send, values_by_partition
+from support.pipeline.helpers import T0, Sent, delete_records_before, numbers, read_back, send, values_by_partition
 
 FORMATS = ["kafka", "raftwerk"]
 pytestmark = pytest.mark.parametrize("form", FORMATS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import itertools
 import json
@@ -15,8 +14,10 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 from hypothesis import Phase, given, seed, settings
+from support.chaos import histories
+from support.pipeline.helpers import Sent, send, spoil
 
-from raftwerk.chaos.checker.checker import check_lines
+from raftwerk.chaos.live.checker.checker import check_lines
 from raftwerk.cluster.testing.cluster import TestCluster
 from raftwerk.pipeline.audit.judge import Audit
 from raftwerk.pipeline.audit.page import render as render_audit
@@ -35,12 +36,11 @@ from raftwerk.pipeline.running import Metrics, Say, explain
 from raftwerk.pipeline.table import Table, read_table
 from raftwerk.pipeline.windows_page import render as render_windows
 
-from .helpers import Sent, send, spoil
+from ..chaos.checker.test_checker import histories as drawn_histories
 
 FLIGHTS = 4_000
 _FAR = 10
 """Of so many random histories one has its numbers and offsets at the edge of a block."""
-CHECKER_TESTS = Path(__file__).parents[1] / "chaos" / "checker"
 
 
 def run(job: Any, say: Say | None = None, **reading: Any) -> Any:
@@ -188,21 +188,13 @@ def _last_values(bootstrap: str, topic: str) -> dict[str, Any]:
     return values
 
 
-def _checker_tests(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(f"checker_{name}", CHECKER_TESTS / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def merged_histories(count: int) -> list[dict[str, Any]]:
     """Random histories with every anomaly, side by side in one: each has topics, producers and processes of its own."""
     drawn: list[list[dict[str, Any]]] = []
 
     @settings(max_examples=count, database=None, phases=[Phase.generate])
     @seed(7)
-    @given(_checker_tests("test_checker").histories())
+    @given(drawn_histories())
     def draw(history: list[dict[str, Any]]) -> None:
         drawn.append(history)
 
@@ -255,13 +247,10 @@ def write_history(path: Path, lines: list[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def test_the_audit_agrees_with_the_checker_on_every_anomaly(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(CHECKER_TESTS))
+def test_the_audit_agrees_with_the_checker_on_every_anomaly(spark: Any, tmp_path: Path) -> None:
     lines = merged_histories(150)
     # A long one, with offsets of more than a byte; its last records are read before their sends.
-    lines += [_apart(line, 150) for line in _checker_tests("histories").clean(700)]
+    lines += [_apart(line, 150) for line in histories.clean(700)]
     lines += over_the_edge(1000)
     lines.append({"process": "nemesis", "f": "heal", "start": 1, "end": 2, "type": "fail", "error": "2 of 3"})
     half = len(lines) // 2
@@ -279,12 +268,9 @@ def test_the_audit_agrees_with_the_checker_on_every_anomaly(
     assert "INVALID" in page and "Latency of acks" in page
 
 
-def test_a_clean_history_is_valid_and_a_last_line_cut_short_is_left_out(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(CHECKER_TESTS))
+def test_a_clean_history_is_valid_and_a_last_line_cut_short_is_left_out(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "h.jsonl"
-    write_history(path, _checker_tests("histories").clean(50))
+    write_history(path, histories.clean(50))
     with path.open("a") as file:
         file.write('{"process":"p0","type":"ok","f":"se')
     with History.of_paths(spark, [str(path)]) as history:
@@ -312,7 +298,7 @@ def test_no_history_is_named(spark: Any, tmp_path: Path) -> None:
 
 def test_the_audit_reads_the_topic_too(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
     """A record that was acked and is not in the topic is lost, though a history alone would not know."""
-    from raftwerk.chaos.load.settings import encode_value
+    from raftwerk.chaos.live.load.settings import encode_value
 
     make(bootstrap, topic, 1)
     send(bootstrap, topic, [Sent(0, b"%d" % (n % 3), encode_value(0, n, n % 3, 60)) for n in range(20)])

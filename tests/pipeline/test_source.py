@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.pipeline.helpers import committed, numbers, read_back, segment_of, send, spoil, values_by_partition
 
 from raftwerk.pipeline.errors import sentence_of
 from raftwerk.wire.records import compute_crc, read_header
 
-from .helpers import committed, numbers, read_back, segment_of, send, spoil, values_by_partition
 from .test_batch import load, per
 from .test_streams import output, rows_written, stream, to_parquet, written
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.chaos import histories
 
 from raftwerk.cluster.testing.cluster import TestCluster
 from raftwerk.pipeline import submit
@@ -27,7 +27,6 @@ pytestmark = [pytest.mark.process, pytest.mark.java, pytest.mark.xdist_group("sp
 
 _START_TIMEOUT_S = 90
 _JOB_TIMEOUT_S = 240
-_HISTORIES = Path(__file__).parents[1] / "chaos" / "checker" / "histories.py"
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +73,6 @@ def _wait_for_workers(log: Path) -> None:
 
 
 def write_clean_history(directory: Path) -> Path:
-    spec = importlib.util.spec_from_file_location("histories", _HISTORIES)
-    assert spec is not None and spec.loader is not None
-    histories = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(histories)
     path = directory / "h.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in histories.clean(40)))
     return path

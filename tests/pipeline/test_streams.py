@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-
-from .helpers import (
+from support.pipeline.helpers import (
     PRODUCER,
     T0,
     delete_records_before,

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 import uvloop
-from raft_nodes import RaftNode, RaftNodes, until
+from support.raft.nodes import RaftNode, RaftNodes, until
 
-from raftwerk.raft.driver import QuorumFailedError
-from raftwerk.raft.election_state import QuorumStateError, parse_quorum_state
-from raftwerk.raft.peers import is_refused
+from raftwerk.raft.driver.peers import is_refused
+from raftwerk.raft.driver.quorum_state_store import QuorumStateError, parse_quorum_state
+from raftwerk.raft.driver.raft_driver import QuorumFailedError
+from raftwerk.raft.replication.snapshot_writer import SnapshotContents
 from raftwerk.raft.roles import Leader
-from raftwerk.raft.snapshot_writer import SnapshotContents
 from raftwerk.raft.types import METADATA_TOPIC, LeaderAndEpoch, NotLeaderError, ReplicaKey
-from raftwerk.wire.apis import ApiKey
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import decode_request, decode_response, encode_request, encode_response
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.fetch import FetchPartition, FetchRequest, FetchTopic

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftwerk.raft.election_state import QuorumStateError, format_quorum_state, parse_quorum_state
+from raftwerk.raft.driver.quorum_state_store import QuorumStateError, format_quorum_state, parse_quorum_state
 from raftwerk.raft.types import ElectionState, ReplicaKey
 
 IDS = st.integers(0, 2**31 - 1)

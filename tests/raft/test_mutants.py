@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import raft_sim
-from raft_memory_log import MemoryLog
-from raft_sim import live_through
+from support.raft import simulation as raft_sim
+from support.raft.memory_log import MemoryLog
+from support.raft.simulation import live_through
 
-from raftwerk.raft import leading, serving
-from raftwerk.raft.quorum import Quorum
+from raftwerk.raft.quorum import leading
+from raftwerk.raft.quorum.quorum import Quorum
+from raftwerk.raft.replication import fetch_answers
 from raftwerk.raft.roles import Candidate, Unattached, ballot
 from raftwerk.raft.roles import leader as leader_module
 from raftwerk.raft.types import EpochEndOffset
@@ -56,7 +57,7 @@ def count_what_is_not_flushed(patch: pytest.MonkeyPatch) -> None:
 def count_diverging_fetches(patch: pytest.MonkeyPatch) -> None:
     """KAFKA-13141."""
     patch.setattr(leading, "divergence", lambda log, fetch: None)
-    patch.setattr(serving, "divergence", lambda log, fetch: None)
+    patch.setattr(fetch_answers, "divergence", lambda log, fetch: None)
 
 
 def never_truncate_by_epoch(patch: pytest.MonkeyPatch) -> None:
@@ -64,7 +65,7 @@ def never_truncate_by_epoch(patch: pytest.MonkeyPatch) -> None:
         return EpochEndOffset(log.last_epoch, log.end_offset) if fetch.fetch_offset > log.end_offset else None
 
     patch.setattr(leading, "divergence", by_offset_only)
-    patch.setattr(serving, "divergence", by_offset_only)
+    patch.setattr(fetch_answers, "divergence", by_offset_only)
 
 
 def minority_elects(patch: pytest.MonkeyPatch) -> None:
@@ -96,12 +97,12 @@ def snapshot_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
 
 
 def look_at_offsets_only_before_the_log(patch: pytest.MonkeyPatch) -> None:
-    for module in (leading, serving):
+    for module in (leading, fetch_answers):
         patch.setattr(module, "needs_snapshot", lambda log, fetch: fetch.fetch_offset < log.start.end_offset)
 
 
 def install_parts_of_snapshots(patch: pytest.MonkeyPatch) -> None:
-    original = serving.snapshot_answer
+    original = fetch_answers.snapshot_answer
 
     def truncated(log: Any, role: Any, request: Any) -> Any:
         reply = original(log, role, request)

@@ -6,14 +6,14 @@ import random
 from dataclasses import replace
 
 import pytest
-from raft_memory_log import MemoryLog
+from support.raft.memory_log import MemoryLog
 
-from raftwerk.raft.config import RaftConfig, RaftTiming
-from raftwerk.raft.messages import BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchReply, Vote
-from raftwerk.raft.quorum import Quorum
-from raftwerk.raft.transitions import TRANSITIONS
+from raftwerk.raft.messages.messages import BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchReply, Vote
+from raftwerk.raft.quorum.config import RaftConfig, RaftTiming
+from raftwerk.raft.quorum.quorum import Quorum
+from raftwerk.raft.roles.role_transitions import TRANSITIONS
 from raftwerk.raft.types import ElectionState, NotLeaderError, ReplicaKey, RoleKind
-from raftwerk.raft.voters import VoterEndpoint
+from raftwerk.raft.voters.voter_set import VoterEndpoint
 from raftwerk.runtime.invariants import InvariantViolation
 from raftwerk.wire.errors import ErrorCode
 

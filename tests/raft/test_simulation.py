@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from raft_sim import live_through
+from support.raft.simulation import live_through
 
 SEEDS_A_TEST = 30
 

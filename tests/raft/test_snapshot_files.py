@@ -10,12 +10,12 @@ from uuid import UUID
 
 import pytest
 
-from raftwerk.chaos.sim_disk import SimDisk, SimFile
+from raftwerk.chaos.sim.disk.disk import SimDisk, SimFile
 from raftwerk.log.errors import StorageError
-from raftwerk.raft.driver import metadata_log_dir, open_metadata_log
-from raftwerk.raft.election_state import QuorumStateStore
-from raftwerk.raft.partition_raft_log import PartitionRaftLog
-from raftwerk.raft.snapshots import (
+from raftwerk.raft.driver.quorum_state_store import QuorumStateStore
+from raftwerk.raft.driver.raft_driver import metadata_log_dir, open_metadata_log
+from raftwerk.raft.replication.partition_raft_log import PartitionRaftLog
+from raftwerk.raft.replication.snapshot_store import (
     SnapshotRetention,
     SnapshotStore,
     encode_snapshot,

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from raftwerk.chaos import quorum_sim
-from raftwerk.chaos.quorum_sim import QuorumSim
-from raftwerk.chaos.scenario import FaultKind, Nemesis, draw_faults
-from raftwerk.chaos.world import World
+from raftwerk.chaos.sim import quorum_simulation
+from raftwerk.chaos.sim.faults import FaultKind, Nemesis, draw_faults
+from raftwerk.chaos.sim.kernel.world import World
+from raftwerk.chaos.sim.quorum_simulation import QuorumSim
 from raftwerk.wire.types import SnapshotId
 
 FAULTS_S = 6.0
@@ -58,11 +58,11 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 
 def name_one_too_far(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(quorum_sim, "snapshot_id_after", lambda batch: SnapshotId(batch.last_offset + 2, batch.epoch))
+    patch.setattr(quorum_simulation, "snapshot_id_after", lambda batch: SnapshotId(batch.last_offset + 2, batch.epoch))
 
 
 def name_one_too_near(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(quorum_sim, "snapshot_id_after", lambda batch: SnapshotId(batch.last_offset, batch.epoch))
+    patch.setattr(quorum_simulation, "snapshot_id_after", lambda batch: SnapshotId(batch.last_offset, batch.epoch))
 
 
 @pytest.mark.parametrize("mutate", [name_one_too_far, name_one_too_near])

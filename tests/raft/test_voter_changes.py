@@ -7,15 +7,17 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from raft_memory_log import MemoryLog
-from voters_sim import live_through
+from support.raft.memory_log import MemoryLog
+from support.raft.voters_sim import live_through
 
-from raftwerk.raft import elections, leading, requests, voter_changes
-from raftwerk.raft.core import QuorumCore
-from raftwerk.raft.following import Following
+from raftwerk.raft.messages import requests
+from raftwerk.raft.quorum import elections, leading
+from raftwerk.raft.quorum.core import QuorumCore
+from raftwerk.raft.quorum.following import Following
 from raftwerk.raft.roles.leader import Leader
 from raftwerk.raft.types import ReplicaKey
-from raftwerk.raft.voters import VersionRange, VoterHistory, VoterSet
+from raftwerk.raft.voters import voter_changes
+from raftwerk.raft.voters.voter_set import VersionRange, VoterHistory, VoterSet
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 
 SEEDS_A_TEST = 20

@@ -9,21 +9,22 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from raft_nodes import FragileDisk
+from support.raft.nodes import FragileDisk
 
 from raftwerk.log.errors import StorageError
-from raftwerk.raft.control_records import encode_control, voter_records
-from raftwerk.raft.messages import AddVoter, ChangeReply, RemoveVoter, UpdateVoter, VoterChange
-from raftwerk.raft.snapshots import SnapshotStore, encode_snapshot, snapshot_batches
+from raftwerk.raft.messages.control_records import encode_control, voter_records
+from raftwerk.raft.messages.messages import AddVoter, ChangeReply, RemoveVoter, UpdateVoter, VoterChange
+from raftwerk.raft.messages.wire_messages import api_of
+from raftwerk.raft.replication.snapshot_store import SnapshotStore, encode_snapshot, snapshot_batches
 from raftwerk.raft.types import NO_DIRECTORY, ReplicaKey
-from raftwerk.raft.voter_messages import (
+from raftwerk.raft.voters.voter_messages import (
     change_reply_fields,
     change_request_fields,
     parse_change,
     parse_change_reply,
     parse_probe_reply,
 )
-from raftwerk.raft.voters import (
+from raftwerk.raft.voters.voter_set import (
     BOOTSTRAP_OFFSET,
     ControlRecord,
     KRaftVersion,
@@ -35,15 +36,8 @@ from raftwerk.raft.voters import (
     VoterListener,
     VoterSet,
 )
-from raftwerk.raft.wire_messages import api_of
-from raftwerk.wire.apis import ApiKey
-from raftwerk.wire.codec import (
-    decode_data,
-    decode_request,
-    decode_response,
-    encode_request,
-    encode_response,
-)
+from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.codec import decode_data, decode_request, decode_response, encode_request, encode_response
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.records import ControlRecordType, control_record_type, encode_batch
 from raftwerk.wire.types import SnapshotId

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from raftwerk.runtime.disk import RealDisk
+from raftwerk.runtime.files.real_disk import RealDisk
 from raftwerk.runtime.loop import run
 
 

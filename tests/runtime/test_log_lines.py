@@ -93,7 +93,7 @@ def test_a_level_is_changed_by_name_and_taken_back() -> None:
         loggers.set_level("raftwerk.isr", "debug")
         assert loggers.levels()["raftwerk.isr"] == "DEBUG"
         assert loggers.levels()["raftwerk.raft"] == "INFO"
-        assert logging.getLogger("raftwerk.isr.fetcher").isEnabledFor(logging.DEBUG)
+        assert logging.getLogger("raftwerk.isr.follower.replica_fetcher").isEnabledFor(logging.DEBUG)
         loggers.set_level("raftwerk.isr", "OFF")
         assert not logging.getLogger("raftwerk.isr").isEnabledFor(logging.CRITICAL)
     finally:

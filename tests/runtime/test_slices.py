@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from raftwerk.chaos.sim_loop import ProcessLoop, Scheduler
+from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.runtime.loop import run
 from raftwerk.runtime.slices import Slices
-from raftwerk.runtime.stalls import StallWatch
+from raftwerk.runtime.stall_watch import StallWatch
 
 
 @pytest.mark.parametrize(("count", "turns"), [(0, 1), (2, 1), (3, 2), (7, 3)])

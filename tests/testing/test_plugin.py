@@ -33,7 +33,7 @@ def test_the_plugin_costs_nothing_until_it_is_used(pytester: pytest.Pytester) ->
         """
         import sys
         def test_nothing_is_imported():
-            assert "uvloop" not in sys.modules and "raftwerk.cluster.supervisor" not in sys.modules
+            assert "uvloop" not in sys.modules and "raftwerk.cluster.local.supervisor" not in sys.modules
         """
     )
     with_plugin(pytester).assert_outcomes(passed=1)

@@ -12,11 +12,11 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftwerk.chaos.sim_network import NetworkConfig
-from raftwerk.chaos.world import World
+from raftwerk.chaos.sim.kernel.network import NetworkConfig
+from raftwerk.chaos.sim.kernel.world import World
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire import codec, frames
-from raftwerk.wire.apis import ApiKey
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.client import (
     Backoff,
     Connection,
@@ -185,13 +185,13 @@ def test_a_request_that_times_out_closes_the_connection() -> None:
     async def main() -> None:
         connection = await connect("a", 9092)
         start = asyncio.get_running_loop().time()
-        patient = connection.send_raw(ApiKey.API_VERSIONS, 0, [b""], timeout_s=60)
+        allow_blocking_io = connection.send_raw(ApiKey.API_VERSIONS, 0, [b""], timeout_s=60)
         with pytest.raises(RequestTimedOutError, match="no answer from a:9092 to API 3 within 2 s"):
             await cluster_id(connection, "x", timeout_s=2)
         assert asyncio.get_running_loop().time() == pytest.approx(start + 2)
         assert connection.is_closed
         with pytest.raises(ConnectionLostError):
-            await patient
+            await allow_blocking_io
 
     setting.run(main())
 

@@ -9,13 +9,13 @@ import sys
 import uuid
 from typing import Any
 
-import kio_oracle as oracle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.wire import kio_oracle as oracle
 
 from raftwerk.wire import codec, frames, schemas
-from raftwerk.wire.apis import ApiKey
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import WireFormatError
 
 API_ENTITIES = oracle.all_entities("request", "response")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raftwerk.wire import codec
-from raftwerk.wire.apis import ApiKey
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import WireFormatError
 from raftwerk.wire.fetch import (
     MAX_VERSION,
@@ -26,7 +26,7 @@ from raftwerk.wire.fetch import (
     encode_fetch_request,
     encode_fetch_response,
 )
-from raftwerk.wire.parts import NodeEndpoint
+from raftwerk.wire.primitives import NodeEndpoint
 from raftwerk.wire.types import EpochEndOffset, LeaderIdAndEpoch, SnapshotId
 
 VERSIONS = range(MIN_VERSION, MAX_VERSION + 1)

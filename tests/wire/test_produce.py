@@ -6,9 +6,9 @@ import uuid
 import pytest
 
 from raftwerk.wire import codec
-from raftwerk.wire.apis import ApiKey
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import WireFormatError
-from raftwerk.wire.parts import NodeEndpoint
+from raftwerk.wire.primitives import NodeEndpoint
 from raftwerk.wire.produce import (
     MAX_VERSION,
     MIN_VERSION,

@@ -12,7 +12,7 @@ with warnings.catch_warnings():
     from kafka.protocol.schemas.load_json import load_json
 
 from raftwerk.wire import frames, schemas
-from raftwerk.wire.apis import ApiKey
+from raftwerk.wire.api_keys import ApiKey
 
 _KINDS = {"timedelta_i32": "int32", "timedelta_i64": "int64", "datetime_i64": "int64", "error_code": "int16"}
 

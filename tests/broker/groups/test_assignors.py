@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raftwerk.broker.groups.assignors import ASSIGNORS, Parts, range_assignment, uniform_assignment
+from raftwerk.broker.groups.consumer.assignors import ASSIGNORS, Parts, range_assignment, uniform_assignment
 
 TOPICS = [UUID(int=number) for number in range(1, 5)]
 counts = st.fixed_dictionaries({topic: st.integers(0, 9) for topic in TOPICS})

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from raftwerk.broker.groups.classic_events import JoinRequest, SyncRequest
-from raftwerk.broker.groups.classic_group import ClassicGroup
-from raftwerk.broker.groups.classic_members import GroupState
+from raftwerk.broker.groups.classic.classic_events import JoinRequest, SyncRequest
+from raftwerk.broker.groups.classic.classic_group import ClassicGroup
+from raftwerk.broker.groups.classic.classic_members import GroupState
 from raftwerk.broker.groups.config import ClassicConfig
 from raftwerk.broker.groups.effects import CancelTimer, JoinResult, Persist, Reply, SetTimer, TimerName
 from raftwerk.wire.errors import ErrorCode

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from broker_harness import TOPIC, TOPIC_ID, settle
-from group_harness import GroupHarness
-from test_group_apis import alone, play, played
+from support.broker.broker_harness import TOPIC, TOPIC_ID, settle
+from support.broker.group_harness import GroupHarness
 
-from raftwerk.broker.groups.packing import BadRecord
-from raftwerk.wire.apis import ApiKey
+from raftwerk.broker.groups.offsets.record_fields import BadRecord
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
 from raftwerk.wire.errors import ErrorCode
+
+from .test_group_apis import alone, play, played
 
 
 async def beat(harness: GroupHarness, version: int = 1, **fields: Any) -> Struct:
@@ -143,7 +144,7 @@ async def test_a_session_that_ends_frees_the_partitions(harness: GroupHarness) -
 
 
 def test_records_of_another_version_are_refused() -> None:
-    from raftwerk.broker.groups.consumer_records import decode_current, decode_epoch
+    from raftwerk.broker.groups.consumer.consumer_records import decode_current, decode_epoch
 
     for decode in (decode_current, decode_epoch):
         with pytest.raises(BadRecord):

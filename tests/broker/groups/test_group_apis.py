@@ -8,14 +8,14 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from broker_harness import TOPIC, TOPIC_ID, settle
-from group_harness import GroupHarness, on_virtual_time, subscription
+from support.broker.broker_harness import TOPIC, TOPIC_ID, settle
+from support.broker.group_harness import GroupHarness, on_virtual_time, subscription
 
 from raftwerk.broker.groups.config import OFFSETS_TOPIC
 from raftwerk.broker.groups.hashing import partition_for
-from raftwerk.broker.groups.records import OffsetKey, decode_key
-from raftwerk.controller.records import PartitionRecord, TopicRecord
-from raftwerk.wire.apis import ApiKey
+from raftwerk.broker.groups.offsets.records import OffsetKey, decode_key
+from raftwerk.controller.metadata.metadata_records import PartitionRecord, TopicRecord
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.types import TopicPartition
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from broker_harness import settle
-from group_harness import GroupHarness
-from test_consumer_group_apis import beat, join
-from test_group_apis import played
+from support.broker.broker_harness import settle
+from support.broker.group_harness import GroupHarness
 
-from raftwerk.controller.records import ConfigRecord
-from raftwerk.wire.apis import ApiKey
+from raftwerk.controller.metadata.metadata_records import ConfigRecord
+from raftwerk.wire.api_keys import ApiKey
+
+from .test_consumer_group_apis import beat, join
+from .test_group_apis import played
 
 GROUP = 32
 SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from migration_transcript import run_transcript, transcripts
+from support.broker.migration_transcript import run_transcript, transcripts
 
 
 @pytest.mark.parametrize("path", transcripts(), ids=lambda path: path.stem)

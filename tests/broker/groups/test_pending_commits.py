@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from broker_harness import TOPIC, settle
-from group_harness import OFFSETS_TOPIC, GroupHarness
-from test_group_apis import played
+from support.broker.broker_harness import TOPIC, settle
+from support.broker.group_harness import OFFSETS_TOPIC, GroupHarness
 
 from raftwerk.broker.groups.hashing import partition_for
-from raftwerk.broker.groups.records import OffsetValue, offset_record
-from raftwerk.controller.records import PartitionRecord, TopicRecord
-from raftwerk.wire.apis import ApiKey
+from raftwerk.broker.groups.offsets.records import OffsetValue, offset_record
+from raftwerk.controller.metadata.metadata_records import PartitionRecord, TopicRecord
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.records import ControlRecordType, NewRecord, encode_batch, encode_control_record
 from raftwerk.wire.types import TopicPartition
+
+from .test_group_apis import played
 
 PRODUCER = 77
 KEY = TopicPartition(OFFSETS_TOPIC, partition_for("g", 3))

@@ -6,15 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftwerk.broker.groups.consumer_records import (
+from raftwerk.broker.groups.classic.subscription import subscribed_topics
+from raftwerk.broker.groups.consumer.consumer_records import (
     ClassicPart,
     SubscriptionValue,
     decode_subscription,
     subscription_record,
 )
 from raftwerk.broker.groups.hashing import java_hash, partition_for
-from raftwerk.broker.groups.packing import BadRecord, FieldWriter
-from raftwerk.broker.groups.records import (
+from raftwerk.broker.groups.offsets.record_fields import BadRecord, FieldWriter
+from raftwerk.broker.groups.offsets.records import (
     GroupKey,
     GroupValue,
     MemberValue,
@@ -26,7 +27,6 @@ from raftwerk.broker.groups.records import (
     group_record,
     offset_record,
 )
-from raftwerk.broker.groups.subscription import subscribed_topics
 from raftwerk.wire.types import TopicPartition
 
 TP = TopicPartition("flights", 3)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from broker_harness import TOPIC
-from group_harness import GroupHarness
-from test_group_apis import play, played
+from support.broker.broker_harness import TOPIC
+from support.broker.group_harness import GroupHarness
 
 from raftwerk.broker.apis.registry import broker_registry
-from raftwerk.log.producer_state import BatchMetadata, ProducerEntry
-from raftwerk.wire.apis import ApiKey
+from raftwerk.log.state.producer_state import BatchMetadata, ProducerEntry
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.types import TopicPartition
+
+from .test_group_apis import play, played
 
 
 @played

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from consumer_transcript import FakeTopics
+from support.broker.consumer_transcript import FakeTopics
 
-from raftwerk.broker.groups.classic_events import JoinRequest
-from raftwerk.broker.groups.classic_group import ClassicGroup
+from raftwerk.broker.groups.classic.classic_events import JoinRequest
+from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.config import GRACE_MS, LATE_MS, GroupConfig
-from raftwerk.broker.groups.consumer_events import HeartbeatRequest
-from raftwerk.broker.groups.consumer_group import ConsumerGroup
+from raftwerk.broker.groups.consumer.consumer_events import HeartbeatRequest
+from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
 from raftwerk.broker.groups.effects import Persist, SetTimer, TimerName
 from raftwerk.wire.errors import ErrorCode
 

@@ -6,13 +6,13 @@ import random
 from typing import Any
 
 import pytest
-from histories import SECOND, ack, clean, done, final, final_end, header, invoke, oracle, poll
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.chaos.histories import SECOND, ack, clean, done, final, final_end, header, invoke, oracle, poll
 
-from raftwerk.chaos.checker.checker import check_lines
-from raftwerk.chaos.checker.findings import KINDS
-from raftwerk.chaos.history import HistoryError
+from raftwerk.chaos.live.checker.checker import check_lines
+from raftwerk.chaos.live.checker.findings import KINDS
+from raftwerk.chaos.live.history import HistoryError
 
 Line = dict[str, Any]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from histories import SECOND, ack, final_end, header, invoke, poll
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.chaos.histories import SECOND, ack, final_end, header, invoke, poll
 
-from raftwerk.chaos.checker.checker import check_lines
-from raftwerk.chaos.checker.paged import PAGE_ROWS, PagedTable
+from raftwerk.chaos.live.checker.checker import check_lines
+from raftwerk.chaos.live.checker.paged import PAGE_ROWS, PagedTable
 
 Write = tuple[int, int, int, int]
 writes = st.tuples(

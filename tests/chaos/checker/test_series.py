@@ -5,14 +5,14 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
-from histories import SECOND, ack, clean, final, header
 from hypothesis import given
 from hypothesis import strategies as st
+from support.chaos.histories import SECOND, ack, clean, final, header
 
-from raftwerk.chaos.checker.checker import check_lines
-from raftwerk.chaos.checker.series import Series, bucket_ms, latency_bucket, quantile_ms
-from raftwerk.chaos.report import render_report
-from raftwerk.chaos.report_timeline import draw_timeline
+from raftwerk.chaos.live.checker.checker import check_lines
+from raftwerk.chaos.live.checker.series import Series, bucket_ms, latency_bucket, quantile_ms
+from raftwerk.chaos.live.report import render_report
+from raftwerk.chaos.live.report_timeline import draw_timeline
 
 
 @given(st.integers(1000, 10**14))

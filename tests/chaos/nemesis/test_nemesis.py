@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from raftwerk.chaos.nemesis import faults, machine
-from raftwerk.chaos.nemesis.faults import FAULTS, Field
-from raftwerk.chaos.nemesis.labs import DiskLab, NetworkLab
-from raftwerk.chaos.nemesis.nodes import AdoptedNodes
-from raftwerk.chaos.nemesis.run import ChaosRun, RunOptions
-from raftwerk.cluster.cli import cli
-from raftwerk.cluster.client_errors import ClientError
-from raftwerk.cluster.layout import ClusterShape, plan_cluster
+from raftwerk.chaos.live.nemesis import faults, machine
+from raftwerk.chaos.live.nemesis.faults import FAULTS, Field
+from raftwerk.chaos.live.nemesis.labs import DiskLab, NetworkLab
+from raftwerk.chaos.live.nemesis.nodes import AdoptedNodes
+from raftwerk.chaos.live.nemesis.run import ChaosRun, RunOptions
+from raftwerk.cli import cli
+from raftwerk.cluster.client.client_errors import ClientError
+from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 
 VIEW = {"leaders": [2, 2], "isr": [[1, 2, 3], [1, 2, 3]], "controller": 3}
 

@@ -1,0 +1,54 @@
+"""IncrementalAlterConfigs: the controller decides, but for the levels of this broker's own loggers (KIP-412)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+from ....controller.metadata.metadata_image import BROKER_LOGGER_RESOURCE
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode, ProtocolError
+from ...api import Api, Fields
+from ...loggers import alter_logger_levels
+from ...network.request import Request
+from ...services import BrokerServices
+from .forwarded import alter_configs_error, forward
+
+
+def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+    own = [one for one in message.resources if one.resource_type == BROKER_LOGGER_RESOURCE]
+    if not own:
+        return forward(services, request, message)
+    others = [one for one in message.resources if one.resource_type != BROKER_LOGGER_RESOURCE]
+    answers = [_alter_loggers(services, one, validate_only=message.validate_only) for one in own]
+    if not others:
+        return {"responses": answers}
+    return _both(services, request, Struct({**message.to_dict(), "resources": others}), answers)
+
+
+async def _both(
+    services: BrokerServices, request: Request, message: Struct, answers: list[dict[str, Any]]
+) -> dict[str, Any]:
+    found = await forward(services, request, message)
+    rows = found.responses if isinstance(found, Struct) else found["responses"]
+    return {"responses": [*answers, *rows]}
+
+
+def _alter_loggers(services: BrokerServices, wanted: Struct, *, validate_only: bool) -> dict[str, Any]:
+    name = wanted.resource_name
+    code, text = ErrorCode.NONE, None
+    try:
+        if not name.isdigit():
+            raise ProtocolError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+        if int(name) != services.config.node_id:
+            complaint = f"Unexpected node id. Expected {services.config.node_id}, but received {name}"
+            raise ProtocolError(ErrorCode.INVALID_REQUEST, complaint)
+        alter_logger_levels(wanted.configs, validate_only=validate_only)
+    except ProtocolError as refused:
+        code, text = refused.code, refused.message
+    row = {"resource_type": wanted.resource_type, "resource_name": name}
+    return {"error_code": int(code), "error_message": text, **row}
+
+
+API = Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), handle=handle, error=alter_configs_error)

@@ -1,0 +1,44 @@
+"""AlterReplicaLogDirs: move replicas of this broker between its directories (KIP-113)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode, ProtocolError
+from ....wire.types import TopicPartition
+from ...api import Api, Fields
+from ...network.request import Request
+from ...services import BrokerServices
+
+
+def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for directory in message.dirs:
+        for topic in directory.topics:
+            for index in topic.partitions:
+                code = _begin(services, TopicPartition(topic.name, index), directory.path)
+                topics.setdefault(topic.name, []).append({"partition_index": index, "error_code": int(code)})
+    return {"results": [{"topic_name": name, "partitions": rows} for name, rows in topics.items()]}
+
+
+def _begin(services: BrokerServices, topic_partition: TopicPartition, path: str) -> ErrorCode:
+    try:
+        services.replicas.move_to_dir(topic_partition, path)
+    except ProtocolError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def error(message: Struct, code: int, text: str) -> Fields:
+    """The same code for all that was asked."""
+    rows = [
+        {"topic_name": topic.name, "partitions": [{"partition_index": p, "error_code": code} for p in topic.partitions]}
+        for directory in message.dirs
+        for topic in directory.topics
+    ]
+    return {"results": rows}
+
+
+API = Api(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), handle=handle, error=error)

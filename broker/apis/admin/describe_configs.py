@@ -1,0 +1,240 @@
+"""DescribeConfigs: each value with where it comes from, what else it might be, and its meaning.
+
+A topic's value is its own, else one that was set at run time for this broker or for all, else that of this node's
+server.properties, else the default. A broker's settings are shown as they hold on the broker that is asked; the
+resource with an empty name is what was set at run time for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from ....controller.configs.broker_configs import DYNAMIC_BROKER_CONFIGS
+from ....controller.configs.client_metrics import CLIENT_METRICS_CONFIGS
+from ....controller.configs.group_configs import GROUP_CONFIGS
+from ....controller.configs.topic_config_table import TOPIC_CONFIGS, ConfigType
+from ....controller.configs.topic_configs import ConfigSource
+from ....controller.metadata.metadata_image import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+    MetadataImage,
+)
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode
+from ...api import Api, Fields
+from ...config import BrokerConfig
+from ...loggers import logger_levels
+from ...network.request import Request
+from ...services import BrokerServices, ImageSource
+from ...topic_view import is_legal_topic_name
+
+
+class ConfiguredNode(Protocol):
+    """A node whose settings are described."""
+
+    @property
+    def metadata(self) -> ImageSource: ...
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+
+class _Level(NamedTuple):
+    """A value that a setting has at one level, under the name it has there."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class _Asked(NamedTuple):
+    """What the request wants to know of one resource."""
+
+    keys: Iterable[str] | None
+    synonyms: bool
+    documentation: bool
+
+    def wants(self, name: str) -> bool:
+        return not self.keys or name in self.keys
+
+
+def _topic_rows(services: ConfiguredNode, topic: str, asked: _Asked) -> list[dict[str, Any]]:
+    image, config = services.metadata.image, services.config
+    own = image.configs.get((TOPIC_RESOURCE, topic), {})
+    rows = []
+    for name, row in TOPIC_CONFIGS.items():
+        if asked.wants(name):
+            levels = [_Level(name, own.get(name), ConfigSource.TOPIC)]
+            if row.broker_setting:
+                levels += _dynamic_levels(image, str(config.node_id), row.broker_setting)
+            below = row.broker_setting or name
+            levels.append(_Level(below, config.topics.configs.get(name), ConfigSource.STATIC_BROKER))
+            levels.append(_Level(below, row.default, ConfigSource.DEFAULT))
+            rows.append(_row(name, row.type, levels, row.doc, asked))
+    return rows
+
+
+def _dynamic_levels(image: MetadataImage, broker: str, name: str) -> list[_Level]:
+    alone = image.configs.get((BROKER_RESOURCE, broker), {}) if broker else {}
+    everywhere = image.configs.get((BROKER_RESOURCE, ""), {})
+    return [
+        _Level(name, alone.get(name), ConfigSource.DYNAMIC_BROKER),
+        _Level(name, everywhere.get(name), ConfigSource.DYNAMIC_DEFAULT_BROKER),
+    ]
+
+
+def _broker_rows(services: ConfiguredNode, broker: str, asked: _Asked) -> list[dict[str, Any]]:
+    """All settings of this broker; for the empty name, what is set for all brokers at run time."""
+    image, config = services.metadata.image, services.config
+    if not broker:
+        names = dict.fromkeys(image.configs.get((BROKER_RESOURCE, ""), {}))
+    else:
+        own = image.configs.get((BROKER_RESOURCE, broker), {})
+        names = dict.fromkeys((*config.settings, *config.values, *DYNAMIC_BROKER_CONFIGS, *own))
+    rows = []
+    for name in sorted(name for name in names if asked.wants(name)):
+        levels = _dynamic_levels(image, broker, name)
+        if broker:
+            levels.append(_Level(name, config.values.get(name), ConfigSource.STATIC_BROKER))
+        kind, default, doc = _declared(config, name)
+        levels.append(_Level(name, default, ConfigSource.DEFAULT))
+        rows.append(_row(name, kind, levels, doc, asked, read_only=name not in DYNAMIC_BROKER_CONFIGS))
+    return rows
+
+
+def _group_rows(services: ConfiguredNode, group: str, asked: _Asked) -> list[dict[str, Any]]:
+    """A group's own values, else those of this broker."""
+    own = services.metadata.image.configs.get((GROUP_RESOURCE, group), {})
+    rows = []
+    for name, row in GROUP_CONFIGS.items():
+        if asked.wants(name):
+            below = services.config.values.get(row.broker_setting, row.default)
+            levels = [_Level(name, own.get(name), ConfigSource.GROUP), _Level(name, below, ConfigSource.DEFAULT)]
+            rows.append(_row(name, row.type, levels, row.doc, asked))
+    return rows
+
+
+def _client_metrics_rows(services: ConfiguredNode, name: str, asked: _Asked) -> list[dict[str, Any]]:
+    """A subscription's own values, else the defaults."""
+    own = services.metadata.image.configs.get((CLIENT_METRICS_RESOURCE, name), {})
+    return [
+        _row(
+            key,
+            row.type,
+            [_Level(key, own.get(key), ConfigSource.CLIENT_METRICS), _Level(key, row.default, ConfigSource.DEFAULT)],
+            row.doc,
+            asked,
+        )
+        for key, row in CLIENT_METRICS_CONFIGS.items()
+        if asked.wants(key)
+    ]
+
+
+def _declared(config: BrokerConfig, name: str) -> tuple[ConfigType, str | None, str]:
+    dynamic, static = DYNAMIC_BROKER_CONFIGS.get(name), config.settings.get(name)
+    if static is not None:
+        return ConfigType(static.type), static.default, static.doc
+    return (dynamic.type, dynamic.default, dynamic.doc) if dynamic is not None else (ConfigType.STRING, None, "")
+
+
+def _row(
+    name: str, kind: ConfigType, levels: list[_Level], doc: str, asked: _Asked, *, read_only: bool = False
+) -> dict[str, Any]:
+    """`levels` from the one that counts first; its value is the one that holds."""
+    there = [level for level in levels if level.value is not None]
+    secret = _is_secret(name)
+    source = there[0].source if there else ConfigSource.DEFAULT
+    row: dict[str, Any] = {
+        "name": name,
+        "value": None if secret or not there else there[0].value,
+        "read_only": read_only,
+        "config_source": int(source),
+        "is_default": source is ConfigSource.DEFAULT,
+        "is_sensitive": secret,
+        "config_type": int(kind),
+        "documentation": doc if asked.documentation else None,
+    }
+    if asked.synonyms:
+        row["synonyms"] = [
+            {"name": level.name, "value": None if secret else level.value, "source": int(level.source)}
+            for level in there
+        ]
+    return row
+
+
+def _is_secret(name: str) -> bool:
+    return "password" in name or "secret" in name or name.endswith("jaas.config")
+
+
+def _describe(services: ConfiguredNode, wanted: Struct, options: Mapping[str, bool]) -> dict[str, Any]:
+    kind, name = wanted.resource_type, wanted.resource_name
+    asked = _Asked(wanted.configuration_keys, **options)
+    if kind == TOPIC_RESOURCE:
+        if not is_legal_topic_name(name):
+            return _result(wanted, int(ErrorCode.INVALID_TOPIC_EXCEPTION), f"Topic name is illegal: {name!r}")
+        if name not in services.metadata.image.topics_by_name:
+            return _result(wanted, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), "")
+        return _result(wanted, 0, None) | {"configs": _topic_rows(services, name, asked)}
+    if kind == BROKER_RESOURCE:
+        if name not in ("", str(services.config.node_id)):
+            text = f"Unexpected broker id, expected {services.config.node_id} or empty string, but received {name}"
+            return _result(wanted, int(ErrorCode.INVALID_REQUEST), text)
+        return _result(wanted, 0, None) | {"configs": _broker_rows(services, name, asked)}
+    if kind == BROKER_LOGGER_RESOURCE:
+        return _describe_loggers(services, wanted, asked)
+    if kind in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
+        if not name:
+            what = "Group name" if kind == GROUP_RESOURCE else "Client metrics subscription name"
+            return _result(wanted, int(ErrorCode.INVALID_REQUEST), f"{what} must not be empty")
+        rows = _group_rows if kind == GROUP_RESOURCE else _client_metrics_rows
+        return _result(wanted, 0, None) | {"configs": rows(services, name, asked)}
+    return _result(wanted, int(ErrorCode.INVALID_REQUEST), f"Unsupported resource type: {kind}")
+
+
+def _describe_loggers(services: ConfiguredNode, wanted: Struct, asked: _Asked) -> dict[str, Any]:
+    name, own = wanted.resource_name, services.config.node_id
+    if name != str(own):
+        text = f"Unexpected broker id, expected {own} but received {name}" if name else "Broker id must not be empty"
+        return _result(wanted, int(ErrorCode.INVALID_REQUEST), text)
+    rows = [
+        {
+            "name": logger,
+            "value": level,
+            "read_only": False,
+            "config_source": int(ConfigSource.BROKER_LOGGER),
+            "is_default": False,
+            "is_sensitive": False,
+            "documentation": None,
+        }
+        for logger, level in logger_levels().items()
+        if asked.wants(logger)
+    ]
+    return _result(wanted, 0, None) | {"configs": rows}
+
+
+def _result(wanted: Struct, code: int, text: str | None) -> dict[str, Any]:
+    name = {"resource_type": wanted.resource_type, "resource_name": wanted.resource_name}
+    return {"error_code": code, "error_message": text, "configs": [], **name}
+
+
+def describe(node: ConfiguredNode, message: Struct) -> Fields:
+    """The response of a broker, or of a controller that is asked itself (KIP-919)."""
+    options = {"synonyms": message.include_synonyms, "documentation": message.get("include_documentation", False)}
+    return {"results": [_describe(node, wanted, options) for wanted in message.resources]}
+
+
+def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    return describe(services, message)
+
+
+def error(message: Struct, code: int, text: str) -> Fields:
+    """Every resource asked for gets the error."""
+    return {"results": [_result(wanted, code, text) for wanted in message.resources]}
+
+
+API = Api(ApiKey.DESCRIBE_CONFIGS, (1, 4), handle=handle, error=error)

@@ -1,0 +1,54 @@
+"""DescribeLogDirs: the directories of this broker, how full they are, and which partitions they hold (KIP-113)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ....log.partition_log import PartitionLog
+from ....log.results import LogDirView
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode
+from ....wire.types import TopicPartition
+from ...api import Api, Fields, top_level_error
+from ...network.request import Request
+from ...services import BrokerServices
+
+
+def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    wanted = None if message.topics is None else {topic.topic: topic.partitions for topic in message.topics}
+    return {"error_code": 0, "results": [_directory(services, view, wanted) for view in services.replicas.log_dirs()]}
+
+
+def _directory(services: BrokerServices, view: LogDirView, wanted: Mapping[str, list[int]] | None) -> Fields:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for logs, is_future in ((view.logs, False), (view.futures, True)):
+        for key, log in logs.items():
+            if wanted is None or key.partition in wanted.get(key.topic, ()):
+                row = {
+                    "partition_index": key.partition,
+                    "partition_size": log.size_bytes,
+                    "offset_lag": _lag(services, key, log, is_future=is_future),
+                    "is_future_key": is_future,
+                }
+                topics.setdefault(key.topic, []).append(row)
+    return {
+        "error_code": int(ErrorCode.KAFKA_STORAGE_ERROR if view.is_failed else ErrorCode.NONE),
+        "log_dir": view.path,
+        "topics": [{"name": topic, "partitions": rows} for topic, rows in sorted(topics.items())],
+        "total_bytes": view.total_bytes,
+        "usable_bytes": view.usable_bytes,
+    }
+
+
+def _lag(services: BrokerServices, key: TopicPartition, log: PartitionLog, *, is_future: bool) -> int:
+    """How far a log is behind its partition's high watermark, or a copy behind the log whose place it shall take."""
+    replica = services.replicas.partitions.get(key)
+    if replica is None:
+        return -1
+    reached = replica.log_end_offset if is_future else replica.high_watermark
+    return max(0, reached - log.log_end_offset)
+
+
+API = Api(ApiKey.DESCRIBE_LOG_DIRS, (1, 4), handle=handle, error=top_level_error)

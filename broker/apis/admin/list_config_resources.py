@@ -1,0 +1,45 @@
+"""ListConfigResources: what can have configurations (KIP-1142; version 0 asks for client metrics alone)."""
+
+from __future__ import annotations
+
+from ....controller.metadata.metadata_image import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode, ProtocolError
+from ...api import Api, Fields, top_level_error
+from ...network.request import Request
+from ...services import BrokerServices
+
+_KNOWN = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
+
+
+def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    wanted = message.get("resource_types", [CLIENT_METRICS_RESOURCE]) or list(_KNOWN)
+    if any(kind not in _KNOWN for kind in wanted):
+        raise ProtocolError(ErrorCode.UNSUPPORTED_VERSION)
+    image = services.metadata.image
+    brokers = [str(broker_id) for broker_id in sorted(image.brokers)]
+    names = {
+        TOPIC_RESOURCE: sorted(image.topics_by_name),
+        BROKER_RESOURCE: brokers,
+        BROKER_LOGGER_RESOURCE: brokers,
+        CLIENT_METRICS_RESOURCE: sorted(name for kind, name in image.configs if kind == CLIENT_METRICS_RESOURCE),
+        GROUP_RESOURCE: sorted(name for kind, name in image.configs if kind == GROUP_RESOURCE),
+    }
+    return {
+        "error_code": 0,
+        "config_resources": [
+            {"resource_name": name, "resource_type": kind}
+            for kind in dict.fromkeys(wanted)
+            for name in names.get(kind, ())
+        ],
+    }
+
+
+API = Api(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), handle=handle, error=top_level_error)

@@ -1,0 +1,87 @@
+"""ConsumerGroupDescribe: members of KIP-848 groups, what they have and what they shall have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....controller.metadata.metadata_image import MetadataImage
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode, ProtocolError
+from ...api import Api, Fields
+from ...groups.consumer.assignors import Parts
+from ...groups.consumer.consumer_group import ConsumerGroup
+from ...groups.consumer.consumer_members import ConsumerMember
+from ...groups.consumer.consumer_records import by_topic
+from ...groups.requests import GROUP_OPERATIONS
+from ...network.request import Request
+from ...services import BrokerServices
+from ...topic_view import OPERATIONS_NOT_ASKED
+
+CLASSIC_MEMBER_TYPE, CONSUMER_MEMBER_TYPE = 0, 1
+
+
+def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    operations = GROUP_OPERATIONS if message.include_authorized_operations else OPERATIONS_NOT_ASKED
+    return {
+        "groups": [{**_row(services, group_id), "authorized_operations": operations} for group_id in message.group_ids]
+    }
+
+
+def _row(services: BrokerServices, group_id: str) -> dict[str, Any]:
+    try:
+        group = services.groups.shard_of(group_id).groups.get(group_id)
+    except ProtocolError as refused:
+        return _failed(group_id, int(refused.code), None)
+    if not isinstance(group, ConsumerGroup):
+        return _failed(group_id, int(ErrorCode.GROUP_ID_NOT_FOUND), f"Group {group_id} is not a consumer group.")
+    image = services.metadata.image
+    return {
+        "error_code": 0,
+        "error_message": None,
+        "group_id": group_id,
+        "group_state": str(group.state),
+        "group_epoch": group.epoch,
+        "assignment_epoch": group.target_epoch,
+        "assignor_name": group.assignor,
+        "members": [_member(image, group, member) for member in group.members.values()],
+    }
+
+
+def _member(image: MetadataImage, group: ConsumerGroup, member: ConsumerMember) -> dict[str, Any]:
+    said = member.subscription
+    return {
+        "member_id": member.member_id,
+        "instance_id": said.instance_id,
+        "rack_id": said.rack_id,
+        "member_epoch": member.epoch,
+        "client_id": said.client_id,
+        "client_host": said.client_host,
+        "subscribed_topic_names": list(said.topic_names),
+        "subscribed_topic_regex": said.topic_regex,
+        "assignment": _assignment(image, member.assigned),
+        "target_assignment": _assignment(image, group.target.get(member.member_id, ())),
+        "member_type": CONSUMER_MEMBER_TYPE if said.classic is None else CLASSIC_MEMBER_TYPE,
+    }
+
+
+def _assignment(image: MetadataImage, parts: Parts) -> dict[str, Any]:
+    return {
+        "topic_partitions": [
+            {"topic_id": topic_id, "topic_name": topic.name, "partitions": partitions}
+            for topic_id, partitions in by_topic(parts).items()
+            if (topic := image.topics_by_id.get(topic_id)) is not None
+        ]
+    }
+
+
+def _failed(group_id: str, code: int, text: str | None) -> dict[str, Any]:
+    nothing = {"group_state": "", "group_epoch": 0, "assignment_epoch": 0, "assignor_name": "", "members": []}
+    return {"error_code": code, "error_message": text, "group_id": group_id, **nothing}
+
+
+def error(message: Struct, code: int, text: str) -> Fields:
+    return {"groups": [_failed(group_id, code, text) for group_id in message.group_ids]}
+
+
+API = Api(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), handle=handle, error=error)

@@ -1,0 +1,57 @@
+"""DeleteGroups: forget groups without members, with their offsets (KIP-229)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode, ProtocolError
+from ...api import Api, Fields
+from ...groups.requests import check_group_id
+from ...network.request import Request
+from ...services import BrokerServices
+
+
+async def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    codes = await asyncio.gather(*(_delete(services, group_id) for group_id in message.groups_names))
+    return {
+        "results": [
+            {"group_id": group_id, "error_code": int(code)}
+            for group_id, code in zip(message.groups_names, codes, strict=True)
+        ]
+    }
+
+
+async def _delete(services: BrokerServices, group_id: str) -> ErrorCode:
+    groups = services.groups
+    try:
+        shard = groups.shard_of(check_group_id(group_id))
+    except ProtocolError as refused:
+        return refused.code
+    group = shard.groups.get(group_id)
+    if group is None:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    if not group.is_empty:
+        return ErrorCode.NON_EMPTY_GROUP
+    future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+
+    def appended(code: ErrorCode) -> None:
+        if not code and group.is_empty:
+            shard.forget_group(group_id)
+        if not future.done():
+            future.set_result(code)
+
+    records = shard.tombstones(group_id)
+    if records:
+        groups.append(shard, records, appended)
+    else:
+        appended(ErrorCode.NONE)
+    return await future
+
+
+def error(message: Struct, code: int, text: str) -> Fields:
+    return {"results": [{"group_id": group_id, "error_code": code} for group_id in message.groups_names]}
+
+
+API = Api(ApiKey.DELETE_GROUPS, (0, 2), handle=handle, error=error)

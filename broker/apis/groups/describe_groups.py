@@ -1,0 +1,78 @@
+"""DescribeGroups: members of classic groups with what they said and what they were given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode, ProtocolError
+from ...api import Api, Fields
+from ...groups.classic.classic_group import ClassicGroup
+from ...groups.classic.classic_members import GroupState
+from ...groups.requests import GROUP_OPERATIONS
+from ...network.request import Request
+from ...services import BrokerServices
+from ...topic_view import OPERATIONS_NOT_ASKED
+
+NOT_FOUND_SINCE = 6
+
+
+def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    asked = message.get("include_authorized_operations", False)
+    operations = GROUP_OPERATIONS if asked else OPERATIONS_NOT_ASKED
+    return {
+        "groups": [
+            {"authorized_operations": operations, **_row(services, request, group_id)} for group_id in message.groups
+        ]
+    }
+
+
+def _row(services: BrokerServices, request: Request, group_id: str) -> dict[str, Any]:
+    try:
+        group = services.groups.shard_of(group_id).groups.get(group_id)
+    except ProtocolError as refused:
+        return _failed(group_id, int(refused.code), "")
+    if not isinstance(group, ClassicGroup):
+        if request.api_version < NOT_FOUND_SINCE:
+            return _failed(group_id, 0, None)
+        return _failed(group_id, int(ErrorCode.GROUP_ID_NOT_FOUND), f"Group {group_id} not found.")
+    stable = group.state is GroupState.STABLE
+    return {
+        "error_code": 0,
+        "error_message": None,
+        "group_id": group_id,
+        "group_state": str(group.state),
+        "protocol_type": group.protocol_type or "",
+        "protocol_data": (group.protocol or "") if stable else "",
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "member_metadata": member.metadata(group.protocol) if stable else b"",
+                "member_assignment": member.assignment if stable else b"",
+            }
+            for member in group.members.members.values()
+        ],
+    }
+
+
+def _failed(group_id: str, code: int, text: str | None) -> dict[str, Any]:
+    return {
+        "error_code": code,
+        "error_message": text,
+        "group_id": group_id,
+        "group_state": "" if code and code != ErrorCode.GROUP_ID_NOT_FOUND else str(GroupState.DEAD),
+        "protocol_type": "",
+        "protocol_data": "",
+        "members": [],
+    }
+
+
+def error(message: Struct, code: int, text: str) -> Fields:
+    return {"groups": [_failed(group_id, code, text) for group_id in message.groups]}
+
+
+API = Api(ApiKey.DESCRIBE_GROUPS, (0, 6), handle=handle, error=error)

@@ -1,0 +1,78 @@
+"""FindCoordinator: the broker that leads a group's partition of `__consumer_offsets`.
+
+The topic is made when the first group is looked for; the answer waits a little for it, which spares the client a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode
+from ...api import Api, Fields
+from ...groups.config import OFFSETS_TOPIC
+from ...network.request import Request
+from ...services import BrokerServices
+from ...topic_view import endpoint_of
+
+FIRST_BATCHED_VERSION = 4
+GROUP_KEY_TYPE, TRANSACTION_KEY_TYPE = 0, 1
+_NOBODY = {"node_id": -1, "host": "", "port": -1}
+_CREATION_WAIT_S = 1.0
+
+
+def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+    if message.get("key_type", GROUP_KEY_TYPE) != GROUP_KEY_TYPE or _is_topic_there(services):
+        return _answer(services, request, message)
+    services.topic_creator.request_topics([OFFSETS_TOPIC])
+    return _answer_when_created(services, request, message)
+
+
+async def _answer_when_created(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    await services.groups.wait_for_topic(_CREATION_WAIT_S)
+    return _answer(services, request, message)
+
+
+def _is_topic_there(services: BrokerServices) -> bool:
+    return OFFSETS_TOPIC in services.metadata.image.topics_by_name
+
+
+def _answer(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    key_type = message.get("key_type", GROUP_KEY_TYPE)
+    keys = message.coordinator_keys if request.api_version >= FIRST_BATCHED_VERSION else [message.key]
+    rows = [{"key": key, **_row(services, request, key_type, key)} for key in keys]
+    return {"coordinators": rows} if request.api_version >= FIRST_BATCHED_VERSION else rows[0]
+
+
+def _row(services: BrokerServices, request: Request, key_type: int, key: str) -> dict[str, Any]:
+    if key_type not in (GROUP_KEY_TYPE, TRANSACTION_KEY_TYPE):
+        return _refused(ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are not served")
+    if key_type == TRANSACTION_KEY_TYPE:
+        # Not COORDINATOR_NOT_AVAILABLE: clients would ask again until their time is up.
+        return _refused(ErrorCode.UNSUPPORTED_VERSION, "Transactions are not served.")
+    if not key:
+        return _refused(ErrorCode.INVALID_GROUP_ID, "The configured groupId is invalid.")
+    image = services.metadata.image
+    topic = image.topics_by_name.get(OFFSETS_TOPIC)
+    registration = None if topic is None else topic.partitions.get(services.groups.partition_of(key))
+    broker = None if registration is None else image.brokers.get(registration.leader)
+    endpoint = endpoint_of(broker, request.sink.listener_name)
+    if broker is None or endpoint is None or broker.fenced:
+        return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
+    found = {"node_id": broker.broker_id, "host": endpoint.host, "port": endpoint.port}
+    return {"error_code": 0, "error_message": None, **found}
+
+
+def _refused(code: ErrorCode, text: str) -> dict[str, Any]:
+    return {"error_code": int(code), "error_message": text, **_NOBODY}
+
+
+def error(message: Struct, code: int, text: str) -> Fields:
+    """Every key asked for gets the error."""
+    failed = {"error_code": code, "error_message": text, **_NOBODY}
+    return {**failed, "coordinators": [{"key": key, **failed} for key in message.get("coordinator_keys", ())]}
+
+
+API = Api(ApiKey.FIND_COORDINATOR, (0, 6), handle=handle, error=error)

@@ -1,0 +1,40 @@
+"""LeaveGroup: members go at once, instead of when their session ends (from version 3 on, several in one request)."""
+
+from __future__ import annotations
+
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode, ProtocolError
+from ...api import Api, Fields, top_level_error
+from ...groups.requests import classic_side, group_of_member
+from ...network.request import Request
+from ...services import BrokerServices
+
+FIRST_BATCHED_VERSION = 3
+
+
+def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    batched = request.api_version >= FIRST_BATCHED_VERSION
+    rows = message.members if batched else [message]
+    leavers = [(row.member_id, row.get("group_instance_id")) for row in rows]
+    try:
+        shard, group = group_of_member(services.groups, message.group_id)
+    except ProtocolError as refused:
+        if refused.code is not ErrorCode.UNKNOWN_MEMBER_ID:
+            raise
+        codes: list[ErrorCode] = [refused.code for _ in leavers]
+    else:
+        side = classic_side(group)
+        codes = services.groups.run(shard, group, lambda now_ms, wall_ms: side.leave(leavers, now_ms, wall_ms))
+    if not batched:
+        return {"error_code": int(codes[0])}
+    return {
+        "error_code": 0,
+        "members": [
+            {"member_id": member_id, "group_instance_id": instance_id, "error_code": int(code)}
+            for (member_id, instance_id), code in zip(leavers, codes, strict=True)
+        ],
+    }
+
+
+API = Api(ApiKey.LEAVE_GROUP, (0, 5), handle=handle, error=top_level_error)

@@ -1,0 +1,29 @@
+"""ListGroups: the groups of this broker; from version 4 on by state, from version 5 on by type."""
+
+from __future__ import annotations
+
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct
+from ...api import Api, Fields, top_level_error
+from ...network.request import Request
+from ...services import BrokerServices
+
+
+def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    states = [state.lower() for state in message.get("states_filter", ())]
+    types = [kind.lower() for kind in message.get("types_filter", ())]
+    rows = [
+        {
+            "group_id": group_id,
+            "protocol_type": group.protocol_type or "",
+            "group_state": str(group.state),
+            "group_type": group.kind,
+        }
+        for shard in services.groups.all_shards()
+        for group_id, group in sorted(shard.groups.items())
+        if (not states or str(group.state).lower() in states) and (not types or group.kind in types)
+    ]
+    return {"error_code": 0, "groups": rows}
+
+
+API = Api(ApiKey.LIST_GROUPS, (0, 5), handle=handle, error=top_level_error)

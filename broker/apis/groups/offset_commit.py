@@ -1,0 +1,120 @@
+"""OffsetCommit: how far a group has come. Answered when the offsets are on all in-sync replicas."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode, ProtocolError
+from ....wire.types import TopicPartition
+from ...api import Api, Fields
+from ...groups.consumer.consumer_group import ConsumerGroup
+from ...groups.offsets.group_shard import Shard
+from ...groups.offsets.records import NO_EXPIRY, OffsetValue, offset_record
+from ...groups.requests import answer, check_group_id, find_topic, topic_name_fields
+from ...network.request import Request
+from ...services import BrokerServices
+
+MEMBER_EPOCH_SINCE = 9
+_METADATA_LIMIT_BYTES = 32_767
+
+
+def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+    groups = services.groups
+    shard = groups.shard_of(check_group_id(message.group_id))
+    _check_member(services, shard, request.api_version, message)
+    values, response = _sort_out(services, message)
+    future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+    if not values:
+        return response
+    group_id = message.group_id
+
+    def appended(code: ErrorCode) -> None:
+        if not code:
+            shard.store(group_id, values)
+        if not future.done():
+            future.set_result(code)
+
+    groups.append(shard, [offset_record(group_id, key, value) for key, value in values], appended)
+    groups.watch_expiry()
+    return answer(future, lambda code: _with_code(response, code))
+
+
+def _check_member(services: BrokerServices, shard: Shard, version: int, message: Struct) -> None:
+    generation = message.generation_id_or_member_epoch
+    group = shard.groups.get(message.group_id)
+    if group is None:
+        if generation >= 0:
+            raise ProtocolError(ErrorCode.ILLEGAL_GENERATION)
+        group = shard.new_classic(message.group_id)
+    if version < MEMBER_EPOCH_SINCE and isinstance(group, ConsumerGroup) and group.speaks_consumer(message.member_id):
+        raise ProtocolError(ErrorCode.UNSUPPORTED_VERSION)
+    member = message.member_id, message.get("group_instance_id"), generation
+    checked = group
+    code = services.groups.run(shard, group, lambda now_ms, _: checked.check_commit(*member, now_ms))
+    if code:
+        raise ProtocolError(code)
+
+
+def _sort_out(services: BrokerServices, message: Struct) -> tuple[list[tuple[TopicPartition, OffsetValue]], Fields]:
+    """What is to be written, and the response, in which what is not carries its code already."""
+    groups = services.groups
+    image = services.metadata.image
+    limit = min(groups.config.offsets.metadata_max_bytes, _METADATA_LIMIT_BYTES)
+    wall_ms = groups.wall_ms()
+    retention_ms = message.get("retention_time", -1)
+    expiry_ms = NO_EXPIRY if retention_ms < 0 else wall_ms + retention_ms
+    values: list[tuple[TopicPartition, OffsetValue]] = []
+    topics: list[dict[str, Any]] = []
+    for row in message.topics:
+        topic = find_topic(image, row)
+        rows: list[dict[str, Any]] = []
+        for one in row.partitions:
+            metadata = one.committed_metadata or ""
+            code = ErrorCode.NONE
+            if isinstance(topic, ErrorCode):
+                code = topic
+            elif one.partition_index not in topic.partitions:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif len(metadata.encode()) > limit:
+                code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                value = OffsetValue(
+                    one.committed_offset,
+                    one.get("committed_leader_epoch", -1),
+                    metadata,
+                    wall_ms,
+                    expiry_ms,
+                    topic.topic_id,
+                )
+                values.append((TopicPartition(topic.name, one.partition_index), value))
+            rows.append({"partition_index": one.partition_index, "error_code": int(code)})
+        topics.append({**topic_name_fields(row), "partitions": rows})
+    return values, {"topics": topics}
+
+
+def _with_code(response: Fields, code: ErrorCode) -> Fields:
+    if code:
+        for topic in response["topics"]:  # type: ignore[index]
+            for row in topic["partitions"]:
+                row["error_code"] = row["error_code"] or int(code)
+    return response
+
+
+def error(message: Struct, code: int, text: str) -> Fields:
+    """Every partition gets the error."""
+    return {
+        "topics": [
+            {
+                **topic_name_fields(row),
+                "partitions": [{"partition_index": one.partition_index, "error_code": code} for one in row.partitions],
+            }
+            for row in message.topics
+        ]
+    }
+
+
+API = Api(ApiKey.OFFSET_COMMIT, (2, 10), handle=handle, error=error)

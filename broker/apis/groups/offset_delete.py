@@ -1,0 +1,69 @@
+"""OffsetDelete: forget offsets of topics that the group does not read (KIP-496)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode, ProtocolError
+from ....wire.types import TopicPartition
+from ...api import Api, Fields, top_level_error
+from ...groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
+from ...groups.offsets.group_shard import Group
+from ...groups.offsets.records import offset_record
+from ...groups.requests import answer, check_group_id
+from ...network.request import Request
+from ...services import BrokerServices
+
+
+def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+    shard = services.groups.shard_of(check_group_id(message.group_id))
+    group = shard.groups.get(message.group_id)
+    if group is None:
+        raise ProtocolError(ErrorCode.GROUP_ID_NOT_FOUND)
+    if not group.is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        raise ProtocolError(ErrorCode.NON_EMPTY_GROUP)
+    image = services.metadata.image
+    offsets = shard.offsets_of(message.group_id)
+    gone: list[TopicPartition] = []
+    topics: list[dict[str, Any]] = []
+    for topic in message.topics:
+        known = image.topics_by_name.get(topic.name)
+        rows: list[dict[str, Any]] = []
+        for one in topic.partitions:
+            key = TopicPartition(topic.name, one.partition_index)
+            code = ErrorCode.NONE
+            if known is None or one.partition_index not in known.partitions:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif _is_read(group, topic.name):
+                code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            elif key in offsets:
+                gone.append(key)
+            rows.append({"partition_index": one.partition_index, "error_code": int(code)})
+        topics.append({"name": topic.name, "partitions": rows})
+    response = {"error_code": 0, "topics": topics}
+    if not gone:
+        return response
+    future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+
+    def appended(code: ErrorCode) -> None:
+        if not code:
+            shard.forget(message.group_id, gone)
+        if not future.done():
+            future.set_result(code)
+
+    services.groups.append(shard, [offset_record(message.group_id, key, None) for key in gone], appended)
+    return answer(future, lambda code: {"error_code": int(code), "topics": [] if code else topics})
+
+
+def _is_read(group: Group, topic: str) -> bool:
+    if group.is_empty:
+        return False
+    topics = group.subscribed_topics()
+    return topics is None or topic in topics
+
+
+API = Api(ApiKey.OFFSET_DELETE, (0, 0), handle=handle, error=top_level_error)

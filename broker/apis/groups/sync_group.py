@@ -1,0 +1,52 @@
+"""SyncGroup: the leader hands the assignment in, everybody takes its own part."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode, ProtocolError
+from ...api import Api, Fields
+from ...groups.classic.classic_events import SyncRequest
+from ...groups.effects import SyncResult
+from ...groups.requests import answer, classic_side, group_of_member
+from ...network.request import Request
+from ...services import BrokerServices
+
+PROTOCOL_NAMED_SINCE = 5
+
+
+def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+    names = message.get("protocol_type"), message.get("protocol_name")
+    if request.api_version >= PROTOCOL_NAMED_SINCE and None in names:
+        raise ProtocolError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    shard, group = group_of_member(services.groups, message.group_id)
+    side = classic_side(group)
+    asked = SyncRequest(
+        message.member_id,
+        message.generation_id,
+        message.get("group_instance_id"),
+        *names,
+        tuple((one.member_id, one.assignment) for one in message.assignments),
+    )
+    future: asyncio.Future[SyncResult] = asyncio.get_running_loop().create_future()
+    services.groups.run(shard, group, lambda now_ms, wall_ms: side.sync(asked, future, now_ms, wall_ms))
+    return answer(future, _fields)
+
+
+def _fields(result: SyncResult) -> Fields:
+    return {
+        "error_code": int(result.error),
+        "protocol_type": result.protocol_type,
+        "protocol_name": result.protocol_name,
+        "assignment": result.assignment,
+    }
+
+
+def error(message: Struct, code: int, text: str) -> Fields:
+    return {"error_code": code, "assignment": b""}
+
+
+API = Api(ApiKey.SYNC_GROUP, (0, 5), handle=handle, error=error)

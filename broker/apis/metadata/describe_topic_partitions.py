@@ -1,0 +1,71 @@
+"""DescribeTopicPartitions: partitions with their eligible leaders, page by page (KIP-966)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....controller.metadata.metadata_image import MetadataImage
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode, ProtocolError
+from ...api import Api, Fields
+from ...network.request import Request
+from ...services import BrokerServices
+from ...topic_view import INTERNAL_TOPICS, TOPIC_OPERATIONS, PartitionRows, is_legal_topic_name, sorted_partitions
+
+
+def _names(image: MetadataImage, message: Struct, start: str) -> list[str]:
+    asked = {topic.name: None for topic in message.topics}
+    return [name for name in sorted(asked or image.topics_by_name) if name >= start]
+
+
+def _failed(name: str) -> dict[str, Any]:
+    legal = is_legal_topic_name(name)
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
+    return {"error_code": int(code), "name": name, "is_internal": name in INTERNAL_TOPICS, "partitions": []}
+
+
+def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    image = services.metadata.image
+    cursor = message.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, "DescribeTopicPartitionsRequest cursor partition must be valid")
+    start = cursor.topic_name if cursor is not None else ""
+    left = max(1, min(message.response_partition_limit, services.config.max_describe_partitions))
+    partitions = PartitionRows(image, request.sink.listener_name)
+    rows: list[dict[str, Any]] = []
+    next_cursor = None
+    for name in _names(image, message, start):
+        topic = image.topics_by_name.get(name)
+        if topic is None:
+            rows.append(_failed(name))
+            continue
+        if left == 0:
+            next_cursor = {"topic_name": name, "partition_index": 0}
+            break
+        first = cursor.partition_index if cursor is not None and name == start else 0
+        wanted = [pair for pair in sorted_partitions(topic) if pair[0] >= first]
+        page = wanted[:left]
+        left -= len(page)
+        rows.append(
+            {
+                "error_code": 0,
+                "name": name,
+                "topic_id": topic.topic_id,
+                "is_internal": name in INTERNAL_TOPICS,
+                "partitions": [partitions.row(index, one) for index, one in page],
+                "topic_authorized_operations": TOPIC_OPERATIONS,
+            }
+        )
+        if len(page) < len(wanted):
+            next_cursor = {"topic_name": name, "partition_index": wanted[len(page)][0]}
+            break
+    return {"topics": rows, "next_cursor": next_cursor}
+
+
+def error(message: Struct, code: int, text: str) -> Fields:
+    """Every topic asked for gets the error."""
+    return {"topics": [{"error_code": code, "name": topic.name, "partitions": []} for topic in message.topics]}
+
+
+API = Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), handle=handle, error=error)

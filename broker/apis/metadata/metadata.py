@@ -1,0 +1,161 @@
+"""Metadata: brokers, controller, topics and their partitions' leaders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Iterator
+from operator import itemgetter
+from typing import Any
+from uuid import UUID
+
+from ....controller.metadata.metadata_image import MetadataImage, TopicImage
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode
+from ...api import Api, Fields
+from ...network.request import Request
+from ...services import BrokerServices
+from ...to_controller.suspected_brokers import NEWCOMER_S, REFRESH_DELAY_S
+from ...topic_view import (
+    CLUSTER_OPERATIONS,
+    INTERNAL_TOPICS,
+    OPERATIONS_NOT_ASKED,
+    TOPIC_OPERATIONS,
+    PartitionRows,
+    broker_rows,
+    controller_id_for_clients,
+    is_legal_topic_name,
+    sorted_partitions,
+)
+
+FIRST_VERSION_BY_ID = 12
+LISTENER_NOT_FOUND_SINCE = 6
+
+
+def topic_row(rows: PartitionRows, topic: TopicImage, request: Request, operations: int) -> dict[str, Any]:
+    """A known topic's row."""
+    partitions = []
+    for index, registration in sorted_partitions(topic):
+        row = rows.row(index, registration)
+        if row["error_code"] == ErrorCode.LISTENER_NOT_FOUND and request.api_version < LISTENER_NOT_FOUND_SINCE:
+            row["error_code"] = int(ErrorCode.LEADER_NOT_AVAILABLE)
+        partitions.append(row)
+    return {
+        "error_code": 0,
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": topic.name in INTERNAL_TOPICS,
+        "partitions": partitions,
+        "topic_authorized_operations": operations,
+    }
+
+
+def failed_topic(request: Request, name: str | None, topic_id: UUID | None, code: ErrorCode) -> dict[str, Any]:
+    """The row of a topic that is not there. Before version 12 its name cannot be null."""
+    if name is None and request.api_version < FIRST_VERSION_BY_ID:
+        name = ""
+    internal = name in INTERNAL_TOPICS
+    return {"error_code": int(code), "name": name, "topic_id": topic_id, "is_internal": internal, "partitions": []}
+
+
+def _wants_all(request: Request, message: Struct) -> bool:
+    return message.topics is None or (request.api_version == 0 and not message.topics)
+
+
+def _wanted_rows(services: BrokerServices, request: Request, message: Struct, operations: int) -> list[dict[str, Any]]:
+    image = services.metadata.image
+    auto_create = services.config.topics.auto_create and message.get("allow_auto_topic_creation", True)
+    partitions = PartitionRows(image, request.sink.listener_name)
+    rows: list[dict[str, Any]] = []
+    missing: dict[str, None] = {}
+    for wanted in message.topics:
+        name, topic_id = wanted.name, wanted.get("topic_id")
+        topic = image.topics_by_id.get(topic_id) if topic_id is not None else image.topics_by_name.get(name)
+        if topic is not None:
+            rows.append(topic_row(partitions, topic, request, operations))
+        elif topic_id is not None:
+            rows.append(failed_topic(request, None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
+        elif not is_legal_topic_name(name or ""):
+            rows.append(failed_topic(request, name, None, ErrorCode.INVALID_TOPIC_EXCEPTION))
+        else:
+            missing[name] = None
+            rows.append(failed_topic(request, name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    if missing and auto_create:
+        services.topic_creator.request_topics(list(missing))
+    return rows
+
+
+def _is_invalid(request: Request, message: Struct) -> bool:
+    """Topic ids stand in the schema from version 10 on, but may be used from 12 on only."""
+    if message.topics is None or request.api_version >= FIRST_VERSION_BY_ID:
+        return False
+    return any(wanted.name is None or wanted.get("topic_id") is not None for wanted in message.topics)
+
+
+def _leaders(image: MetadataImage, message: Struct, wants_all: bool) -> Iterator[int]:
+    """Who leads the partitions asked for."""
+    topics: Iterable[TopicImage | None] = image.topics_by_name.values()
+    if not wants_all:
+        topics = (
+            image.topics_by_id.get(wanted.get("topic_id")) or image.topics_by_name.get(wanted.name)
+            for wanted in message.topics
+        )
+    for topic in topics:
+        if topic is not None:
+            for registration in topic.partitions.values():
+                yield registration.leader
+
+
+async def _answer_when_certain(services: BrokerServices, request: Request, message: Struct, delay_s: float) -> Fields:
+    loop = asyncio.get_running_loop()
+    wants_all = _wants_all(request, message)
+    if delay_s:
+        await asyncio.sleep(delay_s)
+    while services.suspects.concern(_leaders(services.metadata.image, message, wants_all), loop.time()):
+        await services.suspects.wait(loop.time())
+    return _answer(services, request, message)
+
+
+def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+    """For the reason to wait see `suspects.py`."""
+    if _is_invalid(request, message):
+        return error(message, int(ErrorCode.INVALID_REQUEST), "")
+    now, wants_all = asyncio.get_running_loop().time(), _wants_all(request, message)
+    leaders = dict.fromkeys(_leaders(services.metadata.image, message, wants_all))
+    refreshes = not wants_all and now - request.sink.opened_at > NEWCOMER_S
+    if refreshes and any(leader not in (-1, services.config.node_id) for leader in leaders):
+        return _answer_when_certain(services, request, message, REFRESH_DELAY_S)
+    if services.suspects.concern(leaders, now):
+        return _answer_when_certain(services, request, message, 0)
+    return _answer(services, request, message)
+
+
+def _answer(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    image = services.metadata.image
+    operations = TOPIC_OPERATIONS if message.get("include_topic_authorized_operations") else OPERATIONS_NOT_ASKED
+    if _wants_all(request, message):
+        partitions = PartitionRows(image, request.sink.listener_name)
+        topics = [topic for _, topic in sorted(image.topics_by_name.items(), key=itemgetter(0))]
+        rows = [topic_row(partitions, topic, request, operations) for topic in topics]
+    else:
+        rows = _wanted_rows(services, request, message, operations)
+    cluster_asked = message.get("include_cluster_authorized_operations")
+    return {
+        "brokers": broker_rows(image, request.sink.listener_name, services.lingering_brokers()),
+        "cluster_id": services.config.cluster_id,
+        "controller_id": controller_id_for_clients(image, services.active_controller()),
+        "topics": rows,
+        "cluster_authorized_operations": CLUSTER_OPERATIONS if cluster_asked else OPERATIONS_NOT_ASKED,
+    }
+
+
+def error(message: Struct, code: int, text: str) -> Fields:
+    """Every topic asked for gets the error."""
+    rows = [
+        {"error_code": code, "name": wanted.name or "", "topic_id": wanted.get("topic_id"), "partitions": []}
+        for wanted in message.topics or ()
+    ]
+    return {"brokers": [], "topics": rows, "error_code": code}
+
+
+API = Api(ApiKey.METADATA, (0, 13), handle=handle, error=error)

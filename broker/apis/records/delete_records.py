@@ -1,0 +1,87 @@
+"""DeleteRecords: records below an offset are gone, on every replica that is up (KIP-107)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from ....isr.results import DeletedRecords
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode
+from ....wire.types import TopicPartition
+from ...api import Api, Fields
+from ...network.request import Request
+from ...services import BrokerServices
+from ...topic_view import INTERNAL_TOPICS
+
+_LOOK_AGAIN_S = (0.005, 0.1)
+"""First and longest pause: followers hear of the new start with their next fetch, half a second away at most."""
+
+
+def _start(services: BrokerServices, topic: str, wanted: Struct) -> DeletedRecords:
+    known = services.metadata.image.topics_by_name.get(topic)
+    if known is None or wanted.partition_index not in known.partitions:
+        return DeletedRecords(int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    if topic in INTERNAL_TOPICS:
+        return DeletedRecords(int(ErrorCode.INVALID_TOPIC_EXCEPTION))
+    return services.replicas.delete_records(TopicPartition(topic, wanted.partition_index), wanted.offset)
+
+
+async def _wait_for_followers(
+    results: dict[TopicPartition, DeletedRecords], look: Callable[[TopicPartition], DeletedRecords], timeout_ms: int
+) -> None:
+    """Until every replica that is up has followed, or the time is over."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_ms / 1000
+    pause_s, pause_max_s = _LOOK_AGAIN_S
+    while waiting := [tp for tp, result in results.items() if result.is_behind]:
+        left_s = deadline - loop.time()
+        for tp in waiting:
+            seen = look(tp)
+            required = results[tp].required_offset
+            results[tp] = seen if seen.error_code else seen._replace(required_offset=required)
+            if results[tp].is_behind and left_s <= 0:
+                results[tp] = DeletedRecords(int(ErrorCode.REQUEST_TIMED_OUT))
+        if left_s > 0 and any(result.is_behind for result in results.values()):
+            await asyncio.sleep(min(pause_s, left_s))
+            pause_s = min(pause_s * 2, pause_max_s)
+
+
+async def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    results: dict[TopicPartition, DeletedRecords] = {}
+    for topic in message.topics:
+        for wanted in topic.partitions:
+            results[TopicPartition(topic.name, wanted.partition_index)] = _start(services, topic.name, wanted)
+    await _wait_for_followers(results, services.replicas.low_watermark, message.timeout)
+
+    def row(topic: str, index: int) -> dict[str, Any]:
+        result = results[TopicPartition(topic, index)]
+        return {"partition_index": index, "low_watermark": result.low_watermark, "error_code": result.error_code}
+
+    return {
+        "topics": [
+            {"name": topic.name, "partitions": [row(topic.name, one.partition_index) for one in topic.partitions]}
+            for topic in message.topics
+        ]
+    }
+
+
+def error(message: Struct, code: int, text: str) -> Fields:
+    """Every partition asked for gets the error."""
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {"partition_index": one.partition_index, "low_watermark": -1, "error_code": code}
+                    for one in topic.partitions
+                ],
+            }
+            for topic in message.topics
+        ]
+    }
+
+
+API = Api(ApiKey.DELETE_RECORDS, (0, 2), handle=handle, error=error)

@@ -1,0 +1,63 @@
+"""DescribeProducers: which producers a replica here knows, leader or not, and their last batch (KIP-664)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....isr.replica import Replica
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode
+from ....wire.types import TopicPartition
+from ...api import Api, Fields
+from ...network.request import Request
+from ...services import BrokerServices
+
+
+def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    return {
+        "topics": [
+            {"name": topic.name, "partitions": [_row(services, topic.name, index) for index in topic.partition_indexes]}
+            for topic in message.topics
+        ]
+    }
+
+
+def _row(services: BrokerServices, name: str, index: int) -> dict[str, Any]:
+    topic = services.metadata.image.topics_by_name.get(name)
+    if topic is None or index not in topic.partitions:
+        return _failed(index, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), "")
+    replica = services.replicas.partitions.get(TopicPartition(name, index))
+    if replica is None:
+        return _failed(index, int(ErrorCode.NOT_LEADER_OR_FOLLOWER), "")
+    return {"partition_index": index, "error_code": 0, "error_message": None, "active_producers": _producers(replica)}
+
+
+def _producers(replica: Replica) -> list[dict[str, int]]:
+    return [
+        {
+            "producer_id": producer_id,
+            "producer_epoch": entry.epoch,
+            "last_sequence": entry.last_sequence,
+            "last_timestamp": entry.last_timestamp,
+            "coordinator_epoch": entry.coordinator_epoch,
+            "current_txn_start_offset": entry.transaction_first_offset,
+        }
+        for producer_id, entry in sorted(replica.log.producers.items(), key=lambda item: item[0])
+    ]
+
+
+def _failed(index: int, code: int, text: str) -> dict[str, Any]:
+    return {"partition_index": index, "error_code": code, "error_message": text or None, "active_producers": []}
+
+
+def error(message: Struct, code: int, text: str) -> Fields:
+    return {
+        "topics": [
+            {"name": topic.name, "partitions": [_failed(index, code, text) for index in topic.partition_indexes]}
+            for topic in message.topics
+        ]
+    }
+
+
+API = Api(ApiKey.DESCRIBE_PRODUCERS, (0, 0), handle=handle, error=error)

@@ -1,0 +1,41 @@
+"""DescribeTransactions: whatever is asked for is not there, since no transaction can be begun here (KIP-664)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode
+from ...api import Api, Fields
+from ...network.request import Request
+from ...services import BrokerServices
+
+
+def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    return {
+        "transaction_states": [
+            _row(one, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if one else ErrorCode.INVALID_REQUEST)
+            for one in message.transactional_ids
+        ]
+    }
+
+
+def _row(transactional_id: str, code: int) -> dict[str, Any]:
+    return {
+        "error_code": int(code),
+        "transactional_id": transactional_id,
+        "transaction_state": "",
+        "transaction_timeout": 0,
+        "transaction_start_time": 0,
+        "producer_id": 0,
+        "producer_epoch": 0,
+        "topics": [],
+    }
+
+
+def error(message: Struct, code: int, text: str) -> Fields:
+    return {"transaction_states": [_row(one, code) for one in message.transactional_ids]}
+
+
+API = Api(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), handle=handle, error=error)

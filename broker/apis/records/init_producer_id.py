@@ -1,0 +1,46 @@
+"""InitProducerId: a cluster-wide unique id for an idempotent producer (KIP-98, KIP-360)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode, ProtocolError
+from ...api import Api, Fields, top_level_error
+from ...network.request import Request
+from ...services import BrokerServices
+
+
+def _granted(producer_id: int) -> Fields:
+    return {"error_code": 0, "producer_id": producer_id, "producer_epoch": 0}
+
+
+def _refused(code: ErrorCode) -> Fields:
+    return {"error_code": int(code), "producer_id": -1, "producer_epoch": -1}
+
+
+async def _granted_later(services: BrokerServices, request: Request) -> Fields:
+    """Without an id the connection ends: librdkafka would ask this broker alone for as long as it answers."""
+    try:
+        return _granted(await services.producer_ids.wait_for_id())
+    except ProtocolError as error:
+        request.reject(f"{error}; another broker may reach it")
+        raise
+
+
+def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+    if (message.get("producer_id", -1) == -1) != (message.get("producer_epoch", -1) == -1):
+        return _refused(ErrorCode.INVALID_REQUEST)
+    if message.transactional_id is not None:
+        # An empty id is a client's mistake; for the others there is no transaction coordinator yet.
+        return _refused(ErrorCode.UNSUPPORTED_VERSION if message.transactional_id else ErrorCode.INVALID_REQUEST)
+    producer_id = services.producer_ids.next_id()
+    return _granted(producer_id) if producer_id is not None else _granted_later(services, request)
+
+
+def error(message: Struct, code: int, text: str) -> Fields:
+    return dict(top_level_error(message, code, text)) | {"producer_id": -1, "producer_epoch": -1}
+
+
+API = Api(ApiKey.INIT_PRODUCER_ID, (0, 6), handle=handle, error=error)

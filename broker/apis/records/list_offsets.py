@@ -1,0 +1,74 @@
+"""ListOffsets: the offset at a time, or at an end of the log (KIP-79, KIP-207, KIP-734)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode
+from ....wire.types import TopicPartition
+from ...api import Api, Fields
+from ...network.request import Request
+from ...services import BrokerServices
+
+# Negative timestamps have meanings; each came with a version.
+_SINCE_VERSION = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
+CONSUMER_REPLICA_ID = -1
+
+
+def _failed(index: int, code: int) -> dict[str, Any]:
+    return {"partition_index": index, "error_code": code, "timestamp": -1, "offset": -1, "leader_epoch": -1}
+
+
+def _row(services: BrokerServices, request: Request, message: Struct, topic: str, wanted: Struct) -> dict[str, Any]:
+    index, timestamp = wanted.partition_index, wanted.timestamp
+    if timestamp < 0 and request.api_version < _SINCE_VERSION.get(timestamp, 2**15):
+        return _failed(index, int(ErrorCode.UNSUPPORTED_VERSION))
+    found = services.replicas.list_offset(
+        TopicPartition(topic, index),
+        timestamp,
+        wanted.get("current_leader_epoch", -1),
+        message.get("isolation_level", 0),
+        message.replica_id,
+    )
+    if found.error_code:
+        return _failed(index, int(found.error_code))
+    row = {"partition_index": index, "error_code": 0, "timestamp": found.timestamp, "offset": found.offset}
+    return row | {"leader_epoch": found.leader_epoch}
+
+
+def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    image = services.metadata.image
+    seen: dict[tuple[str, int], int] = {}
+    for topic in message.topics:
+        for wanted in topic.partitions:
+            key = (topic.name, wanted.partition_index)
+            seen[key] = seen.get(key, 0) + 1
+    topics = []
+    for topic in message.topics:
+        known = image.topics_by_name.get(topic.name)
+        rows = []
+        for wanted in topic.partitions:
+            index = wanted.partition_index
+            if seen[topic.name, index] > 1:
+                rows.append(_failed(index, int(ErrorCode.INVALID_REQUEST)))
+            elif known is None or index not in known.partitions:
+                rows.append(_failed(index, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
+            else:
+                rows.append(_row(services, request, message, topic.name, wanted))
+        topics.append({"name": topic.name, "partitions": rows})
+    return {"topics": topics}
+
+
+def error(message: Struct, code: int, text: str) -> Fields:
+    """Every partition asked for gets the error."""
+    return {
+        "topics": [
+            {"name": topic.name, "partitions": [_failed(one.partition_index, code) for one in topic.partitions]}
+            for topic in message.topics
+        ]
+    }
+
+
+API = Api(ApiKey.LIST_OFFSETS, (1, 11), handle=handle, error=error)

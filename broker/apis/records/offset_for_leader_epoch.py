@@ -1,0 +1,48 @@
+"""OffsetForLeaderEpoch: where an epoch ended, so that a client finds the point of divergence (KIP-101, KIP-320)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode
+from ....wire.types import TopicPartition
+from ...api import Api, Fields
+from ...network.request import Request
+from ...services import BrokerServices
+
+
+def _row(services: BrokerServices, topic: str, wanted: Struct) -> dict[str, Any]:
+    known = services.metadata.image.topics_by_name.get(topic)
+    if known is None or wanted.partition not in known.partitions:
+        return {"partition": wanted.partition, "error_code": int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)}
+    code, epoch, end_offset = services.replicas.offset_for_leader_epoch(
+        TopicPartition(topic, wanted.partition), wanted.get("current_leader_epoch", -1), wanted.leader_epoch
+    )
+    return {"partition": wanted.partition, "error_code": int(code), "leader_epoch": epoch, "end_offset": end_offset}
+
+
+def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    return {
+        "topics": [
+            {"topic": topic.topic, "partitions": [_row(services, topic.topic, one) for one in topic.partitions]}
+            for topic in message.topics
+        ]
+    }
+
+
+def error(message: Struct, code: int, text: str) -> Fields:
+    """Every partition asked for gets the error."""
+    return {
+        "topics": [
+            {
+                "topic": topic.topic,
+                "partitions": [{"partition": one.partition, "error_code": code} for one in topic.partitions],
+            }
+            for topic in message.topics
+        ]
+    }
+
+
+API = Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), handle=handle, error=error)

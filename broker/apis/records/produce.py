@@ -1,0 +1,164 @@
+"""Produce: batches to the logs of partitions that this broker leads. The hottest path; no task, no future.
+
+Whole-request refusals follow KafkaApis.handleProduceRequest, per-batch ones ProduceRequest.validateRecords. With acks=0
+nobody reads an answer: an error closes the connection, so that the client learns new metadata.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+
+from ....isr.results import AppendResult
+from ....runtime.invariants import InvariantViolation
+from ....wire.api_keys import ApiKey
+from ....wire.errors import ErrorCode
+from ....wire.primitives import NodeEndpoint
+from ....wire.produce import (
+    ProducePartitionResponse,
+    ProduceRequest,
+    ProduceTopicResponse,
+    decode_produce_request,
+    encode_produce_response,
+)
+from ....wire.types import TopicPartition
+from ...api import Api
+from ...network.request import Request
+from ...services import BrokerServices
+from ...topic_view import leader_hint, node_endpoints
+
+logger = logging.getLogger("raftwerk.broker")
+
+FIRST_VERSION_BY_ID = 13
+FIRST_VERSION_WITH_HINTS = 10
+FIRST_VERSION_WITH_ZSTD = 7
+_LENGTH = struct.Struct(">i")
+_LENGTH_AT = 8
+_ATTRIBUTES_AT = 22
+_BATCH_HEADER_BYTES = 61
+_CODEC_MASK = 0x07
+_ZSTD = 4
+_TRANSACTIONAL = 0x10
+_STALE_LEADER = frozenset({int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FENCED_LEADER_EPOCH)})
+
+
+class _Pending:
+    """A request on its way through the replica manager; `done` answers it."""
+
+    __slots__ = ("acks", "appended", "request", "services", "topics")
+
+    def __init__(self, services: BrokerServices, request: Request, acks: int) -> None:
+        self.services = services
+        self.request = request
+        self.acks = acks
+        self.topics: list[ProduceTopicResponse] = []
+        self.appended: list[ProducePartitionResponse] = []  # rows that await their result, in order of the entries
+
+    def done(self, results: list[AppendResult]) -> None:
+        for row, result in zip(self.appended, results, strict=True):
+            row.error_code = result.error_code
+            row.base_offset = result.base_offset
+            row.log_append_time_ms = result.log_append_time_ms
+            row.log_start_offset = result.log_start_offset
+            if result.error_code:
+                row.error_message = result.message
+                row.current_leader = result.current_leader
+                if result.error_code in _STALE_LEADER and row.current_leader is None:
+                    row.current_leader = leader_hint(self.services.metadata.image, *result.topic_partition)
+        self.answer()
+
+    def fail(self, code: ErrorCode, message: str | None = None) -> None:
+        """The same error for every partition not answered otherwise."""
+        for row in self.appended:
+            row.error_code = int(code)
+            row.error_message = message
+        self.answer()
+
+    def answer(self) -> None:
+        request = self.request
+        if self.acks == 0:
+            failed = next((row for topic in self.topics for row in topic.partitions if row.error_code), None)
+            if failed is None:
+                request.no_response()
+            else:
+                request.reject(f"Produce with acks=0 failed with {ErrorCode(failed.error_code).name}")
+            return
+        version = request.api_version
+        endpoints = self._endpoints() if version >= FIRST_VERSION_WITH_HINTS else ()
+        request.respond(encode_produce_response(version, self.topics, 0, endpoints))
+
+    def _endpoints(self) -> list[NodeEndpoint]:
+        leaders = [row.current_leader.leader_id for row in self.appended if row.current_leader is not None]
+        return node_endpoints(self.services.metadata.image, leaders, self.request.sink.listener_name) if leaders else []
+
+
+def _refusal(records: memoryview | None, version: int, transactional_id: str | None) -> tuple[ErrorCode, str] | None:
+    """What is wrong with a partition's records at a glance; the log checks the rest."""
+    if not records:
+        text = f"Produce requests with version {version} must have at least one record batch per partition"
+        return ErrorCode.INVALID_RECORD, text
+    if len(records) < _BATCH_HEADER_BYTES:
+        return ErrorCode.CORRUPT_MESSAGE, f"{len(records)} bytes are less than a record batch"
+    if _LENGTH.unpack_from(records, _LENGTH_AT)[0] + 12 < len(records):
+        text = f"Produce requests with version {version} must contain exactly one record batch per partition"
+        return ErrorCode.INVALID_RECORD, text
+    attributes = records[_ATTRIBUTES_AT]
+    if attributes & _CODEC_MASK == _ZSTD and version < FIRST_VERSION_WITH_ZSTD:
+        text = f"Produce requests with version {version} are not allowed to use ZStandard compression"
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, text
+    if attributes & _TRANSACTIONAL:
+        if transactional_id is None:
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch without a transactional id"
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING, "no transaction coordinator knows this transactional id"
+    return None
+
+
+def _sort_out(pending: _Pending, message: ProduceRequest) -> list[tuple[TopicPartition, memoryview | None]]:
+    """Fills `pending` with a row a partition; returns those worth appending."""
+    image = pending.services.metadata.image
+    by_id = pending.request.api_version >= FIRST_VERSION_BY_ID
+    version, transactional_id = pending.request.api_version, message.transactional_id
+    entries: list[tuple[TopicPartition, memoryview | None]] = []
+    for name, topic_id, partitions in message.topics:
+        if by_id:
+            topic = image.topics_by_id.get(topic_id) if topic_id is not None else None
+        else:
+            topic = image.topics_by_name.get(name) if name is not None else None
+        rows: list[ProducePartitionResponse] = []
+        for partition, records in partitions:
+            row = ProducePartitionResponse(partition)
+            rows.append(row)
+            if topic is None or partition not in topic.partitions:
+                unknown_id = by_id and topic is None
+                row.error_code = ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            refusal = _refusal(records, version, transactional_id)
+            if refusal is not None:
+                row.error_code, row.error_message = refusal
+                continue
+            pending.appended.append(row)
+            entries.append((TopicPartition(topic.name, partition), records))
+        pending.topics.append(ProduceTopicResponse(name, topic_id, rows))
+    return entries
+
+
+def handle(services: BrokerServices, request: Request) -> None:
+    message = decode_produce_request(request.api_version, request.body, 0)
+    pending = _Pending(services, request, message.acks)
+    entries = _sort_out(pending, message)
+    if message.acks not in (-1, 0, 1):
+        pending.fail(ErrorCode.INVALID_REQUIRED_ACKS)
+        return
+    if not entries:
+        pending.answer()
+        return
+    try:
+        services.replicas.append(message.acks, message.timeout_ms, entries, pending.done)
+    except InvariantViolation:
+        raise
+    except Exception:
+        logger.exception("append failed")
+        pending.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+API = Api(ApiKey.PRODUCE, (3, 13), handle_raw=handle, overlaps=True)

@@ -1,0 +1,576 @@
+"""A group of the classic protocol: the clients assign, the coordinator keeps them together (KIP-62, 345, 394, 814).
+
+A rebalance has two halves. In the first all members say JoinGroup, each with the protocols (assignors) it knows; when
+all have, or the rebalance time-out is over, those who have not are left behind, a new generation begins, and one
+member, the leader, gets the list of all. In the second the leader computes the assignment and sends it with SyncGroup;
+when it is in the log, everybody's SyncGroup is answered with its own part. Whoever speaks for an older generation is
+refused, and so learns to join again. Between rebalances, heartbeats keep sessions alive; a session that ends, a member
+that leaves or comes, begins a new rebalance.
+
+The group is a plain object: methods take an event and the time (monotonic milliseconds), and leave what is to be done
+in `effects`, to be drained by the caller and carried out in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ....wire.errors import ErrorCode
+from ..config import GRACE_MS, LATE_MS, ClassicConfig
+from ..effects import CancelTimer, Effect, JoinResult, Persist, Reply, SetTimer, SyncResult, TimerName
+from ..offsets.records import GroupRecord, GroupValue, group_record
+from .classic_events import AssignmentWritten, EmptyWritten, JoinRequest, ReturnWritten, SyncRequest
+from .classic_members import GroupState, Member, Membership, member_values, membership_from, topics_of
+
+_JOIN = TimerName("join")
+_SYNC = TimerName("sync")
+_REBALANCING = (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
+
+
+class ClassicGroup:
+    """One group. `wall_ms` of methods is the wall clock, for the log."""
+
+    def __init__(self, group_id: str, config: ClassicConfig) -> None:
+        self.group_id = group_id
+        self.config = config
+        self.state = GroupState.EMPTY
+        self.state_timestamp_ms = -1
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.members = Membership()
+        self.effects: list[Effect] = []
+        self.is_carrying = False
+        """The coordinator is carrying effects out just now."""
+        self._is_initial = False
+        """In the delay before a group's first generation, in which members may gather."""
+        self._has_newcomer = False
+        self._delay_left_ms = 0
+
+    @classmethod
+    def restored(cls, group_id: str, config: ClassicConfig, value: GroupValue, now_ms: int) -> ClassicGroup:
+        """The group as the log has it; every member gets a whole session to show itself."""
+        group = cls(group_id, config)
+        group.generation = value.generation
+        group.protocol_type = value.protocol_type or None
+        group.protocol = value.protocol
+        group.state_timestamp_ms = value.state_timestamp_ms
+        group.members = membership_from(value)
+        group.state = GroupState.STABLE if group.members.members else GroupState.EMPTY
+        for member in group.members.members.values():
+            group._start_session(member, now_ms, member.session_timeout_ms)
+        return group
+
+    def take_up(self, now_ms: int, wall_ms: int, *, must_rebalance: bool) -> None:
+        """Begin with members that were those of a consumer group."""
+        for member in self.members.members.values():
+            self._start_session(member, now_ms, member.session_timeout_ms)
+        if must_rebalance:
+            self._prepare_rebalance(now_ms, wall_ms)
+
+    # ---------------------------------------------------------------- views
+
+    kind = "classic"
+
+    @property
+    def is_simple(self) -> bool:
+        """Only offsets were ever committed; there were no members."""
+        return self.protocol_type is None
+
+    @property
+    def is_empty(self) -> bool:
+        """No members, and nobody about to be one."""
+        return self.state is GroupState.EMPTY and not self.members.pending
+
+    def subscribed_topics(self) -> tuple[str, ...] | None:
+        """Of a consumer group; None where that cannot be told."""
+        return topics_of(self.members, self.protocol_type, self.protocol)
+
+    def tombstones(self) -> list[GroupRecord]:
+        """The end of the group in the log."""
+        return [] if self.is_simple else [group_record(self.group_id, None)]
+
+    def value(self, assignments: Mapping[str, bytes] | None = None) -> GroupValue:
+        """The group as it is to be written, with its present assignments or these."""
+        if assignments is None:
+            assignments = {one.member_id: one.assignment for one in self.members.members.values()}
+        rows = member_values(self.members, self.protocol, dict(assignments))
+        leader = self.members.leader
+        return GroupValue(
+            self.protocol_type or "", self.generation, self.protocol, leader, self.state_timestamp_ms, rows
+        )
+
+    def drain(self) -> list[Effect]:
+        """What is to be done; it is forgotten here."""
+        effects, self.effects = self.effects, []
+        return effects
+
+    # ---------------------------------------------------------------- JoinGroup
+
+    def join(self, request: JoinRequest, token: Any, now_ms: int, wall_ms: int) -> None:
+        """Answered at once when it is refused or nothing changes, else when the new generation begins."""
+        error = self._refuse_join(request)
+        if error:
+            self._reply(token, JoinResult(error, request.member_id))
+        elif not request.member_id:
+            self._join_newcomer(request, token, now_ms, wall_ms)
+        elif request.member_id in self.members.pending:
+            self._add_member(request, request.member_id, token, now_ms, wall_ms)
+        else:
+            self._rejoin(request, token, now_ms, wall_ms)
+
+    def _refuse_join(self, request: JoinRequest) -> ErrorCode:
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if not self._has_room_for(request):
+            self._forget(request.member_id)
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        if not self._speaks(request):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if request.member_id and request.member_id not in self.members.pending:
+            return self.members.check(request.member_id, request.instance_id)
+        return ErrorCode.NONE
+
+    def _has_room_for(self, request: JoinRequest) -> bool:
+        members = self.members
+        if self.state is GroupState.EMPTY:
+            return True
+        member = members.members.get(request.member_id)
+        if self.state is GroupState.PREPARING_REBALANCE:
+            joined = len(members.joining)
+            return (member is not None and member.join_token is not None) or joined < self.config.max_size
+        known = member is not None or (request.instance_id or "") in members.static_ids
+        return known or len(members) < self.config.max_size
+
+    def _speaks(self, request: JoinRequest) -> bool:
+        if not request.protocol_type or not request.protocols:
+            return False
+        if self.state is GroupState.EMPTY:
+            return True
+        return request.protocol_type == self.protocol_type and self.members.supports(request.protocols)
+
+    def _join_newcomer(self, request: JoinRequest, token: Any, now_ms: int, wall_ms: int) -> None:
+        known = self.members.static_ids.get(request.instance_id) if request.instance_id is not None else None
+        if known is not None:
+            self._return_static(self.members.members[known], request, token, now_ms, wall_ms)
+        elif request.instance_id is None and request.requires_known_id:
+            self.members.pending[request.fresh_id] = None
+            self._set_timer(TimerName("pending", request.fresh_id), now_ms + request.session_timeout_ms)
+            self._reply(token, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, request.fresh_id))
+        else:
+            self._add_member(request, request.fresh_id, token, now_ms, wall_ms)
+
+    def _add_member(self, request: JoinRequest, member_id: str, token: Any, now_ms: int, wall_ms: int) -> None:
+        if member_id in self.members.pending:
+            self._cancel_timer(TimerName("pending", member_id))
+        if self._is_initial:
+            self._has_newcomer = True
+        member = Member(
+            member_id=member_id,
+            instance_id=request.instance_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            session_timeout_ms=request.session_timeout_ms,
+            protocols=request.protocols,
+            join_token=token,
+            is_new=True,
+        )
+        if not len(self.members):
+            self.protocol_type = request.protocol_type
+        self.members.add(member)
+        # It cannot heartbeat before it knows its id, so this alone bounds how long it is waited for.
+        self._start_session(member, now_ms, self.config.new_member_join_timeout_ms)
+        self._rebalance_or_complete(now_ms, wall_ms)
+
+    def _rejoin(self, request: JoinRequest, token: Any, now_ms: int, wall_ms: int) -> None:
+        member = self.members.members[request.member_id]
+        unchanged = member.protocols == request.protocols
+        if self.state is GroupState.COMPLETING_REBALANCE and unchanged:
+            # It has not got the answer to its last JoinGroup.
+            self._reply(token, self._join_result(member))
+        elif self.state is GroupState.STABLE and unchanged and member.member_id != self.members.leader:
+            self._reply(token, self._join_result(member))
+        elif self.state is GroupState.EMPTY:
+            self._reply(token, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+        else:
+            self._update(member, request, token)
+            self._rebalance_or_complete(now_ms, wall_ms)
+
+    def _update(self, member: Member, request: JoinRequest, token: Any) -> None:
+        self._answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        self.members.set_protocols(member, request.protocols)
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.session_timeout_ms = request.session_timeout_ms
+        member.join_token = token
+
+    def _return_static(self, member: Member, request: JoinRequest, token: Any, now_ms: int, wall_ms: int) -> None:
+        """A static member came back without its id: it takes its own place over, and fences who held it."""
+        old_id, old_leader = member.member_id, self.members.leader
+        self._answer_join(member, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
+        self._answer_sync(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
+        self._end_session(member)
+        self.members.rename(member, request.fresh_id)
+        self.members.set_protocols(member, request.protocols)
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.session_timeout_ms = request.session_timeout_ms
+        member.client_id, member.client_host = request.client_id, request.client_host
+        self._start_session(member, now_ms, member.session_timeout_ms)
+        if self.state is GroupState.STABLE and self.members.elect_protocol() == self.protocol:
+            is_leader = self.members.leader == member.member_id
+            skips = is_leader and request.can_skip_assignment
+            result = JoinResult(
+                ErrorCode.NONE,
+                member.member_id,
+                self.generation,
+                self.protocol_type,
+                self.protocol,
+                # An older client told that it leads would assign anew (KIP-814).
+                (self.members.leader if request.can_skip_assignment else old_leader) or "",
+                skips,
+                self._all_metadata() if skips else (),
+            )
+            self._persist(ReturnWritten(member.member_id, result, token))
+            return
+        member.join_token = token
+        self._rebalance_or_complete(now_ms, wall_ms)
+
+    # ---------------------------------------------------------------- rebalance, first half
+
+    def _rebalance_or_complete(self, now_ms: int, wall_ms: int) -> None:
+        if self.state is GroupState.PREPARING_REBALANCE:
+            self._maybe_complete_join(now_ms, wall_ms)
+        elif self.state is not GroupState.DEAD:
+            self._prepare_rebalance(now_ms, wall_ms)
+
+    def _prepare_rebalance(self, now_ms: int, wall_ms: int) -> None:
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            self._answer_all_syncs(ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
+        self.members.unsynced.clear()
+        self._cancel_timer(_SYNC)
+        self._is_initial = self.state is GroupState.EMPTY
+        self._enter(GroupState.PREPARING_REBALANCE, wall_ms)
+        timeout_ms = self.members.rebalance_timeout_ms()
+        if self._is_initial:
+            delay_ms = self.config.initial_rebalance_delay_ms
+            self._has_newcomer = False
+            self._delay_left_ms = max(timeout_ms - delay_ms, 0)
+            if delay_ms > 0:
+                self._set_timer(_JOIN, now_ms + delay_ms)
+                return
+            self._is_initial = False
+        self._set_timer(_JOIN, now_ms + timeout_ms)
+        self._maybe_complete_join(now_ms, wall_ms)
+
+    def _maybe_complete_join(self, now_ms: int, wall_ms: int) -> None:
+        if self.state is GroupState.PREPARING_REBALANCE and not self._is_initial and self.members.have_all_joined:
+            self._complete_join(now_ms, wall_ms)
+
+    def _on_join_timer(self, now_ms: int, wall_ms: int) -> None:
+        if self.state is not GroupState.PREPARING_REBALANCE:
+            return
+        if self._is_initial and self._has_newcomer and self._delay_left_ms:
+            self._has_newcomer = False
+            delay_ms = min(self.config.initial_rebalance_delay_ms, self._delay_left_ms)
+            self._delay_left_ms -= delay_ms
+            self._set_timer(_JOIN, now_ms + delay_ms)
+            return
+        self._complete_join(now_ms, wall_ms)
+
+    def _complete_join(self, now_ms: int, wall_ms: int) -> None:
+        """Whoever is here makes the new generation; static members may be late, their session alone removes them."""
+        self._is_initial = False
+        self._cancel_timer(_JOIN)
+        for member in list(self.members.members.values()):
+            if member.join_token is None and member.instance_id is None:
+                self._drop(member)
+        if len(self.members) and not self.members.elect_joined_leader():
+            self._set_timer(_JOIN, now_ms + self.members.rebalance_timeout_ms())
+            return
+        self.generation += 1
+        if not len(self.members):
+            self.protocol = None
+            self._enter(GroupState.EMPTY, wall_ms)
+            self._persist(EmptyWritten(self.generation))
+            return
+        self.protocol = self.members.elect_protocol()
+        self._enter(GroupState.COMPLETING_REBALANCE, wall_ms)
+        self._set_timer(_SYNC, now_ms + self.members.rebalance_timeout_ms())
+        for member in self.members.members.values():
+            self.members.unsynced[member.member_id] = None
+            if member.join_token is not None:
+                self._answer_join(member, self._join_result(member))
+                member.is_new = False
+                self._touch(member, now_ms)
+
+    def _join_result(self, member: Member) -> JoinResult:
+        leads = self.members.leader == member.member_id
+        return JoinResult(
+            ErrorCode.NONE,
+            member.member_id,
+            self.generation,
+            self.protocol_type,
+            self.protocol,
+            self.members.leader or "",
+            members=self._all_metadata() if leads else (),
+        )
+
+    def _all_metadata(self) -> tuple[tuple[str, str | None, bytes], ...]:
+        return tuple(
+            (one.member_id, one.instance_id, one.metadata(self.protocol)) for one in self.members.members.values()
+        )
+
+    # ---------------------------------------------------------------- SyncGroup, second half
+
+    def sync(self, request: SyncRequest, token: Any, now_ms: int, wall_ms: int) -> None:
+        """Answered when the leader's assignment is in the log, or at once when it is already."""
+        error = self._refuse_sync(request)
+        if error:
+            self._reply(token, SyncResult(error))
+            return
+        member = self.members.members[request.member_id]
+        self._on_synced(member.member_id)
+        if self.state is GroupState.STABLE:
+            self._touch(member, now_ms)
+            self._reply(token, self._sync_result(member))
+            return
+        self._answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+        member.sync_token = token
+        if member.member_id == self.members.leader:
+            given = dict(request.assignments)
+            assignments = {known: given.get(known, b"") for known in self.members.members}
+            self._persist(AssignmentWritten(self.generation, assignments))
+
+    def _refuse_sync(self, request: SyncRequest) -> ErrorCode:
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        error = self.members.check(request.member_id, request.instance_id)
+        if error:
+            return error
+        if request.generation != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        if (request.protocol_type is not None and request.protocol_type != self.protocol_type) or (
+            request.protocol_name is not None and request.protocol_name != self.protocol
+        ):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if self.state is GroupState.PREPARING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.UNKNOWN_MEMBER_ID if self.state is GroupState.EMPTY else ErrorCode.NONE
+
+    def _on_synced(self, member_id: str) -> None:
+        if self.members.unsynced.pop(member_id, "") is None and not self.members.unsynced:
+            self._cancel_timer(_SYNC)
+
+    def _on_sync_timer(self, now_ms: int, wall_ms: int) -> None:
+        """Members that joined and never asked for their assignment hold the group up no longer."""
+        if self.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+            return
+        late = [self.members.members[one] for one in self.members.unsynced if one in self.members.members]
+        for member in late:
+            self._drop(member)
+        if late:
+            self._rebalance_or_complete(now_ms, wall_ms)
+
+    def _sync_result(self, member: Member) -> SyncResult:
+        return SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)
+
+    # ---------------------------------------------------------------- the log's answer
+
+    def on_persisted(self, tag: Any, error: ErrorCode, now_ms: int, wall_ms: int) -> None:
+        """What `Persist(tag)` asked for is committed, or was refused with `error`."""
+        if isinstance(tag, AssignmentWritten):
+            self._on_assignment_written(tag, error, now_ms, wall_ms)
+        elif isinstance(tag, ReturnWritten):
+            member = self.members.members.get(tag.member_id)
+            if error:
+                self._reply(tag.token, JoinResult(error, tag.member_id))
+                if member is not None:  # what the log does not know must not be: let everybody join again
+                    self._rebalance_or_complete(now_ms, wall_ms)
+            elif member is None or tag.result.generation != self.generation:
+                self._reply(tag.token, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, tag.member_id))
+            else:
+                self._reply(tag.token, tag.result)
+
+    def _on_assignment_written(self, tag: AssignmentWritten, error: ErrorCode, now_ms: int, wall_ms: int) -> None:
+        if self.state is not GroupState.COMPLETING_REBALANCE or tag.generation != self.generation:
+            return
+        if error:
+            self._answer_all_syncs(error, now_ms)
+            self._prepare_rebalance(now_ms, wall_ms)
+            return
+        self._enter(GroupState.STABLE, wall_ms)
+        for member in self.members.members.values():
+            member.assignment = tag.assignments.get(member.member_id, b"")
+            if member.sync_token is not None:
+                self._answer_sync(member, self._sync_result(member))
+                self._touch(member, now_ms)
+
+    # ---------------------------------------------------------------- Heartbeat, LeaveGroup, sessions
+
+    def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
+        """NONE, or why the member has to do something else."""
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        error = self.members.check(member_id, instance_id)
+        if error:
+            return error
+        if generation != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        if self.state is GroupState.EMPTY:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        self._touch(self.members.members[member_id], now_ms)
+        rebalancing = self.state is GroupState.PREPARING_REBALANCE
+        return ErrorCode.REBALANCE_IN_PROGRESS if rebalancing else ErrorCode.NONE
+
+    def leave(self, leavers: list[tuple[str, str | None]], now_ms: int, wall_ms: int) -> list[ErrorCode]:
+        """Members by id, or by instance id where the id is empty; one code each."""
+        before = len(self.members)
+        codes = [self._leave_one(member_id, instance_id) for member_id, instance_id in leavers]
+        if len(self.members) < before:
+            self._rebalance_or_complete(now_ms, wall_ms)
+        else:
+            self._maybe_complete_join(now_ms, wall_ms)
+        return codes
+
+    def _leave_one(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        if not member_id and instance_id is not None:
+            member_id = self.members.static_ids.get(instance_id, "")
+        elif instance_id is None and member_id in self.members.pending:
+            self._forget(member_id)
+            return ErrorCode.NONE
+        error = self.members.check(member_id, instance_id)
+        if not error:
+            self._drop(self.members.members[member_id])
+        return error
+
+    def on_timer(self, name: TimerName, now_ms: int, wall_ms: int) -> None:
+        """The time that `SetTimer` set is over."""
+        if name.kind == "session":
+            self._on_session_timer(name.member_id, now_ms, wall_ms)
+        elif name.kind == "pending":
+            if name.member_id in self.members.pending:
+                del self.members.pending[name.member_id]
+                self._maybe_complete_join(now_ms, wall_ms)
+        elif name.kind == "join":
+            self._on_join_timer(now_ms, wall_ms)
+        elif name.kind == "sync":
+            self._on_sync_timer(now_ms, wall_ms)
+
+    def _on_session_timer(self, member_id: str, now_ms: int, wall_ms: int) -> None:
+        """Heartbeats only move the deadline on; the timer is set anew when it has run out too early."""
+        member = self.members.members.get(member_id)
+        if member is None:
+            return
+        member.has_timer = False
+        if now_ms - member.deadline_ms > LATE_MS:
+            member.deadline_ms = now_ms + GRACE_MS
+        if member.deadline_ms > now_ms:
+            self._set_session_timer(member)
+        elif member.is_new or not member.is_awaiting:
+            self._drop(member)
+            if self.state in (GroupState.STABLE, *_REBALANCING):
+                self._rebalance_or_complete(now_ms, wall_ms)
+
+    def _touch(self, member: Member, now_ms: int) -> None:
+        self._start_session(member, now_ms, member.session_timeout_ms)
+
+    def _start_session(self, member: Member, now_ms: int, timeout_ms: int) -> None:
+        earlier = now_ms + timeout_ms < member.deadline_ms
+        member.deadline_ms = now_ms + timeout_ms
+        if earlier or not member.has_timer:
+            self._set_session_timer(member)
+
+    def _set_session_timer(self, member: Member) -> None:
+        member.has_timer = True
+        self._set_timer(TimerName("session", member.member_id), member.deadline_ms)
+
+    def _end_session(self, member: Member) -> None:
+        member.has_timer = False
+        member.deadline_ms = 0
+        self._cancel_timer(TimerName("session", member.member_id))
+
+    # ---------------------------------------------------------------- commits
+
+    def check_commit(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
+        """Whether offsets of this generation may be committed. Without members anybody may, who claims none."""
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if generation < 0 and self.state is GroupState.EMPTY:
+            return ErrorCode.NONE
+        if generation < 0 and not member_id and instance_id is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error = self.members.check(member_id, instance_id)
+        if error:
+            return error
+        if generation != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        self._touch(self.members.members[member_id], now_ms)
+        return ErrorCode.NONE
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Whether committed offsets may be read; anybody may."""
+        return ErrorCode.GROUP_ID_NOT_FOUND if self.state is GroupState.DEAD else ErrorCode.NONE
+
+    # ---------------------------------------------------------------- end
+
+    def close(self, error: ErrorCode) -> None:
+        """The group is deleted or moves away: everyone who waits is told so."""
+        for member in self.members.members.values():
+            self._answer_join(member, JoinResult(error, member.member_id))
+            self._answer_sync(member, SyncResult(error))
+            self._end_session(member)
+        for member_id in self.members.pending:
+            self._cancel_timer(TimerName("pending", member_id))
+        self._cancel_timer(_JOIN)
+        self._cancel_timer(_SYNC)
+        self.state = GroupState.DEAD
+
+    def _drop(self, member: Member) -> None:
+        self._answer_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID))
+        self._answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+        self._end_session(member)
+        self.members.remove(member.member_id)
+
+    def _forget(self, member_id: str) -> None:
+        """A newcomer gives up the id it was handed."""
+        if member_id in self.members.pending:
+            del self.members.pending[member_id]
+            self._cancel_timer(TimerName("pending", member_id))
+
+    # ---------------------------------------------------------------- effects
+
+    def _enter(self, state: GroupState, wall_ms: int) -> None:
+        self.state = state
+        self.state_timestamp_ms = wall_ms
+
+    def _answer_all_syncs(self, error: ErrorCode, now_ms: int) -> None:
+        for member in self.members.members.values():
+            member.assignment = b""
+            if member.sync_token is not None:
+                self._answer_sync(member, SyncResult(error))
+                self._touch(member, now_ms)
+
+    def _answer_join(self, member: Member, result: JoinResult) -> None:
+        token, member.join_token = member.join_token, None
+        self._reply(token, result)
+
+    def _answer_sync(self, member: Member, result: SyncResult) -> None:
+        token, member.sync_token = member.sync_token, None
+        self._reply(token, result)
+
+    def _reply(self, token: Any, result: JoinResult | SyncResult) -> None:
+        if token is not None:
+            self.effects.append(Reply(token, result))
+
+    def _persist(self, tag: AssignmentWritten | ReturnWritten | EmptyWritten) -> None:
+        value = self.value(tag.assignments if isinstance(tag, AssignmentWritten) else None)
+        self.effects.append(Persist((group_record(self.group_id, value),), tag))
+
+    def _set_timer(self, name: TimerName, deadline_ms: int) -> None:
+        self.effects.append(SetTimer(name, deadline_ms))
+
+    def _cancel_timer(self, name: TimerName) -> None:
+        self.effects.append(CancelTimer(name))

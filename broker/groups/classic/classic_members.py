@@ -1,0 +1,228 @@
+"""Who is in a classic group, and what follows from that alone: the leader, the protocol all speak, who has joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from ....wire.errors import ErrorCode
+from ..offsets.records import GroupValue, MemberValue
+from .subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+
+Protocols = tuple[tuple[str, bytes], ...]
+
+
+class GroupState(StrEnum):
+    """Named as Kafka's admin APIs name them.
+
+        EMPTY -> PREPARING_REBALANCE -> COMPLETING_REBALANCE -> STABLE -> PREPARING_REBALANCE ...
+
+    PREPARING: members are awaited with JoinGroup. COMPLETING: the leader's assignment is awaited with SyncGroup.
+    """
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+@dataclass(slots=True)
+class Member:
+    """One member. Tokens are the requests that wait: for the others to join, for the leader to assign."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    join_token: Any = None
+    sync_token: Any = None
+    is_new: bool = False
+    """It has not yet been told its id, so it cannot heartbeat."""
+    deadline_ms: int = 0
+    has_timer: bool = False
+
+    @property
+    def is_awaiting(self) -> bool:
+        return self.join_token is not None or self.sync_token is not None
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """What the member says for that protocol."""
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+    def vote(self, candidates: Sequence[str]) -> str:
+        """Its first choice among the candidates."""
+        return next(name for name, _ in self.protocols if name in candidates)
+
+
+@dataclass(slots=True)
+class Membership:
+    """The members of a group by id, in the order of their joining."""
+
+    members: dict[str, Member] = field(default_factory=dict)
+    static_ids: dict[str, str] = field(default_factory=dict)
+    """Member id by instance id (KIP-345)."""
+    pending: dict[str, None] = field(default_factory=dict)
+    """Ids handed out to newcomers who have not come back with them yet (KIP-394)."""
+    unsynced: dict[str, None] = field(default_factory=dict)
+    """Who has joined the generation and not asked for its assignment yet."""
+    leader: str | None = None
+    speakers: dict[str, int] = field(default_factory=dict)
+    """How many members know each protocol."""
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    @property
+    def joining(self) -> list[Member]:
+        return [member for member in self.members.values() if member.join_token is not None]
+
+    @property
+    def have_all_joined(self) -> bool:
+        return not self.pending and len(self.joining) == len(self.members)
+
+    def add(self, member: Member) -> None:
+        """Take the member in; the first to join is the leader."""
+        self.members[member.member_id] = member
+        self.pending.pop(member.member_id, None)
+        self._count(member, 1)
+        if member.instance_id is not None:
+            self.static_ids[member.instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+
+    def remove(self, member_id: str) -> Member | None:
+        """Let it go; another member leads if it did."""
+        member = self.members.pop(member_id, None)
+        self.unsynced.pop(member_id, None)
+        self.pending.pop(member_id, None)
+        if member is not None:
+            self._count(member, -1)
+            if member.instance_id is not None:
+                self.static_ids.pop(member.instance_id, None)
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        return member
+
+    def rename(self, member: Member, member_id: str) -> None:
+        """A static member has come back under a new id; it keeps its place."""
+        old_id = member.member_id
+        self.members = {member_id if known == old_id else known: one for known, one in self.members.items()}
+        member.member_id = member_id
+        if member.instance_id is not None:
+            self.static_ids[member.instance_id] = member_id
+        if self.unsynced.pop(old_id, "") is None:
+            self.unsynced[member_id] = None
+        if self.leader == old_id:
+            self.leader = member_id
+
+    def elect_joined_leader(self) -> bool:
+        """Keep the leader if it has joined, else take the first who has; false when nobody has."""
+        leader = self.members.get(self.leader or "")
+        if leader is None or leader.join_token is None:
+            joined = self.joining
+            if not joined:
+                return False
+            self.leader = joined[0].member_id
+        return True
+
+    def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Whether the member may speak for itself, and for its instance."""
+        if instance_id is not None:
+            known = self.static_ids.get(instance_id)
+            if known is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if known != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def set_protocols(self, member: Member, protocols: Protocols) -> None:
+        """The member knows these now."""
+        self._count(member, -1)
+        member.protocols = protocols
+        self._count(member, 1)
+
+    def _count(self, member: Member, change: int) -> None:
+        for name in dict(member.protocols):
+            self.speakers[name] = self.speakers.get(name, 0) + change
+
+    def candidates(self) -> list[str]:
+        """Protocols that every member supports, as the first member orders them."""
+        first = next(iter(self.members.values()), None)
+        if first is None:
+            return []
+        return [name for name in dict(first.protocols) if self.speakers[name] == len(self.members)]
+
+    def supports(self, protocols: Protocols) -> bool:
+        """Whether somebody with these protocols could be understood by all."""
+        candidates = self.candidates()
+        return not self.members or any(name in candidates for name, _ in protocols)
+
+    def elect_protocol(self) -> str:
+        """Each member votes for its first choice among the candidates; of a tie the candidates' order decides."""
+        candidates = self.candidates()
+        votes = dict.fromkeys(candidates, 0)
+        for member in self.members.values():
+            votes[member.vote(candidates)] += 1
+        return max(candidates, key=lambda name: votes[name])
+
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that any member asks for."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+
+def topics_of(members: Membership, protocol_type: str | None, protocol: str | None) -> tuple[str, ...] | None:
+    """The topics that a consumer group subscribes to; None where that cannot be told."""
+    if protocol_type != CONSUMER_PROTOCOL_TYPE or (protocol is None and members.members):
+        return None
+    topics: dict[str, None] = {}
+    for member in members.members.values():
+        subscribed = subscribed_topics(member.metadata(protocol))
+        if subscribed is None:
+            return None
+        topics |= dict.fromkeys(subscribed)
+    return tuple(topics)
+
+
+def membership_from(value: GroupValue) -> Membership:
+    """The members as the log has them."""
+    result = Membership()
+    for row in value.members:
+        protocols = ((value.protocol, row.subscription),) if value.protocol is not None else ()
+        member = Member(
+            member_id=row.member_id,
+            instance_id=row.instance_id,
+            client_id=row.client_id,
+            client_host=row.client_host,
+            rebalance_timeout_ms=row.rebalance_timeout_ms,
+            session_timeout_ms=row.session_timeout_ms,
+            protocols=protocols,
+            assignment=row.assignment,
+        )
+        result.add(member)
+    if value.leader is not None and value.leader in result.members:
+        result.leader = value.leader
+    return result
+
+
+def member_values(members: Membership, protocol: str | None, assignments: dict[str, bytes]) -> tuple[MemberValue, ...]:
+    """The members as the log shall have them, with these assignments."""
+    return tuple(
+        MemberValue(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            member.rebalance_timeout_ms,
+            member.session_timeout_ms,
+            member.metadata(protocol),
+            assignments.get(member.member_id, b""),
+        )
+        for member in members.members.values()
+    )

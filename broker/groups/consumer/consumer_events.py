@@ -1,0 +1,81 @@
+"""What members of a KIP-848 group say and hear, and what follows from that alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....wire.errors import ErrorCode
+from .assignors import Parts
+from .consumer_members import JOIN_EPOCH
+from .consumer_records import SubscriptionValue
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatRequest:
+    """ConsumerGroupHeartbeat; None and -1 stand for what has not changed since the last one."""
+
+    member_id: str
+    member_epoch: int
+    client_id: str = ""
+    client_host: str = ""
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topic_names: tuple[str, ...] | None = None
+    topic_regex: str | None = None
+    assignor: str | None = None
+    owned: Parts | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """It tells everything, as a member does that may have missed an answer."""
+        return self.member_epoch == JOIN_EPOCH or (
+            self.rebalance_timeout_ms != -1
+            and (self.topic_names is not None or self.topic_regex is not None)
+            and self.owned is not None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatResult:
+    """The answer; `assignment` None where it has not changed."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    member_id: str = ""
+    member_epoch: int = 0
+    assignment: Parts | None = None
+
+
+def refused(error: ErrorCode, message: str) -> HeartbeatResult:
+    """No, with the reason."""
+    return HeartbeatResult(error, message)
+
+
+def reads_otherwise(one: SubscriptionValue, other: SubscriptionValue) -> bool:
+    """Whether the group has to assign anew."""
+    return (one.topic_names, one.topic_regex, one.assignor) != (other.topic_names, other.topic_regex, other.assignor)
+
+
+def within(owned: Parts | None, assigned: Parts) -> bool:
+    """It says what it reads, and reads nothing that it was not given."""
+    return owned is not None and all(part in assigned for part in owned)
+
+
+def updated(known: SubscriptionValue | None, request: HeartbeatRequest) -> SubscriptionValue:
+    """What a member has said up to now. Joining, it says everything: what it leaves out is not there."""
+    if known is None or request.member_epoch == JOIN_EPOCH:
+        known = SubscriptionValue(None, None, "", "", (), None, -1, None)
+    regex = request.topic_regex if request.topic_regex is not None else known.topic_regex
+    return SubscriptionValue(
+        instance_id=request.instance_id if request.instance_id is not None else known.instance_id,
+        rack_id=request.rack_id if request.rack_id is not None else known.rack_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        topic_names=known.topic_names if request.topic_names is None else tuple(sorted(request.topic_names)),
+        topic_regex=regex or None,
+        rebalance_timeout_ms=(
+            known.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms
+        ),
+        assignor=request.assignor if request.assignor is not None else known.assignor,
+    )

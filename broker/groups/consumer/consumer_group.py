@@ -1,0 +1,516 @@
+"""A group of the consumer protocol (KIP-848): the coordinator assigns, and leads each member there by heartbeats.
+
+Three numbers keep everybody honest. The group's epoch grows with every change of members, subscriptions or topics. The
+target assignment is made for an epoch. A member's epoch is the one whose target it has reached, or is waiting to reach
+without reading anything that is not its own; see `consumer_members`. A member that speaks for another epoch than the
+coordinator knows is fenced, and begins again at 0.
+
+What a heartbeat changes is written first and answered when it is committed. Should the log refuse, what is in memory
+is no longer what is known: the group asks to be loaded anew (`Reload`).
+
+Members may speak the classic protocol while a group goes over from one to the other: see `classic_side`, `migration`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from ....wire.errors import ErrorCode
+from ..classic.classic_group import ClassicGroup
+from ..classic.subscription import CONSUMER_PROTOCOL_TYPE
+from ..config import GRACE_MS, LATE_MS, GroupConfig
+from ..effects import Become, CancelTimer, Effect, JoinResult, Persist, Reload, Reply, SetTimer, TimerName
+from ..offsets.records import GroupRecord, group_record
+from .assignors import ASSIGNORS, PartitionId, Parts
+from .classic_side import ClassicSide
+from .consumer_events import HeartbeatRequest, HeartbeatResult, reads_otherwise, refused, updated, within
+from .consumer_members import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember, MemberState, reconcile
+from .consumer_records import (
+    ConsumerKey,
+    ConsumerKind,
+    EpochValue,
+    SubscriptionValue,
+    current_record,
+    epoch_record,
+    subscription_record,
+    target_record,
+    tombstone,
+)
+from .migration import ConsumerState, check_upgrade, downgraded, upgraded_members
+from .topics import Topics, matching
+
+
+class ConsumerGroupState(StrEnum):
+    """Named as Kafka's admin APIs name them."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    token: Any
+    result: HeartbeatResult | JoinResult
+
+
+_TIMERS = ("session", "rebalance", "join", "sync")
+
+
+class ConsumerGroup:
+    """One group. Like `ClassicGroup`: events in, `effects` out."""
+
+    kind = "consumer"
+    protocol_type = CONSUMER_PROTOCOL_TYPE
+    is_simple = False
+    state_timestamp_ms = -1
+
+    def __init__(self, group_id: str, config: GroupConfig, topics: Topics) -> None:
+        self.group_id = group_id
+        self.config = config
+        self.epoch = 0
+        self.target_epoch = 0
+        self.members: dict[str, ConsumerMember] = {}
+        self.target: dict[str, Parts] = {}
+        self.metadata_hash = 0
+        self.effects: list[Effect] = []
+        self.is_carrying = False
+        self.are_topics_stale = True
+        """Topics may have changed since the group last looked."""
+        self.topics = topics
+        self.classic = ClassicSide(self)
+        self.is_closed = False
+        self._static_ids: dict[str, str] = {}
+        self._owners: dict[PartitionId, str] = {}
+        self._deadlines: dict[str, int] = {}
+        self._records: list[GroupRecord] = []
+        """To be written with the next answer."""
+
+    @classmethod
+    def upgraded(cls, group: ClassicGroup, config: GroupConfig, topics: Topics) -> ConsumerGroup:
+        """The consumer group that a classic one becomes, written with its first answer; `restore` makes it live.
+
+        Of a group without members nothing stays. `ProtocolError(GROUP_ID_NOT_FOUND)` where it must stay classic.
+        """
+        new = cls(group.group_id, config, topics)
+        new._records = group.tombstones()
+        if group.is_empty:
+            return new
+        check_upgrade(group, config.consumer)
+        members = upgraded_members(group, topics)
+        new.epoch = new.target_epoch = group.generation
+        new.members = {member.member_id: member for member in members}
+        new.target = {member.member_id: member.assigned for member in members}
+        new.metadata_hash = new._hash_topics()
+        new._records += new._all_records()
+        return new
+
+    def restore(self, now_ms: int) -> None:
+        """All records are replayed into the fields above: find what follows from them, and begin all sessions."""
+        for member in list(self.members.values()):
+            self._put(member)
+            self.start_session(member, now_ms)
+            if member.state is MemberState.UNREVOKED:
+                self._start_revocation(member, now_ms)
+
+    # ---------------------------------------------------------------- views
+
+    @property
+    def is_empty(self) -> bool:
+        """No members."""
+        return not self.members
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.epoch > self.target_epoch:
+            return ConsumerGroupState.ASSIGNING
+        return ConsumerGroupState.STABLE if self.is_settled else ConsumerGroupState.RECONCILING
+
+    @property
+    def is_settled(self) -> bool:
+        """Everybody has what it shall have."""
+        return all(one.state is MemberState.STABLE and one.epoch == self.target_epoch for one in self.members.values())
+
+    @property
+    def assignor(self) -> str:
+        """The assignor that most members ask for; the first configured one where none does."""
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            if member.subscription.assignor is not None:
+                votes[member.subscription.assignor] = votes.get(member.subscription.assignor, 0) + 1
+        return max(votes, key=lambda name: votes[name]) if votes else self.config.consumer.assignors[0]
+
+    def subscribed_topics(self) -> tuple[str, ...] | None:
+        """Of all members together."""
+        names = {name: None for member in self.members.values() for name in self._topics_of(member)}
+        return tuple(sorted(names))
+
+    def tombstones(self) -> list[GroupRecord]:
+        """The end of the group in the log, in Kafka's order."""
+        kinds = (ConsumerKind.CURRENT_MEMBER, ConsumerKind.TARGET_MEMBER, ConsumerKind.TARGET, ConsumerKind.MEMBER)
+        rows = []
+        for kind in kinds:
+            names = [""] if kind is ConsumerKind.TARGET else list(self.members)
+            rows += [tombstone(ConsumerKey(kind, self.group_id, member_id)) for member_id in names]
+        return rows + [
+            tombstone(ConsumerKey(kind, self.group_id)) for kind in (ConsumerKind.PARTITIONS, ConsumerKind.GROUP)
+        ]
+
+    def _all_records(self) -> list[GroupRecord]:
+        """The whole group in the log, in Kafka's order."""
+        members = self.members.values()
+        return [
+            *(subscription_record(self.group_id, one.member_id, one.subscription) for one in members),
+            epoch_record(ConsumerKey(ConsumerKind.GROUP, self.group_id), EpochValue(self.epoch, self.metadata_hash)),
+            *(target_record(self.group_id, one.member_id, self.target[one.member_id]) for one in members),
+            epoch_record(ConsumerKey(ConsumerKind.TARGET, self.group_id), EpochValue(self.target_epoch)),
+            *(current_record(self.group_id, one.member_id, one.current()) for one in members),
+        ]
+
+    def drain(self) -> list[Effect]:
+        """What is to be done; it is forgotten here."""
+        effects, self.effects = self.effects, []
+        return effects
+
+    # ---------------------------------------------------------------- heartbeats
+
+    def heartbeat(self, request: HeartbeatRequest, token: Any, now_ms: int, wall_ms: int) -> None:
+        """Join, stay or leave. Answered at once where nothing changes, else when it is committed."""
+        refusal = self.refusal(request)
+        member = self.known(request.member_id, request.instance_id)
+        if refusal is not None:
+            self.reply(token, refusal)
+        elif request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
+            self._leave(member, request, token, now_ms, wall_ms)
+        else:
+            self._stay(member, request, token, now_ms)
+
+    def known(self, member_id: str, instance_id: str | None) -> ConsumerMember | None:
+        """The member of that id, or the one that holds the instance."""
+        return self.members.get(self._static_ids.get(instance_id or "", member_id))
+
+    def refusal(self, request: HeartbeatRequest) -> HeartbeatResult | None:
+        """Why the heartbeat is not taken; None where it is."""
+        member = self.known(request.member_id, request.instance_id)
+        joins = request.member_epoch == JOIN_EPOCH
+        if self.is_closed:
+            return HeartbeatResult(ErrorCode.NOT_COORDINATOR)
+        if member is None:
+            if not joins:
+                return refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not a member of the group.")
+            if len(self.members) >= self.config.consumer.max_size:
+                return refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "The consumer group has reached its maximum size.")
+            return None
+        if request.instance_id is not None and member.member_id != request.member_id:
+            if not joins:
+                return refused(ErrorCode.FENCED_INSTANCE_ID, f"Instance {request.instance_id} is held by another.")
+            if not member.has_left and member.subscription.classic is None:
+                return refused(ErrorCode.UNRELEASED_INSTANCE_ID, f"Instance {request.instance_id} is in use.")
+            return None
+        if request.member_epoch <= JOIN_EPOCH or request.member_epoch == member.epoch:
+            return None
+        resent = request.member_epoch == member.previous_epoch and within(request.owned, member.assigned)
+        if request.member_epoch < member.epoch and resent:
+            return None  # the answer that told the new epoch was lost
+        return refused(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"The member's epoch is {member.epoch}, not {request.member_epoch}; it must rejoin.",
+        )
+
+    def _stay(self, before: ConsumerMember | None, request: HeartbeatRequest, token: Any, now_ms: int) -> None:
+        subscription = updated(None if before is None else before.subscription, request)
+        owned = () if request.member_epoch == JOIN_EPOCH else request.owned
+        after = self.settle(before, request.member_id, subscription, owned)
+        self.start_session(after, now_ms)
+        self._watch_revocation(before, after, now_ms)
+        if before is not None and before.subscription.classic is not None:
+            for kind in ("join", "sync"):
+                self.cancel_timer(kind, after.member_id)
+        tells = request.is_full or before is None or after.assigned != before.assigned
+        assignment = after.assigned if tells else None
+        self.finish(token, HeartbeatResult(ErrorCode.NONE, None, after.member_id, after.epoch, assignment))
+
+    def settle(
+        self, before: ConsumerMember | None, member_id: str, subscription: SubscriptionValue, owned: Parts | None
+    ) -> ConsumerMember:
+        """Take in what a member says, and lead it a step on; `owned` is what it reads (None: it does not say).
+
+        `before` is who has its place now: nobody, itself, or the static member that it replaces.
+        """
+        member = ConsumerMember(member_id, subscription) if before is None else before
+        if member.member_id != member_id:
+            member = self._take_over(member, member_id)
+        elif member.has_left:
+            member = _anew(member)
+        if before is None or member.member_id != before.member_id or subscription != before.subscription:
+            member = replace(member, subscription=subscription)
+            self._write(subscription_record(self.group_id, member_id, subscription))
+        self._put(member)
+        self._check_epoch(must_grow=before is None or reads_otherwise(before.subscription, subscription))
+        self._check_target()
+        after = reconcile(member, self.target_epoch, self.target.get(member_id, ()), owned, self._is_free_for(member))
+        self._put(after)
+        if before is None or member_id != before.member_id or after.current() != before.current():
+            self._write(current_record(self.group_id, member_id, after.current()))
+        return after
+
+    def _is_free_for(self, member: ConsumerMember) -> Callable[[PartitionId], bool]:
+        return lambda part: self._owners.get(part, member.member_id) == member.member_id
+
+    def is_waiting_for_others(self, member: ConsumerMember) -> bool:
+        """Something that the member shall have is not free yet."""
+        is_free = self._is_free_for(member)
+        return not all(map(is_free, self.target.get(member.member_id, ())))
+
+    def _take_over(self, member: ConsumerMember, member_id: str) -> ConsumerMember:
+        """A static member returns under a new id, to its old place."""
+        target = self.target.get(member.member_id, ())
+        self.remove(member)
+        self.target[member_id] = target
+        self._write(target_record(self.group_id, member_id, target))
+        return _anew(replace(member, member_id=member_id))
+
+    def _leave(
+        self, member: ConsumerMember | None, request: HeartbeatRequest, token: Any, now_ms: int, wall_ms: int
+    ) -> None:
+        if member is None:
+            return
+        result = HeartbeatResult(ErrorCode.NONE, None, member.member_id, request.member_epoch)
+        if request.member_epoch == LEAVE_STATIC_EPOCH and member.instance_id is not None:
+            away = replace(member, epoch=LEAVE_STATIC_EPOCH, state=MemberState.STABLE, revoking=())
+            self._put(away)
+            self._write(current_record(self.group_id, away.member_id, away.current()))
+            self.cancel_timer("rebalance", member.member_id)
+            self.finish(token, result)
+        else:
+            self.remove(member)
+            self.after_removal(token, result, now_ms, wall_ms)
+
+    def after_removal(self, token: Any, result: HeartbeatResult | None, now_ms: int, wall_ms: int) -> None:
+        """Members are gone: a new epoch, or, where only classic members stay, the end of this protocol."""
+        if self.may_become_classic():
+            self.become_classic(token, result, now_ms, wall_ms, must_rebalance=True)
+        else:
+            self._check_epoch(must_grow=True)
+            self.finish(token, result or HeartbeatResult())
+
+    def may_become_classic(self) -> bool:
+        """There are only classic members, which may be a classic group."""
+        return (
+            self.config.consumer.migration_policy.downgrades
+            and 0 < len(self.members) <= self.config.classic.max_size
+            and all(member.subscription.classic is not None for member in self.members.values())
+        )
+
+    def become_classic(
+        self,
+        token: Any,
+        result: HeartbeatResult | JoinResult | None,
+        now_ms: int,
+        wall_ms: int,
+        *,
+        must_rebalance: bool,
+    ) -> None:
+        """Give way to a classic group of the same members.
+
+        Its generation is the epoch. Where a rebalance follows, the log has the next one already: should another
+        coordinator take the group over before the rebalance is complete, members of this one must join anew, or what
+        the last member left would be read by nobody.
+        """
+        state = ConsumerState(self.group_id, self.epoch, self.members.values(), self.target)
+        classic = downgraded(state, self.config.classic, self.topics, wall_ms)
+        value = classic.value()
+        self._records += self.tombstones()
+        self._write(group_record(self.group_id, value._replace(generation=value.generation + must_rebalance)))
+        self.finish(token, result or HeartbeatResult())
+        self.close(ErrorCode.NOT_COORDINATOR)
+        classic.take_up(now_ms, wall_ms, must_rebalance=must_rebalance)
+        self.effects.append(Become(classic))
+
+    # ---------------------------------------------------------------- epochs and targets
+
+    def _check_epoch(self, *, must_grow: bool) -> None:
+        """A new epoch when members or subscriptions have changed, or topics they read."""
+        if not must_grow and not self.are_topics_stale:
+            return
+        found = self._hash_topics()
+        self.are_topics_stale = False
+        if must_grow or found != self.metadata_hash:
+            self.epoch += 1
+            self.metadata_hash = found
+            key = ConsumerKey(ConsumerKind.GROUP, self.group_id)
+            self._write(epoch_record(key, EpochValue(self.epoch, self.metadata_hash)))
+
+    def _check_target(self) -> None:
+        """A new target assignment for a new epoch."""
+        if self.epoch <= self.target_epoch:
+            return
+        counts: dict[Any, int] = {}
+        subscriptions = {}
+        for member in self.members.values():
+            found = [topic for name in self._topics_of(member) if (topic := self.topics.find(name)) is not None]
+            counts |= dict(found)
+            subscriptions[member.member_id] = tuple(topic_id for topic_id, _ in found)
+        target = ASSIGNORS[self.assignor](subscriptions, counts, self.target)
+        for member_id, parts in target.items():
+            if self.target.get(member_id) != parts:
+                self._write(target_record(self.group_id, member_id, parts))
+        self.target = target
+        self.target_epoch = self.epoch
+        self._write(epoch_record(ConsumerKey(ConsumerKind.TARGET, self.group_id), EpochValue(self.target_epoch)))
+
+    def _topics_of(self, member: ConsumerMember) -> list[str]:
+        names = dict.fromkeys(member.subscription.topic_names)
+        if member.subscription.topic_regex:
+            names |= dict.fromkeys(matching(member.subscription.topic_regex, self.topics))
+        return list(names)
+
+    def _hash_topics(self) -> int:
+        text = repr([(name, self.topics.find(name)) for name in self.subscribed_topics() or ()])
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big", signed=True)
+
+    # ---------------------------------------------------------------- time
+
+    def on_timer(self, name: TimerName, now_ms: int, wall_ms: int) -> None:
+        """A session is over, or a member has not given up in time what it must."""
+        member = self.members.get(name.member_id)
+        if member is None:
+            return
+        if name.kind == "session":
+            deadline_ms = self._deadlines.get(member.member_id, now_ms)
+            if now_ms - deadline_ms > LATE_MS:
+                deadline_ms = self._deadlines[member.member_id] = now_ms + GRACE_MS
+            if deadline_ms > now_ms:
+                self.set_timer("session", member.member_id, deadline_ms)
+                return
+        self.remove(member)
+        self.after_removal(None, None, now_ms, wall_ms)
+
+    def start_session(self, member: ConsumerMember, now_ms: int) -> None:
+        """The timer runs to the first deadline, and is set anew there when heartbeats have moved it on."""
+        classic = member.subscription.classic
+        timeout_ms = self.config.consumer.session_timeout_ms if classic is None else classic.session_timeout_ms
+        known_ms = self._deadlines.get(member.member_id)
+        deadline_ms = self._deadlines[member.member_id] = now_ms + timeout_ms
+        if known_ms is None or deadline_ms < known_ms:
+            self.set_timer("session", member.member_id, deadline_ms)
+
+    def _watch_revocation(self, before: ConsumerMember | None, after: ConsumerMember, now_ms: int) -> None:
+        was_revoking = before is not None and before.state is MemberState.UNREVOKED
+        if after.state is not MemberState.UNREVOKED:
+            if was_revoking:
+                self.cancel_timer("rebalance", after.member_id)
+        elif not was_revoking:
+            self._start_revocation(after, now_ms)
+
+    def _start_revocation(self, member: ConsumerMember, now_ms: int) -> None:
+        timeout_ms = member.subscription.rebalance_timeout_ms
+        self.set_timer("rebalance", member.member_id, now_ms + timeout_ms)
+
+    # ---------------------------------------------------------------- commits
+
+    def check_commit(self, member_id: str, instance_id: str | None, epoch: int, now_ms: int) -> ErrorCode:
+        """Whether offsets may be committed by a member of this epoch, or by anybody when there are no members."""
+        if epoch < 0 and not self.members:
+            return ErrorCode.NONE
+        return self.check_fetch(member_id, epoch)
+
+    def speaks_consumer(self, member_id: str) -> bool:
+        """The member is there, and uses the consumer protocol."""
+        member = self.members.get(member_id)
+        return member is not None and member.subscription.classic is None
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Whether offsets may be read; tools do not say who they are."""
+        if not member_id and member_epoch < 0:
+            return ErrorCode.NONE if member_id is None else ErrorCode.UNKNOWN_MEMBER_ID
+        member = self.members.get(member_id or "")
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if member.epoch == member_epoch:
+            return ErrorCode.NONE
+        return ErrorCode.STALE_MEMBER_EPOCH if member.subscription.classic is None else ErrorCode.ILLEGAL_GENERATION
+
+    # ---------------------------------------------------------------- log and end
+
+    def on_persisted(self, tag: Any, error: ErrorCode, now_ms: int, wall_ms: int) -> None:
+        """What a heartbeat changed is committed, or not."""
+        if error:
+            is_join = isinstance(tag.result, JoinResult)
+            self.reply(tag.token, JoinResult(error, tag.result.member_id) if is_join else HeartbeatResult(error))
+            self.effects.append(Reload())
+        else:
+            self.reply(tag.token, tag.result)
+
+    def close(self, error: ErrorCode) -> None:
+        """The group moves away or becomes another."""
+        self.is_closed = True
+        for member_id in self.members:
+            self._cancel_timers(member_id)
+
+    def finish(self, token: Any, result: HeartbeatResult | JoinResult) -> None:
+        """Answer when all is written that has been changed."""
+        records, self._records = self._records, []
+        if records:
+            self.effects.append(Persist(tuple(records), _Answer(token, result)))
+        else:
+            self.reply(token, result)
+
+    def _put(self, member: ConsumerMember) -> None:
+        self._release(member.member_id)
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self._static_ids[member.instance_id] = member.member_id
+        for part in (*member.assigned, *member.revoking):
+            self._owners[part] = member.member_id
+
+    def remove(self, member: ConsumerMember) -> None:
+        """The member is gone; what that means for the others is found afterwards."""
+        kinds = (ConsumerKind.CURRENT_MEMBER, ConsumerKind.TARGET_MEMBER, ConsumerKind.MEMBER)
+        self._records += [tombstone(ConsumerKey(kind, self.group_id, member.member_id)) for kind in kinds]
+        self._release(member.member_id)
+        del self.members[member.member_id]
+        self.target.pop(member.member_id, None)
+        self._deadlines.pop(member.member_id, None)
+        if member.instance_id is not None:
+            self._static_ids.pop(member.instance_id, None)
+        self.classic.forget(member.member_id)
+        self._cancel_timers(member.member_id)
+
+    def _release(self, member_id: str) -> None:
+        old = self.members.get(member_id)
+        for part in (*old.assigned, *old.revoking) if old is not None else ():
+            if self._owners.get(part) == member_id:
+                del self._owners[part]
+
+    def _write(self, record: GroupRecord) -> None:
+        self._records.append(record)
+
+    def reply(self, token: Any, result: Any) -> None:
+        """Answer who waits under `token`, if anybody does."""
+        if token is not None:
+            self.effects.append(Reply(token, result))
+
+    def set_timer(self, kind: str, member_id: str, deadline_ms: int) -> None:
+        """Unless something happens to the member until then, it is removed."""
+        self.effects.append(SetTimer(TimerName(kind, member_id), deadline_ms))
+
+    def cancel_timer(self, kind: str, member_id: str) -> None:
+        """It has happened."""
+        self.effects.append(CancelTimer(TimerName(kind, member_id)))
+
+    def _cancel_timers(self, member_id: str) -> None:
+        for kind in _TIMERS:
+            self.cancel_timer(kind, member_id)
+
+
+def _anew(member: ConsumerMember) -> ConsumerMember:
+    """It comes back and reads nothing; what it had is its own to take again."""
+    return replace(member, epoch=JOIN_EPOCH, state=MemberState.UNRELEASED, revoking=())

@@ -1,0 +1,227 @@
+"""The records of a KIP-848 group in `__consumer_offsets`, one kind for each thing that changes by itself.
+
+Source: ConsumerGroup*Key/Value of Apache Kafka's group coordinator; all values are of version 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import NamedTuple
+from uuid import UUID
+
+from ..offsets.record_fields import BadRecord, FieldReader, FieldWriter
+from ..offsets.records import GroupRecord
+from .assignors import PartitionId, Parts
+
+_HASH_TAG = 0
+_CLASSIC_TAG = 0
+
+
+class ConsumerKind(IntEnum):
+    """The types of the keys."""
+
+    GROUP = 3
+    PARTITIONS = 4
+    """Written by older versions of Apache Kafka; only its tombstone is."""
+    MEMBER = 5
+    TARGET = 6
+    TARGET_MEMBER = 7
+    CURRENT_MEMBER = 8
+
+
+class ConsumerKey(NamedTuple):
+    """What a record is about; the member is "" for the kinds that have none."""
+
+    kind: ConsumerKind
+    group_id: str
+    member_id: str = ""
+
+
+class EpochValue(NamedTuple):
+    """The group's epoch, with a hash of the topics it stands for; or the epoch of the target assignment."""
+
+    epoch: int
+    metadata_hash: int = 0
+
+
+class ClassicPart(NamedTuple):
+    """Of a member that speaks the classic protocol: its session, and what it said for each assignor."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+class SubscriptionValue(NamedTuple):
+    """What a member said about itself."""
+
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    topic_names: tuple[str, ...]
+    topic_regex: str | None
+    rebalance_timeout_ms: int
+    assignor: str | None
+    classic: ClassicPart | None = None
+
+
+class CurrentValue(NamedTuple):
+    """How far a member has come on its way to its target."""
+
+    member_epoch: int
+    previous_epoch: int
+    state: int
+    assigned: Parts
+    revoking: Parts
+
+
+_HAS_MEMBER = (ConsumerKind.MEMBER, ConsumerKind.TARGET_MEMBER, ConsumerKind.CURRENT_MEMBER)
+
+
+def decode_consumer_key(data: bytes) -> ConsumerKey | None:
+    """The key; None for another type. `BadRecord`."""
+    reader = FieldReader(data)
+    try:
+        kind = ConsumerKind(reader.int16())
+    except ValueError:
+        return None
+    group_id = reader.string()
+    return ConsumerKey(kind, group_id, reader.string() if kind in _HAS_MEMBER else "")
+
+
+def tombstone(key: ConsumerKey) -> GroupRecord:
+    """The end of what `key` is about."""
+    return GroupRecord(_encode_key(key), None)
+
+
+def epoch_record(key: ConsumerKey, value: EpochValue) -> GroupRecord:
+    """The epoch of a group (GROUP) or of its target assignment (TARGET)."""
+    writer = _value().int32(value.epoch)
+    if key.kind is ConsumerKind.GROUP and value.metadata_hash:
+        writer.tagged(_HASH_TAG, value.metadata_hash.to_bytes(8, "big", signed=True))
+    else:
+        writer.tags()
+    return GroupRecord(_encode_key(key), bytes(writer.data))
+
+
+def subscription_record(group_id: str, member_id: str, value: SubscriptionValue) -> GroupRecord:
+    """A member's subscription."""
+    writer = _value().string(value.instance_id).string(value.rack_id).string(value.client_id).string(value.client_host)
+    writer.count(len(value.topic_names))
+    for name in value.topic_names:
+        writer.string(name)
+    writer.string(value.topic_regex).int32(value.rebalance_timeout_ms).string(value.assignor)
+    if value.classic is None:
+        writer.tags()
+    else:
+        inner = FieldWriter(compact=True).int8(1).int32(value.classic.session_timeout_ms)
+        inner.count(len(value.classic.protocols))
+        for name, metadata in value.classic.protocols:
+            inner.string(name).blob(metadata).tags()
+        writer.tagged(_CLASSIC_TAG, bytes(inner.tags().data))
+    return GroupRecord(_encode_key(ConsumerKey(ConsumerKind.MEMBER, group_id, member_id)), bytes(writer.data))
+
+
+def target_record(group_id: str, member_id: str, parts: Parts) -> GroupRecord:
+    """What a member shall have in the end."""
+    writer = _value()
+    _write_parts(writer, parts)
+    key = ConsumerKey(ConsumerKind.TARGET_MEMBER, group_id, member_id)
+    return GroupRecord(_encode_key(key), bytes(writer.tags().data))
+
+
+def current_record(group_id: str, member_id: str, value: CurrentValue) -> GroupRecord:
+    """What a member has now."""
+    writer = _value().int32(value.member_epoch).int32(value.previous_epoch).int8(value.state)
+    _write_parts(writer, value.assigned)
+    _write_parts(writer, value.revoking)
+    key = ConsumerKey(ConsumerKind.CURRENT_MEMBER, group_id, member_id)
+    return GroupRecord(_encode_key(key), bytes(writer.tags().data))
+
+
+def decode_epoch(data: bytes) -> EpochValue:
+    """The value of `epoch_record`. `BadRecord`."""
+    reader = _reader(data)
+    epoch = reader.int32()
+    tagged = reader.tags().get(_HASH_TAG, b"")
+    return EpochValue(epoch, int.from_bytes(tagged, "big", signed=True))
+
+
+def decode_subscription(data: bytes) -> SubscriptionValue:
+    """The value of `subscription_record`. `BadRecord`."""
+    reader = _reader(data)
+    who = reader.nullable_string(), reader.nullable_string(), reader.string(), reader.string()
+    names = tuple(reader.array(reader.string))
+    said = reader.nullable_string(), reader.int32(), reader.nullable_string()
+    classic = _read_classic(reader.tags().get(_CLASSIC_TAG, b""))
+    return SubscriptionValue(*who, names, *said, classic)
+
+
+def _read_classic(data: bytes) -> ClassicPart | None:
+    reader = FieldReader(data, compact=True)
+    if not data or reader.int8() < 0:
+        return None
+
+    def protocol() -> tuple[str, bytes]:
+        found = reader.string(), reader.blob()
+        reader.tags()
+        return found
+
+    return ClassicPart(reader.int32(), tuple(reader.array(protocol)))
+
+
+def decode_target(data: bytes) -> Parts:
+    """The value of `target_record`. `BadRecord`."""
+    return _read_parts(_reader(data))
+
+
+def decode_current(data: bytes) -> CurrentValue:
+    """The value of `current_record`. `BadRecord`."""
+    reader = _reader(data)
+    return CurrentValue(reader.int32(), reader.int32(), reader.int8(), _read_parts(reader), _read_parts(reader))
+
+
+def by_topic(parts: Iterable[PartitionId]) -> dict[UUID, list[int]]:
+    """Partitions grouped by their topic."""
+    result: dict[UUID, list[int]] = {}
+    for topic, partition in parts:
+        result.setdefault(topic, []).append(partition)
+    return result
+
+
+def _encode_key(key: ConsumerKey) -> bytes:
+    writer = FieldWriter().int16(key.kind).string(key.group_id)
+    if key.kind in _HAS_MEMBER:
+        writer.string(key.member_id)
+    return bytes(writer.data)
+
+
+def _value() -> FieldWriter:
+    return FieldWriter(compact=True).int16(0)
+
+
+def _reader(data: bytes) -> FieldReader:
+    if FieldReader(data).int16() != 0:
+        raise BadRecord("a value of a version other than 0")
+    return FieldReader(data, compact=True, position=2)
+
+
+def _write_parts(writer: FieldWriter, parts: Parts) -> None:
+    topics = by_topic(parts)
+    writer.count(len(topics))
+    for topic, partitions in topics.items():
+        writer.uuid(topic).count(len(partitions))
+        for partition in partitions:
+            writer.int32(partition)
+        writer.tags()
+
+
+def _read_parts(reader: FieldReader) -> Parts:
+    def topic() -> list[PartitionId]:
+        topic_id = reader.uuid()
+        found = [(topic_id, partition) for partition in reader.array(reader.int32)]
+        reader.tags()
+        return found
+
+    return tuple(sorted(part for row in reader.array(topic) for part in row))

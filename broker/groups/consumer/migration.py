@@ -1,0 +1,144 @@
+"""From one protocol to the other with members in the group, in both directions (KIP-848, "Upgrade" and "Downgrade").
+
+A classic group becomes a consumer group when a member comes that speaks the consumer protocol. Its generation is the
+epoch from there on, what its members have is what they are assigned and shall have, and what they said stays with them
+(`ClassicPart`), so that they are served in their own protocol; the newcomer makes the next epoch. When the last member
+that speaks the consumer protocol goes, the epoch becomes the generation again, and the members are called to join anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ....wire.errors import ErrorCode, ProtocolError
+from ..classic.classic_group import ClassicGroup
+from ..classic.classic_members import GroupState, Member
+from ..classic.subscription import (
+    CONSUMER_PROTOCOL_TYPE,
+    NamedParts,
+    read_assignment,
+    read_subscription,
+    subscribed_topics,
+    write_assignment,
+)
+from ..config import ClassicConfig, ConsumerConfig
+from ..offsets.record_fields import BadRecord
+from .assignors import PartitionId, Parts
+from .consumer_members import ConsumerMember
+from .consumer_records import ClassicPart, SubscriptionValue
+from .topics import Topics
+
+_KNOWN_ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
+"""Their data is no loss: librdkafka sends a member's own back with its assignment. Apache Kafka refuses all data."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerState:
+    """What a downgrade needs to know of a consumer group. `target` is what each member shall have."""
+
+    group_id: str
+    epoch: int
+    members: Iterable[ConsumerMember]
+    target: Mapping[str, Parts]
+
+
+def check_upgrade(group: ClassicGroup, config: ConsumerConfig) -> None:
+    """Raise `ProtocolError(GROUP_ID_NOT_FOUND)` where the group must stay a classic one."""
+    reason = None
+    if not config.migration_policy.upgrades:
+        reason = "online upgrade is disabled."
+    elif group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        reason = "the group does not use the consumer embedded protocol."
+    elif len(group.members) > config.max_size:
+        reason = "the group size exceeds the consumer group maximum size."
+    if reason is not None:
+        raise _cannot_upgrade(group, reason)
+
+
+def upgraded_members(group: ClassicGroup, topics: Topics) -> list[ConsumerMember]:
+    """The members as those of a consumer group. `ProtocolError(GROUP_ID_NOT_FOUND)`."""
+    try:
+        return [_upgraded(group, member, topics) for member in group.members.members.values()]
+    except BadRecord as error:
+        raise _cannot_upgrade(group, f"the embedded consumer protocol is malformed: {error}.") from error
+
+
+def _cannot_upgrade(group: ClassicGroup, reason: str) -> ProtocolError:
+    text = f"Cannot upgrade classic group {group.group_id} to consumer group because {reason}"
+    return ProtocolError(ErrorCode.GROUP_ID_NOT_FOUND, text)
+
+
+def _upgraded(group: ClassicGroup, member: Member, topics: Topics) -> ConsumerMember:
+    said = read_subscription(member.metadata(group.protocol or member.protocols[0][0]))
+    given, assignor_data = read_assignment(member.assignment)
+    if assignor_data and group.protocol not in _KNOWN_ASSIGNORS:
+        raise _cannot_upgrade(
+            group,
+            "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default "
+            "assignor before re-attempting the upgrade.",
+        )
+    subscription = SubscriptionValue(
+        instance_id=member.instance_id,
+        rack_id=said.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topic_names=tuple(sorted(said.topics)),
+        topic_regex=None,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        assignor=None,
+        classic=ClassicPart(member.session_timeout_ms, member.protocols),
+    )
+    parts = by_id(given, topics)
+    return ConsumerMember(member.member_id, subscription, group.generation, group.generation, assigned=parts)
+
+
+def downgraded(state: ConsumerState, config: ClassicConfig, topics: Topics, wall_ms: int) -> ClassicGroup:
+    """The classic group that a consumer group of classic members becomes. `ProtocolError`: they share no assignor."""
+    group = ClassicGroup(state.group_id, config)
+    group.state = GroupState.STABLE
+    group.state_timestamp_ms = wall_ms
+    group.generation = state.epoch
+    group.protocol_type = CONSUMER_PROTOCOL_TYPE
+    for member in state.members:
+        said, classic = member.subscription, member.subscription.classic
+        if classic is None:
+            raise ProtocolError(ErrorCode.GROUP_ID_NOT_FOUND, f"{member.member_id} speaks the consumer protocol only")
+        group.members.add(
+            Member(
+                member_id=member.member_id,
+                instance_id=said.instance_id,
+                client_id=said.client_id,
+                client_host=said.client_host,
+                rebalance_timeout_ms=said.rebalance_timeout_ms,
+                session_timeout_ms=classic.session_timeout_ms,
+                protocols=classic.protocols,
+            )
+        )
+    group.protocol = group.members.elect_protocol()
+    for one in group.members.members.values():
+        metadata = one.metadata(group.protocol)
+        parts = by_name(state.target.get(one.member_id, ()), topics)
+        one.assignment = write_assignment(version_of(metadata), parts)
+    return group
+
+
+def version_of(metadata: bytes) -> int:
+    """The version in which a member speaks the consumers' protocol."""
+    return int.from_bytes(metadata[:2], "big") if subscribed_topics(metadata) is not None else 0
+
+
+def by_id(parts: NamedParts, topics: Topics) -> Parts:
+    """Those of topics that are there, sorted."""
+    found: list[PartitionId] = []
+    for name, partition in parts:
+        topic = topics.find(name)
+        if topic is not None:
+            found.append((topic[0], partition))
+    return tuple(sorted(found))
+
+
+def by_name(parts: Parts, topics: Topics) -> list[tuple[str, int]]:
+    """Those of topics that are there."""
+    names = {topic_id: topics.name_of(topic_id) for topic_id in dict.fromkeys(topic_id for topic_id, _ in parts)}
+    return [(name, partition) for topic_id, partition in parts if (name := names[topic_id]) is not None]

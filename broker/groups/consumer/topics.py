@@ -1,0 +1,63 @@
+"""The topics of the cluster as a group sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+from uuid import UUID
+
+from ....controller.metadata.metadata_image import MetadataImage
+from ...topic_view import INTERNAL_TOPICS
+
+
+class Topics(Protocol):
+    """Looked up when asked."""
+
+    def find(self, name: str) -> tuple[UUID, int] | None:
+        """Id and number of partitions."""
+        ...
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        """The name of a topic that is there."""
+        ...
+
+    def names(self) -> Iterable[str]:
+        """All that a regular expression may match, sorted."""
+        ...
+
+
+class ImageTopics:
+    """The topics of the committed metadata."""
+
+    def __init__(self, image: Callable[[], MetadataImage]) -> None:
+        self._image = image
+
+    def find(self, name: str) -> tuple[UUID, int] | None:
+        """See `Topics`."""
+        topic = self._image().topics_by_name.get(name)
+        return None if topic is None else (topic.topic_id, len(topic.partitions))
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        """See `Topics`."""
+        topic = self._image().topics_by_id.get(topic_id)
+        return None if topic is None else topic.name
+
+    def names(self) -> Iterable[str]:
+        """See `Topics`; internal topics are matched by no expression."""
+        return sorted(name for name in self._image().topics_by_name if name not in INTERNAL_TOPICS)
+
+
+def compile_regex(pattern: str) -> Any:
+    """A pattern in RE2's syntax, or None where it is none."""
+    import re2  # loaded by those few groups that need it
+
+    try:
+        return re2.compile(pattern)
+    except re2.error:
+        return None
+
+
+def matching(pattern: str, topics: Topics) -> list[str]:
+    """The topics whose whole name the pattern matches."""
+    compiled = compile_regex(pattern)
+    return [] if compiled is None else [name for name in topics.names() if compiled.fullmatch(name)]

@@ -1,0 +1,56 @@
+"""Writes a group's records to its partition, and tells when they are safe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ....isr.results import AppendResult
+from ....wire.errors import ErrorCode
+from ....wire.records import NewRecord, encode_batch
+from ....wire.types import TopicPartition
+from ..config import OFFSETS_TOPIC
+from ..ports import OffsetsReplicas
+from .records import GroupRecord
+
+ACKS_ALL = -1
+_NOT_NOW = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+_NOT_HERE = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.FENCED_LEADER_EPOCH})
+_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE})
+
+
+def error_for_clients(code: int) -> ErrorCode:
+    """What a failed append means to a member: ask again, or ask somebody else."""
+    if code in _NOT_NOW:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code in _NOT_HERE:
+        return ErrorCode.NOT_COORDINATOR
+    if code in _TOO_LARGE:
+        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    return ErrorCode(code)
+
+
+def write(
+    replicas: OffsetsReplicas,
+    partition: int,
+    records: Sequence[GroupRecord],
+    times: tuple[int, int],
+    done: Callable[[ErrorCode], None],
+) -> None:
+    """Append one batch; `done` is called once, when every in-sync replica has it or it failed.
+
+    `times` are the records' timestamp and the time-out, in milliseconds.
+    """
+    wall_ms, timeout_ms = times
+    batch = encode_batch([NewRecord(key, value, (), wall_ms) for key, value in records])
+
+    def finished(results: list[AppendResult]) -> None:
+        done(error_for_clients(results[0].error_code))
+
+    replicas.append(ACKS_ALL, timeout_ms, ((TopicPartition(OFFSETS_TOPIC, partition), memoryview(batch)),), finished)

@@ -1,0 +1,238 @@
+"""The groups and offsets of one partition of `__consumer_offsets`: what its records add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TypeAlias
+
+from ....wire.types import TopicPartition
+from ..classic.classic_group import ClassicGroup
+from ..classic.classic_members import GroupState
+from ..config import GroupConfig
+from ..consumer.consumer_group import ConsumerGroup
+from ..consumer.consumer_members import ConsumerMember, MemberState
+from ..consumer.consumer_records import (
+    ConsumerKey,
+    ConsumerKind,
+    decode_consumer_key,
+    decode_current,
+    decode_epoch,
+    decode_subscription,
+    decode_target,
+)
+from ..consumer.topics import Topics
+from .pending_commits import PendingCommit, PendingCommits
+from .record_fields import BadRecord
+from .records import (
+    GroupKey,
+    GroupRecord,
+    GroupValue,
+    OffsetKey,
+    OffsetValue,
+    decode_group,
+    decode_key,
+    decode_offset,
+    offset_record,
+)
+
+Group: TypeAlias = "ClassicGroup | ConsumerGroup"
+_REBALANCING = (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
+GroupOffsets: TypeAlias = dict[TopicPartition, OffsetValue]
+
+
+class Shard:
+    """Loading: records are replayed, in order; `finish_loading` makes groups of them. Then it is active."""
+
+    def __init__(
+        self, partition: int, leader_epoch: int, config_of: Callable[[str], GroupConfig], topics: Topics
+    ) -> None:
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.is_loading = True
+        self.groups: dict[str, Group] = {}
+        self.offsets: dict[str, GroupOffsets] = {}
+        self._config_of = config_of
+        self._topics = topics
+        self.pending = PendingCommits()
+        self._written_at: dict[OffsetKey, int] = {}
+        """Where the commit that holds is in the log; while loading."""
+        self._classic: dict[str, GroupValue] = {}
+        self._consumer: dict[str, ConsumerGroup] = {}
+
+    # ---------------------------------------------------------------- loading
+
+    def replay(self, key: bytes | None, value: bytes | None, *, at: int = -1, transaction_of: int = -1) -> None:
+        """Take one record of the log; keys of other types are passed over. `BadRecord`.
+
+        `at` is its offset, `transaction_of` the producer in whose transaction it is, -1 for none.
+        """
+        if key is None:
+            raise BadRecord("no key")
+        found = decode_key(key)
+        if isinstance(found, OffsetKey):
+            if transaction_of >= 0 and value is not None:
+                self.pending.add(transaction_of, PendingCommit(found, decode_offset(value), at))
+            else:
+                self._replay_offset(found, value, at)
+        elif isinstance(found, GroupKey):
+            if value is None:
+                self._classic.pop(found.group_id, None)
+            else:
+                self._classic[found.group_id] = decode_group(value)
+        else:
+            key_of = decode_consumer_key(key)
+            if key_of is not None:
+                self._replay_consumer(key_of, value)
+
+    def end_transaction(self, producer_id: int, *, is_committed: bool) -> None:
+        """Take a transaction's marker."""
+        for commit in self.pending.end(producer_id, is_committed=is_committed):
+            if self._written_at.get(commit.key, -1) < commit.at:  # else a later commit outside of it holds
+                self.store(commit.key.group_id, ((commit.key.topic_partition, commit.value),))
+                self._written_at[commit.key] = commit.at
+
+    def finish_loading(self, now_ms: int) -> None:
+        """Everything is replayed: make the groups."""
+        for group_id, group in self._consumer.items():
+            if group.members or (group.epoch and group_id not in self._classic):
+                self._classic.pop(group_id, None)
+                self.groups[group_id] = group
+                group.restore(now_ms)
+        for group_id, value in self._classic.items():
+            self.groups[group_id] = ClassicGroup.restored(group_id, self._config_of(group_id).classic, value, now_ms)
+        self._classic.clear()
+        self._consumer.clear()
+        self._written_at.clear()
+        for group_id in self.offsets:
+            if group_id not in self.groups:
+                self.groups[group_id] = ClassicGroup(group_id, self._config_of(group_id).classic)
+        self.is_loading = False
+
+    # ---------------------------------------------------------------- groups
+
+    def new_classic(self, group_id: str) -> ClassicGroup:
+        """A classic group without members, in the place of whatever was there."""
+        group = self.groups[group_id] = ClassicGroup(group_id, self._config_of(group_id).classic)
+        return group
+
+    def new_consumer(self, group_id: str) -> ConsumerGroup:
+        """A consumer group without members, in the place of whatever was there."""
+        group = self.groups[group_id] = ConsumerGroup(group_id, self._config_of(group_id), self._topics)
+        return group
+
+    def apply_configs(self) -> None:
+        """Settings have changed: give each group its own anew."""
+        for group_id, group in self.groups.items():
+            config = self._config_of(group_id)
+            if isinstance(group, ConsumerGroup):
+                group.config = config
+            else:
+                group.config = config.classic
+
+    def offsets_of(self, group_id: str) -> GroupOffsets:
+        """What the group has committed."""
+        return self.offsets.get(group_id, {})
+
+    def store(self, group_id: str, offsets: Iterable[tuple[TopicPartition, OffsetValue]]) -> None:
+        """Take offsets over that are in the log."""
+        self.offsets.setdefault(group_id, {}).update(offsets)
+
+    def forget(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Drop offsets whose tombstones are in the log."""
+        offsets = self.offsets.get(group_id)
+        if offsets is None:
+            return
+        for topic_partition in partitions:
+            offsets.pop(topic_partition, None)
+        if not offsets:
+            del self.offsets[group_id]
+
+    def forget_group(self, group_id: str) -> None:
+        """Drop a group whose tombstone is in the log, with its offsets."""
+        self.groups.pop(group_id, None)
+        self.offsets.pop(group_id, None)
+        self.pending.forget_group(group_id)
+
+    def tombstones(self, group_id: str) -> list[GroupRecord]:
+        """The end of a group in the log."""
+        records = [offset_record(group_id, topic_partition, None) for topic_partition in self.offsets_of(group_id)]
+        group = self.groups.get(group_id)
+        return records if group is None else records + group.tombstones()
+
+    def _replay_offset(self, key: OffsetKey, value: bytes | None, at: int) -> None:
+        self._written_at[key] = at
+        if value is None:
+            self.forget(key.group_id, (key.topic_partition,))
+        else:
+            self.store(key.group_id, ((key.topic_partition, decode_offset(value)),))
+
+    def _replay_consumer(self, key: ConsumerKey, value: bytes | None) -> None:
+        group = self._consumer.get(key.group_id)
+        if group is None:
+            if value is None:
+                return
+            group = self._consumer[key.group_id] = ConsumerGroup(
+                key.group_id, self._config_of(key.group_id), self._topics
+            )
+        if key.kind is ConsumerKind.GROUP:
+            if value is None:
+                del self._consumer[key.group_id]
+            else:
+                group.epoch, group.metadata_hash = decode_epoch(value)
+        elif key.kind is ConsumerKind.TARGET:
+            group.target_epoch = 0 if value is None else decode_epoch(value).epoch
+        elif key.kind is ConsumerKind.PARTITIONS:
+            return
+        elif key.kind is ConsumerKind.TARGET_MEMBER:
+            if value is None:
+                group.target.pop(key.member_id, None)
+            else:
+                group.target[key.member_id] = decode_target(value)
+        else:
+            _replay_member(group, key, value)
+
+
+def _replay_member(group: ConsumerGroup, key: ConsumerKey, value: bytes | None) -> None:
+    member = group.members.get(key.member_id)
+    if key.kind is ConsumerKind.MEMBER:
+        if value is None:
+            group.members.pop(key.member_id, None)
+        else:
+            subscription = decode_subscription(value)
+            known = ConsumerMember(key.member_id, subscription) if member is None else member
+            group.members[key.member_id] = replace(known, subscription=subscription)
+    elif member is not None and value is not None:
+        epoch, previous_epoch, state, assigned, revoking = decode_current(value)
+        try:
+            steady = MemberState(state)
+        except ValueError as error:
+            raise BadRecord(str(error)) from error
+        places = ConsumerMember(key.member_id, member.subscription, epoch, previous_epoch, steady, assigned, revoking)
+        group.members[key.member_id] = places
+
+
+def expired_offsets(
+    group: Group | None, offsets: GroupOffsets, wall_ms: int, retention_ms: int
+) -> list[TopicPartition]:
+    """Whose time is over (KIP-211): nobody reads them, and nobody has for `retention_ms`.
+
+    A group without members counts from its becoming empty, a stable consumer group from the last commit and only for
+    topics it no longer subscribes to, offsets without a group from their commit.
+    """
+    candidates: GroupOffsets = offsets
+    idle_since_ms = -1
+    if group is not None and group.is_empty:
+        idle_since_ms = group.state_timestamp_ms if not group.is_simple else -1
+    elif group is not None:
+        topics = group.subscribed_topics() if group.state not in _REBALANCING else None
+        candidates = {} if topics is None else {key: one for key, one in offsets.items() if key.topic not in topics}
+    return [
+        key
+        for key, value in candidates.items()
+        if (
+            value.expire_timestamp_ms <= wall_ms
+            if value.expire_timestamp_ms >= 0
+            else max(value.commit_timestamp_ms, idle_since_ms) + retention_ms <= wall_ms
+        )
+    ]

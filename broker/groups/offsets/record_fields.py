@@ -1,0 +1,158 @@
+"""Reading and writing the fields of the records in `__consumer_offsets`, in the plain and the compact encoding."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TypeVar
+from uuid import UUID
+
+from ....wire.errors import WireFormatError
+from ....wire.frames import read_uvarint, write_uvarint
+
+T = TypeVar("T")
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+
+
+class BadRecord(Exception):
+    """A record that is not what its type says."""
+
+
+class FieldReader:
+    """Takes one field after another; `BadRecord` where the bytes end early. `compact`: the flexible versions."""
+
+    def __init__(self, data: bytes, *, compact: bool = False, position: int = 0) -> None:
+        self._data = data
+        self._at = position
+        self.compact = compact
+
+    def int8(self) -> int:
+        return int.from_bytes(self._take(1), "big", signed=True)
+
+    def int16(self) -> int:
+        return int(_INT16.unpack(self._take(2))[0])
+
+    def int32(self) -> int:
+        return int(_INT32.unpack(self._take(4))[0])
+
+    def int64(self) -> int:
+        return int(_INT64.unpack(self._take(8))[0])
+
+    def uuid(self) -> UUID:
+        return UUID(bytes=self._take(16))
+
+    def string(self) -> str:
+        """A text that is there."""
+        text = self.nullable_string()
+        if text is None:
+            raise BadRecord("null where a text must be")
+        return text
+
+    def nullable_string(self) -> str | None:
+        length = self._uvarint() - 1 if self.compact else self.int16()
+        try:
+            return None if length < 0 else str(self._take(length), "utf-8")
+        except UnicodeDecodeError as error:
+            raise BadRecord(str(error)) from error
+
+    def blob(self) -> bytes:
+        """Bytes, empty for null."""
+        length = self._uvarint() - 1 if self.compact else self.int32()
+        return b"" if length < 0 else self._take(length)
+
+    def array(self, item: Callable[[], T]) -> list[T]:
+        """Items, none for null."""
+        count = self._uvarint() - 1 if self.compact else self.int32()
+        if count > len(self._data) - self._at:
+            raise BadRecord(f"{count} items in {len(self._data) - self._at} bytes")
+        return [item() for _ in range(count)]
+
+    def tags(self) -> dict[int, bytes]:
+        """The tagged fields at the end of a struct; none in the plain encoding."""
+        if not self.compact:
+            return {}
+        found = {}
+        for _ in range(self._uvarint()):
+            tag = self._uvarint()
+            found[tag] = self._take(self._uvarint())
+        return found
+
+    def _uvarint(self) -> int:
+        try:
+            value, self._at = read_uvarint(self._data, self._at)
+        except (IndexError, WireFormatError) as error:
+            raise BadRecord("the record ends within a length") from error
+        return value
+
+    def _take(self, length: int) -> bytes:
+        start, self._at = self._at, self._at + length
+        if length < 0 or self._at > len(self._data):
+            raise BadRecord(f"{length} bytes wanted at {start}, {len(self._data) - start} left")
+        return self._data[start : self._at]
+
+
+class FieldWriter:
+    """Appends one field after another."""
+
+    def __init__(self, *, compact: bool = False) -> None:
+        self.data = bytearray()
+        self.compact = compact
+
+    def int8(self, value: int) -> FieldWriter:
+        self.data += value.to_bytes(1, "big", signed=True)
+        return self
+
+    def int16(self, value: int) -> FieldWriter:
+        self.data += _INT16.pack(value)
+        return self
+
+    def int32(self, value: int) -> FieldWriter:
+        self.data += _INT32.pack(value)
+        return self
+
+    def int64(self, value: int) -> FieldWriter:
+        self.data += _INT64.pack(value)
+        return self
+
+    def uuid(self, value: UUID) -> FieldWriter:
+        self.data += value.bytes
+        return self
+
+    def string(self, text: str | None) -> FieldWriter:
+        raw = None if text is None else text.encode()
+        if self.compact:
+            write_uvarint(self.data, 0 if raw is None else len(raw) + 1)
+        else:
+            self.int16(-1 if raw is None else len(raw))
+        self.data += raw or b""
+        return self
+
+    def blob(self, raw: bytes) -> FieldWriter:
+        self.count(len(raw))
+        self.data += raw
+        return self
+
+    def count(self, count: int) -> FieldWriter:
+        """The length of an array or of bytes."""
+        if self.compact:
+            write_uvarint(self.data, count + 1)
+        else:
+            self.int32(count)
+        return self
+
+    def tags(self) -> FieldWriter:
+        """No tagged fields."""
+        if self.compact:
+            self.data.append(0)
+        return self
+
+    def tagged(self, tag: int, raw: bytes) -> FieldWriter:
+        """One tagged field, the only one."""
+        write_uvarint(self.data, 1)
+        write_uvarint(self.data, tag)
+        write_uvarint(self.data, len(raw))
+        self.data += raw
+        return self

@@ -1,0 +1,302 @@
+"""One client connection: frames in, responses out in the order of the requests.
+
+Apache Kafka handles one request of a connection at a time. Here requests of APIs that allow it (Produce, Fetch)
+overlap: each starts as soon as it is read, and answers wait in a queue until those before them are ready. Any other
+request waits until its predecessors are answered, so that a client sees the effects of its own requests in order.
+Reading stops while too many requests or bytes are in flight, and while the client does not take its responses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from ...runtime.files.file_slice import Sendable
+from ...runtime.loop import files_left_after
+from .dispatch import Dispatcher
+from .frame_reader import BadFrameError, FrameReader
+from .request import Request
+from .response_queue import ResponseQueue
+
+TURN_FRAMES = 64
+TURN_BYTES = 1024 * 1024
+"""After so much from one connection the others get their turn; the loop would go on reading while there is more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """`ordered_start`: whether non-overlapping requests wait for their predecessors (not on a controller listener)."""
+
+    max_frame_bytes: int = 100 * 1024 * 1024
+    max_in_flight: int = 1000
+    max_in_flight_bytes: int = 64 * 1024 * 1024
+    ordered_start: bool = True
+
+
+class ConnectionOwner(Protocol):
+    """What a connection needs of its server."""
+
+    listener_name: str
+    limits: ConnectionLimits
+    scratch: memoryview
+    dispatcher: Dispatcher[Any]
+
+    def opened(self, connection: Connection, files_left: int) -> None: ...
+
+    def closed(self, connection: Connection) -> None: ...
+
+    def log_rejection(self, peer: str, reason: str) -> None: ...
+
+    def log_failure(self, error: BaseException) -> None: ...
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A protocol for `loop.create_server`, and the `RequestSink` of its requests."""
+
+    def __init__(self, owner: ConnectionOwner) -> None:
+        self._owner = owner
+        self._limits = owner.limits
+        self._dispatcher = owner.dispatcher
+        self.listener_name = owner.listener_name
+        self.peer = "?"
+        self.software = ("unknown", "unknown")
+        self.on_close: list[Callable[[], None]] = []
+        self.idle_ticks = 0  # of the server's idle timer, since the last read
+        self._loop = asyncio.get_running_loop()
+        self.opened_at = self._loop.time()
+        self._transport: asyncio.Transport | None = None
+        self._outbox: ResponseQueue | None = None
+        self.sends_files = False
+        self._reader = FrameReader(owner.scratch, owner.limits.max_frame_bytes, self._on_frame)
+        self._pending: deque[Request] = deque()  # begun, in order, not answered yet
+        self._in_flight_bytes = 0
+        self._reading = False  # inside a read or resume: flush at its end
+        self._flush_scheduled = False
+        self._blocked = False  # a frame is held until earlier requests are done
+        self._write_paused = False
+        self._read_paused = False
+        self._turn_frames = 0
+        self._turn_bytes = 0
+        self._held = False  # its turn to be served has not come
+        self._yielding = False  # until the next iteration of the loop
+        self._close_when_drained = False
+        self._is_closing = False
+
+    @property
+    def in_flight(self) -> int:
+        """Requests begun and not yet answered."""
+        return len(self._pending)
+
+    # -- the transport's side --
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peername = transport.get_extra_info("peername")
+        self.peer = str(peername[0]) if peername else "?"
+        self._outbox = ResponseQueue(self._transport, self._on_files_sent, self._on_broken)
+        has_socket = transport.get_extra_info("socket") is not None
+        self.sends_files = has_socket and transport.get_extra_info("sslcontext") is None
+        self._owner.opened(self, files_left_after(self._transport))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        pending, self._pending = self._pending, deque()
+        for request in pending:
+            if request.on_gone is not None:
+                request.on_gone()
+        if self._outbox is not None:
+            self._outbox.clear()
+        self._owner.closed(self)
+        callbacks, self.on_close = self.on_close, []
+        for callback in callbacks:
+            callback()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.idle_ticks = 0
+        self._run_reader(nbytes)
+        if self._turn_frames >= TURN_FRAMES or self._turn_bytes >= TURN_BYTES:
+            self._turn_frames = self._turn_bytes = 0
+            self._yielding = True
+            self._update_reading()
+            self._loop.call_soon(self._end_yield)
+
+    def eof_received(self) -> bool:
+        """The client has sent all; requests already received are still carried out."""
+        if self._transport is not None and (self._blocked or self._is_sending_files):
+            self._close_when_drained = True
+            return True
+        return False
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        self._update_reading()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        if self._outbox is not None:
+            self._outbox.drained()
+        self._on_files_sent()
+
+    def _on_files_sent(self) -> None:
+        self._resume()
+        self._update_reading()
+        self._close_if_due()
+
+    def _on_broken(self, error: OSError) -> None:
+        if not isinstance(error, ConnectionError):
+            self._owner.log_rejection(self.peer, str(error))
+        self.abort()
+
+    @property
+    def _is_sending_files(self) -> bool:
+        return self._outbox is not None and self._outbox.is_sending_files
+
+    @property
+    def _is_write_blocked(self) -> bool:
+        return self._write_paused or self._is_sending_files
+
+    # -- requests in --
+
+    def hold(self, seconds: float) -> None:
+        """Begin with nothing that it sends before so long."""
+        self._held = True
+        self._loop.call_later(seconds, self._let_go)
+
+    def _let_go(self) -> None:
+        self._held = False
+        self._resume()
+
+    def _end_yield(self) -> None:
+        self._yielding = False
+        self._update_reading()
+
+    def _run_reader(self, nbytes: int | None) -> None:
+        self._reading = True
+        try:
+            if nbytes is None:
+                self._reader.resume()
+            else:
+                self._reader.received(nbytes)
+        except BadFrameError as error:
+            self.reject(str(error))
+        except Exception as error:  # a defect of ours must not leave a half-read connection behind
+            self._owner.log_failure(error)
+            self.reject("internal error")
+        finally:
+            self._reading = False
+        self._flush()
+
+    def _on_frame(self, frame: memoryview) -> bool:
+        transport = self._transport
+        if transport is None or self._is_closing or transport.is_closing():
+            return False
+        if self._held or self._is_write_blocked or (self._pending and not self._may_start(frame)):
+            self._blocked = True
+            self._update_reading()
+            return False
+        self._turn_frames += 1
+        self._turn_bytes += len(frame)
+        self._dispatcher.start(self, frame, self._begin)
+        return True
+
+    def _may_start(self, frame: memoryview) -> bool:
+        limits = self._limits
+        if len(self._pending) >= limits.max_in_flight or self._in_flight_bytes >= limits.max_in_flight_bytes:
+            return False
+        if not limits.ordered_start:
+            return True
+        overlaps = self._dispatcher.overlaps
+        key = (frame[0] << 8) | frame[1] if len(frame) >= 2 else -1
+        return overlaps(key) and overlaps(self._pending[-1].api_key)
+
+    def _begin(self, request: Request) -> None:
+        self._pending.append(request)
+        self._in_flight_bytes += request.frame_bytes
+
+    def _resume(self) -> None:
+        if self._transport is None or self._reading or not self._blocked or self._held or self._is_write_blocked:
+            return
+        self._blocked = False
+        self._run_reader(None)
+        self._update_reading()
+
+    def _update_reading(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing() or self._close_when_drained:
+            return
+        pause = self._blocked or self._is_write_blocked or self._yielding
+        if pause == self._read_paused:
+            return
+        self._read_paused = pause
+        if pause:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
+
+    # -- responses out --
+
+    def complete(self, request: Request, response: Sequence[Sendable]) -> None:
+        """Queue the response; everything now due in order goes out with the next flush."""
+        outbox = self._outbox
+        if request.response is not None or self._transport is None or outbox is None or self._is_closing:
+            return
+        request.response = response
+        pending = self._pending
+        if not pending or pending[0] is not request:
+            return
+        while pending:
+            ready = pending[0].response
+            if ready is None:
+                break
+            self._in_flight_bytes -= pending.popleft().frame_bytes
+            outbox.put(ready)
+        if self._reading:
+            return
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush_and_resume)
+
+    def _flush_and_resume(self) -> None:
+        self._flush_scheduled = False
+        self._flush()
+        self._resume()
+        self._close_if_due()
+
+    def _close_if_due(self) -> None:
+        if self._is_write_blocked or self._transport is None:
+            return
+        if self._is_closing:
+            self._transport.close()
+        elif self._close_when_drained and not self._blocked and not self._pending:
+            self.close()
+
+    def _flush(self) -> None:
+        if self._outbox is not None and self._transport is not None:
+            self._outbox.flush()
+
+    def reject(self, reason: str) -> None:
+        """Close after what is already answered has been sent."""
+        transport = self._transport
+        if transport is None or self._is_closing or transport.is_closing():
+            return
+        self._owner.log_rejection(self.peer, reason)
+        self.close()
+
+    def close(self) -> None:
+        """Close after the written responses have been sent."""
+        if self._transport is not None:
+            self._flush()
+            self._is_closing = True
+            if not self._is_sending_files:
+                self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()

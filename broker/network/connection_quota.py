@@ -1,0 +1,78 @@
+"""How many connections a broker takes, and how many a second: `max.connections` and its like, as they are now.
+
+All may change at run time; what is open stays open. Kafka stops to accept when all are taken, and closes at once what
+one address has too many of; here both are closed at once, which a client sees sooner. Those beyond
+`max.connection.creation.rate` are accepted, but their requests wait, as Kafka's wait to be accepted (KIP-612). Where
+brokers have a listener of their own, that one is free of the limits that do not look at addresses.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import lru_cache
+from ipaddress import ip_address
+
+from ...controller.configs.broker_configs import broker_value, connections_by_address
+from ...controller.metadata.metadata_image import MetadataImage
+
+ALL_KEY = "max.connections"
+PER_IP_KEY = "max.connections.per.ip"
+OVERRIDES_KEY = "max.connections.per.ip.overrides"
+RATE_KEY = "max.connection.creation.rate"
+BURST_S = 10.0
+"""The rate is an average over so long, that of Kafka's windows (quota.window.num and quota.window.size.seconds)."""
+
+_overrides = lru_cache(maxsize=4)(connections_by_address)
+
+
+class ConnectionQuota:
+    """Counts the connections of all listeners of a broker; `image` is the node's live one."""
+
+    def __init__(self, image: MetadataImage, broker_id: int, values: Mapping[str, str]) -> None:
+        self._image = image
+        self._broker_id = broker_id
+        self._values = values
+        self._by_peer: Counter[str] = Counter()
+        self._next_turn_s = float("-inf")
+
+    def refusal(self, peer: str, *, is_protected: bool) -> str | None:
+        """Why one more connection of this address is too much, or None."""
+        key, per_ip = self._limit_of(peer)
+        if self._by_peer[peer] >= per_ip:
+            return f"it has {per_ip} connections, as many as {key} allows"
+        if is_protected:
+            return None
+        limit = self._number(ALL_KEY)
+        if self._by_peer.total() >= limit:
+            return f"there are {limit} connections, as many as {ALL_KEY} allows"
+        return f"{RATE_KEY} is 0" if self._number(RATE_KEY) == 0 else None
+
+    def opened(self, peer: str) -> None:
+        self._by_peer[peer] += 1
+
+    def closed(self, peer: str) -> None:
+        self._by_peer[peer] -= 1
+        if self._by_peer[peer] <= 0:
+            del self._by_peer[peer]
+
+    def wait_s(self, now_s: float) -> float:
+        """How long a connection that was not refused has to wait for its turn; it takes the turn."""
+        interval_s = 1 / self._number(RATE_KEY)
+        self._next_turn_s = max(self._next_turn_s, now_s - BURST_S) + interval_s
+        return max(self._next_turn_s - now_s, 0.0)
+
+    def _limit_of(self, peer: str) -> tuple[str, int]:
+        overrides = _overrides(self._value(OVERRIDES_KEY))
+        if overrides:
+            try:
+                return OVERRIDES_KEY, overrides[str(ip_address(peer))]
+            except (KeyError, ValueError):
+                pass
+        return PER_IP_KEY, self._number(PER_IP_KEY)
+
+    def _number(self, key: str) -> int:
+        return int(self._value(key))
+
+    def _value(self, key: str) -> str:
+        return broker_value(self._image, self._broker_id, self._values, key)

@@ -1,0 +1,78 @@
+"""One request on its way through the broker, and how it is answered."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ...runtime.files.file_slice import Sendable
+from ...runtime.ports import Buffer
+from ...wire.frames import RequestHeader, response_header_version
+
+_PLAIN = struct.Struct(">ii")
+_FLEXIBLE = struct.Struct(">iiB")
+JOIN_BYTES = 16 * 1024
+
+
+class RequestSink(Protocol):
+    """Where responses go: a connection, or the envelope that a request came in."""
+
+    listener_name: str
+    peer: str
+    software: tuple[str, str]
+    opened_at: float
+    sends_files: bool
+    """Whether a response may hold slices of files."""
+    on_close: list[Callable[[], None]]
+
+    def complete(self, request: Request, response: Sequence[Sendable]) -> None:
+        """Take the response frame (length included); an empty one means that this request gets no answer."""
+        ...
+
+    def reject(self, reason: str) -> None:
+        """Close the connection because of what the peer sent; `reason` is logged once per peer."""
+        ...
+
+
+class Request:
+    """Header fields, the body's bytes and the way back. Answer exactly once: `respond`, `no_response` or `reject`.
+
+    The body is valid only until the handler returns; the memory behind it is used again for the next read.
+    """
+
+    __slots__ = ("api_key", "api_version", "body", "client_id", "correlation_id", "frame_bytes", "on_gone", "response",
+                 "sink")  # fmt: skip
+
+    def __init__(self, sink: RequestSink, header: RequestHeader, frame: memoryview, body_at: int) -> None:
+        self.sink = sink
+        self.api_key, self.api_version, self.correlation_id, self.client_id = header
+        self.body = frame[body_at:]
+        self.frame_bytes = len(frame)
+        self.response: Sequence[Sendable] | None = None
+        self.on_gone: Callable[[], object] | None = None  # called when the connection ends before the answer
+
+    def respond(self, body: Buffer | Sequence[Sendable], *, version: int | None = None) -> None:
+        """Send `body` (one buffer or several) behind the response header of `version` (default: the request's)."""
+        flexible = response_header_version(self.api_key, self.api_version if version is None else version)
+        if isinstance(body, (bytes, bytearray, memoryview)):
+            length = len(body)
+            if length <= JOIN_BYTES:
+                self.sink.complete(self, (self._header(length, flexible) + body,))
+            else:
+                self.sink.complete(self, (self._header(length, flexible), body))
+            return
+        self.sink.complete(self, (self._header(sum(map(len, body)), flexible), *body))
+
+    def no_response(self) -> None:
+        """The request is done and, by the protocol (acks=0), not answered."""
+        self.sink.complete(self, ())
+
+    def reject(self, reason: str) -> None:
+        """Close the connection instead of an answer."""
+        self.sink.reject(reason)
+
+    def _header(self, body_bytes: int, flexible: int) -> bytes:
+        if flexible:
+            return _FLEXIBLE.pack(body_bytes + 5, self.correlation_id, 0)
+        return _PLAIN.pack(body_bytes + 4, self.correlation_id)

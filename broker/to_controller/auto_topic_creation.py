@@ -1,0 +1,78 @@
+"""Creates the topics that clients ask the metadata of (auto.create.topics.enable), and internal ones."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...wire.api_keys import ApiKey
+from ...wire.errors import ErrorCode, ProtocolError
+from ..config import TopicDefaults
+from ..groups.config import OffsetsTopicConfig
+from .controller_channel import ControllerChannel
+
+logger = logging.getLogger("raftwerk.broker")
+
+CREATE_TOPICS_VERSION = 7
+TIMEOUT_MS = 5_000
+
+
+class AutoTopicCreator:
+    """Asks the controller, once for a topic that many clients want at the same moment."""
+
+    def __init__(
+        self, channel: ControllerChannel, defaults: TopicDefaults, internal: Mapping[str, OffsetsTopicConfig]
+    ) -> None:
+        self._channel = channel
+        self._defaults = defaults
+        self._internal = internal
+        self._under_way: dict[str, None] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    def request_topics(self, names: Sequence[str]) -> None:
+        """Start creating those not under way yet."""
+        fresh = [name for name in names if name not in self._under_way]
+        if not fresh:
+            return
+        self._under_way |= dict.fromkeys(fresh)
+        task = asyncio.get_running_loop().create_task(self._create(fresh))
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._finished(done, fresh))
+
+    def close(self) -> None:
+        """Give up."""
+        for task in list(self._tasks):
+            task.cancel()
+
+    async def _create(self, names: list[str]) -> None:
+        fields = {"topics": [self._row(name) for name in names], "timeout": TIMEOUT_MS, "validate_only": False}
+        try:
+            response = await self._channel.request(
+                ApiKey.CREATE_TOPICS, CREATE_TOPICS_VERSION, fields, timeout_ms=TIMEOUT_MS
+            )
+        except ProtocolError as error:
+            logger.warning("could not create %s: %s", ", ".join(names), error)
+            return
+        for topic in response.topics:
+            if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                reason = topic.error_message or ErrorCode(topic.error_code).name
+                logger.warning("could not create topic %s: %s", topic.name, reason)
+
+    def _row(self, name: str) -> dict[str, Any]:
+        internal = self._internal.get(name)
+        sizes = self._defaults if internal is None else internal
+        configs = {} if internal is None else internal.topic_configs()
+        return {
+            "name": name,
+            "assignments": [],
+            "configs": [{"name": key, "value": value} for key, value in configs.items()],
+            "num_partitions": sizes.partitions,
+            "replication_factor": sizes.replication_factor,
+        }
+
+    def _finished(self, task: asyncio.Task[None], names: list[str]) -> None:
+        self._tasks.pop(task, None)
+        for name in names:
+            self._under_way.pop(name, None)

@@ -1,0 +1,191 @@
+"""The broker's way to the active controller, wherever that is at the moment.
+
+A request is sent to the controller that the quorum names, and sent again, after a short pause, when there is none, its
+connection is lost, or it answers that it is not the controller. When the quorum names another leader the connection to
+the former one is dropped, so that nothing waits for a paused or cut-off node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ...runtime.ports import Buffer, Runtime
+from ...wire.api_keys import ApiKey
+from ...wire.client import Backoff, Connection, connect
+from ...wire.codec import Struct, decode_response, encode_data, encode_request
+from ...wire.errors import ErrorCode, ProtocolError, WireFormatError
+from ...wire.frames import RequestHeader, parse_response_header
+from ...wire.frames import encode_request as encode_frame
+from ..network.request import Request
+
+CONNECT_TIMEOUT_S = 2.0
+BACKOFF_MIN_S = 0.02
+BACKOFF_MAX_S = 0.05
+ENVELOPE_VERSION = 0
+
+
+class ControllerAddress(NamedTuple):
+    """The active controller as the quorum knows it."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+class ControllerChannel:
+    """One connection, shared by all that the broker asks of the controller."""
+
+    def __init__(
+        self, find: Callable[[], ControllerAddress | None], runtime: Runtime, client_id: str, request_timeout_ms: int
+    ) -> None:
+        self._find = find
+        self._rng = runtime.rng
+        self._client_id = client_id
+        self._request_timeout_s = request_timeout_ms / 1000
+        self._target: ControllerAddress | None = None
+        self._connection: Connection | None = None
+        self._connecting: asyncio.Task[Connection] | None = None
+        self._closed = False
+
+    async def request(
+        self, api_key: ApiKey, version: int, fields: Any, *, timeout_ms: int | None = None, try_timeout_ms: int = 5_000
+    ) -> Struct:
+        """The controller's response. Raises ProtocolError(REQUEST_TIMED_OUT) when none came within `timeout_ms`.
+
+        A try that is not answered within `try_timeout_ms` is given up with its connection.
+        """
+        body = encode_request(api_key, version, fields)
+        data = await self._exchange(api_key, version, body, timeout_ms, try_timeout_ms)
+        return decode_response(api_key, version, data)
+
+    async def forward(self, request: Request, message: Struct) -> Struct:
+        """Hand a client's request on in an envelope (KIP-590); returns the controller's response to it."""
+        header = RequestHeader(request.api_key, request.api_version, request.correlation_id, request.client_id)
+        inner = encode_request(ApiKey(request.api_key), request.api_version, message)
+        principal = {"type": "User", "name": "ANONYMOUS", "token_authenticated": False}
+        envelope = {
+            "request_data": b"".join(encode_frame(header, inner))[4:],
+            "request_principal": b"\0\0" + encode_data("default_principal_data", 0, principal),
+            "client_host_address": address_bytes(request.sink.peer),
+        }
+        body = encode_request(ApiKey.ENVELOPE, ENVELOPE_VERSION, envelope)
+        timeout_ms = int(message.get("timeout", 0)) or None
+        data = await self._exchange(ApiKey.ENVELOPE, ENVELOPE_VERSION, body, timeout_ms, 0)
+        response = decode_response(ApiKey.ENVELOPE, ENVELOPE_VERSION, data)
+        if response.error_code or response.response_data is None:
+            raise ProtocolError(ErrorCode(response.error_code), "the controller refused the envelope")
+        answer = memoryview(response.response_data)
+        _, position = parse_response_header(request.api_key, request.api_version, answer)
+        return decode_response(ApiKey(request.api_key), request.api_version, answer[position:])
+
+    def on_leader_change(self) -> None:
+        """The quorum has news: drop the connection to a controller that it no longer names."""
+        target = self._find()
+        if target is not None and target != self._target:
+            self._drop()
+
+    def close(self) -> None:
+        """Fail what waits; send no more."""
+        self._closed = True
+        self._drop()
+
+    async def _exchange(
+        self, api_key: ApiKey, version: int, body: bytes, timeout_ms: int | None, try_timeout_ms: int
+    ) -> memoryview:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (self._request_timeout_s if timeout_ms is None else timeout_ms / 1000)
+        backoff = Backoff(self._rng, initial_s=BACKOFF_MIN_S, max_s=BACKOFF_MAX_S)
+        while not self._closed and loop.time() < deadline:
+            try:
+                connection = await self._connect()
+                left_s = max(0.001, deadline - loop.time())
+                try_s = min(left_s, try_timeout_ms / 1000) if try_timeout_ms else left_s
+                data = await connection.send_raw(api_key, version, [body], timeout_s=try_s)
+                if not names_no_controller(api_key, version, data):
+                    return data
+            except (OSError, TimeoutError):
+                pass
+            if not self._closed:
+                await asyncio.sleep(min(backoff.next_s(), max(0.0, deadline - loop.time())))
+        raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, "the active controller did not answer in time")
+
+    async def _connect(self) -> Connection:
+        target = self._find()
+        if target is None:
+            raise ConnectionError("the quorum has no leader")
+        if target != self._target:
+            self._drop()
+            self._target = target
+        if self._connection is not None and not self._connection.is_closed:
+            return self._connection
+        if self._connecting is None:
+            self._connecting = asyncio.get_running_loop().create_task(self._open(target))
+        attempt = self._connecting
+        try:
+            return await asyncio.shield(attempt)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if attempt.cancelled() and task is not None and not task.cancelling():
+                raise ConnectionError("another controller took over") from None
+            raise
+        finally:
+            if self._connecting is attempt and attempt.done():
+                self._connecting = None
+
+    async def _open(self, target: ControllerAddress) -> Connection:
+        connection = await connect(target.host, target.port, client_id=self._client_id, timeout_s=CONNECT_TIMEOUT_S)
+        if self._closed or target != self._target:
+            connection.close()
+            raise ConnectionError("another controller took over")
+        self._connection = connection
+        return connection
+
+    def _drop(self) -> None:
+        self._target = None
+        connecting, self._connecting = self._connecting, None
+        if connecting is not None:
+            connecting.cancel()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def names_no_controller(api_key: ApiKey, version: int, data: memoryview) -> bool:
+    """Whether the response says NOT_CONTROLLER, at its top, in a row, or inside an envelope."""
+    if not may_hold_code(data, ErrorCode.NOT_CONTROLLER):
+        return False
+    try:
+        response = decode_response(api_key, version, data)
+        if api_key == ApiKey.ENVELOPE and response.response_data is not None:
+            return False
+    except WireFormatError:
+        return False
+    return has_error_code(response, ErrorCode.NOT_CONTROLLER)
+
+
+def may_hold_code(data: Buffer, code: ErrorCode) -> bool:
+    """Whether the two bytes of `code` stand anywhere in a response: where not, it need not be decoded to know."""
+    return int(code).to_bytes(2, "big") in bytes(data)
+
+
+def has_error_code(response: Struct, code: ErrorCode) -> bool:
+    """Whether `code` stands anywhere in the response, at the top or in a row."""
+    return _has_code(response.to_dict(), int(code))
+
+
+def _has_code(value: Any, code: int) -> bool:
+    if isinstance(value, dict):
+        return value.get("error_code") == code or any(_has_code(one, code) for one in value.values())
+    if isinstance(value, (list, tuple)):
+        return any(_has_code(one, code) for one in value)
+    return False
+
+
+def address_bytes(host: str) -> bytes:
+    """An IPv4 address as its four bytes; anything else as 127.0.0.1, since nothing depends on it yet."""
+    parts = host.split(".")
+    if len(parts) == 4 and all(part.isdecimal() and int(part) < 256 for part in parts):
+        return bytes(int(part) for part in parts)
+    return bytes((127, 0, 0, 1))

@@ -1,0 +1,78 @@
+"""Producer ids in blocks from the controller (KIP-730); the next block is fetched before the present one is used up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from ...wire.errors import ErrorCode, ProtocolError
+
+PREFETCH_AT = 0.9
+WAIT_S = 5.0
+RETRY_S = 0.05
+
+
+class ProducerIdBlock(NamedTuple):
+    """`length` ids from `first` on."""
+
+    first: int
+    length: int
+
+
+class ProducerIdManager:
+    """Hands out ids. `allocate` asks the controller for a block; it may raise ProtocolError."""
+
+    def __init__(self, allocate: Callable[[], Awaitable[ProducerIdBlock]]) -> None:
+        self._allocate = allocate
+        self._current = ProducerIdBlock(-1, 0)
+        self._used = 0
+        self._spare: ProducerIdBlock | None = None
+        self._fetching: asyncio.Task[None] | None = None
+
+    def next_id(self) -> int | None:
+        """An id, or None while the blocks are used up and the controller has not answered."""
+        if self._used >= self._current.length:
+            if self._spare is None:
+                self._prefetch()
+                return None
+            self._current, self._spare, self._used = self._spare, None, 0
+        producer_id = self._current.first + self._used
+        self._used += 1
+        if self._used >= self._current.length * PREFETCH_AT and self._spare is None:
+            self._prefetch()
+        return producer_id
+
+    async def wait_for_id(self) -> int:
+        """An id; ProtocolError(COORDINATOR_LOAD_IN_PROGRESS), which clients retry, when none came in some seconds."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + WAIT_S
+        while True:
+            producer_id = self.next_id()
+            if producer_id is not None:
+                return producer_id
+            fetching = self._fetching
+            left_s = deadline - loop.time()
+            if fetching is None or left_s <= 0:
+                raise ProtocolError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the controller gave no producer ids")
+            await asyncio.wait([fetching], timeout=left_s)
+            if self._spare is None and loop.time() < deadline:
+                await asyncio.sleep(RETRY_S)
+
+    def close(self) -> None:
+        """Ask no more."""
+        if self._fetching is not None:
+            self._fetching.cancel()
+
+    def _prefetch(self) -> None:
+        if self._fetching is None:
+            self._fetching = asyncio.get_running_loop().create_task(self._fetch())
+            self._fetching.add_done_callback(self._fetched)
+
+    async def _fetch(self) -> None:
+        self._spare = await self._allocate()
+
+    def _fetched(self, task: asyncio.Task[None]) -> None:
+        self._fetching = None
+        if not task.cancelled():
+            task.exception()  # whoever waits asks again; ids are wanted again before they are missed

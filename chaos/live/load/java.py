@@ -1,0 +1,123 @@
+"""Apache Kafka's own Java client as load: runs VerifiableProducer and turns what it prints into a history.
+
+`python -m raftwerk.chaos.live.load.java TASK`.
+
+The tool tells no starts, so its sends count for everything but latency: each
+is taken to have begun when the tool did.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from typing import IO, Any
+
+from ..history import HistoryWriter, Send
+from .settings import Task
+
+TOOL = "org.apache.kafka.tools.VerifiableProducer"
+_CONFIG = "enable.idempotence=true\nretries=2147483647\ndelivery.timeout.ms=120000\nlinger.ms=2\nretry.backoff.ms=50\n"
+
+
+def why_not() -> str | None:
+    """The reason why this machine cannot run it; None when it can."""
+    if shutil.which("java") is None:
+        return "there is no java"
+    if not os.path.isdir(jars()):
+        return f"no Kafka jars in {jars()} (set KAFKA_LIBS)"
+    return None
+
+
+def jars() -> str:
+    """The directory of Apache Kafka's jars."""
+    return os.environ.get("KAFKA_LIBS") or os.path.expanduser("~/.cache/kafka-4.2.0")
+
+
+class JavaProducer:
+    """One VerifiableProducer and its history."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.history = HistoryWriter(task.history, task.process)
+        self.history.begin(producer=task.number, idempotent=True, timed=False)
+        self.start_ns = time.monotonic_ns()
+        self.answered = bytearray()
+
+    def run(self) -> None:
+        """Until standard input ends; then the tool is asked to end, and given the time limit to do so."""
+        with subprocess.Popen(self._command(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as tool:
+            try:
+                self._follow(tool)
+            finally:
+                tool.kill()
+        for number, answered in enumerate(self.answered):
+            if not answered:
+                self.history.send_done(
+                    self._send(number, 0), "info", time.monotonic_ns(), error="the tool did not tell"
+                )
+        self.history.close()
+
+    def _follow(self, tool: subprocess.Popen[bytes]) -> None:
+        output = tool.stdout
+        stopping_at: float | None = None
+        rest = b""
+        while output is not None and (stopping_at is None or time.monotonic() < stopping_at + self.task.limit_s):
+            wanted: list[IO[Any]] = [output] if stopping_at is not None else [output, sys.stdin]
+            readable, _, _ = select.select(wanted, [], [], 1.0)
+            if sys.stdin in readable:
+                tool.terminate()
+                stopping_at = time.monotonic()
+            if output in readable:
+                data = os.read(output.fileno(), 1 << 16)
+                if not data:
+                    return
+                *lines, rest = (rest + data).split(b"\n")
+                for text in lines:
+                    with contextlib.suppress(ValueError):
+                        self._on_line(json.loads(text))
+
+    def _on_line(self, line: Mapping[str, Any]) -> None:
+        name, now_ns = line.get("name"), time.monotonic_ns()
+        if name == "producer_send_success":
+            number = self._answered(line["value"])
+            offset = line["offset"] if line["offset"] >= 0 else None
+            self.history.send_done(self._send(number, line["partition"]), "ok", now_ns, offset=offset)
+        elif name == "producer_send_error":
+            number = self._answered(line["value"])
+            self.history.send_done(self._send(number, 0), "info", now_ns, error=str(line.get("message")))
+        elif name == "tool_data":
+            self._grow(line["sent"])
+
+    def _answered(self, value: str) -> int:
+        number = int(value.partition(".")[2])
+        self._grow(number + 1)
+        self.answered[number] = 1
+        return number
+
+    def _grow(self, count: int) -> None:
+        self.answered.extend(bytes(max(0, count - len(self.answered))))
+
+    def _send(self, number: int, partition: int) -> Send:
+        task = self.task
+        return Send(task.number, number, number % task.keys, task.topic, partition, self.start_ns)
+
+    def _command(self) -> list[str]:
+        config = self.task.history + ".properties"
+        with open(config, "w", encoding="ascii") as file:
+            file.write(_CONFIG)
+        task = self.task
+        options = ["--bootstrap-server", task.bootstrap, "--topic", task.topic, "--throughput", str(task.rate)]
+        options += ["--acks", "-1", "--value-prefix", str(task.number), "--repeating-keys", str(task.keys)]
+        command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars()}/*", TOOL]
+        return [*command, *options, "--command-config", config]
+
+
+if __name__ == "__main__":
+    JavaProducer(Task.from_argument(sys.argv[1])).run()

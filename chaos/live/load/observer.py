@@ -1,0 +1,60 @@
+"""Watches leaders, in-sync replicas and the active controller from outside, and writes down every change.
+
+It also tells when it was itself woken much too late: then the machine had no time for anybody, and a gap between acks
+may not be the cluster's.
+
+`python -m raftwerk.chaos.live.load.observer TASK`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from typing import Any
+
+from ....cluster.client.client_errors import ClientError
+from ....cluster.client.cluster_client import ClusterClient
+from ..history import HistoryWriter
+from .settings import Task, asked_to_stop
+
+_EVERY_S = 0.2
+_STALL_NS = 200_000_000
+_TIMEOUT_S = 1.0
+
+
+async def observe(task: Task) -> None:
+    """Until standard input ends."""
+    history = HistoryWriter(task.history, task.process)
+    history.begin()
+    last: dict[str, Any] | None = None
+    while not asked_to_stop():
+        with contextlib.suppress(ClientError, OSError, TimeoutError):
+            async with asyncio.timeout(_TIMEOUT_S * 3):
+                seen = await look(task.bootstrap, task.topic)
+            if seen != last:
+                history.event("info", "cluster", start=time.monotonic_ns(), **seen)
+                history.flush()
+                last = seen
+        before_ns = time.monotonic_ns()
+        await asyncio.sleep(_EVERY_S)
+        late_ns = time.monotonic_ns() - before_ns - int(_EVERY_S * 1e9)
+        if late_ns > _STALL_NS:
+            history.event("info", "stall", start=time.monotonic_ns() - late_ns, end=time.monotonic_ns())
+    history.close()
+
+
+async def look(bootstrap: str, topic: str) -> dict[str, Any]:
+    """Leaders and in-sync replicas by partition, and the active controller."""
+    async with ClusterClient(bootstrap, timeout_s=_TIMEOUT_S) as client:
+        partitions = (await client.metadata([topic])).topic(topic).partitions
+        controller = None
+        with contextlib.suppress(ClientError, OSError):
+            controller = await client.quorum_leader()
+    leaders = [one.leader for one in partitions]
+    return {"leaders": leaders, "isr": [list(one.isr) for one in partitions], "controller": controller}
+
+
+if __name__ == "__main__":
+    asyncio.run(observe(Task.from_argument(sys.argv[1])))

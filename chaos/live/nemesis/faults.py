@@ -1,0 +1,286 @@
+"""The faults, by name: what each does, what it needs of the machine, and how it is taken back.
+
+A fault picks its target at the moment it strikes, since leaders move. Whatever it does, `Inflicted.heal` undoes, and a
+heal may be called when half of the harm is already gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ....cluster.client.client_errors import ClientError
+from ..load.observer import look
+from .labs import DiskLab, NetworkLab
+from .nodes import Nodes
+
+_LOOK_TRIES = 25
+_CHASE_PAUSE_S = 1.5
+
+
+@dataclass
+class Field:
+    """Where the faults strike. Labs are there only when a chosen fault asked for them."""
+
+    nodes: Nodes
+    rng: random.Random
+    bootstrap: str
+    topic: str
+    network: NetworkLab | None = None
+    disks: DiskLab | None = None
+    hold_s: float = 4.0
+    struck_ns: int = 0
+
+    def pick(self, role: str) -> tuple[int, str]:
+        """A node that has this role now (any node when nobody can tell), and in words which."""
+        seen = self._look()
+        self.struck_ns = time.monotonic_ns()
+        leaders, controller = seen.get("leaders", []), seen.get("controller")
+        partition = self.rng.randrange(len(leaders)) if leaders else 0
+        leader = leaders[partition] if leaders else -1
+        if role == "any":
+            role = self.rng.choice(["leader", "follower", "controller"])
+        if role == "leader" and leader in self.nodes.ids:
+            return leader, f"node {leader}, leader of {self.topic}-{partition}"
+        if role == "controller" and controller in self.nodes.ids:
+            return controller, f"node {controller}, the active controller"
+        followers = [node_id for node_id in self.nodes.ids if node_id not in (leader, controller)]
+        chosen = self.rng.choice(followers or self.nodes.ids)
+        return chosen, f"node {chosen}, a follower of {self.topic}-{partition}"
+
+    def _look(self) -> dict[str, Any]:
+        for _ in range(_LOOK_TRIES):
+            try:
+                seen = asyncio.run(asyncio.wait_for(look(self.bootstrap, self.topic), 5))
+                if seen["leaders"] and seen["leaders"][0] >= 0:
+                    return seen
+            except (ClientError, OSError, TimeoutError):
+                pass
+            time.sleep(0.2)
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Inflicted:
+    """A fault that is on: whom it struck, how to take it back, and how long it should last (None: as long as asked)."""
+
+    target: str
+    heal: Callable[[], None]
+    hold_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One kind of fault. `labs` names what must be built under the nodes: `network`, `disks`, `power`.
+
+    `calm`: it strikes only when all replicas are in sync. Acked records are durable by replication, not by fsync, so
+    that two hosts that lose power one right after the other may lose what both had acked.
+    """
+
+    name: str
+    what: str
+    inflict: Callable[[Field], Inflicted]
+    needs: tuple[str, ...] = ()
+    labs: tuple[str, ...] = ()
+    calm: bool = False
+
+
+# -- processes
+
+
+def _kill(role: str) -> Callable[[Field], Inflicted]:
+    def inflict(field: Field) -> Inflicted:
+        node_id, who = field.pick(role)
+        field.nodes.signal(node_id, signal.SIGKILL)
+        return Inflicted(who, lambda: field.nodes.start(node_id))
+
+    return inflict
+
+
+def _kill_all(field: Field) -> Inflicted:
+    for node_id in field.nodes.ids:
+        field.nodes.signal(node_id, signal.SIGKILL)
+    return Inflicted("all nodes", lambda: start_all(field.nodes), min(field.hold_s, 2.0))
+
+
+def start_all(nodes: Nodes) -> None:
+    """Start the dead ones, so that a quorum comes together before any is waited for."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    dead = [node_id for node_id in nodes.ids if not nodes.alive(node_id)]
+    with ThreadPoolExecutor(max(1, len(dead))) as pool:
+        list(pool.map(nodes.start, dead))
+
+
+def _chase(field: Field) -> Inflicted:
+    """Kill the leader of a partition, then its successor, and so on; the one before comes back first."""
+    killed = []
+    until = time.monotonic() + field.hold_s * 2
+    while time.monotonic() < until:
+        node_id, _ = field.pick("leader")
+        field.nodes.signal(node_id, signal.SIGKILL)
+        killed.append(node_id)
+        time.sleep(_CHASE_PAUSE_S)
+        field.nodes.start(node_id)
+    return Inflicted(f"leaders {', '.join(map(str, killed))}, one after the other", lambda: None, 0.0)
+
+
+def _rolling(field: Field) -> Inflicted:
+    for node_id in field.nodes.ids:
+        field.nodes.signal(node_id, signal.SIGTERM)
+        field.nodes.start(node_id)
+    return Inflicted("all nodes, one after the other", lambda: None, 0.0)
+
+
+def _pause(role: str) -> Callable[[Field], Inflicted]:
+    def inflict(field: Field) -> Inflicted:
+        node_id, who = field.pick(role)
+        field.nodes.signal(node_id, signal.SIGSTOP)
+        return Inflicted(who, lambda: field.nodes.signal(node_id, signal.SIGCONT))
+
+    return inflict
+
+
+# -- networks
+
+
+def _rules(role: str, *kinds: str) -> Callable[[Field], Inflicted]:
+    """Rules in the chosen node's namespace: `in`, `out`, `loss`, `reset` for peers; `clients` for the outside."""
+
+    def inflict(field: Field) -> Inflicted:
+        network = _network(field)
+        node_id, who = field.pick(role)
+        for peer in field.nodes.ids:
+            for kind in kinds if peer != node_id else ():
+                _one_rule(network, node_id, network.address(peer), kind)
+        if "clients" in kinds:
+            network.inside(node_id, "iptables", "-A", "INPUT", "-s", network.client_address, "-j", "DROP")
+        return Inflicted(who, lambda: network.heal(node_id))
+
+    return inflict
+
+
+def _one_rule(network: NetworkLab, node_id: int, address: str, kind: str) -> None:
+    if kind == "in":
+        network.inside(node_id, "iptables", "-A", "INPUT", "-s", address, "-j", "DROP")
+    elif kind == "out":
+        network.inside(node_id, "iptables", "-A", "OUTPUT", "-d", address, "-j", "DROP")
+    elif kind == "loss":
+        chance = ("-m", "statistic", "--mode", "random", "--probability", "0.2")
+        network.inside(node_id, "iptables", "-A", "INPUT", "-s", address, *chance, "-j", "DROP")
+    elif kind == "reset":
+        reject = ("-j", "REJECT", "--reject-with", "tcp-reset")
+        network.inside(node_id, "iptables", "-A", "INPUT", "-s", address, "-p", "tcp", *reject)
+
+
+def _slow(field: Field) -> Inflicted:
+    network = _network(field)
+    node_id, who = field.pick("any")
+    limit = ("rate", "2mbit", "burst", "32kb", "latency", "400ms")
+    network.inside(node_id, "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", *limit)
+    return Inflicted(who, lambda: network.heal(node_id))
+
+
+def _network(field: Field) -> NetworkLab:
+    if field.network is None:
+        raise ValueError("this fault needs a network of its own")
+    return field.network
+
+
+# -- disks
+
+
+def _disk_full(field: Field) -> Inflicted:
+    disks = _disks(field)
+    node_id, who = field.pick("any")
+    disks.fill(node_id)
+
+    def heal() -> None:
+        disks.make_room(node_id)
+        field.nodes.start(node_id)
+
+    return Inflicted(who, heal)
+
+
+def _power(field: Field) -> Inflicted:
+    """The process stops, its device is gone, the process is gone; later the device is mounted anew."""
+    disks = _disks(field)
+    node_id, who = field.pick("any")
+    field.nodes.signal(node_id, signal.SIGSTOP)
+    disks.cut_power(node_id)
+    field.nodes.signal(node_id, signal.SIGKILL)
+
+    def heal() -> None:
+        disks.unmount(node_id)
+        disks.mount(node_id)
+        field.nodes.start(node_id)
+
+    return Inflicted(who, heal)
+
+
+def _eio(field: Field) -> Inflicted:
+    """Every fsync of the node fails for as long as a tracer is at it."""
+    import subprocess
+
+    node_id, who = field.pick("any")
+    calls = "fsync,fdatasync,sync_file_range"
+    command = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={calls}", "-e", f"inject={calls}:error=EIO"]
+    tracer = subprocess.Popen([*command, "-p", str(field.nodes.pid(node_id))], stderr=subprocess.DEVNULL)
+
+    def heal() -> None:
+        tracer.terminate()
+        tracer.wait()
+        field.nodes.start(node_id)
+
+    return Inflicted(who, heal)
+
+
+def _disks(field: Field) -> DiskLab:
+    if field.disks is None:
+        raise ValueError("this fault needs disks of its own")
+    return field.disks
+
+
+FAULTS = {
+    fault.name: fault
+    for fault in (
+        Fault("kill", "SIGKILL to a leader, a follower or the controller", _kill("any")),
+        Fault("kill-leader", "SIGKILL to the leader of a partition", _kill("leader")),
+        Fault("kill-follower", "SIGKILL to a follower", _kill("follower")),
+        Fault("kill-controller", "SIGKILL to the active controller", _kill("controller")),
+        Fault("kill-all", "SIGKILL to every node at once", _kill_all),
+        Fault("chase", "SIGKILL to a leader, then to its successor, again and again", _chase),
+        Fault("rolling", "SIGTERM and restart of one node after the other", _rolling),
+        Fault("pause", "SIGSTOP to a leader, a follower or the controller, then SIGCONT", _pause("any")),
+        Fault("pause-leader", "SIGSTOP to the leader of a partition, then SIGCONT", _pause("leader")),
+        Fault("cut", "no packet between a node and its peers", _rules("any", "in", "out"), ("iptables",), ("network",)),
+        Fault("cut-in", "a node hears no peer, and is heard", _rules("any", "in"), ("iptables",), ("network",)),
+        Fault("cut-out", "a node hears its peers, and is not heard", _rules("any", "out"), ("iptables",), ("network",)),
+        Fault(
+            "cut-clients",
+            "a leader without its clients, peers untouched",
+            _rules("leader", "clients"),
+            ("iptables",),
+            ("network",),
+        ),
+        Fault("loss", "one packet of five is lost", _rules("any", "loss"), ("iptables-loss",), ("network",)),
+        Fault("reset", "connections of peers are reset", _rules("any", "reset"), ("iptables-reset",), ("network",)),
+        Fault("slow", "2 Mbit/s out of a node", _slow, ("bandwidth", "iptables"), ("network",)),
+        Fault("disk-full", "no space is left on a node's device", _disk_full, ("tmpfs",), ("disks",)),
+        Fault(
+            "power",
+            "the power of one node goes: unsynced bytes are gone",
+            _power,
+            ("loop-device",),
+            ("power",),
+            calm=True,
+        ),
+        Fault("eio", "every fsync of a node fails", _eio, ("strace",)),
+    )
+}
+ALWAYS = ("kill", "pause")

@@ -1,0 +1,162 @@
+"""The processes that faults are done to: nodes of a local supervisor, or those of any cluster that has pid files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from ....cluster.local.layout import ClusterPlan, NodePlan
+from ....cluster.local.supervisor import NodeFailed, Supervisor, last_line
+
+_POLL_S = 0.02
+_START_TRIES = 3
+
+
+class Nodes(Protocol):
+    """What faults do with processes. Every wait has a limit."""
+
+    @property
+    def ids(self) -> list[int]: ...
+
+    def pid(self, node_id: int) -> int: ...
+
+    def alive(self, node_id: int) -> bool: ...
+
+    def signal(self, node_id: int, sent: signal.Signals) -> None:
+        """Send a signal; one that ends the process is waited for."""
+
+    def last_words(self, node_id: int) -> str:
+        """The last line that a node logged, where that is known."""
+
+    def start(self, node_id: int) -> None:
+        """Start a dead node and wait until it serves, or give up quietly: the heal at the end tells."""
+
+
+class LabSupervisor(Supervisor):
+    """A supervisor whose nodes may run under a prefix, such as `ip netns exec NAME`."""
+
+    def __init__(self, plan: ClusterPlan, prefixes: dict[int, list[str]]) -> None:
+        super().__init__(plan)
+        self._prefixes = prefixes
+
+    def _command(self, plan: NodePlan, ready_fd: int) -> list[str]:
+        return [*self._prefixes.get(plan.node_id, []), *super()._command(plan, ready_fd)]
+
+
+class SupervisedNodes:
+    """The nodes of a cluster that the run itself started."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+
+    @property
+    def ids(self) -> list[int]:
+        return [node.node_id for node in self._supervisor.plan.nodes]
+
+    def pid(self, node_id: int) -> int:
+        return self._supervisor.children[node_id].pid
+
+    def alive(self, node_id: int) -> bool:
+        return self._supervisor.children[node_id].alive
+
+    def signal(self, node_id: int, sent: signal.Signals) -> None:
+        self._supervisor.kill(node_id, sent)
+        if sent is signal.SIGTERM:
+            _wait(lambda: not self.alive(node_id), 30.0)
+
+    def last_words(self, node_id: int) -> str:
+        return last_line(self._supervisor.plan.node(node_id).log_file)
+
+    def start(self, node_id: int, timeout_s: float = 20.0) -> None:
+        for _ in range(_START_TRIES):
+            try:
+                self._supervisor.start_node(node_id)
+                self._supervisor.wait_ready([node_id], timeout_s)
+                return
+            except NodeFailed:
+                continue
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    command: list[str]
+    environment: dict[str, str]
+    directory: str
+
+
+class AdoptedNodes:
+    """Nodes that somebody else started: `pid_files` names each node's file with `%d`. Any cluster will do.
+
+    A killed node is started again by the command line, environment and directory that it had.
+    """
+
+    def __init__(self, pid_files: str, node_ids: list[int]) -> None:
+        self._ids = node_ids
+        self._pid_files = pid_files
+        self._pids: dict[int, int] = {}
+        self._origins: dict[int, _Origin] = {}
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        for node_id in node_ids:
+            with open(pid_files % node_id, encoding="ascii") as file:
+                pid = self._pids[node_id] = int(file.read())
+            self._origins[node_id] = _origin_of(pid)
+
+    @property
+    def ids(self) -> list[int]:
+        return list(self._ids)
+
+    def pid(self, node_id: int) -> int:
+        return self._pids[node_id]
+
+    def alive(self, node_id: int) -> bool:
+        child = self._children.get(node_id)
+        return child.poll() is None if child is not None else _runs(self._pids[node_id])
+
+    def signal(self, node_id: int, sent: signal.Signals) -> None:
+        if self.alive(node_id):
+            os.kill(self._pids[node_id], sent)
+        if sent in (signal.SIGKILL, signal.SIGTERM):
+            _wait(lambda: not self.alive(node_id), 30.0)
+
+    def last_words(self, node_id: int) -> str:
+        return last_line(self._pid_files % node_id + ".log")
+
+    def start(self, node_id: int) -> None:
+        if self.alive(node_id):
+            return
+        origin = self._origins[node_id]
+        with open(self._pid_files % node_id + ".log", "ab") as log:
+            child = subprocess.Popen(
+                origin.command, env=origin.environment, cwd=origin.directory, stdout=log, stderr=log
+            )
+        self._children[node_id] = child
+        self._pids[node_id] = child.pid
+        with open(self._pid_files % node_id, "w", encoding="ascii") as file:
+            file.write(f"{child.pid}\n")
+
+
+def _origin_of(pid: int) -> _Origin:
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        command = file.read().decode().split("\0")[:-1]
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        pairs = (entry.partition("=") for entry in file.read().decode(errors="replace").split("\0") if entry)
+        environment = {name: value for name, _, value in pairs}
+    return _Origin(command, environment, os.readlink(f"/proc/{pid}/cwd"))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
+def _wait(condition: object, limit_s: float) -> None:
+    deadline = time.monotonic() + limit_s
+    while callable(condition) and not condition() and time.monotonic() < deadline:
+        time.sleep(_POLL_S)

@@ -1,0 +1,309 @@
+"""One run against real processes: start, load, faults, heal, final read, verdict, report."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+from ....cluster.client.client_errors import ClientError
+from ....cluster.client.cluster_client import ClusterClient, NewTopic
+from ....cluster.local.layout import ClusterPlan, ClusterShape, plan_cluster
+from ....cluster.local.supervisor import last_line
+from ..checker.checker import Result, check_paths
+from ..history import HistoryWriter
+from ..load.java import why_not as why_no_java
+from ..load.observer import look
+from ..load.settings import Task
+from .faults import FAULTS, Fault, Field, start_all
+from .labs import DiskLab, NetworkLab
+from .machine import unmet
+from .nodes import AdoptedNodes, LabSupervisor, Nodes, SupervisedNodes
+
+_HEAL_LIMIT_S = 60.0
+_CALM_LIMIT_S = 30.0
+_DRAIN_LIMIT_S = 90.0
+_FINAL_LIMIT_S = 120.0
+_WARM_UP_S = 2.0
+_JAVA_KEYS = 60
+_DISK_MB = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What `raftwerk chaos run` is asked for. With `bootstrap` it is another's cluster."""
+
+    directory: str
+    minutes: float = 3.0
+    faults: tuple[str, ...] = ("kill", "pause")
+    nodes: int = 3
+    partitions: int = 6
+    producers: int = 2
+    consumers: int = 2
+    rate: int = 500
+    java: bool = False
+    acks: str = "all"
+    interval_s: float = 6.0
+    hold_s: float = 4.0
+    seed: int = 1
+    bootstrap: str | None = None
+    pid_files: str | None = None
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.faults if name not in FAULTS]
+        if unknown:
+            raise ValueError(f"there is no fault {', '.join(unknown)}; there are {', '.join(FAULTS)}")
+        if self.bootstrap and any(FAULTS[name].labs for name in self.faults):
+            raise ValueError("faults of networks and disks need a cluster that the run starts itself")
+        if self.bootstrap and self.faults and not self.pid_files:
+            raise ValueError("faults to another's cluster need --pid-files, for example /tmp/k/n%d.pid")
+
+
+@dataclass
+class RunResult:
+    """How it ended."""
+
+    result: Result
+    inflicted: dict[str, int]
+    left_out: dict[str, str]
+    errors: list[str] = field(default_factory=list)
+
+
+class ChaosRun:
+    """Carries one run out. `say` is told what happens."""
+
+    def __init__(self, options: RunOptions, say: Callable[[str], None]) -> None:
+        self.options = options
+        self.say = say
+        self.topic = f"chaos-{os.getpid()}"
+        self.rng = random.Random(options.seed)
+        self.left_out: dict[str, str] = {}
+        self.inflicted: dict[str, int] = {}
+        self.errors: list[str] = []
+        self._fault_number = 0
+
+    def execute(self) -> RunResult:
+        """The whole run. The directory then holds `history/`, the nodes' data and logs."""
+        if importlib.util.find_spec("confluent_kafka") is None:
+            raise ClientError("the package confluent-kafka is not installed; pip install 'raftwerk[demo]'")
+        os.makedirs(os.path.join(self.options.directory, "history"))
+        faults = self._choose()
+        with self._cluster(faults) as battle:
+            self._create_topic(battle)
+            nemesis = HistoryWriter(self._history("nemesis"), "nemesis")
+            nemesis.begin(**self._facts())
+            with ExitStack() as load:
+                finishing = [load.enter_context(self._process(module, task)) for module, task in self._tasks(battle)]
+                time.sleep(_WARM_UP_S)
+                self._check_load(finishing)
+                self._torment(battle, faults, nemesis)
+                self._heal(battle, nemesis)
+                self._drain(finishing)
+            nemesis.close()
+            self._read_to_end(battle)
+        return RunResult(check_paths([self.options.directory]), self.inflicted, self.left_out, self.errors)
+
+    # -- the cluster
+
+    def _choose(self) -> list[Fault]:
+        """The faults that this machine can do; the others are left out, and that is said."""
+        chosen = []
+        for name in self.options.faults:
+            reasons = unmet(FAULTS[name].needs)
+            if reasons:
+                self.left_out[name] = "; ".join(reasons)
+                self.say(f"left out: {name} ({self.left_out[name]})")
+            else:
+                chosen.append(FAULTS[name])
+        return chosen
+
+    @contextmanager
+    def _cluster(self, faults: Sequence[Fault]) -> Iterator[Field]:
+        options = self.options
+        if options.bootstrap is not None:
+            nodes: Nodes = AdoptedNodes(
+                options.pid_files or "", list(range(1, options.nodes + 1)) if options.pid_files else []
+            )
+            yield Field(nodes, self.rng, options.bootstrap, self.topic, hold_s=options.hold_s)
+            return
+        plan = plan_cluster(os.path.join(options.directory, "nodes"), ClusterShape(brokers=options.nodes, port=0))
+        labs = [lab for fault in faults for lab in fault.labs]
+        with ExitStack() as stack:
+            network = disks = None
+            prefixes: dict[int, list[str]] = {}
+            if "network" in labs:
+                network = NetworkLab([node.node_id for node in plan.nodes])
+                stack.callback(network.close)
+                network.open()
+                plan, prefixes = network.placed(plan), network.prefixes()
+            if "disks" in labs or "power" in labs:
+                disks = DiskLab(plan, ext4="power" in labs, size_mb=_DISK_MB)
+                stack.callback(disks.close)
+                disks.open()
+            nodes = self._start(plan, prefixes, stack)
+            yield Field(nodes, self.rng, plan.bootstrap, self.topic, network, disks, options.hold_s)
+
+    def _start(self, plan: ClusterPlan, prefixes: dict[int, list[str]], stack: ExitStack) -> Nodes:
+        supervisor = stack.enter_context(LabSupervisor(plan, prefixes))
+        took_s = supervisor.start()
+        self.say(f"{len(plan.nodes)} nodes ready in {took_s:.2f} s: {plan.bootstrap}")
+        return SupervisedNodes(supervisor)
+
+    def _create_topic(self, battle: Field) -> None:
+        async def create() -> None:
+            replicas = min(3, self.options.nodes)
+            configs = {"min.insync.replicas": "2" if replicas > 2 else "1"}
+            async with ClusterClient(battle.bootstrap) as client:
+                await client.create_topic(NewTopic(self.topic, self.options.partitions, replicas, configs))
+
+        asyncio.run(create())
+
+    # -- the load
+
+    def _tasks(self, battle: Field) -> Iterator[tuple[str, Task]]:
+        options = self.options
+
+        def task(role: str, number: int, rate: int = 0) -> Task:
+            process = f"{role}-{number}"
+            place = (battle.bootstrap, self.topic, options.partitions, self._history(process))
+            return Task(role, number, *place, rate=rate, keys=_JAVA_KEYS, limit_s=_DRAIN_LIMIT_S, acks=options.acks)
+
+        for number in range(options.producers):
+            yield "producer", task("producer", number, options.rate)
+        if options.java:
+            reason = why_no_java()
+            if reason is None:
+                yield "java", task("java-producer", options.producers, options.rate)
+            else:
+                self.left_out["java producer"] = reason
+                self.say(f"left out: the Java producer ({reason})")
+        for number in range(options.consumers):
+            yield "consumer", task("consumer", number)
+        yield "observer", task("observer", 0)
+
+    @contextmanager
+    def _process(self, module: str, task: Task) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+        command = [sys.executable, "-P", "-m", f"raftwerk.chaos.live.load.{module}", task.to_argument()]
+        with open(os.path.join(self.options.directory, f"{task.process}.log"), "wb") as log:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
+        try:
+            yield task.process, process
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+    def _check_load(self, running: Sequence[tuple[str, subprocess.Popen[bytes]]]) -> None:
+        for name, process in running:
+            if process.poll() is not None:
+                log = os.path.join(self.options.directory, f"{name}.log")
+                raise ClientError(f"{name} ended with exit code {process.returncode}: {last_line(log)}")
+
+    def _drain(self, finishing: Sequence[tuple[str, subprocess.Popen[bytes]]]) -> None:
+        """Producers first, so that consumers may follow to the end."""
+        producing = [one for one in finishing if "producer" in one[0]]
+        for group in (producing, [one for one in finishing if one not in producing]):
+            for _, process in group:
+                if process.stdin is not None:
+                    process.stdin.close()
+            for name, process in group:
+                try:
+                    code = process.wait(_DRAIN_LIMIT_S + 15)
+                except subprocess.TimeoutExpired:
+                    code = -1
+                if code:
+                    self._error(f"{name} ended with exit code {code}; see {name}.log")
+
+    def _read_to_end(self, battle: Field) -> None:
+        place = (battle.bootstrap, self.topic, self.options.partitions, self._history("final-0"))
+        task = Task("final", 0, *place, limit_s=_FINAL_LIMIT_S)
+        began = time.monotonic()
+        with self._process("consumer", task) as (_, process):
+            if process.wait(_FINAL_LIMIT_S + 30):
+                self._error("the final read did not come to the end of every partition")
+        self.say(f"final read in {time.monotonic() - began:.1f} s")
+
+    # -- the faults
+
+    def _torment(self, battle: Field, faults: Sequence[Fault], nemesis: HistoryWriter) -> None:
+        until = time.monotonic() + self.options.minutes * 60
+        while (left_s := until - time.monotonic()) > 0:
+            if not faults or left_s < self.options.hold_s:
+                time.sleep(min(left_s, 1.0))
+                continue
+            self._inflict(battle, self.rng.choice(list(faults)), nemesis)
+            time.sleep(self.rng.uniform(0.3, 1.7) * self.options.interval_s / 2)
+
+    def _inflict(self, battle: Field, fault: Fault, nemesis: HistoryWriter) -> None:
+        if fault.calm and self._wait_in_sync(battle, _CALM_LIMIT_S) is not None:
+            return
+        start_all(battle.nodes)  # who ended by itself after its heal, as after an fsync that failed late
+        self._fault_number += 1
+        number, asked_ns = self._fault_number, time.monotonic_ns()
+        inflicted = fault.inflict(battle)
+        start_ns = battle.struck_ns if inflicted.hold_s is None else asked_ns
+        fields = {"fault": fault.name, "id": number, "target": inflicted.target, "start": start_ns}
+        nemesis.event("invoke", "fault", **fields)
+        nemesis.flush()
+        self.inflicted[fault.name] = self.inflicted.get(fault.name, 0) + 1
+        hold_s = battle.hold_s * self.rng.uniform(0.4, 1.6) if inflicted.hold_s is None else inflicted.hold_s
+        time.sleep(hold_s)
+        inflicted.heal()
+        nemesis.event("info", "fault", **fields, end=time.monotonic_ns())
+        nemesis.flush()
+        self.say(f"{fault.name}: {inflicted.target}, {(time.monotonic_ns() - start_ns) / 1e9:.1f} s")
+
+    def _heal(self, battle: Field, nemesis: HistoryWriter) -> None:
+        start_ns = time.monotonic_ns()
+        if battle.nodes.ids:
+            start_all(battle.nodes)
+        missing = self._wait_in_sync(battle, _HEAL_LIMIT_S)
+        times = {"start": start_ns, "end": time.monotonic_ns()}
+        if missing is None:
+            nemesis.event("ok", "heal", **times)
+            self.say(f"all replicas in sync {(times['end'] - start_ns) / 1e9:.1f} s after the last fault")
+        else:
+            nemesis.event("fail", "heal", **times, error=missing)
+            self.say(f"NOT healed after {_HEAL_LIMIT_S:g} s: {missing}")
+
+    def _wait_in_sync(self, battle: Field, limit_s: float) -> str | None:
+        """None when all replicas are in sync; else, at the end of the time, what is missing."""
+        deadline = time.monotonic() + limit_s
+        while (missing := self._not_in_sync(battle)) is not None and time.monotonic() < deadline:
+            time.sleep(0.2)
+        return missing
+
+    def _not_in_sync(self, battle: Field) -> str | None:
+        for node_id in battle.nodes.ids:
+            if not battle.nodes.alive(node_id):
+                return f"node {node_id} is down: {battle.nodes.last_words(node_id)}"
+        try:
+            seen = asyncio.run(asyncio.wait_for(look(battle.bootstrap, self.topic), 5))
+        except (ClientError, OSError, TimeoutError) as error:
+            return f"the cluster does not answer ({error})"
+        wanted = min(3, self.options.nodes)
+        for partition, isr in enumerate(seen["isr"]):
+            if len(isr) < wanted or seen["leaders"][partition] < 0:
+                return f"{self.topic}-{partition} has leader {seen['leaders'][partition]} and in-sync replicas {isr}"
+        return None
+
+    # -- odds and ends
+
+    def _history(self, process: str) -> str:
+        return os.path.join(self.options.directory, "history", f"{process}.jsonl")
+
+    def _facts(self) -> dict[str, object]:
+        options = self.options
+        return {"topic": self.topic, "faults": json.dumps(options.faults), "nodes": options.nodes, "seed": options.seed}
+
+    def _error(self, text: str) -> None:
+        self.errors.append(text)
+        self.say(f"Error: {text}")

@@ -1,0 +1,394 @@
+"""The invariants of partitions and of the metadata, looked at after every event.
+
+`CommittedLog` is what the cluster has promised of a partition: the batches below the highest high watermark that a
+leader ever had. Kept by name: "committed batches never change" (which makes replicas byte-identical below their high
+watermarks), "only a leader commits", "the high watermark does not go back", "a leader holds every committed batch",
+"one leader an epoch", "the high watermark moves only with min ISR", "every ISR member has what is committed", "a
+leader waits for all whom the controller holds in sync", "an ISR member cuts nothing committed", "an acked record is
+committed", "only committed batches are consumed", "ISR and ELR are disjoint parts of the replicas", "a leader is in
+its ISR", "a fenced broker is in no ISR", "epochs of partitions do not go back", "a log gives up only what it was
+asked to".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from ....controller.metadata.metadata_image import MetadataImage, PartitionRegistration
+from ....controller.metadata.metadata_loader import MetadataLoader
+from ....isr.leader.leader_state import LeaderState
+from ....isr.replica import Replica
+from ....isr.replica_manager import ReplicaManager
+from ....log.errors import StorageError
+from ....wire.records import CorruptBatchError, iter_headers, iter_records, read_header, verify_crc
+from ....wire.types import TopicPartition
+from .quorum_invariants import InvariantBroken
+
+_READ_BYTES = 1 << 20
+
+PartitionKey = tuple[UUID, int]
+
+
+@dataclass(slots=True)
+class CommittedLog:
+    """Batches by base offset, contiguous from 0 to `end_offset`.
+
+    `promised_end_offset` is larger when the leader's disk failed before its batches could be seen: then they are taken
+    from the next replica that shows them.
+    """
+
+    batches: dict[int, bytes] = field(default_factory=dict)
+    end_offset: int = 0
+    promised_end_offset: int = 0
+    records: dict[int, tuple[bytes, bytes]] | None = None
+    """Of a compacted log, instead of `batches`: keys and values by offset, since batches are made anew."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A replica as it was after the last event of its node."""
+
+    replica: Replica
+    high_watermark: int = 0
+    led_epoch: int = -1
+    log_end_offset: int = 0
+    log_start_offset: int = 0
+    compared: int = 0
+    """Up to where its batches were found to be the committed ones, and have not been cut since."""
+
+
+@dataclass(slots=True)
+class _Node:
+    manager: ReplicaManager
+    loader: MetadataLoader
+    replicas: list[Replica] = field(default_factory=list)
+    seen: list[_Seen] = field(default_factory=list)
+    """In the order of `replicas`."""
+
+    def look_again(self, replicas: list[Replica]) -> None:
+        """Others have come, or some are gone."""
+        known = {seen.replica: seen for seen in self.seen}
+        self.seen = [known.get(replica) or _Seen(replica) for replica in replicas]
+        self.replicas = replicas
+
+
+class PartitionChecker:
+    """Watches all brokers' replicas and the metadata."""
+
+    def __init__(self, note: Callable[[str, str], None]) -> None:
+        self.committed: dict[PartitionKey, CommittedLog] = {}
+        self._note = note
+        self._nodes: dict[int, _Node] = {}
+        self._leaders: dict[tuple[UUID, int, int], int] = {}
+        self._lost_power: dict[int, None] = {}
+        self._rotten: dict[int, None] = {}
+        self._image_offset = -1
+        self._registrations: dict[PartitionKey, PartitionRegistration] = {}
+
+        self.may_start_at: dict[PartitionKey, int] = {}
+        """Up to where clients have asked to delete records; 0 where nobody has."""
+
+    def watch(self, node_id: int, manager: ReplicaManager, loader: MetadataLoader) -> None:
+        """A broker has started."""
+        self._nodes[node_id] = _Node(manager, loader)
+
+    def forget(self, node_id: int, *, power_loss: bool) -> None:
+        """The process is gone."""
+        self._nodes.pop(node_id, None)
+        if power_loss:
+            self._lost_power[node_id] = None
+
+    def on_disk_replaced(self, node_id: int) -> None:
+        """What the node held, rotten or not, is gone."""
+        self._lost_power[node_id] = None
+        self._rotten.pop(node_id, None)
+
+    def on_disk_rotten(self, node_id: int) -> None:
+        """Batches on this node may fail their checksums from now on."""
+        self._rotten[node_id] = None
+
+    # -- after every event
+
+    def after_event(self, node_id: int) -> None:
+        """Look at the node whose event has just run. Raises `InvariantBroken`."""
+        node = self._nodes.get(node_id)
+        if node is None:
+            return
+        if node.loader.image.offset > self._image_offset:
+            self._on_image(node.loader.image)
+        replicas = list(node.manager.partitions.values())
+        if replicas != node.replicas:
+            node.look_again(replicas)
+        for seen in node.seen:
+            replica = seen.replica
+            partition = replica.partition
+            leader = partition.leader
+            if leader is not None and leader.leader_epoch != seen.led_epoch and not replica.offline:
+                seen.led_epoch = leader.leader_epoch
+                self._on_leadership(node_id, seen)
+            log_end_offset = replica.log.log_end_offset
+            if log_end_offset != seen.log_end_offset:
+                if log_end_offset < seen.log_end_offset:
+                    seen.compared = min(seen.compared, log_end_offset)
+                    self._on_truncation(node_id, replica, log_end_offset)
+                seen.log_end_offset = log_end_offset
+            if partition.high_watermark != seen.high_watermark:
+                self._on_high_watermark(node_id, seen)
+            if replica.log.log_start_offset != seen.log_start_offset:
+                seen.log_start_offset = replica.log.log_start_offset
+                self._on_log_start(node_id, replica)
+
+    def _on_leadership(self, node_id: int, seen: _Seen) -> None:
+        replica = seen.replica
+        epoch = replica.partition.leader_epoch
+        where = f"{_name(replica)} epoch {epoch}"
+        self._note(f"n{node_id}", f"leads {where} from {replica.log_end_offset}")
+        key = (replica.topic_id, replica.topic_partition.partition, epoch)
+        if self._leaders.setdefault(key, node_id) != node_id:
+            raise InvariantBroken("one leader an epoch", f"{where}: both {self._leaders[key]} and {node_id}")
+        committed = self._committed(replica)
+        if replica.log_end_offset < committed.promised_end_offset:
+            detail = f"{where}: leader {node_id} has {replica.log_end_offset} of {committed.promised_end_offset}"
+            raise InvariantBroken("a leader holds every committed batch", detail)
+        name = "a leader holds every committed batch"
+        self._compare(node_id, replica, seen.compared, committed.end_offset, name)
+
+    def _on_truncation(self, node_id: int, replica: Replica, log_end_offset: int) -> None:
+        committed = self._committed(replica)
+        registration = self._registrations.get((replica.topic_id, replica.topic_partition.partition))
+        in_isr = registration is not None and node_id in registration.isr
+        if in_isr and log_end_offset < committed.end_offset and node_id not in self._lost_power:
+            detail = f"{_name(replica)} on {node_id}: cut to {log_end_offset} of {committed.end_offset}"
+            raise InvariantBroken("an ISR member cuts nothing committed", detail)
+
+    def _on_high_watermark(self, node_id: int, seen: _Seen) -> None:
+        replica, before, now = seen.replica, seen.high_watermark, seen.replica.high_watermark
+        seen.high_watermark = now
+        if now < before:
+            detail = f"{_name(replica)} on {node_id}: from {before} to {now}"
+            raise InvariantBroken("the high watermark does not go back", detail)
+        committed = self._committed(replica)
+        if now > committed.promised_end_offset:
+            self._check_may_commit(node_id, replica, now)
+            committed.promised_end_offset = now
+        self._compare(node_id, replica, min(before, committed.end_offset), now, "committed batches never change")
+        seen.compared = now
+
+    def _on_log_start(self, node_id: int, replica: Replica) -> None:
+        allowed = self.may_start_at.get((replica.topic_id, replica.topic_partition.partition), 0)
+        if replica.log.log_start_offset > allowed:
+            detail = f"{_name(replica)} on {node_id} starts at {replica.log.log_start_offset}, {allowed} was asked for"
+            raise InvariantBroken("a log gives up only what it was asked to", detail)
+
+    def _check_may_commit(self, node_id: int, replica: Replica, high_watermark: int) -> None:
+        leader = replica.partition.leader
+        where = f"{_name(replica)} on {node_id}, high watermark {high_watermark}"
+        if leader is None:
+            raise InvariantBroken("only a leader commits", where)
+        isr = leader.isr_state.maximal_isr
+        if len(isr) < leader.effective_min_isr:
+            raise InvariantBroken("the high watermark moves only with min ISR", f"{where}, ISR {isr}")
+        registration = self._registrations.get((replica.topic_id, replica.topic_partition.partition))
+        is_same_leader = registration is not None and registration.leader_epoch == leader.leader_epoch
+        if registration is not None and is_same_leader and registration.partition_epoch >= leader.partition_epoch:
+            ignored = [member for member in registration.isr if member not in isr]
+            if ignored:
+                raise InvariantBroken("a leader waits for all whom the controller holds in sync", f"{where}: {ignored}")
+        for member in isr:
+            other = self._nodes.get(member)
+            if other is None or member in self._lost_power or self._has_left(member, replica, leader):
+                continue
+            copy = other.manager.partitions.get(replica.topic_partition)
+            if copy is not None and copy.topic_id == replica.topic_id and copy.log_end_offset < high_watermark:
+                detail = f"{where}: {member} ends at {copy.log_end_offset}"
+                raise InvariantBroken("every ISR member has what is committed", detail)
+
+    def _has_left(self, member: int, replica: Replica, leader: LeaderState) -> bool:
+        """The controller took it out of the ISR meanwhile, of which a leader that stood still does not know."""
+        registration = self._registrations.get((replica.topic_id, replica.topic_partition.partition))
+        is_outdated = registration is not None and registration.partition_epoch > leader.partition_epoch
+        return is_outdated and registration is not None and member not in registration.isr
+
+    def _compare(self, node_id: int, replica: Replica, start: int, end: int, name: str) -> None:
+        committed = self._committed(replica)
+        offset = max(start, replica.log.log_start_offset)
+        while offset < end:
+            try:
+                data = replica.log.read(offset, _READ_BYTES, end_offset=end)
+            except StorageError:  # its disk has failed
+                return
+            except CorruptBatchError as error:
+                if node_id in self._rotten:
+                    return
+                raise InvariantBroken(name, f"{_name(replica)} on {node_id}: {error.message}") from error
+            if not data:
+                return
+            for position, header in iter_headers(data):
+                batch = bytes(data[position : position + header.size_bytes])
+                if replica.log.config.is_compacted:
+                    _compare_records(committed, batch, f"{_name(replica)} on {node_id}", name)
+                    offset = header.next_offset
+                    continue
+                known = committed.batches.get(header.base_offset)
+                if known is None and header.base_offset == committed.end_offset:
+                    committed.batches[header.base_offset] = batch
+                    committed.end_offset = header.next_offset
+                elif known != batch and not (node_id in self._rotten and _is_harmed(batch)):
+                    detail = f"{_name(replica)} on {node_id} at {header.base_offset}: {_differs(batch, known)}"
+                    raise InvariantBroken(name, detail)
+                offset = header.next_offset
+
+    def _committed(self, replica: Replica) -> CommittedLog:
+        key = (replica.topic_id, replica.topic_partition.partition)
+        return self.committed.setdefault(key, CommittedLog())
+
+    # -- metadata
+
+    def _on_image(self, image: MetadataImage) -> None:
+        self._image_offset = image.offset
+        for topic_id, topic in image.topics_by_id.items():
+            for index, registration in topic.partitions.items():
+                before = self._registrations.get((topic_id, index))
+                if registration != before:
+                    self._registrations[topic_id, index] = registration
+                    self._on_registration(f"{topic.name}-{index}", registration, before)
+                self._check_fenced(image, f"{topic.name}-{index}", registration)
+
+    def _on_registration(self, name: str, now: PartitionRegistration, before: PartitionRegistration | None) -> None:
+        if before is None or (now.isr, now.leader) != (before.isr, before.leader):
+            text = f"{name}: leader {now.leader} epoch {now.leader_epoch} isr {list(now.isr)} elr {list(now.elr)}"
+            self._note("metadata", text)
+        replicas = list(now.replicas)
+        members = [*now.isr, *now.elr]
+        if len(set(members)) != len(members) or any(member not in replicas for member in members):
+            raise InvariantBroken("ISR and ELR are disjoint parts of the replicas", f"{name}: {now}")
+        if now.leader >= 0 and now.leader not in now.isr:
+            raise InvariantBroken("a leader is in its ISR", f"{name}: {now}")
+        if before is not None and (
+            now.partition_epoch <= before.partition_epoch or now.leader_epoch < before.leader_epoch
+        ):
+            raise InvariantBroken("epochs of partitions do not go back", f"{name}: from {before} to {now}")
+
+    def _check_fenced(self, image: MetadataImage, name: str, now: PartitionRegistration) -> None:
+        for member in now.isr:
+            broker = image.brokers.get(member)
+            if (broker is None or broker.fenced) and (len(now.isr) > 1 or now.leader == member):
+                raise InvariantBroken("a fenced broker is in no ISR", f"{name}: {member} in {now} at {image.offset}")
+
+    # -- what clients saw
+
+    def leader_epoch(self, key: PartitionKey) -> int:
+        """The newest that the controller has committed; -1 for none."""
+        registration = self._registrations.get(key)
+        return -1 if registration is None else registration.leader_epoch
+
+    def on_acked(self, key: PartitionKey, base_offset: int, count: int) -> None:
+        """A producer was told that its records, sent with acks=all, are at `base_offset`."""
+        end_offset = self.committed.setdefault(key, CommittedLog()).promised_end_offset
+        if base_offset + count > end_offset:
+            detail = f"partition {key[1]}: acked {base_offset}+{count}, committed up to {end_offset}"
+            raise InvariantBroken("an acked record is committed", detail)
+
+    def on_consumed(self, key: PartitionKey, base_offset: int, batch: bytes) -> None:
+        """A consumer read a batch."""
+        committed = self.committed.setdefault(key, CommittedLog())
+        if committed.records is not None:
+            _compare_records(committed, batch, f"partition {key[1]}, consumed", "only committed batches are consumed")
+            return
+        known = committed.batches.get(base_offset)
+        unseen = known is None and committed.end_offset <= base_offset < committed.promised_end_offset
+        if known != batch and not unseen:
+            detail = f"partition {key[1]} at {base_offset}: {_differs(batch, known)}"
+            raise InvariantBroken("only committed batches are consumed", detail)
+
+    # -- at the end
+
+    def ends(self) -> dict[PartitionKey, int]:
+        """Up to where each partition is committed now."""
+        return {key: committed.promised_end_offset for key, committed in self.committed.items()}
+
+    def one_can_be_spared(self, image: MetadataImage) -> bool:
+        """Whichever replica is lost, another has everything: two are in sync, and none that runs lacks anything."""
+        partitions = [each for topic in image.topics_by_id.values() for each in topic.partitions.values()]
+        if any(len(each.isr) < min(2, len(each.replicas)) for each in partitions):
+            return False
+        return all(
+            replica.offline or replica.log_end_offset >= self._committed(replica).promised_end_offset
+            for node in self._nodes.values()
+            for replica in node.manager.partitions.values()
+        )
+
+    def describe_lag(
+        self, image: MetadataImage, ends: Mapping[PartitionKey, int], failing: Sequence[int]
+    ) -> str | None:
+        """A partition without leader or full ISR, a replica that does not know all below `ends` committed; or None.
+
+        On the `failing` nodes, replicas in log directories that have failed, as the metadata knows, are not waited for.
+        """
+        for topic in image.topics_by_id.values():
+            for index, registration in topic.partitions.items():
+                sound = [
+                    each
+                    for each in registration.replicas
+                    if each not in failing or image.is_replica_online(each, registration)
+                ]
+                heirs = (*registration.isr, *registration.elr) or registration.last_known_elr
+                if registration.leader < 0 and not any(each in sound for each in heirs):
+                    continue  # who has all that is committed is on a disk that failed
+                if registration.leader < 0 or len(registration.isr) < len(sound):
+                    return f"{topic.name}-{index}: {registration}"
+                for member in sound:
+                    few = len(sound) < len(registration.replicas)
+                    if (lag := self._lag(member, topic.name, index, ends, may_stand_still=few)) is not None:
+                        return lag
+        return None
+
+    def _lag(
+        self, node_id: int, topic: str, index: int, ends: Mapping[PartitionKey, int], *, may_stand_still: bool
+    ) -> str | None:
+        """`may_stand_still`: there may be too few replicas for the high watermark to move."""
+        node = self._nodes.get(node_id)
+        replica = None if node is None else node.manager.partitions.get(TopicPartition(topic, index))
+        if replica is None or replica.offline:
+            return f"{topic}-{index} is not on {node_id}"
+        end_offset = ends.get((replica.topic_id, index), 0)
+        reached = replica.log_end_offset if may_stand_still else replica.high_watermark
+        if reached < end_offset:
+            return f"{topic}-{index} on {node_id}: {reached} of {end_offset}"
+        return None
+
+
+def _compare_records(committed: CommittedLog, batch: bytes, where: str, name: str) -> None:
+    """Learn the records of a batch beyond what is known, and hold the others against it."""
+    header = read_header(batch, 0)
+    committed.records = records = {} if committed.records is None else committed.records
+    for record in iter_records(batch):
+        content = bytes(record.key or b""), bytes(record.value or b"")
+        known = records.setdefault(record.offset, content) if record.offset >= committed.end_offset else None
+        if (known or records.get(record.offset)) != content:
+            raise InvariantBroken(name, f"{where} at {record.offset}: {content}, was {records.get(record.offset)}")
+    committed.end_offset = max(committed.end_offset, header.next_offset)
+
+
+def _name(replica: Replica) -> str:
+    return f"{replica.topic_partition.topic}-{replica.topic_partition.partition}"
+
+
+def _is_harmed(batch: bytes) -> bool:
+    return not verify_crc(batch, 0, read_header(batch, 0))
+
+
+def _differs(batch: bytes, known: bytes | None) -> str:
+    if known is None:
+        return "nothing was committed at this offset"
+    return f"{_summary(batch)}, committed was {_summary(known)}"
+
+
+def _summary(batch: bytes) -> str:
+    _, header = next(iter(iter_headers(batch)))
+    return (
+        f"[{header.base_offset}..{header.last_offset} epoch {header.partition_leader_epoch} "
+        f"producer {header.producer_id} sequence {header.base_sequence} crc {header.crc:08x}]"
+    )

@@ -1,0 +1,237 @@
+"""The quorum's invariants, looked at after every event.
+
+Kept by name: "epochs do not go back", "one leader an epoch", "the vote is durable before its reply", "the high
+watermark does not go back", "committed records never change", "a committed record is on a majority's disks", "a leader
+holds every committed record", "nothing committed is truncated", "a leader whose time is over resigns".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ....raft.driver.quorum_state_store import parse_quorum_state
+from ....raft.driver.raft_driver import RaftDriver
+from ....raft.replication.partition_raft_log import PartitionRaftLog
+from ....raft.roles import Leader, Role
+from ....raft.types import CommittedBatch, ReplicaKey
+
+_READ_BYTES = 1 << 20
+_OUTDATED_LIMIT_S = 4.0
+"""Check-quorum takes one and a half fetch time-outs of two seconds."""
+_SPARING_VOTERS = 3
+_PAUSE_S = 1.0
+"""A process that does nothing for so long was stopped, and may need a moment to see what time it is."""
+
+
+class InvariantBroken(Exception):
+    """A state that must never be was seen."""
+
+    def __init__(self, name: str, detail: str) -> None:
+        super().__init__(f"{name}: {detail}")
+        self.name = name
+        self.detail = detail
+
+
+_ON_ITS_WAY_S = 0.3
+"""How long a packet takes at most, on a slow link."""
+
+
+@dataclass(slots=True)
+class _Watched:
+    """One node's quorum as it was after its last event."""
+
+    node_id: int
+    driver: RaftDriver
+    read_state: Callable[[], bytes]
+    role: Role | None = None
+    high_watermark: int = 0
+    end_offset: int = 0
+    outdated_since_s: float | None = None
+    last_event_s: float = 0.0
+
+
+class QuorumChecker:
+    """Watches all nodes' quorums. `committed` is the log that the cluster agreed on."""
+
+    def __init__(
+        self,
+        voters: Sequence[int],
+        note: Callable[[str, str], None],
+        now_s: Callable[[], float],
+        *,
+        is_dynamic: bool = False,
+    ) -> None:
+        """`voters` are the controllers; if `is_dynamic`, those that vote are what the log says (KIP-853)."""
+        self.committed: dict[int, CommittedBatch] = {}
+        self.committed_end = 0
+        self.leaders: dict[int, int] = {}
+        self._voters = tuple(voters)
+        self._is_dynamic = is_dynamic
+        self._note = note
+        self._now_s = now_s
+        self._newest_leader = -1
+        self._watched: dict[int, _Watched] = {}
+        self._epochs: dict[int, int] = {}
+        self._durable: dict[ReplicaKey, int] = {}
+        """What was last on each disk. A disk that was exchanged held it nevertheless, if it voted by its own name."""
+
+        self._taken: dict[int, tuple[int, float]] = {}
+        """What was on a disk that was taken away, and when: a fetch that it sent may still be on its way."""
+
+    def watch(self, node_id: int, driver: RaftDriver, read_state: Callable[[], bytes]) -> None:
+        """A process has started; `read_state` gives the bytes of its quorum-state file."""
+        self._watched[node_id] = _Watched(node_id, driver, read_state)
+
+    def forget(self, node_id: int) -> None:
+        """The process is gone; what its disk holds still counts."""
+        watched = self._watched.pop(node_id, None)
+        if watched is not None:
+            self._durable[watched.driver.config.own_key] = watched.driver.quorum.log.durable_offset
+
+    def in_sync(self) -> bool:
+        """Every voter runs, knows the same epoch, and holds all that is committed on its disk."""
+        voters = [self._watched[voter].driver for voter in self._voters if voter in self._watched]
+        if len(voters) < len(self._voters) or any(driver.failure.done() for driver in voters):
+            return False
+        if self._is_dynamic and not self._all_votes_live():
+            return False
+        return len({driver.epoch for driver in voters}) == 1 and all(
+            driver.quorum.log.durable_offset >= self.committed_end for driver in voters
+        )
+
+    def _all_votes_live(self) -> bool:
+        """Every voter that the leader knows has the disk of that name, and there are enough to spare one."""
+        leader = self._watched.get(self.leader or 0)
+        if leader is None:
+            return False
+        keys = [watched.driver.config.own_key for watched in self._watched.values()]
+        voters = leader.driver.voters.keys
+        return len(voters) >= _SPARING_VOTERS and all(key in keys for key in voters)
+
+    def on_disk_replaced(self, node_id: int) -> None:
+        """The node forgot its epoch and what was on its disk."""
+        self._epochs.pop(node_id, None)
+        if not self._is_dynamic:
+            for key in [key for key in self._durable if key.id == node_id]:
+                self._taken[node_id] = (self._durable.pop(key), self._now_s())
+
+    @property
+    def leader(self) -> int | None:
+        """The leader of the highest epoch among running nodes that lead."""
+        leading = [(w.driver.epoch, w.node_id) for w in self._watched.values() if w.driver.is_leader]
+        return max(leading)[1] if leading else None
+
+    def after_event(self, node_id: int) -> None:
+        """Look at the node whose event has just run. Raises `InvariantBroken`."""
+        watched = self._watched.get(node_id)
+        if watched is None or watched.driver.failure.done():
+            return
+        quorum = watched.driver.quorum
+        if quorum.role is not watched.role:
+            self._on_role(watched)
+        if isinstance(watched.role, Leader):
+            self._check_outdated(watched, watched.role.epoch)
+        end_offset = quorum.log.end_offset
+        if end_offset < watched.end_offset and end_offset < watched.high_watermark:
+            detail = f"node {node_id} cut its log to {end_offset}, below its high watermark {watched.high_watermark}"
+            raise InvariantBroken("nothing committed is truncated", detail)
+        watched.end_offset = end_offset
+        high_watermark = quorum.high_watermark or 0
+        if high_watermark != watched.high_watermark:
+            self._on_high_watermark(watched, high_watermark)
+
+    def _on_role(self, watched: _Watched) -> None:
+        node_id, role = watched.node_id, watched.driver.quorum.role
+        watched.role = role
+        if role.epoch < self._epochs.get(node_id, 0):
+            detail = f"node {node_id} went from {self._epochs[node_id]} to {role.epoch}"
+            raise InvariantBroken("epochs do not go back", detail)
+        self._epochs[node_id] = role.epoch
+        self._check_persisted(watched)
+        if isinstance(role, Leader):
+            leader = self.leaders.setdefault(role.epoch, node_id)
+            if leader != node_id:
+                raise InvariantBroken("one leader an epoch", f"both {leader} and {node_id} lead epoch {role.epoch}")
+            self._newest_leader = max(self._newest_leader, role.epoch)
+            self._check_complete(watched, role.epoch)
+        self._note(f"n{node_id}", f"{role.kind.value} of epoch {role.epoch}, leader {role.leader_id}")
+
+    def _check_outdated(self, watched: _Watched, epoch: int) -> None:
+        now_s, before_s = self._now_s(), watched.last_event_s
+        watched.last_event_s = now_s
+        if epoch == self._newest_leader:
+            watched.outdated_since_s = None
+        elif watched.outdated_since_s is None or now_s - before_s > _PAUSE_S:
+            watched.outdated_since_s = now_s
+        elif now_s - watched.outdated_since_s > _OUTDATED_LIMIT_S:
+            detail = f"node {watched.node_id} still leads epoch {epoch}, {self._newest_leader} began long ago"
+            raise InvariantBroken("a leader whose time is over resigns", detail)
+
+    def _check_persisted(self, watched: _Watched) -> None:
+        role = watched.driver.quorum.role
+        try:
+            state = parse_quorum_state(watched.read_state())
+        except FileNotFoundError:
+            if role.epoch == 0 and role.voted is None:
+                return
+            raise InvariantBroken("the vote is durable before its reply", "there is no quorum-state file") from None
+        if (state.epoch, state.voted) != (role.epoch, role.voted):
+            detail = f"node {watched.node_id}: on disk {state}, in memory epoch {role.epoch}, voted {role.voted}"
+            raise InvariantBroken("the vote is durable before its reply", detail)
+
+    def _check_complete(self, watched: _Watched, epoch: int) -> None:
+        """What was committed in earlier epochs (Raft, 5.4.3): votes that took long may elect whom others outran."""
+        if epoch < self._newest_leader:
+            return
+        end_offset = watched.driver.log_end_offset
+        if end_offset < self.committed_end:
+            detail = f"leader {watched.node_id} has {end_offset} of {self.committed_end}"
+            raise InvariantBroken("a leader holds every committed record", detail)
+        self._compare(watched, 0, self.committed_end, "a leader holds every committed record")
+
+    def _on_high_watermark(self, watched: _Watched, high_watermark: int) -> None:
+        before, watched.high_watermark = watched.high_watermark, high_watermark
+        if high_watermark < before:
+            detail = f"node {watched.node_id}: from {before} to {high_watermark}"
+            raise InvariantBroken("the high watermark does not go back", detail)
+        self._compare(watched, before, high_watermark, "committed records never change")
+        if isinstance(watched.role, Leader):
+            self._check_majority(watched, high_watermark)
+
+    def _check_majority(self, watched: _Watched, high_watermark: int) -> None:
+        for other in self._watched.values():
+            self._durable[other.driver.config.own_key] = other.driver.quorum.log.durable_offset
+        voters = watched.driver.voters
+        offsets = dict.fromkeys(voters.ids, 0)
+        for key, offset in self._durable.items():
+            if voters.is_voter(key):
+                offsets[key.id] = offset
+        for voter, (offset, taken_s) in self._taken.items():
+            if voter in offsets and self._now_s() - taken_s < _ON_ITS_WAY_S:
+                offsets[voter] = max(offsets[voter], offset)
+        holding = [voter for voter, offset in offsets.items() if offset >= high_watermark]
+        if len(holding) * 2 <= len(offsets):
+            detail = f"leader {watched.node_id} committed up to {high_watermark}; durable are {offsets}"
+            raise InvariantBroken("a committed record is on a majority's disks", detail)
+
+    def _compare(self, watched: _Watched, start: int, end: int, name: str) -> None:
+        log = _log_of(watched)
+        offset = max(start, log.start.end_offset)
+        while offset < end:
+            for batch in log.read_batches(offset, end, _READ_BYTES):
+                known = self.committed.get(batch.base_offset)
+                if known is None and batch.base_offset == self.committed_end:
+                    self.committed[batch.base_offset] = batch
+                    self.committed_end = batch.last_offset + 1
+                elif known != batch:
+                    detail = f"node {watched.node_id} has {batch}, committed was {known}"
+                    raise InvariantBroken(name, detail)
+                offset = batch.last_offset + 1
+
+
+def _log_of(watched: _Watched) -> PartitionRaftLog:
+    log = watched.driver.quorum.log
+    if not isinstance(log, PartitionRaftLog):
+        raise TypeError(f"a running node's quorum log is a partition log, not {type(log).__name__}")
+    return log

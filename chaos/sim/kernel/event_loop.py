@@ -1,0 +1,388 @@
+"""Virtual time, and an asyncio event loop for each simulated process on it.
+
+All processes share one `Scheduler`. It runs handles in the order of (time, sequence), and when nothing is ready it
+moves the clock to the next timer, so a simulated minute costs only what happens in it. Each process has a loop of its
+own, a facade on the scheduler: `asyncio.get_running_loop()` in node code gives the process's loop, and so a crash can
+drop everything that the process had scheduled, and a pause can hold it back, while the others go on.
+
+Nothing here looks at real time, threads, `id()` or hash order: the same seed gives the same run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+if TYPE_CHECKING:
+    from .network import SimNetwork
+
+T = TypeVar("T")
+_copy_context = contextvars.copy_context
+
+_EVENTS_AT_ONE_TIME_MAX = 200_000
+_CANCELLED_TO_SWEEP = 2_000
+
+
+class SimulationError(Exception):
+    """The simulated program did what it must not: an unhandled error, a livelock, or no end in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnhandledError:
+    """An error that no code of a process caught."""
+
+    time_s: float
+    process: str
+    message: str
+    error: BaseException | None
+
+    def __str__(self) -> str:
+        return f"{self.time_s:.6f} {self.process}: {self.message}: {self.error!r}"
+
+
+class SimHandle(asyncio.TimerHandle):
+    """A callback at a time. Ordered by time, then by sequence."""
+
+    __slots__ = ("process", "sequence", "when_s")
+
+    def __init__(  # the base class's initializer is not called: it would look at debug mode and the stack
+        self,
+        process: ProcessLoop,
+        when_s: float,
+        sequence: int,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+    ) -> None:
+        self.process = process
+        self.when_s = when_s
+        self.sequence = sequence
+        self._callback: Callable[..., object] | None = callback
+        self._args: tuple[Any, ...] | None = args  # type: ignore[assignment]
+        self._context = _copy_context() if context is None else context
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            self._callback = None
+            self._args = None
+            self.process.scheduler.on_cancelled(self)
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def when(self) -> float:
+        return self.when_s
+
+    def run(self) -> None:
+        """Call it, with errors going to the process's exception handler."""
+        callback, args = self._callback, self._args
+        if callback is None or args is None:
+            return
+        try:
+            self._context.run(callback, *args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            context = {"message": f"{_describe(callback)} failed", "exception": error}
+            self.process.call_exception_handler(context)
+
+    def __repr__(self) -> str:
+        return f"<{_describe(self._callback)} at {self.when_s:.6f}>"
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, SimHandle):
+            return NotImplemented
+        return (self.when_s, self.sequence) < (other.when_s, other.sequence)
+
+
+class Scheduler:
+    """The queue of everything that will happen, and the virtual clock."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.events_run = 0
+        self.errors: list[UnhandledError] = []
+        self.stop_at_first_error = False
+        self.after_event: Callable[[ProcessLoop], None] | None = None
+        self._sequence = 0
+        self._events_before_now = 0
+        self._ready: deque[SimHandle] = deque()
+        self._timers: list[tuple[float, int, SimHandle]] = []
+        self._cancelled_timers = 0
+
+    def schedule(
+        self,
+        process: ProcessLoop,
+        when_s: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None = None,
+    ) -> SimHandle:
+        """Run `callback(*args)` in `process` at `when_s` (now, if that is past)."""
+        self._sequence += 1
+        handle = SimHandle(process, when_s, self._sequence, callback, args, context)
+        if when_s <= self.now_s:
+            self._ready.append(handle)
+        else:
+            heapq.heappush(self._timers, (when_s, self._sequence, handle))
+        return handle
+
+    def reschedule(self, handle: SimHandle) -> None:
+        """Run a handle that was held back, after what is ready now."""
+        self._sequence += 1
+        handle.sequence = self._sequence
+        self._ready.append(handle)
+
+    def on_cancelled(self, handle: SimHandle) -> None:
+        """Sweep the heap now and then: most timers are timeouts that never fire."""
+        self._cancelled_timers += 1
+        if self._cancelled_timers > _CANCELLED_TO_SWEEP and self._cancelled_timers * 2 > len(self._timers):
+            self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
+            heapq.heapify(self._timers)
+            self._cancelled_timers = 0
+
+    def run_until(self, condition: Callable[[], bool] | None, timeout_s: float) -> bool:
+        """Run until the condition holds (looked at after each event) or the virtual time-out is over; says which."""
+        deadline_s = self.now_s + timeout_s
+        try:
+            while condition is None or not condition():
+                handle = self._next(deadline_s)
+                if handle is None:
+                    return False
+                process = handle.process
+                asyncio._set_running_loop(process.as_asyncio)
+                handle.run()
+                self._ran(process)
+        finally:
+            asyncio._set_running_loop(None)
+        return True
+
+    def run_for(self, duration_s: float) -> None:
+        """Let virtual time pass."""
+        self.run_until(None, duration_s)
+
+    def run_now(self, process: ProcessLoop, callback: Callable[[], object]) -> None:
+        """An event of `process` inside one of a kernel's: what a packet that arrives sets off."""
+        asyncio._set_running_loop(process.as_asyncio)
+        try:
+            callback()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            process.call_exception_handler({"message": f"{_describe(callback)} failed", "exception": error})
+        self._ran(process)
+
+    def _next(self, deadline_s: float) -> SimHandle | None:
+        while True:
+            ready, timers = self._ready, self._timers
+            if ready and not (timers and timers[0][0] <= self.now_s and timers[0][1] < ready[0].sequence):
+                handle = ready.popleft()
+            elif timers and timers[0][0] <= deadline_s:
+                when_s, _, handle = heapq.heappop(timers)
+                if handle._cancelled:
+                    self._cancelled_timers = max(0, self._cancelled_timers - 1)
+                    continue
+                if when_s > self.now_s:
+                    self.now_s = when_s
+                    self._events_before_now = self.events_run
+            else:
+                self.now_s = max(self.now_s, deadline_s)
+                return None
+            process = handle.process
+            if handle._cancelled or process.dead:
+                continue
+            if process.paused:
+                process.stalled.append(handle)
+                continue
+            return handle
+
+    def _ran(self, process: ProcessLoop) -> None:
+        """After every event."""
+        self.events_run += 1
+        if self.errors and self.stop_at_first_error:
+            raise SimulationError(str(self.errors[0]))
+        if self.after_event is not None:
+            self.after_event(process)
+        if self.events_run - self._events_before_now > _EVENTS_AT_ONE_TIME_MAX:
+            raise SimulationError(f"livelock at {self.now_s:.6f} in {process.name}")
+
+
+class ProcessLoop:
+    """The event loop of one simulated process, from its start to its end; a restart gets a new one.
+
+    It has the part of `asyncio.AbstractEventLoop` that nodes use. What is missing (threads, signals, subprocesses) is
+    missing on purpose: code that needs it does not belong in a node.
+    """
+
+    def __init__(self, scheduler: Scheduler, name: str, network: SimNetwork | None = None) -> None:
+        self.scheduler = scheduler
+        self.name = name
+        self.network = network
+        self.dead = False
+        self.paused = False
+        self.stalled: list[SimHandle] = []
+        self.as_asyncio = cast(asyncio.AbstractEventLoop, self)
+        """This loop, for asyncio's types."""
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._tasks_started = 0
+        self._exception_handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
+
+    # -- faults
+
+    def kill(self) -> None:
+        """Nothing of this process runs again."""
+        self.dead = True
+        self.stalled.clear()
+
+    def pause(self) -> None:
+        """Hold back everything, as SIGSTOP does; time goes on."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """Run what was held back, in its order."""
+        self.paused = False
+        stalled, self.stalled = self.stalled, []
+        for handle in stalled:
+            self.scheduler.reschedule(handle)
+
+    def dispose(self) -> None:
+        """Close what a dead process's tasks still hold, without a word: their `finally` blocks touch nothing alive."""
+        self.dead = True
+        for task in list(self._tasks):
+            coroutine = task.get_coro()
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            if coroutine is not None:
+                _close_quietly(coroutine)
+        self._tasks.clear()
+
+    # -- asyncio: time and callbacks
+
+    def time(self) -> float:
+        return self.scheduler.now_s
+
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        return self.scheduler.schedule(self, self.scheduler.now_s, callback, args, context)
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.scheduler.schedule(self, self.scheduler.now_s + delay, callback, args, context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.scheduler.schedule(self, when, callback, args, context)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self.as_asyncio)
+
+    def create_task(
+        self,
+        coro: Coroutine[Any, Any, T] | Generator[Any, None, T],
+        *,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[T]:
+        self._tasks_started += 1
+        number = self._tasks_started
+        task = asyncio.Task(coro, loop=self.as_asyncio, name=name or f"{self.name}-task-{number}", context=context)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        return task
+
+    def run_until_complete(self, future: Coroutine[Any, Any, T], timeout_s: float = 60.0) -> T:
+        """Run the whole simulation until this coroutine, in this process, has ended."""
+        task = self.create_task(future)
+        if not self.scheduler.run_until(task.done, timeout_s):
+            raise SimulationError(f"{self.name}: {task.get_name()} did not end within {timeout_s} virtual seconds")
+        return task.result()
+
+    def is_running(self) -> bool:
+        return not self.dead
+
+    def is_closed(self) -> bool:
+        return False
+
+    def get_debug(self) -> bool:
+        return False
+
+    def set_exception_handler(
+        self, handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None
+    ) -> None:
+        self._exception_handler = handler
+
+    def get_exception_handler(self) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None:
+        return self._exception_handler
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        return None
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Record it: an error that nobody caught fails the run. That of a dead process is nobody's."""
+        if self.dead:
+            return
+        error = UnhandledError(
+            self.scheduler.now_s, self.name, str(context.get("message", "")), context.get("exception")
+        )
+        self.scheduler.errors.append(error)
+        if self._exception_handler is not None:
+            self._exception_handler(self.as_asyncio, context)
+
+    # -- asyncio: the network
+
+    async def create_connection(
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: str | None = None,
+        port: int | None = None,
+        **_options: Any,
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        if self.network is None or host is None or port is None:
+            raise ValueError("a connection needs a network, a host and a port")
+        return await self.network.connect(self, protocol_factory, host, port)
+
+    async def create_server(
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: str | None = None,
+        port: int | None = None,
+        **_options: Any,
+    ) -> asyncio.AbstractServer:
+        if self.network is None:
+            raise ValueError("a server needs a network")
+        return self.network.listen(self, protocol_factory, port or 0)
+
+
+class KernelLoop(ProcessLoop):
+    """What happens outside of processes. An error here is one of the simulator, or what a check after an event said."""
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        raise cast(BaseException, context["exception"])
+
+
+def _describe(callback: object) -> str:
+    """A callback's name without its address, which differs from run to run."""
+    owner = getattr(callback, "__self__", None)
+    if isinstance(owner, asyncio.Task):
+        return f"task {owner.get_name()} {getattr(owner.get_coro(), '__qualname__', '')}"
+    return str(getattr(callback, "__qualname__", type(callback).__name__))
+
+
+def _close_quietly(coroutine: Any) -> None:
+    for _ in range(100):
+        try:
+            coroutine.close()
+        except RuntimeError:
+            continue  # it awaited something on its way out
+        except BaseException:
+            return
+        return

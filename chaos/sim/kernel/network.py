@@ -1,0 +1,358 @@
+"""A network in memory between simulated hosts: streams with latency, flow control, cuts and resets.
+
+A connection is two pipes. What is written into one arrives in order after a latency drawn by seed, and waits in the
+receiver's kernel until its process reads; not more than a window is ever on the way, the rest stays in the sender's
+transport, which pauses its protocol above the high-water mark. Every link between hosts can be cut, one way or both.
+TCP would repeat what is lost, so bytes sent over a cut link arrive some time after it heals, or never; a connection
+attempt repeats its SYN after 1, 2, 4 ... seconds. A killed process's kernel closes its connections (end of file or
+reset, by seed) and refuses new ones; a host without power answers nothing at all, and once it is up again it resets
+what it does not know. A link that rejects, as a packet filter does, answers what comes over it with a reset and lets
+nothing through: one end of a connection is gone then, and the other does not know before it sends something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from .event_loop import KernelLoop, ProcessLoop, Scheduler
+from .trace import Trace
+from .transport import Address, Pipe, Signal, SimTransport
+
+_SYN_RETRIES = 6
+_EPHEMERAL_PORT = 49_152
+_RETRANSMIT_MAX_S = 0.4
+
+ProtocolFactory: TypeAlias = Callable[[], asyncio.BaseProtocol]
+
+
+@dataclass(slots=True)
+class _Link:
+    """One direction between two hosts."""
+
+    cut: bool = False
+    rejects: bool = False
+    latency_s: tuple[float, float] | None = None
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """A connection being opened."""
+
+    process: ProcessLoop
+    factory: ProtocolFactory
+    host: str
+    port: int
+    future: asyncio.Future[tuple[asyncio.Transport, asyncio.BaseProtocol]]
+    tries: int = 0
+
+
+@dataclass(slots=True)
+class NetworkConfig:
+    """Latencies are one way, in seconds."""
+
+    latency_s: tuple[float, float] = (0.0001, 0.001)
+    spike_probability: float = 0.005
+    spike_s: float = 0.02
+    split_probability: float = 0.05
+    reset_after_heal_probability: float = 0.2
+
+
+class SimSocket:
+    """As much of a listening socket as people ask for."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    def getsockname(self) -> Address:
+        return self._address
+
+
+class SimServer(asyncio.AbstractServer):
+    """A listener; closing it leaves its connections alone."""
+
+    def __init__(self, network: SimNetwork, process: ProcessLoop, factory: ProtocolFactory, port: int) -> None:
+        self.process = process
+        self.factory = factory
+        self.address: Address = (process.name, port)
+        self._network = network
+        self._serving = True
+
+    @property
+    def sockets(self) -> tuple[SimSocket, ...]:
+        return (SimSocket(self.address),) if self._serving else ()
+
+    def close(self) -> None:
+        if self._serving:
+            self._serving = False
+            self._network.unlisten(self)
+
+    def is_serving(self) -> bool:
+        return self._serving
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self.process.as_asyncio
+
+    async def start_serving(self) -> None:
+        return None
+
+    async def serve_forever(self) -> None:
+        await self.process.create_future()
+
+    async def wait_closed(self) -> None:
+        return None
+
+
+class SimNetwork:
+    """All hosts, links, listeners and connections of a simulation."""
+
+    def __init__(
+        self, scheduler: Scheduler, rng: random.Random, trace: Trace, config: NetworkConfig | None = None
+    ) -> None:
+        self.config = config or NetworkConfig()
+        self._scheduler = scheduler
+        self._rng = rng
+        self._trace = trace
+        self._kernel = KernelLoop(scheduler, "network")
+        self._powered: dict[str, bool] = {}
+        self._links: dict[tuple[str, str], _Link] = {}
+        self._servers: dict[Address, SimServer] = {}
+        self._transports: dict[int, SimTransport] = {}
+        self._holding: dict[int, Pipe] = {}
+        self._numbers = 0
+        self._next_port: dict[str, int] = {}
+
+    # -- hosts and faults
+
+    def add_host(self, name: str) -> None:
+        """A host with power; its name is its address."""
+        self._powered.setdefault(name, True)
+
+    def set_power(self, host: str, on: bool) -> None:
+        """A host without power answers nothing; `kill_process` first. With power again it resets what it is sent."""
+        self._powered[host] = on
+        if on:
+            self._release_later(lambda pipe: host in (pipe.source, pipe.target))
+
+    def kill_process(self, process: ProcessLoop, *, power_loss: bool) -> None:
+        """Close the process's sockets as its kernel would, or without a word when the power is gone."""
+        for server in [server for server in self._servers.values() if server.process is process]:
+            server.close()
+        for transport in [each for each in self._transports.values() if each.process is process]:
+            last_word = Signal.RESET if self._rng.random() < 0.5 else Signal.END
+            transport.drop(None if power_loss else last_word)
+
+    def cut(self, source: str, target: str) -> None:
+        """Lose everything from `source` to `target` until `heal`."""
+        self._link(source, target).cut = True
+
+    def heal(self, source: str, target: str) -> None:
+        """Bytes that were lost are repeated soon, or the connection is reset."""
+        link = self._link(source, target)
+        if link.cut:
+            link.cut = False
+            self._release_later(
+                lambda pipe: (source, target) in ((pipe.source, pipe.target), (pipe.target, pipe.source))
+            )
+
+    def reject(self, source: str, target: str) -> None:
+        """Answer everything from `source` to `target` with a reset, until `accept`."""
+        self._link(source, target).rejects = True
+
+    def accept(self, source: str, target: str) -> None:
+        """What was not acknowledged is repeated soon; an end that is gone answers with a reset."""
+        link = self._link(source, target)
+        if link.rejects:
+            link.rejects = False
+            self._release_later(lambda pipe: {source, target} == {pipe.source, pipe.target})
+
+    def heal_all(self) -> None:
+        """All links as they were at the start."""
+        for (source, target), link in self._links.items():
+            link.latency_s = None
+            self.accept(source, target)
+            self.heal(source, target)
+
+    def set_latency(self, source: str, target: str, latency_s: tuple[float, float] | None) -> None:
+        """Make one direction slow; None for the ordinary latency."""
+        self._link(source, target).latency_s = latency_s
+
+    def reset_connections(self, first: str, second: str) -> int:
+        """Reset every connection between two hosts, at both ends; returns how many ends."""
+        ends = [t for t in self._transports.values() if {t.local[0], t.remote[0]} == {first, second}]
+        for transport in ends:
+            transport.break_off()
+        return len(ends)
+
+    def lose_ends(self, host: str, peer: str) -> int:
+        """Reset the connections between two hosts at the end of `host` alone; returns how many."""
+        ends = [t for t in self._transports.values() if (t.local[0], t.remote[0]) == (host, peer)]
+        for transport in ends:
+            transport.break_off()
+        return len(ends)
+
+    # -- for process loops
+
+    async def connect(
+        self, process: ProcessLoop, factory: ProtocolFactory, host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """Open a connection; `OSError` as from a real one: refused, timed out, unknown host."""
+        target = process.name if host in ("localhost", "127.0.0.1", "0.0.0.0", "::1") else host
+        if target not in self._powered:
+            raise OSError(errno.EHOSTUNREACH, f"name or service not known: {host}")
+        attempt = _Attempt(process, factory, target, port, process.create_future())
+        self._send_syn(attempt)
+        return await attempt.future
+
+    def listen(self, process: ProcessLoop, factory: ProtocolFactory, port: int) -> SimServer:
+        """Bind; port 0 takes a free one. `OSError` (EADDRINUSE) when taken."""
+        port = port or self._free_port(process.name)
+        if (process.name, port) in self._servers:
+            raise OSError(errno.EADDRINUSE, f"address already in use: {process.name}:{port}")
+        server = SimServer(self, process, factory, port)
+        self._servers[server.address] = server
+        return server
+
+    def unlisten(self, server: SimServer) -> None:
+        self._servers.pop(server.address, None)
+
+    # -- for pipes and transports
+
+    def arrival_time(self, source: str, target: str) -> float:
+        """When a segment sent now arrives."""
+        return self._scheduler.now_s + self._latency(source, target)
+
+    def schedule(self, when_s: float, callback: Callable[..., object], *args: Any) -> None:
+        self._scheduler.schedule(self._kernel, when_s, callback, args)
+
+    def passes(self, source: str, target: str) -> bool:
+        """The link is not cut and the target's host has power."""
+        link = self._links.get((source, target))
+        return self._powered[target] and (link is None or not link.cut)
+
+    def rejects(self, source: str, target: str) -> bool:
+        """What comes this way is answered with a reset."""
+        link = self._links.get((source, target))
+        return link is not None and link.rejects
+
+    def hash(self, pipe: int, length: int, checksum: int) -> None:
+        self._trace.hash(pipe, length, checksum)
+
+    def read_size(self, available: int) -> int:
+        """A stream has no boundaries: now and then a read ends in the middle."""
+        if available > 1 and self._rng.random() < self.config.split_probability:
+            return self._rng.randrange(1, available)
+        return available
+
+    def forget(self, transport: SimTransport) -> None:
+        self._transports.pop(transport.number, None)
+
+    def hold(self, pipe: Pipe) -> None:
+        """Remember a pipe that waits for its link."""
+        self._holding[pipe.number] = pipe
+
+    # -- inside
+
+    def _link(self, source: str, target: str) -> _Link:
+        return self._links.setdefault((source, target), _Link())
+
+    def _latency(self, source: str, target: str) -> float:
+        link = self._links.get((source, target))
+        low, high = self.config.latency_s if link is None or link.latency_s is None else link.latency_s
+        if source == target:
+            low, high = low / 10, high / 10
+        draw = self._rng.random
+        latency_s = low + (high - low) * draw()
+        if draw() < self.config.spike_probability:
+            latency_s += self.config.spike_s * draw()
+        return latency_s
+
+    def _free_port(self, host: str) -> int:
+        port = self._next_port.get(host, _EPHEMERAL_PORT)
+        self._next_port[host] = port + 1
+        return port
+
+    def _release_later(self, concerned: Callable[[Pipe], bool]) -> None:
+        for pipe in self._holding.values():
+            if concerned(pipe):
+                delay_s = self._rng.uniform(0, _RETRANSMIT_MAX_S)
+                give_up = self._rng.random() < self.config.reset_after_heal_probability
+                self.schedule(self._scheduler.now_s + delay_s, self._release, pipe, give_up)
+
+    def _release(self, pipe: Pipe, give_up: bool) -> None:
+        if give_up:
+            pipe.sender.break_off()
+            pipe.receiver.break_off()
+        else:
+            pipe.release()
+            if not pipe.holds:
+                self._holding.pop(pipe.number, None)
+
+    def _send_syn(self, attempt: _Attempt) -> None:
+        self.schedule(self.arrival_time(attempt.process.name, attempt.host), self._on_syn, attempt)
+
+    def _on_syn(self, attempt: _Attempt) -> None:
+        client = attempt.process.name
+        if attempt.future.done() or attempt.process.dead:
+            return
+        open_both_ways = self.passes(client, attempt.host) and self.passes(attempt.host, client)
+        if not open_both_ways or self.rejects(attempt.host, client):
+            self._retry_syn(attempt)
+            return
+        refused = self.rejects(client, attempt.host)
+        server = None if refused else self._servers.get((attempt.host, attempt.port))
+        answer_s = self.arrival_time(attempt.host, client)
+        if server is None:
+            self._scheduler.schedule(attempt.process, answer_s, self._refuse, (attempt,))
+            return
+        near, far = self._make_pair(attempt.process, server, answer_s)
+        server.process.call_soon(lambda: far.open(server.factory()))
+        self._scheduler.schedule(attempt.process, answer_s, self._connected, (attempt, near))
+
+    def _retry_syn(self, attempt: _Attempt) -> None:
+        attempt.tries += 1
+        if attempt.tries > _SYN_RETRIES:
+            error = TimeoutError(errno.ETIMEDOUT, f"connect to {attempt.host}:{attempt.port} timed out")
+            attempt.process.call_soon(_fail, attempt.future, error)
+        else:
+            self.schedule(self._scheduler.now_s + 2.0 ** (attempt.tries - 1), self._on_syn, attempt)
+
+    def _refuse(self, attempt: _Attempt) -> None:
+        text = f"connect to {attempt.host}:{attempt.port} refused"
+        _fail(attempt.future, ConnectionRefusedError(errno.ECONNREFUSED, text))
+
+    def _connected(self, attempt: _Attempt, near: SimTransport) -> None:
+        if attempt.future.done():
+            near.abort()
+            return
+        protocol = attempt.factory()
+        near.open(protocol)
+        attempt.future.set_result((near, protocol))
+
+    def _make_pair(self, client: ProcessLoop, server: SimServer, answer_s: float) -> tuple[SimTransport, SimTransport]:
+        near_address = (client.name, self._free_port(client.name))
+        near = self._make_end(client, near_address, server.address)
+        far = self._make_end(server.process, server.address, near_address)
+        there = Pipe(self, client.name, server.address[0], near.number)
+        back = Pipe(self, server.address[0], client.name, far.number)
+        back.last_arrival_s = answer_s
+        near.outgoing = far.incoming = there
+        far.outgoing = near.incoming = back
+        there.sender = back.receiver = near
+        there.receiver = back.sender = far
+        return near, far
+
+    def _make_end(self, process: ProcessLoop, local: Address, remote: Address) -> SimTransport:
+        self._numbers += 1
+        transport = SimTransport(self, process, local, remote, self._numbers)
+        self._transports[transport.number] = transport
+        return transport
+
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,161 @@
+"""A simulated world: hosts with disks and clocks, a network between them, one seed and one trace.
+
+A host runs at most one process at a time. Starting one gives it a loop of its own and a `Runtime` on the host's disk
+and clock; killing it drops the loop, and with the power goes what the disk had not synced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from ....runtime.invariants import invariant
+from ....runtime.ports import Runtime
+from ..disk.disk import SimDisk
+from .clock import SimClock
+from .event_loop import ProcessLoop, Scheduler, UnhandledError
+from .network import NetworkConfig, SimNetwork
+from .trace import Trace
+
+_SYNC_LATENCY_S = (0.0002, 0.002)
+_DESCRIPTORS_MAX = (2, 8, 30, 1 << 60)
+"""How many files a host's disk lets have a descriptor at a time, drawn for each."""
+
+Program = Callable[[Runtime], Coroutine[Any, Any, None]]
+
+
+class Host:
+    """A machine: its disk and clock outlive its processes."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.name = name
+        self.disk = SimDisk(world.rng_for(f"disk {name}"), sync_latency_s=_SYNC_LATENCY_S)
+        self.disk.descriptors_max = world.rng_for(f"descriptors {name}").choice(_DESCRIPTORS_MAX)
+        self.clock = SimClock(lambda: world.scheduler.now_s)
+        self.process: ProcessLoop | None = None
+        self.starts = 0
+        self._world = world
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None
+
+    def start(self, program: Program) -> ProcessLoop:
+        """Power up if need be, and start a process whose main coroutine is `program(runtime)`."""
+        invariant(self.process is None, "a host runs one process at a time")
+        world = self._world
+        self.starts += 1
+        world.network.set_power(self.name, True)
+        process = ProcessLoop(world.scheduler, self.name, world.network)
+        runtime = Runtime(self.disk, self.clock, world.rng_for(f"process {self.name} {self.starts}"))
+        self.process = process
+        world.processes.append(process)
+        world.trace.note(self.name, "start" if self.starts == 1 else "restart")
+        process.call_soon(lambda: process.create_task(self._run(program, runtime), name=f"{self.name} main"))
+        return process
+
+    async def _run(self, program: Program, runtime: Runtime) -> None:
+        try:
+            await program(runtime)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            context = {"message": "the process's main coroutine failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
+
+    def crash(self, *, power_loss: bool) -> None:
+        """Kill the process; with `power_loss` the host is dark until `start`, and its disk forgets the unsynced."""
+        process, self.process = self.process, None
+        if process is None:
+            return
+        self._world.trace.note(self.name, "POWER LOSS" if power_loss else "KILLED")
+        process.kill()
+        self._world.network.kill_process(process, power_loss=power_loss)
+        if power_loss:
+            self._world.network.set_power(self.name, False)
+        self.disk.crash(power_loss=power_loss)
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        if self.process is not None and not self.process.paused:
+            self._world.trace.note(self.name, "PAUSED")
+            self.process.pause()
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        if self.process is not None and self.process.paused:
+            self._world.trace.note(self.name, "RESUMED")
+            self.process.resume()
+
+
+class World:
+    """Everything of one run. Use it as a context manager: it captures the log, and closes what is left at the end."""
+
+    def __init__(self, seed: int, network: NetworkConfig | None = None) -> None:
+        self.seed = seed
+        self.scheduler = Scheduler()
+        self.trace = Trace(lambda: self.scheduler.now_s)
+        self.network = SimNetwork(self.scheduler, self.rng_for("network"), self.trace, network)
+        self.hosts: dict[str, Host] = {}
+        self.processes: list[ProcessLoop] = []
+        self.log = _LogToTimeline(self)
+
+    def __enter__(self) -> World:
+        self.log.attach()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.log.detach()
+        for process in self.processes:
+            process.dispose()
+
+    def rng_for(self, purpose: str) -> random.Random:
+        """A generator of its own for each purpose, so that one more draw here changes nothing there."""
+        return random.Random(f"{self.seed} {purpose}")
+
+    def add_host(self, name: str) -> Host:
+        """A new host, reachable under its name."""
+        host = self.hosts[name] = Host(self, name)
+        self.network.add_host(name)
+        return host
+
+    @property
+    def now_s(self) -> float:
+        return self.scheduler.now_s
+
+    @property
+    def errors(self) -> list[UnhandledError]:
+        """Errors nobody caught, and what was logged as an error."""
+        return self.scheduler.errors
+
+
+class _LogToTimeline(logging.Handler):
+    """Shows the nodes' log in the timeline; what is logged with an exception at ERROR is an error of the run."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.INFO)
+        self._world = world
+        self._logger = logging.getLogger("raftwerk")
+        self._before = (self._logger.level, self._logger.propagate)
+
+    def attach(self) -> None:
+        self._before = (self._logger.level, self._logger.propagate)
+        self._logger.setLevel(logging.INFO)
+        self._logger.propagate = False
+        self._logger.addHandler(self)
+
+    def detach(self) -> None:
+        self._logger.removeHandler(self)
+        self._logger.setLevel(self._before[0])
+        self._logger.propagate = self._before[1]
+
+    def emit(self, record: logging.LogRecord) -> None:
+        name = getattr(asyncio._get_running_loop(), "name", "-")
+        message = record.getMessage()
+        self._world.trace.show(name, f"{record.levelname.lower()}: {message}")
+        error = record.exc_info[1] if record.exc_info else None
+        if record.levelno >= logging.ERROR and error is not None:
+            self._world.errors.append(UnhandledError(self._world.now_s, name, message, error))

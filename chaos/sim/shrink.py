@@ -1,0 +1,31 @@
+"""Makes a failing run smaller: leaves out faults that the failure does not need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .faults import Fault
+from .scenarios import Outcome, Run, Scenario
+
+
+def shrink(scenario: Scenario, seed: int) -> tuple[Sequence[Fault], Outcome]:
+    """A list of faults none of which can be left out, and the outcome of the run with it.
+
+    What remains breaks the same invariant as all of them did. Halves are tried first, then smaller and smaller parts.
+    """
+    run = Run(scenario, seed)
+    faults, outcome = run.faults, run.execute()
+    if outcome.failure is None:
+        return faults, outcome
+    broken = outcome.broken
+    size = (len(faults) + 1) // 2
+    while size and faults:
+        left_out = False
+        for start in range(max(0, len(faults) - size), -1, -size):
+            fewer = [*faults[:start], *faults[start + size :]]
+            tried = Run(scenario, seed, fewer).execute()
+            if tried.failure is not None and tried.broken == broken:
+                faults, outcome, left_out = fewer, tried, True
+        if not left_out or size > 1:
+            size //= 2
+    return faults, outcome

@@ -1,0 +1,367 @@
+"""Whole nodes in the simulator: `cluster.node.node.Node`, unmodified, on simulated hosts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from ...cluster.node.errors import NodeFailedError
+from ...cluster.node.formatting import FirstVoters, FormatError, format_node, formatted_directory_id
+from ...cluster.node.node import Node
+from ...cluster.settings.node_config import NodeConfig
+from ...controller.metadata.features import SUPPORTED_FEATURES, Ranges
+from ...controller.metadata.metadata_image import RECORD_VERSION_FEATURE, MetadataImage
+from ...log.state.checkpoints import encode_uuid
+from ...raft.driver.raft_driver import metadata_log_dir
+from ...runtime.ports import Runtime
+from .invariants.partition_invariants import PartitionChecker, PartitionKey
+from .invariants.quorum_invariants import InvariantBroken, QuorumChecker
+from .kernel.event_loop import ProcessLoop
+from .kernel.world import World
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+LOG_DIR = "/data"
+BROKER_PORT = 9092
+CONTROLLER_PORT = 9093
+_FIRST_CONTROLLER = 101
+OLD_SOFTWARE: Ranges = {name: levels for name, levels in SUPPORTED_FEATURES.items() if name != RECORD_VERSION_FEATURE}
+_MANY_SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "500", "metadata.max.retention.bytes": "0"}
+"""So that those who join start from a snapshot, which says who the voters are."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """`properties` go to every node on top of the simulator's own. With `controllers`, the nodes are but brokers.
+
+    `extra_dirs` are log directories beside the one that holds the metadata log too.
+    """
+
+    nodes: int = 3
+    controllers: int = 0
+    client_names: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    extra_dirs: Sequence[str] = ()
+    is_old: bool = False
+    """The nodes have software at first that knows the first form of metadata records only."""
+    first_voters: int = 0
+    """With it the voters are dynamic: so many controllers are formatted as the first ones, and the others join them."""
+
+
+class SimCluster:
+    """Brokers n1 to nN, controllers too unless there are c101, c102 ...; watched by the checkers. A `Target`."""
+
+    def __init__(self, world: World, config: ClusterConfig) -> None:
+        self.world = world
+        self.config = config
+        self.brokers = list(range(1, config.nodes + 1))
+        apart = list(range(_FIRST_CONTROLLER, _FIRST_CONTROLLER + config.controllers))
+        self.voters = apart or self.brokers
+        self.ids = self.brokers + apart
+        self.client_names = config.client_names
+        self.extra_dirs = config.extra_dirs
+        self.names = [_host_name(node_id) for node_id in self.ids]
+        self.nodes: dict[int, Node] = {}
+        self.ready: dict[int, None] = {}
+        self._first_voters = self.voters[: config.first_voters]
+        is_dynamic = bool(self._first_voters)
+        self.quorum = QuorumChecker(self.voters, world.trace.note, lambda: world.now_s, is_dynamic=is_dynamic)
+        self.partitions = PartitionChecker(world.trace.note)
+        self._watched: dict[int, None] = {}
+        self._exchanged: dict[int, None] = {}
+        self._lost_with: dict[int, int] = {}
+        """Who died with its disk, and the broker epoch that it had; until the controller has seen it."""
+        self.software: dict[int, Ranges] = dict.fromkeys(self.ids, OLD_SOFTWARE) if config.is_old else {}
+        """The features that a node knows from its next start on, where it is not all of them."""
+        self.runs_software: dict[int, Ranges] = {}
+        """Those that it knows in this life."""
+        self._node_of = {name: node_id for node_id, name in zip(self.ids, self.names, strict=True)}
+        world.scheduler.after_event = self._after_event
+        for name in self.names:
+            world.add_host(name)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{_host_name(node_id)}:{BROKER_PORT}" for node_id in self.brokers)
+
+    def start_all(self) -> None:
+        for name in self.names:
+            self.restart(name)
+
+    def properties(self, node_id: int) -> dict[str, str]:
+        """server.properties of one node."""
+        name = _host_name(node_id)
+        broker, controller = f"PLAINTEXT://{name}:{BROKER_PORT}", f"CONTROLLER://{name}:{CONTROLLER_PORT}"
+        roles = {"broker": broker if node_id in self.brokers else "", "controller": controller}
+        if node_id not in self.voters:
+            roles["controller"] = ""
+        return self._quorum_properties(roles["controller"] != "") | {
+            "node.id": str(node_id),
+            "process.roles": ",".join(role for role, listener in roles.items() if listener),
+            "listeners": ",".join(listener for listener in roles.values() if listener),
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": ",".join((LOG_DIR, *self.extra_dirs)),
+            "default.replication.factor": str(min(3, len(self.brokers))),
+            "min.insync.replicas": str(min(3, len(self.brokers)) // 2 + 1),
+            "offsets.topic.num.partitions": "2",
+            "offsets.topic.replication.factor": str(min(3, len(self.brokers))),
+            **self.config.properties,
+        }
+
+    def _quorum_properties(self, is_controller: bool) -> dict[str, str]:
+        at = {each: f"{_host_name(each)}:{CONTROLLER_PORT}" for each in self.voters}
+        if not self._first_voters:
+            return {"controller.quorum.voters": ",".join(f"{each}@{server}" for each, server in at.items())}
+        properties = {"controller.quorum.bootstrap.servers": ",".join(at.values()), **_MANY_SNAPSHOTS}
+        return properties | ({"controller.quorum.auto.join.enable": "true"} if is_controller else {})
+
+    def _formatting(self, node_id: int) -> FirstVoters:
+        """How a fresh disk of a node is formatted; one that was exchanged is that of a controller that joins."""
+        if not self._first_voters or node_id not in self.voters:
+            return FirstVoters()
+        if node_id not in self._first_voters or node_id in self._exchanged:
+            return FirstVoters(none=True)
+        rows = [
+            f"{each}@{_host_name(each)}:{CONTROLLER_PORT}:{encode_uuid(UUID(int=each))}" for each in self._first_voters
+        ]
+        return FirstVoters(initial=",".join(rows))
+
+    @property
+    def controllers(self) -> dict[int, tuple[str, int]]:
+        """Where the controllers listen."""
+        return {each: (_host_name(each), CONTROLLER_PORT) for each in self.voters}
+
+    def why_not_all_vote(self) -> str | None:
+        """A controller that is no voter, by the leader's knowledge, with the directory that it has."""
+        leader = self.nodes.get(self.quorum.leader or 0)
+        if leader is None or leader.raft is None:
+            return "no controller leads"
+        voters = leader.raft.voters
+        for node_id in self.voters:
+            node = self.nodes.get(node_id)
+            if node is None or node.raft is None or not voters.is_voter(node.raft.config.own_key):
+                return f"{_host_name(node_id)} is not among the voters {voters}"
+        return None
+
+    def snapshot_end(self, node_id: int) -> int | None:
+        """The end offset of a running node's latest snapshot of the metadata."""
+        node = self.nodes.get(node_id)
+        return None if node is None or node.raft is None else node.raft.snapshot_end_offset
+
+    @staticmethod
+    def name_of(node_id: int) -> str:
+        """The host of a node."""
+        return _host_name(node_id)
+
+    # -- Target
+
+    def resolve(self, target: str) -> str | None:
+        """A name, `controller`, `leader` or `coordinator`: of the first partition of the clients', the groups' topic.
+
+        None for a role that nobody has, and for a node that is not there.
+        """
+        if target == "controller":
+            return None if self.quorum.leader is None else _host_name(self.quorum.leader)
+        if target in ("leader", "coordinator"):
+            leader = self._first_leader(groups=target == "coordinator")
+            return None if leader is None else _host_name(leader)
+        return target if target in self._node_of else None
+
+    def crash(self, name: str, *, power_loss: bool) -> None:
+        node_id = self._node_of[name]
+        self.quorum.forget(node_id)
+        self.partitions.forget(node_id, power_loss=power_loss)
+        for known in (self.nodes, self.ready, self._watched):
+            known.pop(node_id, None)
+        self.world.hosts[name].crash(power_loss=power_loss)
+
+    def restart(self, name: str) -> None:
+        self.world.hosts[name].start(self._program(self._node_of[name]))
+
+    def stop(self, name: str) -> None:
+        """SIGTERM: the node hands over and ends by itself."""
+        node_id = self._node_of[name]
+        node, process = self.nodes.get(node_id), self.world.hosts[name].process
+        if node is None or process is None:
+            return
+        self.world.trace.note(name, "STOPPING")
+
+        async def stop() -> None:
+            await node.stop()
+            self.world.trace.note(name, "STOPPED")
+            process.call_soon(lambda: self.crash(name, power_loss=False))
+
+        process.call_soon(lambda: process.create_task(stop()))
+
+    def in_sync(self) -> bool:
+        image = self._image()
+        return (
+            image is not None
+            and self.why_not_whole({}) is None
+            and self.partitions.one_can_be_spared(image)
+            and self.quorum.in_sync()
+        )
+
+    def trusts_lost_disk(self) -> bool:
+        image = self._image()
+        if image is None:
+            return bool(self._lost_with)
+        for node_id, epoch in list(self._lost_with.items()):
+            broker = image.brokers.get(node_id)
+            if broker is None or broker.fenced or broker.epoch > epoch:
+                del self._lost_with[node_id]
+        return bool(self._lost_with)
+
+    def on_disk_replaced(self, name: str) -> None:
+        self._lost_with[self._node_of[name]] = self._broker_epoch(self._node_of[name])
+        self._exchanged[self._node_of[name]] = None
+        self.quorum.on_disk_replaced(self._node_of[name])
+        self.partitions.on_disk_replaced(self._node_of[name])
+
+    def on_disk_rotten(self, name: str) -> None:
+        self.partitions.on_disk_rotten(self._node_of[name])
+
+    # -- the state of things
+
+    def whole(self) -> bool:
+        """All nodes are ready, every partition has a leader, all ISRs are full, all replicas have caught up."""
+        return self.why_not_whole() is None
+
+    def whole_again(self) -> tuple[Callable[[], bool], Callable[[], str | None]]:
+        """`whole` and what it waits for, under a load that goes on: up to what is committed at this call."""
+        ends = self.partitions.ends()
+        return lambda: self.why_not_whole(ends) is None, lambda: self.why_not_whole(ends)
+
+    def why_not_whole(self, ends: Mapping[PartitionKey, int] | None = None) -> str | None:
+        """What `whole` waits for: everything that is committed, or what is below `ends`."""
+        for node_id in self.ids:
+            if node_id not in self.ready:
+                return f"{_host_name(node_id)} is not ready"
+        image = self._image()
+        if image is None:
+            return "no controller"
+        failing = [each for each in self.brokers if self.world.hosts[_host_name(each)].disk.broken_dirs]
+        return self.partitions.describe_lag(image, self.partitions.ends() if ends is None else ends, failing)
+
+    def _image(self) -> MetadataImage | None:
+        """The metadata as the controller knows them."""
+        controller = self.nodes.get(self.quorum.leader or 0)
+        return None if controller is None or controller.loader is None else controller.loader.image
+
+    def _broker_epoch(self, node_id: int) -> int:
+        """The newest that any running node knows."""
+        images = [node.loader.image for node in self.nodes.values() if node.loader is not None]
+        return max((image.brokers[node_id].epoch for image in images if node_id in image.brokers), default=-1)
+
+    def views_of(self, topic: str) -> list[tuple[UUID, int] | None]:
+        """What each running broker knows of a topic: its id and number of partitions."""
+        views: list[tuple[UUID, int] | None] = []
+        for node_id in self.brokers:
+            node = self.nodes.get(node_id)
+            if node is not None and node.loader is not None:
+                found = node.loader.image.topics_by_name.get(topic)
+                views.append(None if found is None else (found.topic_id, len(found.partitions)))
+        return views
+
+    def why_moving(self) -> str | None:
+        """A partition whose replicas change, by the controller's knowledge; None when there is none."""
+        image = self._image()
+        if image is None:
+            return "no controller"
+        for topic in image.topics_by_id.values():
+            for index, registration in topic.partitions.items():
+                if registration.adding_replicas or registration.removing_replicas:
+                    return f"{topic.name}-{index}: {registration}"
+        return None
+
+    def _first_leader(self, *, groups: bool) -> int | None:
+        image = self._image()
+        if image is None:
+            return None
+        for topic in image.topics_by_id.values():
+            if topic.name.startswith("__") == groups:
+                leader = topic.partitions[0].leader
+                return leader if leader >= 0 else None
+        return None
+
+    # -- processes
+
+    def _program(self, node_id: int) -> Callable[[Runtime], Coroutine[Any, Any, None]]:
+        async def main(runtime: Runtime) -> None:
+            config = NodeConfig.from_properties(self.properties(node_id))
+            self.runs_software[node_id] = self.software.get(node_id, SUPPORTED_FEATURES)
+            node = Node(config, runtime, self.runs_software[node_id])
+            refused_before = self._refusals(node_id)
+            try:
+                format_node(
+                    config,
+                    runtime,
+                    CLUSTER_ID,
+                    ignore_formatted=True,
+                    first_voters=self._formatting(node_id) if not _is_formatted(config, runtime) else FirstVoters(),
+                )
+                self.nodes[node_id] = node
+                await node.start()
+                ready = asyncio.get_running_loop().create_task(node.ready(), name=f"{node_id} ready")
+                ready.add_done_callback(lambda done: self._on_ready(node_id, done))
+                await node.wait_failed()
+            except (NodeFailedError, FormatError, OSError) as error:
+                if self._refusals(node_id) == refused_before:
+                    raise InvariantBroken("a node ends by itself only when its disk fails", str(error)) from error
+                self.world.trace.note(_host_name(node_id), f"ended: {error}")
+                await node.stop()
+                self._end(node_id)
+
+        return main
+
+    def _refusals(self, node_id: int) -> int:
+        return self.world.hosts[_host_name(node_id)].disk.refusals
+
+    def _end(self, node_id: int) -> None:
+        """The process's main coroutine is through: nothing of it stays."""
+        host = self.world.hosts[_host_name(node_id)]
+        process = host.process
+
+        def end() -> None:
+            if host.process is process:
+                self.crash(host.name, power_loss=False)
+
+        if process is not None:
+            process.call_soon(end)
+
+    def _on_ready(self, node_id: int, done: asyncio.Task[None]) -> None:
+        if not done.cancelled() and done.exception() is None:
+            self.world.trace.note(_host_name(node_id), "ready")
+            self.ready[node_id] = None
+
+    def _after_event(self, process: ProcessLoop) -> None:
+        node_id = self._node_of.get(process.name)
+        if node_id is None:
+            return
+        if node_id not in self._watched:
+            self._watch(node_id)
+        self.quorum.after_event(node_id)
+        self.partitions.after_event(node_id)
+
+    def _watch(self, node_id: int) -> None:
+        node = self.nodes.get(node_id)
+        if node is None or node.raft is None or node.loader is None:
+            return
+        if node.replica_manager is None and node_id in self.brokers:
+            return
+        disk = self.world.hosts[_host_name(node_id)].disk
+        path = f"{metadata_log_dir(LOG_DIR)}/quorum-state"
+        self.quorum.watch(node_id, node.raft, lambda: disk.read_bytes(path))
+        if node.replica_manager is not None:
+            self.partitions.watch(node_id, node.replica_manager, node.loader)
+        self._watched[node_id] = None
+
+
+def _is_formatted(config: NodeConfig, runtime: Runtime) -> bool:
+    return formatted_directory_id(config, runtime) is not None
+
+
+def _host_name(node_id: int) -> str:
+    return f"{'n' if node_id < _FIRST_CONTROLLER else 'c'}{node_id}"

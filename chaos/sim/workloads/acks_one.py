@@ -1,0 +1,90 @@
+"""A producer without idempotence that asks the leader alone (acks=1) and never sends again, and what it may hope for.
+
+An ack says that one leader had the record; with that leader it may be gone. Never may a record be there twice, or one
+that nobody sent; and of two records acked one after the other, those that survive keep their order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ....cluster.client.cluster_client import LOST, NewTopic
+from ....wire.api_keys import ApiKey
+from ....wire.errors import ErrorCode
+from ....wire.records import NewRecord, encode_batch
+from ..invariants.quorum_invariants import InvariantBroken
+from .actors import create_for_sure
+from .clients import SimConsumer, Surroundings, TopicClient
+
+_PRODUCE_VERSION = 9
+_PAUSE_S = 0.05
+_TIMEOUT_S = 3.0
+
+
+class PlainLoad:
+    """An `Actor`: the producer, one request at a time for each partition, and a consumer."""
+
+    name = "plain"
+
+    def __init__(self, given: Surroundings) -> None:
+        self.finished = False
+        self._given = given
+        self._client = TopicClient(given, self.name)
+        self._consumer = SimConsumer(given, "plain consumer")
+        self._sent: dict[str, None] = {}
+        self._acked: dict[int, list[str]] = {}
+        self._stopping = False
+
+    async def run(self) -> None:
+        await create_for_sure(self._client.cluster, NewTopic(self._given.topic, 2, -1, {}))
+        await self._client.until_known()
+        reader = asyncio.get_running_loop().create_task(self._consumer.run(), name="plain consumer")
+        await asyncio.gather(*(self._send_partition(each.partition) for each in self._client.partitions))
+        self.finished = True
+        await reader
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    def why_not_settled(self) -> str | None:
+        if not self.finished:
+            return "it still sends"
+        return None if self._consumer.caught_up() else f"its consumer reads: {self._consumer.describe()}"
+
+    def check(self) -> None:
+        """See the module's text."""
+        for partition, values in self._given.history.consumed.items():
+            found = {value: offset for offset, value in sorted(values.items())}
+            if len(found) != len(values):
+                raise InvariantBroken("a record sent once is there once", f"partition {partition}: {values}")
+            strange = [value for value in found if value not in self._sent]
+            if strange:
+                raise InvariantBroken("what is there was sent", f"partition {partition}: {strange}")
+            offsets = [found[value] for value in self._acked.get(partition, []) if value in found]
+            if offsets != sorted(offsets):
+                raise InvariantBroken("acked records keep their order", f"partition {partition}: {offsets}")
+
+    async def _send_partition(self, partition: int) -> None:
+        number = 0
+        while not self._stopping:
+            value = f"{self.name}/{partition}/{number}"
+            number += 1
+            self._sent[value] = None
+            if await self._send(partition, value):
+                self._acked.setdefault(partition, []).append(value)
+            else:
+                await self._client.refresh()
+            await asyncio.sleep(self._given.rng.expovariate(1 / _PAUSE_S))
+
+    async def _send(self, partition: int, value: str) -> bool:
+        records = encode_batch([NewRecord(b"k", value.encode(), (), self._given.wall_ms())])
+        data = {"index": partition, "records": bytes(records)}
+        topics = [{"name": self._given.topic, "partition_data": [data]}]
+        fields = {"transactional_id": None, "acks": 1, "timeout": 1500, "topic_data": topics}
+        try:
+            connection = await self._client.cluster.connection(self._client.partitions[partition].leader)
+            answer = await connection.request(ApiKey.PRODUCE, _PRODUCE_VERSION, fields, timeout_s=_TIMEOUT_S)
+        except LOST:
+            return False
+        code: int = answer.responses[0].partition_responses[0].error_code
+        return code == ErrorCode.NONE

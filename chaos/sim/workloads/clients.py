@@ -1,0 +1,341 @@
+"""Clients in the simulator: an idempotent producer with several requests in flight, and a consumer of all partitions.
+
+They speak the wire protocol over the simulated network like anybody else, and keep a history of what they were told.
+A record's value says who wrote it and its number: "producer/partition/number".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from ....cluster.client.client_errors import ClientError, is_retriable
+from ....cluster.client.cluster_client import LOST, ClusterClient, PartitionView
+from ....wire.api_keys import ApiKey
+from ....wire.client import Connection
+from ....wire.codec import decode_response, encode_request
+from ....wire.errors import ErrorCode
+from ....wire.fetch import FetchPartition, FetchRequest, FetchTopic, decode_fetch_response, encode_fetch_request
+from ....wire.records import NewRecord, Record, encode_batch, iter_headers, iter_records, verify_crc
+from ..invariants.partition_invariants import PartitionChecker
+from ..invariants.quorum_invariants import InvariantBroken
+
+_INIT_PRODUCER_ID_VERSION = 4
+_PRODUCE_VERSION = 9
+_FETCH_VERSION = 12
+_IN_FLIGHT_MAX = 3
+RECORDS_MAX = 4
+_RETRY_PAUSE_S = 0.05
+_REQUEST_TIMEOUT_S = 3.0
+_STALE_PROBABILITY = 0.05
+
+
+@dataclass(slots=True)
+class History:
+    """`acked`: offset by (partition, producer, number). `consumed`: values by offset, for each partition."""
+
+    acked: dict[tuple[int, str, int], int] = field(default_factory=dict)
+    consumed: dict[int, dict[int, str]] = field(default_factory=dict)
+    sent: int = 0
+    longest_ack_gap_s: float = 0.0
+    last_ack_s: float | None = None
+
+    def on_ack(self, now_s: float) -> None:
+        """Keep the longest time between two acks."""
+        if self.last_ack_s is not None:
+            self.longest_ack_gap_s = max(self.longest_ack_gap_s, now_s - self.last_ack_s)
+        self.last_ack_s = now_s
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a simulated client is given."""
+
+    bootstrap: str
+    topic: str
+    rng: random.Random
+    checker: PartitionChecker
+    history: History
+    wall_ms: Callable[[], int]
+
+
+@dataclass(slots=True)
+class SentBatch:
+    """`count` records from number `first` on."""
+
+    first: int
+    count: int
+    data: bytes
+
+
+class TopicClient:
+    """Metadata of one topic, and connections; refreshed after errors."""
+
+    def __init__(self, given: Surroundings, name: str) -> None:
+        self.cluster = ClusterClient(given.bootstrap, client_id=name, timeout_s=_REQUEST_TIMEOUT_S)
+        self.topic = given.topic
+        self.topic_id = UUID(int=0)
+        self.partitions: tuple[PartitionView, ...] = ()
+
+    async def refresh(self) -> None:
+        """Ask for metadata once; keep the old when nobody answers."""
+        try:
+            view = await self.cluster.metadata([self.topic])
+        except ClientError:
+            return
+        for topic in view.topics:
+            if topic.topic_id is not None:
+                self.topic_id = topic.topic_id
+                self.partitions = topic.partitions
+
+    async def until_known(self) -> None:
+        """Return when every partition has been seen with a leader."""
+        while not self.partitions or any(each.leader < 0 for each in self.partitions):
+            await self.refresh()
+            await asyncio.sleep(_RETRY_PAUSE_S)
+
+
+class SimProducer:
+    """Sends small batches to every partition until `stop`, then until all are acked. Any number at once."""
+
+    def __init__(self, given: Surroundings, name: str, pause_s: float) -> None:
+        self.name = name
+        self.given = given
+        self.producer = (-1, -1)
+        """Its id and epoch."""
+        self._acked_epochs: dict[int, int] = {}
+        """Of each partition, the leader epoch at the last ack, which the client's metadata may not know yet."""
+        self._pause_s = pause_s
+        self._client = TopicClient(given, name)
+        self._stopping = False
+        self.finished = False
+
+    def stop(self) -> None:
+        """Send nothing new."""
+        self._stopping = True
+
+    async def run(self) -> None:
+        """Returns when stopped and everything sent is acked."""
+        await self._client.until_known()
+        await self._init_producer_id()
+        senders = [self._send_partition(each.partition) for each in self._client.partitions]
+        await asyncio.gather(*senders)
+        self.finished = True
+
+    async def _init_producer_id(self) -> None:
+        fields = {"transactional_id": None, "transaction_timeout": 60000, "producer_id": -1, "producer_epoch": -1}
+        while True:
+            try:
+                answer = await self._client.cluster.request(ApiKey.INIT_PRODUCER_ID, _INIT_PRODUCER_ID_VERSION, fields)
+            except ClientError:
+                await asyncio.sleep(_RETRY_PAUSE_S)
+                continue
+            if not answer.error_code:
+                self.producer = (answer.producer_id, answer.producer_epoch)
+                return
+            await asyncio.sleep(_RETRY_PAUSE_S)
+
+    async def _send_partition(self, partition: int) -> None:
+        window: deque[SentBatch] = deque()
+        next_number = 0
+        while window or not self._stopping:
+            while len(window) < _IN_FLIGHT_MAX and not self._stopping:
+                window.append(self.make_batch(partition, next_number))
+                next_number += window[-1].count
+                if self.given.rng.random() < 0.5:
+                    break
+            if not await self._send_window(partition, window):
+                await asyncio.sleep(_RETRY_PAUSE_S)
+                await self._client.refresh()
+            await asyncio.sleep(self.given.rng.expovariate(1 / self._pause_s))
+
+    def make_batch(self, partition: int, number: int) -> SentBatch:
+        """The next records, the first of which has this number."""
+        count = self.given.rng.randrange(1, RECORDS_MAX + 1)
+        key = f"{self.name}/{partition}"
+        now_ms = self.given.wall_ms()
+        records = [NewRecord(key.encode(), f"{key}/{number + i}".encode(), (), now_ms) for i in range(count)]
+        producer_id, epoch = self.producer
+        data = encode_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=number)
+        self.given.history.sent += count
+        return SentBatch(number, count, bytes(data))
+
+    async def _send_window(self, partition: int, window: deque[SentBatch]) -> bool:
+        """Send all unacked batches in order, without waiting between them; true when all were acked."""
+        view = self._client.partitions[partition]
+        try:
+            connection = await self._client.cluster.connection(view.leader)
+        except LOST:
+            return False
+        is_deposed = view.leader_epoch < self._acked_epochs.get(partition, -1)
+        sent = [self._send(connection, partition, batch) for batch in window]
+        answers = [await self._answer(future) for future in sent]
+        unacked: list[SentBatch] = []
+        for batch, (code, base_offset) in zip(window, answers, strict=True):
+            if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                self._on_acked(partition, batch, base_offset)
+                self._acked_epochs[partition] = self.given.checker.leader_epoch((self._client.topic_id, partition))
+            elif is_retriable(code) or (code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and (unacked or is_deposed)):
+                unacked.append(batch)
+            else:
+                detail = f"{self.name}/{partition}/{batch.first}: {ErrorCode(code).name}"
+                raise InvariantBroken("a producer that retries in order is never refused", detail)
+        window.clear()
+        window.extend(unacked)
+        return not unacked
+
+    def _send(self, connection: Connection, partition: int, batch: SentBatch) -> asyncio.Future[memoryview]:
+        data = {"index": partition, "records": batch.data}
+        fields = {
+            "transactional_id": None,
+            "acks": -1,
+            "timeout": 1500,
+            "topic_data": [{"name": self.given.topic, "partition_data": [data]}],
+        }
+        body = encode_request(ApiKey.PRODUCE, _PRODUCE_VERSION, fields)
+        return connection.send_raw(ApiKey.PRODUCE, _PRODUCE_VERSION, [body], timeout_s=_REQUEST_TIMEOUT_S)
+
+    async def _answer(self, sent: asyncio.Future[memoryview]) -> tuple[int, int]:
+        """The error code and the base offset."""
+        try:
+            answer = decode_response(ApiKey.PRODUCE, _PRODUCE_VERSION, await sent)
+        except LOST:
+            return ErrorCode.NETWORK_EXCEPTION, -1
+        row = answer.responses[0].partition_responses[0]
+        return row.error_code, row.base_offset
+
+    def _on_acked(self, partition: int, batch: SentBatch, base_offset: int) -> None:
+        given = self.given
+        given.history.on_ack(asyncio.get_running_loop().time())
+        if base_offset < 0:
+            return
+        given.checker.on_acked((self._client.topic_id, partition), base_offset, batch.count)
+        for i in range(batch.count):
+            given.history.acked[partition, self.name, batch.first + i] = base_offset + i
+
+
+class SimConsumer:
+    """Reads all partitions from the beginning, for ever."""
+
+    may_skip = False
+    """Whether offsets may be missing, as in a compacted topic."""
+
+    def __init__(self, given: Surroundings, name: str = "consumer") -> None:
+        self.name = name
+        self.positions: dict[int, int] = {}
+        self.client = TopicClient(given, name)
+        self._given = given
+
+    async def run(self) -> None:
+        """Never returns."""
+        await self.client.until_known()
+        readers = [self._read_partition(each.partition) for each in self.client.partitions]
+        await asyncio.gather(*readers)
+
+    def caught_up(self) -> bool:
+        """Has read all that is committed."""
+        ends = {
+            index: log.end_offset
+            for (topic_id, index), log in self._given.checker.committed.items()
+            if topic_id == self.client.topic_id
+        }
+        return bool(ends) and all(self.positions.get(index, 0) >= end for index, end in ends.items())
+
+    def describe(self) -> str:
+        """Where it stands."""
+        return f"positions {self.positions}"
+
+    async def _read_partition(self, partition: int) -> None:
+        self.start_at(partition, 0)
+        while True:
+            try:
+                code = await self.fetch(partition)
+            except LOST:
+                code = ErrorCode.NETWORK_EXCEPTION
+            if code:
+                if not is_retriable(code):
+                    detail = f"partition {partition} at {self.positions[partition]}: {ErrorCode(code).name}"
+                    raise InvariantBroken("a consumer's position stays valid", detail)
+                await asyncio.sleep(_RETRY_PAUSE_S)
+                await self.client.refresh()
+
+    def start_at(self, partition: int, offset: int) -> None:
+        """Read the partition from here on."""
+        self.positions[partition] = offset
+        self._given.history.consumed.setdefault(partition, {})
+
+    async def fetch(self, partition: int) -> int:
+        """Read once from the partition's position; the error code. Raises one of `LOST`."""
+        view = self.client.partitions[partition]
+        if view.leader < 0:
+            return ErrorCode.LEADER_NOT_AVAILABLE
+        code, records = await self._ask(view, view.leader_epoch, max_wait_ms=300)
+        if code:
+            return code
+        refused = self._take(partition, memoryview(records))
+        if not refused and view.leader_epoch > 0 and self._given.rng.random() < _STALE_PROBABILITY:
+            await self._ask_with_stale_epoch(view)
+        return refused
+
+    async def _ask_with_stale_epoch(self, view: PartitionView) -> None:
+        """A leader that has just answered in one epoch refuses those who believe in the last."""
+        code, _ = await self._ask(view, view.leader_epoch - 1, max_wait_ms=0)
+        if code in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+            detail = f"partition {view.partition}: {view.leader} answers epoch {view.leader_epoch - 1} with {code}"
+            raise InvariantBroken("stale leader epochs are refused", detail)
+
+    async def _ask(self, view: PartitionView, leader_epoch: int, *, max_wait_ms: int) -> tuple[int, bytes]:
+        """A code and records from the partition's position."""
+        position = self.positions[view.partition]
+        wanted = FetchPartition(view.partition, current_leader_epoch=leader_epoch, fetch_offset=position)
+        request = FetchRequest(max_wait_ms=max_wait_ms, topics=[FetchTopic(self._given.topic, None, [wanted])])
+        connection = await self.client.cluster.connection(view.leader)
+        body = [encode_fetch_request(_FETCH_VERSION, request)]
+        answer = await connection.send_raw(ApiKey.FETCH, _FETCH_VERSION, body, timeout_s=_REQUEST_TIMEOUT_S)
+        response = decode_fetch_response(_FETCH_VERSION, answer)
+        if response.error_code:
+            return response.error_code, b""
+        row = response.topics[0].partitions[0]
+        return row.error_code, bytes(row.records_in_memory())
+
+    def text_of(self, record: Record) -> str:
+        """What the history keeps of a record."""
+        return bytes(record.value or b"").decode()
+
+    def _take(self, partition: int, records: memoryview) -> int:
+        for position, header in iter_headers(records, allow_partial_tail=True):
+            if header.last_offset < self.positions[partition]:
+                continue
+            batch = records[position : position + header.size_bytes]
+            if header.base_offset > self.positions[partition] and not self.may_skip:
+                detail = f"partition {partition}: {header.base_offset} after {self.positions[partition]}"
+                raise InvariantBroken("a consumer is shown every offset", detail)
+            if not verify_crc(records, position, header):
+                return ErrorCode.CORRUPT_MESSAGE
+            self._given.checker.on_consumed((self.client.topic_id, partition), header.base_offset, bytes(batch))
+            for record in iter_records(batch):
+                if record.offset >= self.positions[partition]:
+                    self._given.history.consumed[partition][record.offset] = self.text_of(record)
+            self.positions[partition] = header.next_offset
+        return ErrorCode.NONE
+
+
+def check_history(history: History) -> None:
+    """Every acked record was read where it was acked; each producer's records are there once, in order, no gaps."""
+    for (partition, producer, number), offset in history.acked.items():
+        value = f"{producer}/{partition}/{number}"
+        found = history.consumed.get(partition, {}).get(offset)
+        if found != value:
+            raise InvariantBroken("every acked record is read", f"{value} acked at {offset}, there is {found}")
+    for partition, values in history.consumed.items():
+        numbers: dict[str, int] = {}
+        for offset in sorted(values):
+            producer, _, text = values[offset].split("/")
+            if int(text) != numbers.get(producer, 0):
+                detail = f"partition {partition} at {offset}: {values[offset]} after {numbers.get(producer, 0) - 1}"
+                raise InvariantBroken("records are there once and in order", detail)
+            numbers[producer] = int(text) + 1

@@ -1,0 +1,139 @@
+"""A compacted topic: of every key the newest record stays, whoever leads and wherever compaction had come.
+
+Idempotent producers write a few keys over and over, and delete some. A record says in a header who wrote it and its
+number, so that a deletion does, too. In the end a consumer that begins anew finds, for each key and producer, what was
+acked last or something newer; a key may be missing only where that is a deletion.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ....cluster.client.cluster_client import NewTopic
+from ....wire.records import NewRecord, Record, encode_batch
+from ..invariants.quorum_invariants import InvariantBroken
+from .actors import create_for_sure
+from .clients import RECORDS_MAX, SentBatch, SimConsumer, SimProducer, Surroundings, TopicClient
+
+SETTINGS = {
+    "log.roll.ms": "150",
+    "log.cleaner.backoff.ms": "100",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+    "log.segment.delete.delay.ms": "100",
+    "log.retention.check.interval.ms": "300",
+}
+"""Of the nodes: whatever is to be compacted is, several times a run; so is `__consumer_offsets`."""
+_TOPIC_CONFIGS = {"cleanup.policy": "compact", "index.interval.bytes": "100"}
+_KEYS = 4
+_PRODUCERS = 2
+_PAUSE_S = 0.1
+_DELETION_PROBABILITY = 0.2
+_WHO = "who"
+
+
+class KeysLoad:
+    """An `Actor`: the producers, a consumer that follows them, and one that reads all in the end."""
+
+    name = "keys"
+
+    def __init__(self, given: Surroundings) -> None:
+        self.finished = False
+        self._given = given
+        self._client = TopicClient(given, self.name)
+        self._producers = [_KeysProducer(given, f"keys{n}", _PAUSE_S) for n in range(_PRODUCERS)]
+        self._consumer = _KeysConsumer(given, "keys consumer")
+        self._last: _KeysConsumer | None = None
+
+    async def run(self) -> None:
+        await create_for_sure(self._client.cluster, NewTopic(self._given.topic, 2, -1, _TOPIC_CONFIGS))
+        await self._client.until_known()
+        reader = asyncio.get_running_loop().create_task(self._consumer.run(), name=self._consumer.name)
+        await asyncio.gather(*(each.run() for each in self._producers))
+        self._given.history.consumed.clear()
+        self._last = _KeysConsumer(self._given, "keys last consumer")
+        self.finished = True
+        reader.cancel()
+        await self._last.run()
+
+    def stop(self) -> None:
+        for each in self._producers:
+            each.stop()
+
+    def why_not_settled(self) -> str | None:
+        if self._last is None:
+            return "it still sends"
+        return None if self._last.caught_up() else f"its last consumer reads: {self._last.describe()}"
+
+    def check(self) -> None:
+        """See the module's text."""
+        acked: dict[tuple[int, str], dict[str, int]] = {}
+        for partition, producer, number in self._given.history.acked:
+            key = self._producer(producer).keys[partition, number]
+            newest = acked.setdefault((partition, producer), {})
+            newest[key] = max(newest.get(key, -1), number)
+        for (partition, producer), keys in acked.items():
+            found = self._found(partition, producer)
+            for key, number in keys.items():
+                self._check_key(f"{producer}/{partition} key {key}", found.get(key), number, self._producer(producer))
+
+    def _check_key(self, where: str, found: int | None, acked: int, producer: _KeysProducer) -> None:
+        if found is None:
+            partition = int(where.split("/")[1].split()[0])
+            key = where.rpartition(" ")[2]
+            if not any(number >= acked for number in producer.deletions.get((partition, key), ())):
+                raise InvariantBroken(
+                    "the newest record of each key stays", f"{where}: {acked} was acked, none is left"
+                )
+        elif found < acked:
+            raise InvariantBroken("the newest record of each key stays", f"{where}: {acked} was acked, {found} is left")
+
+    def _producer(self, name: str) -> _KeysProducer:
+        return next(each for each in self._producers if each.name == name)
+
+    def _found(self, partition: int, producer: str) -> dict[str, int]:
+        """The newest number of each of the producer's keys."""
+        numbers: dict[str, int] = {}
+        latest = -1
+        for _, text in sorted(self._given.history.consumed.get(partition, {}).items()):
+            name, _, number = text.split("/")
+            if name != producer:
+                continue
+            if int(number) <= latest:
+                raise InvariantBroken("records are there once and in order", f"{text} after {latest}")
+            latest = int(number)
+            numbers[self._producer(name).keys[partition, latest]] = latest
+        return numbers
+
+
+class _KeysProducer(SimProducer):
+    """Remembers what it wrote. `keys` by partition and number; `deletions` are numbers by partition and key."""
+
+    def __init__(self, given: Surroundings, name: str, pause_s: float) -> None:
+        super().__init__(given, name, pause_s)
+        self.keys: dict[tuple[int, int], str] = {}
+        self.deletions: dict[tuple[int, str], list[int]] = {}
+
+    def make_batch(self, partition: int, number: int) -> SentBatch:
+        """See `SimProducer`."""
+        rng, now_ms = self.given.rng, self.given.wall_ms()
+        records = []
+        for one in range(number, number + rng.randrange(1, RECORDS_MAX + 1)):
+            key = self.keys[partition, one] = f"{self.name}-{rng.randrange(_KEYS)}"
+            who = f"{self.name}/{partition}/{one}".encode()
+            is_deletion = rng.random() < _DELETION_PROBABILITY
+            if is_deletion:
+                self.deletions.setdefault((partition, key), []).append(one)
+            records.append(NewRecord(key.encode(), None if is_deletion else b"v" * 20, ((_WHO, who),), now_ms))
+        producer_id, epoch = self.producer
+        data = encode_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=number)
+        return SentBatch(number, len(records), bytes(data))
+
+
+class _KeysConsumer(SimConsumer):
+    """Reads who wrote the records, past the gaps that compaction leaves."""
+
+    may_skip = True
+
+    def text_of(self, record: Record) -> str:
+        """See `SimConsumer`."""
+        return next(bytes(value or b"").decode() for key, value in record.headers if key == _WHO)

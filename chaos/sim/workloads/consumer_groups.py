@@ -1,0 +1,431 @@
+"""Consumer groups in the simulator, of both protocols: members that heartbeat, read what they are given, and commit.
+
+At-least-once: a member commits what it has read, so the union of what all members read covers every acked record. What
+a group has committed does not go back: whoever takes a partition over starts at the last commit that was answered, or
+at one whose answer was lost. A member may stall for longer than its session and then go on as if nothing had been;
+what it commits then must be refused, for others have gone on from there: once somebody has taken a partition over,
+nothing that its former reader asks for is accepted.
+
+A member lives again and again: it leaves, and comes back as another, in the same protocol or, in a group that is on its
+way between the two, in either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ....broker.groups.classic.subscription import (
+    read_assignment,
+    read_subscription,
+    write_assignment,
+    write_subscription,
+)
+from ....cluster.client.client_errors import ClientError
+from ....cluster.client.cluster_client import LOST
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode
+from ..invariants.quorum_invariants import InvariantBroken
+from .clients import History, SimConsumer, Surroundings
+
+GROUP = "g"
+PROTOCOLS = ("consumer", "classic")
+SETTINGS = {
+    "group.consumer.session.timeout.ms": "2500",
+    "group.min.session.timeout.ms": "1000",
+    "group.initial.rebalance.delay.ms": "100",
+}
+"""Of the nodes: sessions that end while somebody stalls."""
+_FIND_COORDINATOR = 4
+_HEARTBEAT = 1
+_OFFSETS = 9
+_HEARTBEAT_EVERY_S = 0.2
+_LEAVE_PROBABILITY = 0.08
+_SWITCH_PROBABILITY = 0.25
+_STALL_PROBABILITY = 0.1
+_STALL_S = 4.0
+_MEMBERS = 2
+REBALANCE_TIMEOUT_MS = 2_000
+REJOIN_CODES = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION)
+_REFUSED_CODES = (*REJOIN_CODES, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+@dataclass(slots=True)
+class Commits:
+    """Of one partition: the highest offset whose commit was answered, and those of lost answers."""
+
+    answered: int = 0
+    in_doubt: list[int] = field(default_factory=list)
+
+    def allows(self, offset: int) -> bool:
+        """Whether a new owner may be told this offset."""
+        return offset >= self.answered or any(offset >= doubtful for doubtful in self.in_doubt)
+
+
+class GroupLoad:
+    """An `Actor`: members of one group that read the main topic."""
+
+    name = "group"
+
+    def __init__(self, given: Surroundings, main: History, protocols: tuple[str, ...] = ("consumer",)) -> None:
+        """`given.history` is where the members' deliveries go; `main` knows what was acked."""
+        self.commits: dict[int, Commits] = {}
+        self.readers: dict[int, Life] = {}
+        """Who took each partition over last."""
+        self.stopping = False
+        self.protocols = protocols
+        self.is_cooperative = given.rng.random() < 0.5
+        """Whether classic members keep what they have while they rebalance."""
+        self.leave_probability = _SWITCH_PROBABILITY if len(protocols) > 1 else _LEAVE_PROBABILITY
+        self._given = given
+        self._main = main
+        self._members = [_Member(self, given, f"m{n}") for n in range(_MEMBERS)]
+
+    def stop(self) -> None:
+        self.stopping = True
+
+    async def run(self) -> None:
+        await asyncio.gather(*(member.run() for member in self._members))
+
+    def why_not_settled(self) -> str | None:
+        ends = {index: log.end_offset for (_, index), log in self._partitions() if log.end_offset}
+        behind = {
+            index: f"{self.commits[index].answered if index in self.commits else 0} of {end}"
+            for index, end in ends.items()
+            if index not in self.commits or self.commits[index].answered < end
+        }
+        return f"the group's commits: {behind}, members {[str(member) for member in self._members]}" if behind else None
+
+    def check(self) -> None:
+        """Every acked record was delivered to some member."""
+        for (partition, producer, number), offset in self._main.acked.items():
+            value = f"{producer}/{partition}/{number}"
+            found = self._given.history.consumed.get(partition, {}).get(offset)
+            if found != value:
+                raise InvariantBroken("a group delivers every acked record", f"{value} at {offset}, there is {found}")
+
+    def _partitions(self) -> list[tuple[Any, Any]]:
+        known = self._members[0].reader.client.topic_id
+        return [(key, log) for key, log in self._given.checker.committed.items() if key[0] == known]
+
+
+class _Member:
+    """One member: life after life."""
+
+    def __init__(self, group: GroupLoad, given: Surroundings, name: str) -> None:
+        self.reader = SimConsumer(given, f"group {name}")
+        self._group = group
+        self._given = given
+        self._name = name
+        self._life: Life | None = None
+
+    def __str__(self) -> str:
+        return f"{self._name} {self._life}"
+
+    async def run(self) -> None:
+        await self.reader.client.until_known()
+        while True:
+            protocol = self._given.rng.choice(self._group.protocols)
+            kind = ConsumerLife if protocol == "consumer" else ClassicLife
+            self._life = kind(self._group, self._given, self.reader, self._name)
+            await self._life.run()
+
+
+class Life:
+    """A member from its joining to its leaving. The two protocols differ in how it comes to what it is assigned."""
+
+    protocol = ""
+
+    def __init__(self, group: GroupLoad, given: Surroundings, reader: SimConsumer, name: str) -> None:
+        self.reader = reader
+        self.group = group
+        self.given = given
+        self.id = ""
+        self.epoch = 0
+        self.assigned: tuple[int, ...] = ()
+        self.owned: tuple[int, ...] = ()
+        self.name = name
+        self._coordinator: int | None = None
+        self._has_left = False
+
+    def __str__(self) -> str:
+        return f"{self.protocol} epoch {self.epoch} owns {list(self.owned)}"
+
+    async def run(self) -> None:
+        """Until it has left."""
+        while not self._has_left:
+            try:
+                await self._turn()
+            except (ClientError, *LOST):
+                self.lose_coordinator()
+                await self.reader.client.refresh()
+            await asyncio.sleep(_HEARTBEAT_EVERY_S)
+
+    async def stay(self) -> None:
+        """Say that it is there, join if need be, and learn what it is assigned."""
+        raise NotImplementedError
+
+    async def leave(self) -> bool:
+        """Say that it goes; whether it was heard."""
+        raise NotImplementedError
+
+    def rejoin(self) -> None:
+        """It was thrown out: what it had is not its own."""
+        self.epoch = 0
+        self.assigned = self.owned = ()
+
+    def lose_coordinator(self) -> None:
+        """Whoever was asked is the wrong one, or does not answer."""
+        self._coordinator = None
+
+    async def _turn(self) -> None:
+        if self._coordinator is None:
+            self._coordinator = await self._find_coordinator()
+            return
+        rng = self.given.rng
+        if self.epoch > 0 and not self.group.stopping and rng.random() < self.group.leave_probability:
+            self._has_left = await self.leave()
+            return
+        if self.owned and not self.group.stopping and rng.random() < _STALL_PROBABILITY:
+            await asyncio.sleep(_STALL_S)
+            await self._commit()
+        await self.stay()
+        await self._take_over()
+        for partition in self.owned:
+            code = await self.reader.fetch(partition)
+            if code:
+                await self.reader.client.refresh()
+        if self.owned:
+            await self._commit()
+
+    async def _find_coordinator(self) -> int | None:
+        cluster = self.reader.client.cluster
+        await cluster.metadata([self.given.topic])
+        fields = {"key_type": 0, "coordinator_keys": [GROUP]}
+        row = (await cluster.request(ApiKey.FIND_COORDINATOR, _FIND_COORDINATOR, fields)).coordinators[0]
+        return None if row.error_code else int(row.node_id)
+
+    async def ask(self, api: ApiKey, version: int, fields: dict[str, Any]) -> Struct:
+        """The coordinator's answer."""
+        if self._coordinator is None:
+            raise ClientError("no coordinator")
+        return await self.reader.client.cluster.request_node(self._coordinator, api, version, fields)
+
+    async def _take_over(self) -> None:
+        added = [index for index in self.assigned if index not in self.owned]
+        if not added:
+            return
+        topics = [{"name": self.given.topic, "partition_indexes": added}]
+        speaks = {"member_id": self.id, "member_epoch": self.epoch}
+        nobody = {"member_id": None, "member_epoch": -1}
+        who = speaks if self.protocol == "consumer" else nobody
+        group = {"group_id": GROUP, "topics": topics, **who}
+        answer = await self.ask(ApiKey.OFFSET_FETCH, _OFFSETS, {"groups": [group], "require_stable": True})
+        found = answer.groups[0]
+        if found.error_code:
+            if found.error_code in REJOIN_CODES:
+                self.rejoin()
+            elif found.error_code != ErrorCode.STALE_MEMBER_EPOCH:
+                self.lose_coordinator()
+            return
+        for row in found.topics[0].partitions:
+            offset = max(0, row.committed_offset)
+            commits = self.group.commits.setdefault(row.partition_index, Commits())
+            if row.error_code:
+                continue
+            if not commits.allows(offset):
+                detail = f"partition {row.partition_index}: {offset} after {commits.answered} was committed"
+                raise InvariantBroken("a group's commits do not go back", detail)
+            self.reader.start_at(row.partition_index, offset)
+            self.group.readers[row.partition_index] = self
+            self.owned = tuple(sorted((*self.owned, row.partition_index)))
+
+    async def _commit(self) -> None:
+        offsets = {index: self.reader.positions[index] for index in self.owned}
+        partitions = [
+            {"partition_index": index, "committed_offset": offset, "committed_metadata": ""}
+            for index, offset in offsets.items()
+        ]
+        fields = {"group_id": GROUP, "generation_id_or_member_epoch": self.epoch, "member_id": self.id}
+        rest = {"group_instance_id": None, "topics": [{"name": self.given.topic, "partitions": partitions}]}
+        backwards = {index: offset for index, offset in offsets.items() if not self.group.commits[index].allows(offset)}
+        others = [index for index in offsets if self.group.readers[index] is not self]
+        answered = {index: self.group.commits[index].answered for index in backwards}
+        for index, offset in offsets.items():
+            self.group.commits[index].in_doubt.append(offset)
+        answer = await self.ask(ApiKey.OFFSET_COMMIT, _OFFSETS, {**fields, **rest})
+        rows = answer.topics[0].partitions
+        for row in rows:
+            commits, offset = self.group.commits[row.partition_index], offsets[row.partition_index]
+            if row.error_code in (ErrorCode.NONE, *_REFUSED_CODES):
+                commits.in_doubt.remove(offset)
+            else:
+                self.lose_coordinator()
+            if not row.error_code:
+                if row.partition_index in others:
+                    detail = f"partition {row.partition_index}: {self.id} commits {offset}, another has taken it over"
+                    raise InvariantBroken("a partition has one reader", detail)
+                if row.partition_index in backwards:
+                    detail = f"partition {row.partition_index}: {offset} is taken after {answered[row.partition_index]}"
+                    raise InvariantBroken("a group's commits do not go back", detail)
+                commits.answered = max(commits.answered, offset)
+            if row.error_code in REJOIN_CODES:
+                self.rejoin()
+
+
+class ConsumerLife(Life):
+    """ConsumerGroupHeartbeat (KIP-848)."""
+
+    protocol = "consumer"
+
+    def __init__(self, group: GroupLoad, given: Surroundings, reader: SimConsumer, name: str) -> None:
+        super().__init__(group, given, reader, name)
+        self.id = f"{name}-{given.rng.getrandbits(64):016x}"
+        self._must_tell_all = True
+        """An answer may be lost: say everything, and be told everything."""
+
+    def lose_coordinator(self) -> None:
+        """See `Life`."""
+        super().lose_coordinator()
+        self._must_tell_all = True
+
+    async def leave(self) -> bool:
+        """See `Life`."""
+        return await self._heartbeat(-1) in (ErrorCode.NONE, *REJOIN_CODES, ErrorCode.GROUP_ID_NOT_FOUND)
+
+    async def stay(self) -> None:
+        """See `Life`."""
+        await self._heartbeat(self.epoch)
+
+    async def _heartbeat(self, epoch: int) -> int:
+        topic_id = self.reader.client.topic_id
+        owned = [{"topic_id": topic_id, "partitions": list(self.owned)}] if self.owned else []
+        fields = {"group_id": GROUP, "member_id": self.id, "member_epoch": epoch, "instance_id": None}
+        joining = (
+            {"rebalance_timeout": REBALANCE_TIMEOUT_MS, "subscribed_topic_names": [self.given.topic]}
+            if epoch == 0 or self._must_tell_all
+            else {}
+        )
+        staying = {"rebalance_timeout": -1, "subscribed_topic_names": None}
+        rest = {"rack_id": None, "subscribed_topic_regex": None, "server_assignor": None, "topic_partitions": owned}
+        answer = await self.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, _HEARTBEAT, {**fields, **rest, **staying, **joining})
+        # A group whose last member of this protocol was thought dead is a classic one now: join it anew.
+        if answer.error_code in (*REJOIN_CODES, ErrorCode.GROUP_ID_NOT_FOUND):
+            self.rejoin()
+        elif answer.error_code:
+            self.lose_coordinator()
+        elif epoch >= 0:
+            self.epoch = answer.member_epoch
+            self._must_tell_all = False
+            if answer.assignment is not None:
+                rows = answer.assignment.topic_partitions
+                self.assigned = tuple(sorted(index for row in rows for index in row.partitions))
+                self.owned = tuple(index for index in self.owned if index in self.assigned)
+        return int(answer.error_code)
+
+
+class ClassicLife(Life):
+    """JoinGroup to LeaveGroup; partition p shall go to the member p modulo their number.
+
+    Eager members give up all before they join. Cooperative ones keep what they have, say so, and the leader gives
+    nobody what another has: that one gives it up when it learns its assignment, and joins once more.
+    """
+
+    protocol = "classic"
+
+    def __init__(self, group: GroupLoad, given: Surroundings, reader: SimConsumer, name: str) -> None:
+        super().__init__(group, given, reader, name)
+        self._must_join = True
+
+    async def leave(self) -> bool:
+        """See `Life`."""
+        fields = {"group_id": GROUP, "members": [{"member_id": self.id}]}
+        answer = await self.ask(ApiKey.LEAVE_GROUP, 5, fields)
+        self._on_error(answer.error_code)
+        return not answer.error_code
+
+    def rejoin(self) -> None:
+        """See `Life`; an older id is as good as none."""
+        super().rejoin()
+        self.id = ""
+        self._must_join = True
+
+    async def stay(self) -> None:
+        """See `Life`."""
+        if not self._must_join:
+            fields = {"group_id": GROUP, "generation_id": self.epoch, "member_id": self.id}
+            code = (await self.ask(ApiKey.HEARTBEAT, 4, fields)).error_code
+            self._on_error(code)
+            if code != ErrorCode.REBALANCE_IN_PROGRESS:
+                return
+            self._must_join = True
+        if not self.group.is_cooperative:
+            self.assigned = self.owned = ()
+        await self._join()
+
+    async def _join(self) -> None:
+        fields = {
+            "group_id": GROUP,
+            "session_timeout": 2_500,
+            "rebalance_timeout": REBALANCE_TIMEOUT_MS,
+            "member_id": self.id,
+            "protocol_type": "consumer",
+            "protocols": [{"name": "modulo", "metadata": self._subscription()}],
+        }
+        answer = await self.ask(ApiKey.JOIN_GROUP, 9, fields)
+        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.id = answer.member_id
+            return
+        if answer.error_code:
+            self._on_error(answer.error_code)
+            return
+        self.id, self.epoch = answer.member_id, answer.generation_id
+        await self._sync(self._plan(answer.members))
+
+    async def _sync(self, plan: dict[str, list[int]]) -> None:
+        topic = self.given.topic
+        fields = {
+            "group_id": GROUP,
+            "generation_id": self.epoch,
+            "member_id": self.id,
+            "protocol_type": "consumer",
+            "protocol_name": "modulo",
+            "assignments": [
+                {"member_id": one, "assignment": write_assignment(1, [(topic, part) for part in parts])}
+                for one, parts in plan.items()
+            ],
+        }
+        answer = await self.ask(ApiKey.SYNC_GROUP, 5, fields)
+        if answer.error_code:
+            self._on_error(answer.error_code)
+            return
+        self.assigned = tuple(sorted(part for _, part in read_assignment(answer.assignment)[0]))
+        kept = tuple(index for index in self.owned if index in self.assigned)
+        self._must_join = kept != self.owned
+        self.owned = kept
+
+    def _subscription(self) -> bytes:
+        owned = [(self.given.topic, index) for index in self.owned] if self.group.is_cooperative else []
+        return write_subscription((self.given.topic,), owned)
+
+    def _plan(self, members: Sequence[Struct]) -> dict[str, list[int]]:
+        """Of the leader: what each member gets. Nobody else is told the members."""
+        ids = sorted(one.member_id for one in members)
+        plan: dict[str, list[int]] = {one: [] for one in ids}
+        held = {part: one.member_id for one in members for _, part in read_subscription(one.metadata).owned}
+        for index in range(len(self.reader.client.partitions)) if ids else ():
+            wanted = ids[index % len(ids)]
+            if held.get(index, wanted) == wanted:
+                plan[wanted].append(index)
+        return plan
+
+    def _on_error(self, code: int) -> None:
+        if code in REJOIN_CODES:
+            self.rejoin()
+        elif code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self._must_join = True
+        elif code:
+            self.lose_coordinator()

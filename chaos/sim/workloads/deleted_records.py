@@ -1,0 +1,163 @@
+"""A topic in tiny segments whose beginning is deleted while replicas are down, and what must hold all the same.
+
+DeleteRecords moves the start of the leader's log; segments before it go; a follower that was away meanwhile finds its
+end below the leader's start and begins anew there. Records carry times of long ago as often as not, as where the past
+is loaded. What was acked stays, in order and once, unless it was asked to be deleted; no log begins later than asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from ....cluster.client.client_errors import ClientError, is_retriable
+from ....cluster.client.cluster_client import LOST, NewTopic
+from ....wire.api_keys import ApiKey
+from ....wire.errors import ErrorCode
+from ..invariants.partition_invariants import PartitionKey
+from ..invariants.quorum_invariants import InvariantBroken
+from .actors import create_for_sure
+from .clients import SimConsumer, SimProducer, Surroundings, TopicClient
+
+SETTINGS = {
+    "log.retention.check.interval.ms": "200",
+    "log.segment.delete.delay.ms": "100",
+    "replica.fetch.max.bytes": "400",
+}
+"""Of the nodes: upkeep that is done while a run lasts, and followers that need several fetches to catch up."""
+_TOPIC_CONFIGS = {"segment.ms": "150", "retention.ms": "-1", "index.interval.bytes": "100"}
+_DELETE_RECORDS = 2
+_LIST_OFFSETS = 7
+_EARLIEST = -2
+_PRODUCERS = 2
+_PAUSE_S = 0.25
+_DAY_MS = 24 * 60 * 60 * 1000
+_TIMEOUT_S = 3.0
+
+
+class TrimmedLoad:
+    """An `Actor`: idempotent producers, a consumer, and somebody who deletes what is old."""
+
+    name = "trims"
+
+    def __init__(self, given: Surroundings) -> None:
+        self.finished = False
+        self._given = given
+        self._client = TopicClient(given, self.name)
+        rng, wall_ms = given.rng, given.wall_ms
+
+        def some_time_ms() -> int:
+            return wall_ms() - (rng.randrange(1, 30) * _DAY_MS if rng.random() < 0.5 else 0)
+
+        old = replace(given, wall_ms=some_time_ms)
+        self._producers = [SimProducer(old, f"trimmed{n}", _PAUSE_S / 2) for n in range(_PRODUCERS)]
+        self._consumer = _TrimConsumer(given, "trims consumer")
+        self._stopping = False
+
+    async def run(self) -> None:
+        await create_for_sure(self._client.cluster, NewTopic(self._given.topic, 2, -1, _TOPIC_CONFIGS))
+        await self._client.until_known()
+        reader = asyncio.get_running_loop().create_task(self._consumer.run(), name=self._consumer.name)
+        await asyncio.gather(self._trim(), *(each.run() for each in self._producers))
+        self.finished = True
+        await reader
+
+    def stop(self) -> None:
+        self._stopping = True
+        for each in self._producers:
+            each.stop()
+
+    def why_not_settled(self) -> str | None:
+        if not self.finished:
+            return "it still sends"
+        return None if self._consumer.caught_up() else f"its consumer reads: {self._consumer.describe()}"
+
+    def check(self) -> None:
+        """See the module's text."""
+        history = self._given.history
+        for (partition, producer, number), offset in history.acked.items():
+            value = f"{producer}/{partition}/{number}"
+            found = history.consumed.get(partition, {}).get(offset)
+            if found != value and (found is not None or offset >= self._deleted_below(partition)):
+                raise InvariantBroken("every acked record is read", f"{value} acked at {offset}, there is {found}")
+        for partition, values in history.consumed.items():
+            latest: dict[str, int] = {}
+            for offset in sorted(values):
+                producer, _, text = values[offset].split("/")
+                if int(text) <= latest.get(producer, -1):
+                    detail = f"partition {partition} at {offset}: {values[offset]} after {latest[producer]}"
+                    raise InvariantBroken("records are there once and in order", detail)
+                latest[producer] = int(text)
+
+    def _deleted_below(self, partition: int) -> int:
+        return self._given.checker.may_start_at.get((self._client.topic_id, partition), 0)
+
+    # -- who deletes
+
+    async def _trim(self) -> None:
+        rng = self._given.rng
+        while not self._stopping:
+            await asyncio.sleep(rng.expovariate(1 / _PAUSE_S))
+            view = rng.choice(self._client.partitions)
+            key = (self._client.topic_id, view.partition)
+            await self._delete_before(key, self._choose(key), view.leader)
+
+    def _choose(self, key: PartitionKey) -> int:
+        """All that is committed as often as some of it."""
+        checker, rng = self._given.checker, self._given.rng
+        committed = checker.committed.get(key)
+        end = 0 if committed is None else committed.promised_end_offset
+        start = checker.may_start_at.get(key, 0)
+        return end if rng.random() < 0.5 else rng.randrange(start, end + 1)
+
+    async def _delete_before(self, key: PartitionKey, offset: int, leader: int) -> None:
+        """Ask once; whether it is heard, only the logs tell."""
+        allowed = self._given.checker.may_start_at
+        allowed[key] = max(allowed.get(key, 0), offset)
+        partitions = [{"partition_index": key[1], "offset": offset}]
+        fields = {"topics": [{"name": self._given.topic, "partitions": partitions}], "timeout_ms": 500}
+        try:
+            answer = await self._client.cluster.request_node(leader, ApiKey.DELETE_RECORDS, _DELETE_RECORDS, fields)
+        except (ClientError, *LOST):
+            await self._client.refresh()
+            return
+        row = answer.topics[0].partitions[0]
+        if not row.error_code and row.low_watermark < offset:
+            raise InvariantBroken("deleted records are gone on all replicas", f"{key[1]}: {row} for {offset}")
+        if row.error_code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+            await self._client.refresh()
+
+
+class _TrimConsumer(SimConsumer):
+    """Goes on where the log begins now when what it wanted next has been deleted."""
+
+    async def _read_partition(self, partition: int) -> None:
+        self.start_at(partition, 0)
+        while True:
+            try:
+                code = await self.fetch(partition)
+                if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    code = await self._skip(partition)
+            except LOST:
+                code = ErrorCode.NETWORK_EXCEPTION
+            if code:
+                if not is_retriable(code):
+                    detail = f"partition {partition} at {self.positions[partition]}: {ErrorCode(code).name}"
+                    raise InvariantBroken("a consumer's position stays valid, or was deleted", detail)
+                await asyncio.sleep(_PAUSE_S / 5)
+                await self.client.refresh()
+
+    async def _skip(self, partition: int) -> int:
+        view = self.client.partitions[partition]
+        asked = {"partition_index": partition, "current_leader_epoch": view.leader_epoch, "timestamp": _EARLIEST}
+        topics = [{"name": self.client.topic, "partitions": [asked]}]
+        connection = await self.client.cluster.connection(view.leader)
+        fields = {"replica_id": -1, "isolation_level": 0, "topics": topics}
+        answer = await connection.request(ApiKey.LIST_OFFSETS, _LIST_OFFSETS, fields, timeout_s=_TIMEOUT_S)
+        row = answer.topics[0].partitions[0]
+        if row.error_code:
+            return int(row.error_code)
+        if row.offset <= self.positions[partition]:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        self.positions[partition] = row.offset
+        return ErrorCode.NONE

@@ -1,0 +1,106 @@
+"""The `raftwerk` command. Each subcommand's module is imported when it is used, so that a node starts quickly.
+
+Exit codes, of every subcommand: 0 it did what was asked; 1 it could not (a port in use, a refused request, records
+lost); 2 the command line or the configuration is wrong.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from raftwerk import __version__
+
+_COMMANDS = {
+    "up": ("local.up:up", "Start a local cluster of N nodes."),
+    "down": ("local.up:down", "Stop a cluster that was started with up --detach."),
+    "status": ("local.local_nodes:status", "Show the nodes of a local cluster."),
+    "kill": ("local.local_nodes:kill", "Send a signal to a node of a local cluster."),
+    "start": ("local.local_nodes:start", "Start nodes of a local cluster again."),
+    "logs": ("local.node_logs:logs", "Show what the nodes of a local cluster log."),
+    "clusters": ("local.local_nodes:clusters", "List the local clusters that have names."),
+    "node": ("node:node", "Run one node from server.properties."),
+    "format": ("node:format_dirs", "Prepare the log directories of a node."),
+    "settings": ("node:settings", "List the settings that server.properties may have."),
+    "topics": ("operations.topics:topics", "Create, list, describe and delete topics."),
+    "partitions": ("operations.partitions:partitions", "Move partitions between brokers, elect leaders."),
+    "features": ("operations.features:features", "Show and change the levels of the cluster's features."),
+    "configs": ("operations.configs:configs", "Show and set the configuration of topics and brokers."),
+    "brokers": ("operations.configs:brokers", "List brokers, forget one that will not come back."),
+    "quorum": ("operations.quorum:quorum", "Show the metadata quorum, add and remove controllers."),
+    "groups": ("operations.groups:groups", "List and describe consumer groups, show their lag, move their offsets."),
+    "produce": ("records.produce:produce", "Send lines to a topic."),
+    "consume": ("records.consume:consume", "Print the records of a topic."),
+    "doctor": ("operations.doctor:doctor", "Find what is wrong with a cluster, a configuration, this machine."),
+    "perf": ("records.perf:perf", "Measure throughput and latency."),
+    "log": ("records.log_files:log", "Look into the files of a node, check them, and mend them."),
+    "demo": ("simulator_and_demo:demo", "Stream flights through three nodes, kill two of them, count what was lost."),
+    "chaos": ("chaos:chaos", "Torment real processes with faults, and judge what their clients saw."),
+    "pipeline": ("pipeline:pipeline", "Jobs on Spark: a lake, windows, an audit, a mirror."),
+    "completion": ("local.local_nodes:completion", "Print the completion script for a shell."),
+    "sim": ("simulator_and_demo:sim", "Run a cluster in the deterministic simulator."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a subcommand when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = _COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        module, _, attribute = entry[0].partition(":")
+        command = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{entry[0]} is no command")
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand. Whoever reads our output may leave when it has seen enough: that is no failure."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
+            ctx.exit(0)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="raftwerk")
+def cli() -> None:
+    """A Kafka-compatible cluster in Python: real clients, several nodes, no JVM.
+
+    \b
+    Try it:
+      raftwerk up -n 3                                   three nodes on ports 9092 to 9094
+      raftwerk topics create flights -p 6 --replicas 3
+      echo hello | raftwerk produce flights
+      raftwerk consume flights -n 1
+
+    Exit codes: 0 done; 1 it failed; 2 the command line or the configuration is wrong.
+    """
+
+
+def main() -> None:
+    """Run the command; errors that are the user's to mend are one sentence, not a traceback."""
+    try:
+        code = cli.main(prog_name="raftwerk", standalone_mode=False)
+    except click.exceptions.Exit as exit_asked:
+        code = exit_asked.exit_code
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except click.Abort:
+        click.echo("Aborted.", err=True)
+        code = 130
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,173 @@
+"""`raftwerk chaos`: torment real processes, and judge what their clients saw."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .common_options import json_option
+
+if TYPE_CHECKING:
+    from ..chaos.live.checker.findings import Verdict
+    from ..chaos.live.nemesis.run import RunResult
+
+
+@click.group()
+def chaos() -> None:
+    """Torment a cluster of real processes, and judge what its clients saw.
+
+    \b
+    Examples:
+      raftwerk chaos faults                                    what this machine can do
+      raftwerk chaos run --minutes 3 --nemesis kill,pause      start, load, hurt, heal, judge, report
+      raftwerk chaos check chaos-run/                          judge a history again
+      raftwerk chaos check --to-edn h.edn chaos-run/           the same history for Jepsen's checkers
+    """
+
+
+@chaos.command()
+@json_option
+def faults(as_json: bool) -> None:
+    """List the faults, and why this machine cannot do some of them."""
+    from ..chaos.live.nemesis.faults import FAULTS
+    from ..chaos.live.nemesis.machine import unmet
+
+    for fault in FAULTS.values():
+        reasons = unmet(fault.needs)
+        if as_json:
+            click.echo(json.dumps({"fault": fault.name, "what": fault.what, "left_out": reasons}))
+        else:
+            why_not = f"  [left out: {'; '.join(reasons)}]" if reasons else ""
+            click.echo(f"{fault.name:16} {fault.what}{why_not}")
+
+
+@chaos.command()
+@click.option("--minutes", type=click.FloatRange(0.05, 10_000), default=3.0, show_default=True)
+@click.option("--nemesis", default="kill,pause", show_default=True, help="Faults by name; `all`, or `none`.")
+@click.option("-n", "--nodes", type=click.IntRange(1, 9), default=3, show_default=True)
+@click.option("--partitions", type=click.IntRange(1, 1000), default=6, show_default=True)
+@click.option("--producers", type=click.IntRange(0, 50), default=2, show_default=True)
+@click.option("--consumers", type=click.IntRange(0, 50), default=2, show_default=True)
+@click.option("--rate", type=click.IntRange(1, 100_000), default=500, show_default=True, help="Records/s a producer.")
+@click.option(
+    "--acks", type=click.Choice(["all", "1"]), default="all", show_default=True, help="With 1, losses are to be found."
+)
+@click.option("--java", is_flag=True, help="A Java VerifiableProducer too, where Java and its jars are.")
+@click.option(
+    "--interval", "interval_s", type=click.FloatRange(0.1), default=6.0, show_default=True, help="Between faults, s."
+)
+@click.option("--hold", "hold_s", type=click.FloatRange(0.1), default=4.0, show_default=True, help="A fault lasts, s.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Which faults when; not what comes of them.")
+@click.option("-d", "--dir", "directory", type=click.Path(file_okay=False), help="New; default ./chaos-<time>.")
+@click.option("--bootstrap", help="Load another's cluster, Apache Kafka for example, instead of a new one.")
+@click.option("--pid-files", metavar="PATTERN", help="Its pid files, as /tmp/k/n%d.pid, so that it can be hurt.")
+@json_option
+@click.pass_context
+def run(ctx: click.Context, /, nemesis: str, directory: str | None, as_json: bool, **options: Any) -> None:
+    """Start a cluster, load it with real clients, hurt it, heal it, and judge the history.
+
+    The directory gets `history/` (every client's operations), `report.html`, `verdict.json`, and the nodes' logs. Exit
+    code 0 when nothing is wrong, 1 otherwise.
+    """
+    from ..chaos.live.nemesis.faults import FAULTS
+    from ..chaos.live.nemesis.machine import CommandFailed
+    from ..chaos.live.nemesis.run import ChaosRun, RunOptions
+    from ..cluster.client.client_errors import ClientError
+    from ..cluster.local.supervisor import NodeFailed
+
+    chosen = {"all": tuple(FAULTS), "none": ()}.get(nemesis, tuple(part for part in nemesis.split(",") if part))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that networks and mounts are taken down
+    where = os.path.abspath(directory or time.strftime("chaos-%Y%m%d-%H%M%S"))
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        if not as_json:
+            click.echo(f"{time.monotonic() - began:7.1f} s  {text}")
+            sys.stdout.flush()
+
+    try:
+        outcome = ChaosRun(RunOptions(where, faults=chosen, **options), say).execute()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    except (ClientError, NodeFailed, CommandFailed, OSError) as error:
+        raise click.ClickException(f"{error} (everything is kept in {where})") from None
+    _write_results(where, outcome)
+    _print_verdict(outcome.result.verdict, as_json)
+    if not as_json:
+        click.echo(f"report: {os.path.join(where, 'report.html')}")
+    ctx.exit(0 if outcome.result.verdict.valid and not outcome.errors else 1)
+
+
+@chaos.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True))
+@click.option("--to-edn", type=click.Path(dir_okay=False), help="Write the history as EDN for Jepsen's Kafka checker.")
+@json_option
+@click.pass_context
+def check(ctx: click.Context, paths: tuple[str, ...], to_edn: str | None, as_json: bool) -> None:
+    """Judge histories: files, directories of files, or the directory of a run.
+
+    Exit code 0 when the history is valid, 1 when it is not or says too little.
+    """
+    from ..chaos.live.checker.checker import check_paths
+    from ..chaos.live.checker.edn import write_edn
+    from ..chaos.live.history import HistoryError
+
+    try:
+        if to_edn is not None:
+            click.echo(f"{write_edn(paths, to_edn):,} operations in {to_edn}")
+            return
+        verdict = check_paths(paths).verdict
+    except (HistoryError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+    _print_verdict(verdict, as_json)
+    ctx.exit(0 if verdict.valid else 1)
+
+
+@chaos.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False))
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Default: report.html in the directory.")
+def report(directory: str, output: str | None) -> None:
+    """Write the report of a run anew, from its history."""
+    from ..chaos.live.checker.checker import check_paths
+    from ..chaos.live.history import HistoryError
+    from ..chaos.live.report import render_report
+
+    path = output or os.path.join(directory, "report.html")
+    try:
+        result = check_paths([directory])
+    except HistoryError as error:
+        raise click.ClickException(str(error)) from None
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(render_report(result, os.path.basename(os.path.abspath(directory)), {}))
+    click.echo(path)
+
+
+def _write_results(directory: str, outcome: RunResult) -> None:
+    from ..chaos.live.report import render_report
+
+    with open(os.path.join(directory, "report.html"), "w", encoding="utf-8") as file:
+        file.write(render_report(outcome.result, os.path.basename(directory), outcome.left_out))
+    with open(os.path.join(directory, "verdict.json"), "w", encoding="utf-8") as file:
+        extra = {"inflicted": outcome.inflicted, "left_out": outcome.left_out, "errors": outcome.errors}
+        json.dump({**outcome.result.verdict.to_json(), **extra}, file, indent=2)
+
+
+def _print_verdict(verdict: Verdict, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(verdict.to_json()))
+        return
+    click.echo("  ".join(f"{name} {count:,}" for name, count in verdict.totals.items()))
+    for kind, count in verdict.findings.counts.items():
+        if count:
+            click.secho(f"{kind}: {count:,}", fg="red", bold=True)
+            for one in verdict.findings.evidence[kind][:5]:
+                click.echo(f"    {one.text}")
+    for note in verdict.notes:
+        click.echo(f"note: {note}")
+    click.secho(verdict.word, fg="green" if verdict.valid else "red", bold=True)

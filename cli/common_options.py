@@ -1,0 +1,143 @@
+"""What the client-side subcommands share."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import os
+import re
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import click
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_BOOTSTRAP = "localhost:9092"
+DEFAULT_DIR = "raftwerk-data"
+
+
+def bootstrap_option(function: F) -> F:
+    """`--bootstrap`, as every client takes it."""
+    return click.option(
+        "-b",
+        "--bootstrap",
+        envvar="RAFTWERK_BOOTSTRAP",
+        default=DEFAULT_BOOTSTRAP,
+        show_default=True,
+        metavar="HOST:PORT,...",
+        help="Brokers to ask first (environment: RAFTWERK_BOOTSTRAP).",
+    )(function)
+
+
+def json_option(function: F) -> F:
+    """`--json`, for scripts."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")(function)
+
+
+def directory_option(function: F) -> F:
+    """`--dir` and `--name`: which local cluster is meant. The function gets its `directory`."""
+    directory = click.option(
+        "-d", "--dir", "directory", type=click.Path(file_okay=False), help=f"Its data; default: ./{DEFAULT_DIR}."
+    )
+    name = click.option(
+        "--name",
+        "cluster_name",
+        callback=_check_name,
+        help="Its name, instead of --dir: data is in the user's state directory.",
+    )
+
+    @functools.wraps(function)
+    def with_directory(*args: Any, directory: str | None, cluster_name: str | None, **rest: Any) -> Any:
+        if directory is not None and cluster_name is not None:
+            raise click.UsageError("--dir and --name both say where the cluster is: give one")
+        where = directory or (os.path.join(state_dir(), cluster_name) if cluster_name else DEFAULT_DIR)
+        return function(*args, directory=where, **rest)
+
+    return directory(name(with_directory))  # type: ignore[return-value]
+
+
+def state_dir() -> str:
+    """Where clusters with names live: `$XDG_STATE_HOME/raftwerk`, by default `~/.local/state/raftwerk`."""
+    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(base, "raftwerk")
+
+
+def _check_name(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", value):
+        raise click.BadParameter(f"{value!r}: letters, digits, dots, dashes and underscores make a name")
+    return value
+
+
+def log_options(function: F) -> F:
+    """`--log-level` and `--log-format` of whatever starts nodes."""
+    level = click.option(
+        "--log-level",
+        default="INFO",
+        show_default=True,
+        envvar="RAFTWERK_LOG_LEVEL",
+        type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]),
+        help="Of all loggers (environment: RAFTWERK_LOG_LEVEL).",
+    )
+    line_format = click.option(
+        "--log-format",
+        default="text",
+        show_default=True,
+        envvar="RAFTWERK_LOG_FORMAT",
+        type=click.Choice(["text", "json"]),
+        help="For people, or for what collects logs (environment: RAFTWERK_LOG_FORMAT).",
+    )
+    return level(line_format(function))
+
+
+def run_client(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a client; what the cluster refuses becomes one sentence and exit code 1."""
+    from ..cluster.client.client_errors import ClientError
+
+    try:
+        return asyncio.run(coroutine)
+    except (ClientError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            raise  # whoever reads our output has seen enough; see LazyGroup
+        way_out = _way_out(error)
+        raise click.ClickException(f"{error}{f'; {way_out}' if way_out else ''}") from None
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(130) from None
+
+
+def _way_out(error: Exception) -> str:
+    """What to do about it; empty where the error itself says all there is to say."""
+    from ..cluster.client.client_errors import RefusedError, UnreachableError
+    from ..wire.errors import ErrorCode
+
+    if isinstance(error, UnreachableError):
+        return "start a cluster with raftwerk up, or name one with --bootstrap"
+    if not isinstance(error, RefusedError):
+        return ""
+    ways = {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "raftwerk topics list shows those there are, topics create makes one",
+        ErrorCode.TOPIC_ALREADY_EXISTS: "--if-not-exists accepts that, raftwerk topics delete removes it",
+        ErrorCode.INVALID_REPLICATION_FACTOR: "raftwerk brokers list shows how many brokers there are",
+        ErrorCode.NOT_ENOUGH_REPLICAS: "raftwerk doctor tells which brokers are missing",
+        ErrorCode.NOT_CONTROLLER: "no controller is active: raftwerk doctor tells why",
+        ErrorCode.OFFSET_OUT_OF_RANGE: "--since, --last or no --offset begin where there are records",
+    }
+    return next((way for code, way in ways.items() if error.code == code), "")
+
+
+def print_json(value: object) -> None:
+    """One object, one line."""
+    click.echo(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+
+
+def parse_pairs(entries: tuple[str, ...], option: str) -> dict[str, str]:
+    """`key=value` options as a dict; exit code 2 when one has no equals sign."""
+    result = {}
+    for entry in entries:
+        key, equals, value = entry.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{entry!r} is no key=value", param_hint=option)
+        result[key] = value
+    return result

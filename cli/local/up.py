@@ -1,0 +1,216 @@
+"""`raftwerk up` and `raftwerk down`: a local cluster as child processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import click
+
+from ...cluster.local.layout import ClusterPlan, ClusterShape, load_plan, plan_cluster
+from ...cluster.local.supervisor import Child, NodeFailed, Supervisor, last_line, node_pid, stop_by_pid_files
+from ..common_options import DEFAULT_DIR, directory_option, log_options, parse_pairs
+from .node_logs import LogStream
+
+_TICK_S = 0.2
+_TABLE_EVERY_S = 1.0
+_RESTART_PAUSE_S = 1.0
+
+
+@dataclass
+class _UpOptions:
+    ephemeral: bool
+    detach: bool
+    restart: bool
+    plain: bool
+    logs: bool
+    log_level: str
+    log_format: str
+
+
+@click.command()
+@click.option("-n", "--nodes", type=click.IntRange(1, 100), help="Number of brokers; default: as before, else 1.")
+@click.option(
+    "--port", type=click.IntRange(0, 64000), help="Node 1's port; default: as before, else 9092; 0: free ones."
+)
+@click.option("--host", help="Address to listen on and to tell clients; default: as before, else 127.0.0.1.")
+@directory_option
+@click.option("--ephemeral", is_flag=True, help="Data in a temporary directory, thrown away at the end.")
+@click.option("--separate", is_flag=True, help="Controllers in processes of their own (ids 101...).")
+@click.option("-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting for every node.")
+@click.option("--metrics-port", type=click.IntRange(1, 65000), help="Node 1's /metrics and /health; others follow.")
+@click.option("--restart", is_flag=True, help="Start a node again a second after it died.")
+@click.option("--detach", is_flag=True, help="Leave the nodes running; stop them with raftwerk down.")
+@click.option("--plain", is_flag=True, help="Plain lines instead of the live table.")
+@click.option("--logs", is_flag=True, help="The nodes' logs, each line with its node's number, instead of the table.")
+@log_options
+@click.pass_context
+def up(
+    ctx: click.Context,
+    /,
+    nodes: int | None,
+    port: int | None,
+    host: str | None,
+    directory: str,
+    ephemeral: bool,
+    separate: bool,
+    overrides: tuple[str, ...],
+    metrics_port: int | None,
+    **rest: Any,
+) -> None:
+    """Start a local cluster and stay with it until Ctrl-C.
+
+    Node i listens on PORT + i - 1 and keeps its data in DIR/node-i, its log in DIR/n<i>.log, its process id in
+    DIR/n<i>.pid. Started again with the same DIR or NAME, the cluster is as it was, with all its data; with a larger
+    -n it grows by nodes whose controllers join the quorum.
+
+    \b
+    Examples:
+      raftwerk up -n 3
+      raftwerk up -n 3 --ephemeral --port 19092
+      raftwerk up -n 3 --metrics-port 9404;  curl localhost:9404/metrics
+      raftwerk up -n 3 --separate -o min.insync.replicas=2
+      raftwerk up -n 3 --detach -d /tmp/c1;  raftwerk down -d /tmp/c1
+      raftwerk up -n 3 --name orders --detach;  raftwerk down --name orders;  raftwerk up --name orders
+      raftwerk kill 2                              then watch who takes over; raftwerk start 2 brings it back
+    """
+    if ephemeral and (directory != DEFAULT_DIR or rest["detach"]):
+        raise click.UsageError("--ephemeral throws its data away: it goes with none of --dir, --name and --detach")
+    where = tempfile.mkdtemp(prefix="raftwerk-") if ephemeral else directory
+    options = _UpOptions(ephemeral=ephemeral, **rest)
+    try:
+        pairs = parse_pairs(overrides, "--override")
+        is_shaped = separate or pairs or any(one is not None for one in (nodes, port, host, metrics_port))
+        plan = None if is_shaped else _as_it_was(where)
+        if plan is None:
+            at = 9092 if port is None else port
+            shape = ClusterShape(nodes or 1, host or "127.0.0.1", at, separate, pairs, metrics_port)
+            plan = plan_cluster(where, shape)
+        ctx.exit(_run(plan, options))
+    except BrokenPipeError:
+        raise  # whoever reads our output has seen enough; see LazyGroup
+    except (ValueError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+    finally:
+        if ephemeral:
+            shutil.rmtree(where, ignore_errors=True)
+
+
+def _as_it_was(directory: str) -> ClusterPlan | None:
+    try:
+        return load_plan(directory)
+    except FileNotFoundError:
+        return None
+
+
+@click.command()
+@directory_option
+def down(directory: str) -> None:
+    """Stop the nodes of a local cluster cleanly; raftwerk up starts them again.
+
+    \b
+    Examples:
+      raftwerk down
+      raftwerk down --name orders
+    """
+    stopped = stop_by_pid_files(directory)
+    click.echo(f"Stopped {len(stopped)} nodes: {', '.join(map(str, stopped))}." if stopped else "No node was running.")
+
+
+def _run(plan: ClusterPlan, options: _UpOptions) -> int:
+    stopping: list[int] = []
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        stopping.append(number)
+
+    previous = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
+    running = [node.node_id for node in plan.nodes if node_pid(node) is not None]
+    if running:
+        those = ", ".join(map(str, running))
+        raise click.ClickException(
+            f"nodes {those} of {plan.directory} run already: raftwerk status shows them, raftwerk down stops them"
+        )
+    stream = LogStream.of(plan) if options.logs else None
+    supervisor = Supervisor(plan, detach=options.detach, log_level=options.log_level, log_format=options.log_format)
+    try:
+        took_s = supervisor.start()
+        if options.detach:
+            supervisor.leave_running()
+        _announce(plan, took_s, options)
+        if options.detach:
+            return 0
+        _watch(supervisor, options, stream, stopping)
+    except NodeFailed as error:
+        click.echo(f"Error: {error}", err=True)
+        return 1
+    finally:
+        forced = supervisor.stop()
+        if not options.detach:
+            stop_by_pid_files(plan.directory)  # what raftwerk start has brought back
+        for each, handler in previous.items():
+            signal.signal(each, handler)
+    click.echo(f"Stopped; forced: {forced}." if forced else "Stopped cleanly.")
+    return 1 if forced else 0
+
+
+def _announce(plan: ClusterPlan, took_s: float, options: _UpOptions) -> None:
+    count = len(plan.nodes)
+    click.echo(f"{count} node{'s' if count > 1 else ''} ready in {took_s:.2f} s; cluster id {plan.cluster_id}")
+    click.echo(f"bootstrap.servers={plan.bootstrap}")
+    kept = "thrown away at the end" if options.ephemeral else "kept"
+    click.echo(f"data in {plan.directory} ({kept})")
+    click.echo(f"stop with: raftwerk down -d {plan.directory}" if options.detach else "Ctrl-C stops the cluster.")
+    sys.stdout.flush()
+
+
+def _watch(supervisor: Supervisor, options: _UpOptions, stream: LogStream | None, stopping: list[int]) -> None:
+    """Until a signal comes: report deaths, restart if asked, keep the table fresh."""
+    table = None
+    if sys.stdout.isatty() and not options.plain and stream is None:
+        from .live_table import LiveTable
+
+        table = LiveTable(supervisor)
+    reported: dict[int, float] = {}
+    next_table = 0.0
+    try:
+        while not stopping:
+            now = time.monotonic()
+            for node_id, child in supervisor.children.items():
+                if not child.alive and child.pid not in reported:
+                    reported[child.pid] = now
+                    _report_death(child, supervisor, options, table is None)
+                elif options.restart and _is_due(child, reported, now):
+                    supervisor.start_node(node_id)
+                    break
+            if stream is not None:
+                stream.show()
+            if table is not None and now >= next_table:
+                table.refresh()
+                next_table = now + _TABLE_EVERY_S
+            time.sleep(_TICK_S)
+    finally:
+        if table is not None:
+            table.stop()
+
+
+def _is_due(child: Child, reported: dict[int, float], now: float) -> bool:
+    """Whether a node that died long enough ago is still down; raftwerk start may have brought it back."""
+    return not child.alive and now - reported[child.pid] > _RESTART_PAUSE_S and node_pid(child.plan) is None
+
+
+def _report_death(child: Child, supervisor: Supervisor, options: _UpOptions, print_it: bool) -> None:
+    code = child.process.returncode
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    why = "" if code < 0 else f": {last_line(child.plan.log_file)}"
+    next_step = "starting it again" if options.restart else f"raftwerk start {child.plan.node_id} brings it back"
+    if print_it:
+        click.echo(f"node {child.plan.node_id} {how}{why}; {next_step}")
+        sys.stdout.flush()
+    supervisor.notes[child.plan.node_id] = f"{how}; {next_step.replace(os.getcwd() + os.sep, '')}"

@@ -1,0 +1,149 @@
+"""`raftwerk node`, `raftwerk format`, `raftwerk settings`."""
+
+from __future__ import annotations
+
+import click
+
+from .common_options import log_options
+
+
+@click.command()
+@click.argument("file", required=False, type=click.Path(dir_okay=False), metavar="[SERVER.PROPERTIES]")
+@click.option(
+    "-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Wins over the file; repeatable."
+)
+@click.option("--env", "use_env", is_flag=True, help="Read KAFKA_* variables too; always done without a file.")
+@click.option("--format", "format_id", metavar="CLUSTER_ID", help="Format directories that are not formatted yet.")
+@log_options
+@click.option("--initial-controllers", "initial", hidden=True)
+@click.option("--no-initial-controllers", "no_initial", is_flag=True, hidden=True)
+@click.option("--ready-fd", type=int, hidden=True)
+@click.option("--stop-at-eof", is_flag=True, hidden=True)
+@click.option("--cuttable", is_flag=True, hidden=True)
+@click.pass_context
+def node(
+    ctx: click.Context,
+    file: str | None,
+    overrides: tuple[str, ...],
+    use_env: bool,
+    format_id: str | None,
+    log_level: str,
+    log_format: str,
+    initial: str | None,
+    no_initial: bool,
+    ready_fd: int | None,
+    stop_at_eof: bool,
+    cuttable: bool,
+) -> None:
+    """Run one node until SIGTERM or Ctrl-C; its settings are Kafka's.
+
+    \b
+    Examples:
+      raftwerk node server.properties
+      raftwerk node server.properties -o log.dirs=/data/1 -o node.id=2
+      KAFKA_NODE_ID=1 KAFKA_PROCESS_ROLES=broker,controller ... raftwerk node --format $CLUSTER_ID
+
+    Exit codes: 0 stopped cleanly; 1 it could not start or had to stop (a port in use, a directory that is not
+    formatted, locked, or another node's); 2 the configuration is wrong.
+    """
+    from ..cluster.node.process import NodeOptions, run_node
+
+    use_env = use_env or file is None
+    options = NodeOptions(
+        file,
+        overrides,
+        use_env,
+        format_id,
+        log_level,
+        log_format,
+        ready_fd,
+        stop_at_eof,
+        cuttable,
+        initial_controllers=initial,
+        no_initial_controllers=no_initial,
+    )
+    ctx.exit(run_node(options))
+
+
+def _print_id(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    from ..cluster.local.layout import new_cluster_id
+
+    if asked:
+        click.echo(new_cluster_id())
+        ctx.exit(0)
+
+
+@click.command("format")
+@click.option("-t", "--cluster-id", help="The cluster's id, 22 characters; default: a new one.")
+@click.option("-c", "--config", "file", required=True, type=click.Path(dir_okay=False), help="server.properties")
+@click.option("-g", "--ignore-formatted", is_flag=True, help="Leave directories alone that are formatted already.")
+@click.option("-s", "--standalone", is_flag=True, help="Dynamic voters: this controller is the only voter at first.")
+@click.option(
+    "-I",
+    "--initial-controllers",
+    "initial",
+    metavar="ID@HOST:PORT:DIRECTORY-ID,...",
+    help="Dynamic voters: these controllers vote at first; format each of them with the same list.",
+)
+@click.option(
+    "-N",
+    "--no-initial-controllers",
+    "no_initial",
+    is_flag=True,
+    help="Dynamic voters: this controller joins a quorum that is there.",
+)
+@click.option("-r", "--release-version", "release", help="The release whose levels a new cluster begins with: 4.1.")
+@click.option(
+    "-f", "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="The first level of one feature."
+)
+@click.option(
+    "--new-id", is_flag=True, is_eager=True, expose_value=False, callback=_print_id, help="Print a fresh id, and exit."
+)
+@click.option(
+    "-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Wins over the file; repeatable."
+)
+@click.pass_context
+def format_dirs(
+    ctx: click.Context,
+    cluster_id: str | None,
+    file: str,
+    ignore_formatted: bool,
+    standalone: bool,
+    initial: str | None,
+    no_initial: bool,
+    overrides: tuple[str, ...],
+    release: str | None,
+    features: tuple[str, ...],
+) -> None:
+    """Write meta.properties into the log directories of a node, once, before its first start.
+
+    With controller.quorum.voters the voters are static. Without it, controllers are formatted with one of -s, -I, -N,
+    and voters can be added and removed later (`raftwerk quorum add-controller`, `remove-controller`).
+
+    \b
+    Examples:
+      raftwerk format -t MkU3OEVBNTcwNTJENDM2Qg -c server.properties
+      raftwerk format -t MkU3OEVBNTcwNTJENDM2Qg -c server.properties --standalone
+      raftwerk format -t MkU3OEVBNTcwNTJENDM2Qg -c server.properties -s --release-version 4.1
+    """
+    from ..cluster.node.bootstrap_features import choose_levels
+    from ..cluster.node.formatting import FirstVoters
+    from ..cluster.node.process import run_format
+
+    try:
+        levels = choose_levels(release, features)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+    voters = FirstVoters(standalone, initial, no_initial)
+    ctx.exit(run_format(file, cluster_id, voters, overrides, ignore_formatted=ignore_formatted, levels=levels))
+
+
+@click.command()
+@click.option("--markdown", is_flag=True, help="The page docs/configuration.md, topics' settings too.")
+def settings(markdown: bool) -> None:
+    """List every setting that a node reads: name, type, default, meaning."""
+    from ..cluster.settings.configuration_page import configuration_page
+    from ..cluster.settings.setting_table import describe_keys
+
+    click.echo(configuration_page() if markdown else describe_keys(), nl=not markdown)

@@ -1,0 +1,218 @@
+"""`raftwerk configs`: what topics and brokers are set to, and setting it while they run. `raftwerk brokers`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..common_options import bootstrap_option, json_option, parse_pairs, print_json, run_client
+
+_SOURCES = {
+    1: "topic",
+    2: "this broker",
+    3: "all brokers",
+    4: "server.properties",
+    5: "default",
+    6: "logger",
+    7: "subscription",
+    8: "group",
+}
+
+
+@click.group()
+def configs() -> None:
+    """Show and set the configuration of topics, brokers, groups and loggers.
+
+    \b
+    Examples:
+      raftwerk configs show --topic flights --all
+      raftwerk configs set --topic flights retention.ms=3600000
+      raftwerk configs unset --topic flights retention.ms
+      raftwerk configs set --all-brokers log.retention.ms=86400000
+      raftwerk configs show --broker 1
+      raftwerk configs set --group billing consumer.session.timeout.ms=50000
+      raftwerk configs set --loggers 1 raftwerk.groups=DEBUG
+    """
+
+
+_KINDS = {"topic": 2, "broker": 4, "all_brokers": 4, "logger": 8, "client_metrics": 16, "group": 32}
+
+
+def _resource(given: dict[str, Any]) -> tuple[int, str]:
+    """Type and name of the one resource that the options name; they are taken out of `given`."""
+    chosen = [(kind, value) for kind in _KINDS if (value := given.pop(kind)) not in (None, False)]
+    if len(chosen) != 1:
+        raise click.UsageError(
+            "give one of --topic NAME, --broker ID, --all-brokers, --group ID, --loggers ID and --client-metrics NAME"
+        )
+    kind, value = chosen[0]
+    return _KINDS[kind], "" if value is True else str(value)
+
+
+def _resource_options(function: click.decorators.FC) -> click.decorators.FC:
+    for option in (
+        click.option("--client-metrics", metavar="NAME", help="One subscription to the metrics of clients."),
+        click.option("--loggers", "logger", type=click.IntRange(0), metavar="ID", help="Log levels of one broker."),
+        click.option("--group", metavar="ID", help="One consumer group."),
+        click.option("--all-brokers", is_flag=True, help="What holds for every broker."),
+        click.option("--broker", type=click.IntRange(0), metavar="ID", help="One broker."),
+        click.option("--topic", metavar="NAME", help="One topic."),
+    ):
+        function = option(function)
+    return function
+
+
+@configs.command()
+@_resource_options
+@click.option("--all", "everything", is_flag=True, help="Defaults too.")
+@bootstrap_option
+@json_option
+def show(everything: bool, bootstrap: str, as_json: bool, **given: Any) -> None:
+    """Show what was set at run time, or with --all every value and where it comes from."""
+    resource = _resource(given)
+
+    async def run() -> list[dict[str, object]]:
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.reassignment import describe_configs
+
+        async with ClusterClient(bootstrap) as client:
+            rows = await describe_configs(client, *resource, everything=everything)
+        return [
+            {"name": row.name, "value": row.value, "source": _SOURCES.get(row.source, "?"), "read_only": row.read_only}
+            for row in rows
+        ]
+
+    for row in run_client(run()):
+        if as_json:
+            print_json(row)
+        else:
+            click.echo(f"{row['name']}={'' if row['value'] is None else row['value']}  ({row['source']})")
+
+
+@configs.command("set")
+@_resource_options
+@click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
+@bootstrap_option
+def set_values(pairs: tuple[str, ...], bootstrap: str, **given: Any) -> None:
+    """Set values."""
+    _alter(_resource(given), parse_pairs(pairs, "KEY=VALUE"), (), bootstrap)
+
+
+@configs.command("unset")
+@_resource_options
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+@bootstrap_option
+def unset_values(keys: tuple[str, ...], bootstrap: str, **given: Any) -> None:
+    """Take values back to what holds without them."""
+    _alter(_resource(given), {}, keys, bootstrap)
+
+
+def _alter(resource: tuple[int, str], values: dict[str, str], deleted: tuple[str, ...], bootstrap: str) -> None:
+    async def run() -> None:
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.reassignment import alter_configs
+
+        async with ClusterClient(bootstrap) as client:
+            await alter_configs(client, *resource, values, deleted)
+
+    run_client(run())
+    click.echo("Done.")
+
+
+@click.group()
+def brokers() -> None:
+    """List brokers; forget one that will not come back.
+
+    \b
+    Examples:
+      raftwerk brokers list
+      raftwerk brokers log-dirs 1
+      raftwerk brokers unregister 4
+    """
+
+
+@brokers.command("list")
+@bootstrap_option
+@json_option
+def list_brokers(bootstrap: str, as_json: bool) -> None:
+    """List the live brokers, with how much each leads and holds."""
+
+    async def run() -> list[dict[str, object]]:
+        from ...cluster.client.cluster_client import ClusterClient
+
+        async with ClusterClient(bootstrap) as client:
+            view = await client.metadata()
+        held = [one for topic in view.topics for one in topic.partitions]
+        return [
+            {
+                "broker": broker.node_id,
+                "address": f"{broker.host}:{broker.port}",
+                "rack": broker.rack,
+                "leads": sum(one.leader == broker.node_id for one in held),
+                "replicas": sum(broker.node_id in one.replicas for one in held),
+            }
+            for broker in view.brokers
+        ]
+
+    for row in run_client(run()):
+        if as_json:
+            print_json(row)
+        else:
+            click.echo(f"{row['broker']:>4}  {row['address']}  leads {row['leads']} of {row['replicas']} replicas")
+
+
+@brokers.command("log-dirs")
+@click.argument("wanted", nargs=-1, type=click.IntRange(0), metavar="[BROKER]...")
+@bootstrap_option
+@json_option
+def log_dirs(wanted: tuple[int, ...], bootstrap: str, as_json: bool) -> None:
+    """Show the log directories of brokers (default: all): space, what is in them, and which have failed."""
+
+    async def run() -> list[dict[str, object]]:
+        from dataclasses import asdict
+
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.reassignment import log_dirs
+
+        async with ClusterClient(bootstrap) as client:
+            return [asdict(one) for one in await log_dirs(client, wanted)]
+
+    for row in run_client(run()):
+        if as_json:
+            print_json(row)
+        else:
+            _print_log_dir(row)
+
+
+def _print_log_dir(row: dict[str, Any]) -> None:
+    where = f"{row['broker']:>4}  {row['path']}"
+    if row["error_code"]:
+        click.echo(f"{where}  FAILED: its replicas are offline; mend or exchange the disk, and start the broker again")
+        return
+    replicas = row["replicas"]
+    held_bytes = sum(one["size_bytes"] for one in replicas)
+    moving = sum(one["moving_here"] for one in replicas)
+    note = f", {moving} on their way here" if moving else ""
+    free, total = (row[key] / 2**30 for key in ("usable_bytes", "total_bytes"))
+    click.echo(
+        f"{where}  {len(replicas) - moving} replicas, {held_bytes / 2**20:.1f} MB{note}; "
+        f"{free:.1f} of {total:.1f} GB free"
+    )
+
+
+@brokers.command()
+@click.argument("broker", type=click.IntRange(0))
+@bootstrap_option
+def unregister(broker: int, bootstrap: str) -> None:
+    """Forget BROKER, which is down for good; move its replicas away first."""
+
+    async def run() -> None:
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.reassignment import unregister_broker
+
+        async with ClusterClient(bootstrap) as client:
+            await unregister_broker(client, broker)
+
+    run_client(run())
+    click.echo(f"Broker {broker} is forgotten.")

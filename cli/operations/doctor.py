@@ -1,0 +1,43 @@
+"""`raftwerk doctor`: what is wrong, in sentences."""
+
+from __future__ import annotations
+
+import click
+
+from ..common_options import DEFAULT_BOOTSTRAP, json_option, print_json, run_client
+
+_MARKS = {"ok": ("ok  ", "green"), "warning": ("warn", "yellow"), "failure": ("FAIL", "red")}
+
+
+@click.command()
+@click.option("-b", "--bootstrap", envvar="RAFTWERK_BOOTSTRAP", metavar="HOST:PORT,...", help="The cluster to look at.")
+@click.option("-c", "--config", "files", multiple=True, type=click.Path(dir_okay=False), help="server.properties")
+@json_option
+@click.pass_context
+def doctor(ctx: click.Context, bootstrap: str | None, files: tuple[str, ...], as_json: bool) -> None:
+    """Look for what people get wrong: in a cluster, as a client here sees it; in a node's settings; on this machine.
+
+    Exit code 1 when something fails, 0 when there are at most warnings.
+
+    \b
+    Examples:
+      raftwerk doctor                                  the cluster on localhost:9092
+      raftwerk doctor -b broker:9092 --json
+      raftwerk doctor -c server.properties             before a node's first start
+    """
+    from ...cluster.client.doctor import FAILURE, examine_cluster, examine_config, examine_machine
+
+    found = examine_machine()
+    for file in files:
+        found += examine_config(file)
+    if bootstrap or not files:
+        found += run_client(examine_cluster(bootstrap or DEFAULT_BOOTSTRAP))
+    for one in found:
+        if as_json:
+            print_json({"level": one.level, "what": one.what, "way_out": one.way_out})
+        else:
+            mark, colour = _MARKS[one.level]
+            click.echo(f"{click.style(mark, fg=colour)}  {one.what}")
+            if one.way_out:
+                click.echo(f"      -> {one.way_out}")
+    ctx.exit(1 if any(one.level == FAILURE for one in found) else 0)

@@ -1,0 +1,109 @@
+"""`raftwerk features`: the levels of the cluster's features."""
+
+from __future__ import annotations
+
+import click
+
+from ..common_options import bootstrap_option, json_option, parse_pairs, print_json, run_client
+
+
+@click.group()
+def features() -> None:
+    """Show and change the levels of the cluster's features.
+
+    \b
+    Examples:
+      raftwerk features list
+      raftwerk features upgrade --dry-run
+      raftwerk features set eligible.leader.replicas.version=1
+      raftwerk features set eligible.leader.replicas.version=0 --downgrade --dry-run
+    """
+
+
+@features.command("list")
+@bootstrap_option
+@json_option
+def list_features(bootstrap: str, as_json: bool) -> None:
+    """List the features with the levels that are supported and the one in force."""
+
+    async def run() -> list[dict[str, object]]:
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.feature_client import features
+
+        async with ClusterClient(bootstrap) as client:
+            return [
+                {
+                    "feature": one.name,
+                    "lowest": one.lowest,
+                    "highest": one.highest,
+                    "level": one.level,
+                    "release": one.release,
+                }
+                for one in await features(client)
+            ]
+
+    for row in run_client(run()):
+        if as_json:
+            print_json(row)
+        else:
+            level = "not set" if row["level"] is None else f"level {row['level']}"
+            known = "" if row["release"] is None else f" ({row['release']})"
+            click.echo(f"{row['feature']}  {level}{known}  (supported: {row['lowest']} to {row['highest']})")
+
+
+@features.command("upgrade")
+@click.argument("names", nargs=-1, metavar="[FEATURE...]")
+@click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
+@bootstrap_option
+@json_option
+def upgrade_features(names: tuple[str, ...], dry_run: bool, bootstrap: str, as_json: bool) -> None:
+    """Bring features to the highest level that the software knows: all of them, or none.
+
+    \b
+    To be done when every node runs the new software; it is refused, and says by whom, while one does not. Without
+    names it is about every feature but kraft.version, which changes how controllers are added and removed.
+    """
+
+    async def run() -> list[dict[str, object]]:
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.feature_client import upgrade_features
+
+        async with ClusterClient(bootstrap) as client:
+            return [
+                {"feature": one.name, "level_before": one.level or 0, "level": one.highest}
+                for one in await upgrade_features(client, names, dry_run=dry_run)
+            ]
+
+    rows = run_client(run())
+    for row in rows:
+        if as_json:
+            print_json(row)
+        else:
+            click.echo(f"{row['feature']}  level {row['level_before']} -> {row['level']}")
+    if not as_json:
+        click.echo(("It could be done." if dry_run else "Done.") if rows else "All is at its highest level already.")
+
+
+@features.command("set")
+@click.argument("pairs", nargs=-1, required=True, metavar="FEATURE=LEVEL...")
+@click.option("--downgrade", is_flag=True, help="Go to a lower level if nothing is lost by it.")
+@click.option("--unsafe", is_flag=True, help="Go to a lower level whatever is lost by it.")
+@click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
+@bootstrap_option
+def set_features(pairs: tuple[str, ...], downgrade: bool, unsafe: bool, dry_run: bool, bootstrap: str) -> None:
+    """Bring features to levels: all of them, or none."""
+    given = parse_pairs(pairs, "FEATURE=LEVEL")
+    wrong = [f"{name}={level}" for name, level in given.items() if not level.isdigit()]
+    if wrong:
+        raise click.UsageError(f"{wrong[0]}: a level is a number")
+
+    async def run() -> None:
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.feature_client import set_features
+
+        levels = {name: int(level) for name, level in given.items()}
+        async with ClusterClient(bootstrap) as client:
+            await set_features(client, levels, downgrade=downgrade, unsafe=unsafe, dry_run=dry_run)
+
+    run_client(run())
+    click.echo("It could be done." if dry_run else "Done.")

@@ -1,0 +1,260 @@
+"""`raftwerk groups`: list, describe, lag, reset, delete."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..common_options import bootstrap_option, json_option, print_json, run_client
+from ..times import milliseconds
+
+if TYPE_CHECKING:
+    from ...cluster.client.group_client import GroupsClient, LagView
+    from ...wire.types import TopicPartition
+
+
+@click.group()
+def groups() -> None:
+    """List and describe consumer groups, show their lag, move their offsets, delete them.
+
+    \b
+    Examples:
+      raftwerk groups list
+      raftwerk groups lag reports --watch
+      raftwerk groups reset reports --topic flights --to earliest              shows what would be done
+      raftwerk groups reset reports --topic flights --to earliest --execute
+      raftwerk groups reset reports --topic flights --shift=-100 --execute
+      raftwerk groups delete reports
+    """
+
+
+@groups.command("list")
+@bootstrap_option
+@json_option
+def list_groups(bootstrap: str, as_json: bool) -> None:
+    """List the groups with state, type and coordinator."""
+
+    async def run() -> list[dict[str, Any]]:
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.group_client import GroupsClient
+
+        async with ClusterClient(bootstrap) as client:
+            found = await GroupsClient(client).list_groups()
+        return [
+            {"group": one.group_id, "state": one.state, "type": one.kind, "coordinator": one.coordinator}
+            for one in found
+        ]
+
+    for row in run_client(run()):
+        if as_json:
+            print_json(row)
+        else:
+            click.echo(f"{row['group']:<32}  {row['state']:<20}  {row['type']:<9}  node {row['coordinator']}")
+
+
+@groups.command()
+@click.argument("group")
+@bootstrap_option
+@json_option
+def describe(group: str, bootstrap: str, as_json: bool) -> None:
+    """Show state and members of GROUP, and how far it is."""
+
+    async def run() -> dict[str, Any]:
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.group_client import GroupsClient
+
+        async with ClusterClient(bootstrap) as client:
+            asked = GroupsClient(client)
+            state, members = await asked.members(group)
+            lags = await asked.lags(group)
+        shown = [
+            {"member": one.member_id, "instance": one.instance_id, "client": one.client_id, "host": one.host}
+            for one in members
+        ]
+        return {"group": group, "state": state, "members": shown, "partitions": [_lag_row(one) for one in lags]}
+
+    found = run_client(run())
+    if as_json:
+        print_json(found)
+        return
+    click.echo(f"{group}  {found['state']}  {len(found['members'])} members")
+    for member in found["members"]:
+        instance = f"  instance {member['instance']}" if member["instance"] else ""
+        click.echo(f"  {member['member']}  {member['client']}  {member['host']}{instance}")
+    _print_lags(found["partitions"])
+
+
+@groups.command()
+@click.argument("group")
+@click.option("-w", "--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
+@bootstrap_option
+@json_option
+def lag(group: str, watch: bool, bootstrap: str, as_json: bool) -> None:
+    """Show how many records GROUP is behind, by partition."""
+
+    async def run() -> None:
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.group_client import GroupsClient
+
+        async with ClusterClient(bootstrap) as client:
+            asked = GroupsClient(client)
+            while True:
+                rows = [_lag_row(one) for one in await asked.lags(group)]
+                if as_json:
+                    print_json({"group": group, "lag": sum(row["lag"] or 0 for row in rows), "partitions": rows})
+                else:
+                    if watch:
+                        click.clear()
+                    click.echo(f"{group}  lag {sum(row['lag'] or 0 for row in rows)}")
+                    _print_lags(rows)
+                if not watch:
+                    return
+                await asyncio.sleep(1)
+
+    run_client(run())
+
+
+@groups.command()
+@click.argument("group")
+@click.option("--topic", help="The topic whose offsets are to be set.")
+@click.option("--to", help="earliest, latest, or an offset.")
+@click.option("--shift", type=int, metavar="N", help="Go N records on, or back if negative.")
+@click.option(
+    "--time", "at_time", metavar="TIME", help="To the first record of a time: 10m (ago), 2026-01-31T12:00 (UTC), ms."
+)
+@click.option("--file", "file", type=click.File(), help='JSON: {"topic": {"0": 17, "1": 4}}')
+@click.option("--execute", is_flag=True, help="Do it; without, it is only shown.")
+@bootstrap_option
+@json_option
+def reset(
+    group: str,
+    topic: str | None,
+    to: str | None,
+    shift: int | None,
+    at_time: str | None,
+    file: Any,
+    execute: bool,
+    bootstrap: str,
+    as_json: bool,
+) -> None:
+    """Set the offsets of GROUP, which must have no members. Shows first; --execute does it."""
+    if sum(choice is not None for choice in (to, shift, at_time, file)) != 1:
+        raise click.UsageError("say one of --to, --shift, --time and --file")
+    if file is None and topic is None:
+        raise click.UsageError("say which --topic")
+    wanted = _Wanted(
+        topic or "", to, shift, None if at_time is None else milliseconds(at_time, "--time"), _read_file(file)
+    )
+
+    async def run() -> list[dict[str, Any]]:
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.group_client import GroupsClient
+
+        async with ClusterClient(bootstrap) as client:
+            asked = GroupsClient(client)
+            before = await asked.committed(group)
+            after = await wanted.offsets(asked, before)
+            if execute:
+                await asked.commit(group, after)
+        return [
+            {"topic": key.topic, "partition": key.partition, "from": before.get(key), "to": offset}
+            for key, offset in sorted(after.items())
+        ]
+
+    for row in run_client(run()):
+        if as_json:
+            print_json(row)
+        else:
+            came = "none" if row["from"] is None else row["from"]
+            click.echo(f"  {row['topic']}-{row['partition']:<4}  {came} -> {row['to']}")
+    if not as_json:
+        click.echo(f"Set the offsets of {group}." if execute else "Nothing was changed; add --execute to do it.")
+
+
+@groups.command()
+@click.argument("group")
+@bootstrap_option
+def delete(group: str, bootstrap: str) -> None:
+    """Delete GROUP, which must have no members, with its offsets."""
+
+    async def run() -> None:
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.group_client import GroupsClient
+
+        async with ClusterClient(bootstrap) as client:
+            await GroupsClient(client).delete(group)
+
+    run_client(run())
+    click.echo(f"Deleted group {group}.")
+
+
+class _Wanted:
+    """Where the offsets shall go."""
+
+    def __init__(
+        self,
+        topic: str,
+        to: str | None,
+        shift: int | None,
+        time_ms: int | None,
+        listed: dict[TopicPartition, int] | None,
+    ) -> None:
+        self.topic, self.to, self.shift, self.time_ms, self.listed = topic, to, shift, time_ms, listed
+
+    async def offsets(self, client: GroupsClient, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The new offsets; what is outside the log becomes its nearest end."""
+        from ...cluster.client.client_errors import ClientError
+
+        if self.listed is not None:
+            return await client.clamp(self.listed)
+        if self.time_ms is not None:
+            return await client.targets(self.topic, self.time_ms)
+        if self.to in ("earliest", "latest"):
+            return await client.targets(self.topic, self.to)
+        if self.shift is not None:
+            mine = {key: offset + self.shift for key, offset in before.items() if key.topic == self.topic}
+            if not mine:
+                raise ClientError(f"the group has no offsets in {self.topic}")
+            return await client.clamp(mine)
+        if self.to is None or not self.to.isdigit():
+            raise ClientError(f"--to {self.to!r} is neither earliest nor latest nor an offset")
+        everywhere = await client.targets(self.topic, "latest")
+        return await client.clamp(dict.fromkeys(everywhere, int(self.to)))
+
+
+def _read_file(file: Any) -> dict[TopicPartition, int] | None:
+    from ...wire.types import TopicPartition
+
+    if file is None:
+        return None
+    try:
+        given = json.load(file)
+        return {
+            TopicPartition(topic, int(partition)): int(offset)
+            for topic, rows in given.items()
+            for partition, offset in rows.items()
+        }
+    except (ValueError, AttributeError, TypeError):
+        raise click.BadParameter('write {"topic": {"0": 17, "1": 4}}', param_hint="--file") from None
+
+
+def _lag_row(one: LagView) -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "partition": one.partition,
+        "committed": one.committed,
+        "end": one.end,
+        "lag": one.lag,
+    }
+
+
+def _print_lags(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        committed, behind = ("-" if row[key] is None else row[key] for key in ("committed", "lag"))
+        click.echo(
+            f"  {row['topic']}-{row['partition']:<4}  committed {committed:<10}  end {row['end']:<10}  lag {behind}"
+        )

@@ -1,0 +1,220 @@
+"""`raftwerk partitions`: move partitions between brokers, elect leaders."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from ...cluster.client.reassignment import Move
+from ..common_options import bootstrap_option, json_option, print_json, run_client
+
+if TYPE_CHECKING:
+    from ...cluster.client.cluster_client import ClusterClient
+
+
+@click.group()
+def partitions() -> None:
+    """Move partitions between brokers, elect leaders.
+
+    \b
+    Examples:
+      raftwerk partitions reassign flights-0=2,3 flights-1=3,1 --wait
+      raftwerk partitions reassign --file plan.json --throttle 20000000 --wait
+      raftwerk partitions reassignments
+      raftwerk partitions cancel flights-0
+      raftwerk partitions unthrottle
+      raftwerk partitions elect flights-0
+      raftwerk partitions elect --all
+    """
+
+
+@partitions.command()
+@click.argument("moves", nargs=-1, metavar="[TOPIC-PARTITION=BROKER,BROKER,...]...")
+@click.option("--file", type=click.File(), help="A plan as kafka-reassign-partitions takes it.")
+@click.option("--wait", is_flag=True, help="Show how far it is; return when all has moved.")
+@click.option("--throttle", type=click.IntRange(min=1), help="Bytes a second that each broker may give or get for it.")
+@click.option("--timeout", "timeout_s", default=300.0, show_default=True, help="Seconds to wait.")
+@bootstrap_option
+def reassign(
+    moves: tuple[str, ...],
+    file: IO[str] | None,
+    wait: bool,
+    throttle: int | None,
+    timeout_s: float,
+    bootstrap: str,
+) -> None:
+    """Give partitions other replicas; the first one is the preferred leader.
+
+    A plan in a --file may name, as log_dirs, the directory for each replica, or "any". A --throttle stays until all
+    moves have ended that --wait waits for, or until `partitions unthrottle`; replicas in sync are not throttled.
+    """
+    wanted = [_parse_move(text) for text in moves]
+    if file is not None:
+        wanted += _parse_plan(file.read())
+    if not wanted:
+        raise click.UsageError("name a move, for example flights-0=2,3, or a --file")
+
+    async def run() -> None:
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.reassignment import choose_dirs, reassign
+        from ...cluster.client.reassignment_throttle import throttle as set_throttle
+
+        async with ClusterClient(bootstrap) as client:
+            if throttle is not None:
+                await set_throttle(client, wanted, throttle)
+            await choose_dirs(client, wanted)
+            await reassign(client, wanted)
+            if wait:
+                await _see_through(client, wanted, timeout_s, is_throttled=throttle is not None)
+
+    run_client(run())
+    click.echo(f"{'Moved' if wait else 'Moving'} {len(wanted)} partitions.")
+    if throttle is not None and not wait:
+        click.echo("The throttle stays until: raftwerk partitions unthrottle")
+
+
+async def _see_through(client: ClusterClient, moves: list[Move], timeout_s: float, *, is_throttled: bool) -> None:
+    """Wait for the moves, telling how far they are; take the throttle off where nothing else moves."""
+    from ...cluster.client.reassignment import reassignments, wait_for_moves
+    from ...cluster.client.reassignment_throttle import Meter, unthrottle
+
+    meter, last = Meter(moves), ""
+    on_terminal = sys.stderr.isatty()
+
+    async def tell() -> None:
+        nonlocal last
+        line = str(await meter.look(client))
+        if line != last:
+            last = line
+            click.echo(f"\r{line}\033[K" if on_terminal else line, err=True, nl=not on_terminal)
+
+    await wait_for_moves(client, moves, timeout_s, tell)
+    if last and on_terminal:
+        click.echo("", err=True)
+    if is_throttled:
+        if await reassignments(client):
+            click.echo("Other partitions still move: the throttle stays until: raftwerk partitions unthrottle")
+        else:
+            await unthrottle(client)
+
+
+@partitions.command()
+@bootstrap_option
+def unthrottle(bootstrap: str) -> None:
+    """Take all throttles of replication off topics and brokers."""
+
+    async def run() -> list[str]:
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.reassignment_throttle import unthrottle
+
+        async with ClusterClient(bootstrap) as client:
+            return await unthrottle(client)
+
+    names = run_client(run())
+    click.echo(f"Throttled no more: {', '.join(names)}." if names else "Nothing was throttled.")
+
+
+@partitions.command()
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC-PARTITION...")
+@bootstrap_option
+def cancel(names: tuple[str, ...], bootstrap: str) -> None:
+    """Call off moves: the partitions go back to the replicas that they had."""
+    wanted = [Move(*_parse_partition(name), None) for name in names]
+
+    async def run() -> None:
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.reassignment import reassign
+
+        async with ClusterClient(bootstrap) as client:
+            await reassign(client, wanted)
+
+    run_client(run())
+    click.echo(f"Called off {len(wanted)} moves.")
+
+
+@partitions.command()
+@bootstrap_option
+@json_option
+def reassignments(bootstrap: str, as_json: bool) -> None:
+    """List the moves under way."""
+
+    async def run() -> list[dict[str, object]]:
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.reassignment import reassignments
+
+        async with ClusterClient(bootstrap) as client:
+            return [
+                {
+                    "topic": one.topic,
+                    "partition": one.partition,
+                    "replicas": list(one.replicas),
+                    "adding": list(one.adding),
+                    "removing": list(one.removing),
+                }
+                for one in await reassignments(client)
+            ]
+
+    rows = run_client(run())
+    for row in rows:
+        if as_json:
+            print_json(row)
+        else:
+            click.echo(f"{row['topic']}-{row['partition']}  adding {row['adding']}  removing {row['removing']}")
+    if not rows and not as_json:
+        click.echo("Nothing is moving.")
+
+
+@partitions.command()
+@click.argument("names", nargs=-1, metavar="[TOPIC-PARTITION]...")
+@click.option("--all", "everything", is_flag=True, help="All partitions.")
+@click.option("--unclean", is_flag=True, help="Where there is no leader: let any live replica lead. Loses records.")
+@bootstrap_option
+def elect(names: tuple[str, ...], everything: bool, unclean: bool, bootstrap: str) -> None:
+    """Elect the preferred leaders (the first replicas) of partitions."""
+    if bool(names) == everything:
+        raise click.UsageError("name partitions, for example flights-0, or give --all")
+    wanted = None if everything else [_parse_partition(name) for name in names]
+
+    async def run() -> list[str]:
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.reassignment import elect
+
+        async with ClusterClient(bootstrap) as client:
+            return await elect(client, wanted, unclean=unclean)
+
+    for line in run_client(run()) or ["Every leader is the preferred one."]:
+        click.echo(line)
+
+
+def _parse_partition(text: str) -> tuple[str, int]:
+    topic, dash, index = text.rpartition("-")
+    if not dash or not topic or not index.isdigit():
+        raise click.BadParameter(f"{text!r} is no TOPIC-PARTITION, for example flights-0")
+    return topic, int(index)
+
+
+def _parse_move(text: str) -> Move:
+    name, _, brokers = text.partition("=")
+    ids = brokers.split(",")
+    if not all(one.strip().isdigit() for one in ids):
+        raise click.BadParameter(f"{text!r} is no TOPIC-PARTITION=BROKER,BROKER, for example flights-0=2,3")
+    return Move(*_parse_partition(name), tuple(int(one) for one in ids))
+
+
+def _parse_plan(text: str) -> list[Move]:
+    try:
+        rows = json.loads(text)["partitions"]
+        return [
+            Move(
+                str(row["topic"]),
+                int(row["partition"]),
+                tuple(map(int, row["replicas"])),
+                tuple(map(str, row.get("log_dirs", ()))),
+            )
+            for row in rows
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        raise click.BadParameter(f"the file is no reassignment plan: {error!r}") from None

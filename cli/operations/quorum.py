@@ -1,0 +1,152 @@
+"""`raftwerk quorum`: who leads the metadata quorum, how far everybody is, and who shall vote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ..common_options import bootstrap_option, json_option, print_json, run_client
+
+if TYPE_CHECKING:
+    from ...cluster.client.quorum_client import QuorumClient
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _where(function: F) -> F:
+    """`--bootstrap`, or `--bootstrap-controller`."""
+    straight = click.option(
+        "--bootstrap-controller",
+        "controllers",
+        metavar="HOST:PORT,...",
+        help="Ask these controllers themselves, instead of brokers.",
+    )
+    return bootstrap_option(straight(function))
+
+
+def _run(bootstrap: str, controllers: str | None, act: Callable[[QuorumClient], Any]) -> Any:
+    async def run() -> Any:
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.quorum_client import QuorumClient
+
+        async with ClusterClient(controllers or bootstrap) as client:
+            return await act(QuorumClient(client, at_controllers=controllers is not None))
+
+    return run_client(run())
+
+
+@click.group(invoke_without_command=True)
+@_where
+@json_option
+@click.pass_context
+def quorum(ctx: click.Context, bootstrap: str, controllers: str | None, as_json: bool) -> None:
+    """Show the leader of the metadata quorum, its voters and observers, and how far each is behind.
+
+    \b
+    Examples:
+      raftwerk quorum
+      raftwerk quorum --bootstrap-controller localhost:10093 --json
+      raftwerk quorum add-controller -c server.properties
+      raftwerk quorum remove-controller 3
+    """
+    if ctx.invoked_subcommand is None:
+        _describe(bootstrap, controllers, as_json)
+
+
+@quorum.command("describe")
+@_where
+@json_option
+def describe(bootstrap: str, controllers: str | None, as_json: bool) -> None:
+    """Show the leader of the quorum, its voters and observers; the same as `raftwerk quorum` alone."""
+    _describe(bootstrap, controllers, as_json)
+
+
+def _describe(bootstrap: str, controllers: str | None, as_json: bool) -> None:
+    from ...log.state.checkpoints import encode_uuid
+
+    found = _run(bootstrap, controllers, lambda client: client.describe())
+    end_offset = max((one.log_end_offset for one in found.replicas), default=0)
+    rows = [
+        {
+            "node": one.node_id,
+            "role": "voter" if one.is_voter else "observer",
+            "log_end_offset": one.log_end_offset,
+            "lag": end_offset - one.log_end_offset,
+            "directory_id": encode_uuid(one.directory_id),
+        }
+        for one in found.replicas
+    ]
+    head = {"leader": found.leader_id, "epoch": found.leader_epoch, "high_watermark": found.high_watermark}
+    if as_json:
+        print_json(head | {"replicas": rows})
+        return
+    click.echo("leader {leader}  epoch {epoch}  high watermark {high_watermark}".format(**head))
+    for row in rows:
+        click.echo("{node:>6}  {role:<8}  log end {log_end_offset}  lag {lag}  directory {directory_id}".format(**row))
+
+
+@quorum.command("add-controller")
+@_where
+@click.option("-c", "--config", "file", type=click.Path(dir_okay=False), help="server.properties of the new voter.")
+@click.option("--controller", metavar="ID@HOST:PORT:DIRECTORY-ID", help="The new voter, where its files are elsewhere.")
+@click.option("--listener", default="CONTROLLER", show_default=True, help="The quorum's listener, with --controller.")
+def add_controller(
+    bootstrap: str, controllers: str | None, file: str | None, controller: str | None, listener: str
+) -> None:
+    """Make a running controller, which follows the quorum as an observer, one of its voters.
+
+    \b
+    Examples:
+      raftwerk quorum add-controller -c server.properties
+      raftwerk quorum add-controller --controller 4@host:9093:JEXY6aqzQY-32P5TStzaFg
+    """
+    if (file is None) == (controller is None):
+        raise click.UsageError("Say who: either -c server.properties or --controller.")
+    if file is not None:
+        from ...cluster.node.process import formatted_controller
+
+        voter = formatted_controller(file)
+    else:
+        from ...cluster.node.formatting import FormatError, parse_controllers
+
+        try:
+            (voter,) = parse_controllers(controller or "", [listener])
+        except (FormatError, ValueError) as error:
+            raise click.ClickException(str(error)) from None
+    _run(bootstrap, controllers, lambda client: client.add_voter(voter))
+    click.echo(f"Controller {voter.key.id} is a voter.")
+
+
+@quorum.command("remove-controller")
+@_where
+@click.argument("node_id", type=int)
+@click.option("--directory-id", help="Its directory id; default: that of the voter with this node id.")
+def remove_controller(bootstrap: str, controllers: str | None, node_id: int, directory_id: str | None) -> None:
+    """Take a voter out of the quorum; if it runs, it goes on as an observer.
+
+    \b
+    Example:
+      raftwerk quorum remove-controller 3
+    """
+    from ...log.state.checkpoints import decode_uuid
+
+    try:
+        wanted = None if directory_id is None else decode_uuid(directory_id)
+    except ValueError:
+        raise click.BadParameter(f"{directory_id!r} is no directory id") from None
+
+    async def remove(client: QuorumClient) -> None:
+        from ...cluster.client.client_errors import ClientError
+
+        chosen = wanted
+        if chosen is None:
+            found = [one for one in (await client.describe()).voters if one.node_id == node_id]
+            if not found:
+                raise ClientError(f"controller {node_id} is no voter: `raftwerk quorum` lists them")
+            chosen = found[0].directory_id
+        await client.remove_voter(node_id, chosen)
+
+    _run(bootstrap, controllers, remove)
+    click.echo(f"Controller {node_id} is no voter any more.")

@@ -1,0 +1,150 @@
+"""`raftwerk topics`: create, list, describe, delete."""
+
+from __future__ import annotations
+
+import click
+
+from ..common_options import bootstrap_option, json_option, parse_pairs, print_json, run_client
+
+
+@click.group()
+def topics() -> None:
+    """Create, list, describe and delete topics.
+
+    \b
+    Examples:
+      raftwerk topics create flights -p 6 --replicas 3 -c min.insync.replicas=2
+      raftwerk topics list
+      raftwerk topics describe flights --json
+      raftwerk topics delete flights
+    """
+
+
+@topics.command()
+@click.argument("name")
+@click.option("-p", "--partitions", type=click.IntRange(1), help="Number of partitions; default: the cluster's.")
+@click.option("-r", "--replicas", type=click.IntRange(1, 32767), help="Replication factor; default: the cluster's.")
+@click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A topic setting; repeatable.")
+@click.option("--if-not-exists", is_flag=True, help="A topic that is there already is fine.")
+@bootstrap_option
+def create(
+    name: str,
+    partitions: int | None,
+    replicas: int | None,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+    bootstrap: str,
+) -> None:
+    """Create topic NAME and wait until every partition has a leader."""
+    pairs = parse_pairs(configs, "--config")
+
+    async def run() -> None:
+        from ...cluster.client.client_errors import RefusedError
+        from ...cluster.client.cluster_client import ClusterClient, NewTopic
+        from ...wire.errors import ErrorCode
+
+        async with ClusterClient(bootstrap) as client:
+            try:
+                await client.create_topic(NewTopic(name, partitions or -1, replicas or -1, pairs))
+            except RefusedError as error:
+                if not (if_not_exists and error.code == ErrorCode.TOPIC_ALREADY_EXISTS):
+                    raise
+
+    run_client(run())
+    click.echo(f"Created topic {name}.")
+
+
+@topics.command("list")
+@click.option("--internal", is_flag=True, help="Internal topics too.")
+@bootstrap_option
+@json_option
+def list_topics(internal: bool, bootstrap: str, as_json: bool) -> None:
+    """List the names of the topics."""
+
+    async def run() -> list[tuple[str, int]]:
+        from ...cluster.client.cluster_client import ClusterClient
+
+        async with ClusterClient(bootstrap) as client:
+            view = await client.metadata()
+        return [(one.name, len(one.partitions)) for one in view.topics if internal or not one.internal]
+
+    for name, partitions in run_client(run()):
+        if as_json:
+            print_json({"topic": name, "partitions": partitions})
+        else:
+            click.echo(name)
+
+
+@topics.command()
+@click.argument("names", nargs=-1)
+@bootstrap_option
+@json_option
+def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
+    """Show leaders, replicas and in-sync replicas of the topics NAMES (default: all)."""
+
+    async def run() -> list[dict[str, object]]:
+        from ...cluster.client.cluster_client import ClusterClient
+
+        async with ClusterClient(bootstrap) as client:
+            view = await client.metadata(names or None)
+        chosen = [view.topic(name) for name in names] if names else list(view.topics)
+        return [
+            {
+                "topic": topic.name,
+                "topic_id": None if topic.topic_id is None else str(topic.topic_id),
+                "partitions": [
+                    {
+                        "partition": one.partition,
+                        "leader": one.leader,
+                        "leader_epoch": one.leader_epoch,
+                        "replicas": list(one.replicas),
+                        "isr": list(one.isr),
+                    }
+                    for one in topic.partitions
+                ],
+            }
+            for topic in chosen
+        ]
+
+    for topic in run_client(run()):
+        if as_json:
+            print_json(topic)
+        else:
+            _print_topic(topic)
+
+
+def _print_topic(topic: dict[str, object]) -> None:
+    rows = topic["partitions"]
+    if not isinstance(rows, list):
+        return
+    click.echo(f"{topic['topic']}  id {topic['topic_id']}  {len(rows)} partitions")
+    for row in rows:
+        replicas, isr = (",".join(map(str, row[column])) for column in ("replicas", "isr"))
+        leader = row["leader"] if row["leader"] >= 0 else "none"
+        behind = "" if len(row["isr"]) == len(row["replicas"]) else "  under-replicated"
+        click.echo(
+            f"  {row['partition']:>4}  leader {leader:<4}  replicas {replicas:<12}  isr {isr:<12}{behind}".rstrip()
+        )
+
+
+@topics.command()
+@click.argument("name")
+@click.option("--if-exists", is_flag=True, help="A topic that is not there is fine.")
+@bootstrap_option
+def delete(name: str, if_exists: bool, bootstrap: str) -> None:
+    """Delete topic NAME with all its records."""
+
+    async def run() -> None:
+        from ...cluster.client.client_errors import RefusedError
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...wire.errors import ErrorCode
+
+        async with ClusterClient(bootstrap) as client:
+            try:
+                await client.delete_topic(name)
+            except RefusedError as error:
+                if not (if_exists and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                    raise
+
+    run_client(run())
+    click.echo(f"Deleted topic {name}.")

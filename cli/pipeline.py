@@ -1,0 +1,7 @@
+"""`raftwerk pipeline`: the jobs on Spark."""
+
+from __future__ import annotations
+
+from ..pipeline.cli import pipeline
+
+__all__ = ["pipeline"]

@@ -1,0 +1,154 @@
+"""`raftwerk log`: dump, verify, repair. Works on files, without a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..common_options import json_option, print_json
+
+if TYPE_CHECKING:
+    from ...runtime.ports import Disk
+
+_EXISTING = click.Path(exists=True, resolve_path=True)
+_EXISTING_DIR = click.Path(exists=True, file_okay=False, resolve_path=True)
+
+
+@click.group()
+def log() -> None:
+    """Look into the files of a node, check them, and mend them.
+
+    \b
+    Examples:
+      raftwerk log dump raftwerk-data/node-1/flights-0 --records
+      raftwerk log dump raftwerk-data/node-1/flights-0/00000000000000000000.timeindex
+      raftwerk log verify raftwerk-data/node-1
+      raftwerk log repair raftwerk-data/node-1               shows what would be cut off
+      raftwerk log repair raftwerk-data/node-1 --execute
+    """
+
+
+@log.command()
+@click.argument("path", type=_EXISTING)
+@click.option("--records", is_flag=True, help="The records of each batch too.")
+@json_option
+def dump(path: str, records: bool, as_json: bool) -> None:
+    """Show batches, indexes, checkpoints and snapshots in PATH: a log directory, a partition's, or one file."""
+    from ...log.tools.inspection import describe
+    from ...runtime.files.real_disk import RealDisk
+
+    last_file = None
+    with _refusals():
+        for row in describe(RealDisk(), path, with_records=records):
+            if as_json:
+                print_json(row)
+                continue
+            if row["file"] != last_file:
+                last_file = row["file"]
+                click.echo(last_file)
+            click.echo(_line(row))
+
+
+@log.command()
+@click.argument("directory", type=_EXISTING_DIR)
+@json_option
+@click.pass_context
+def verify(ctx: click.Context, directory: str, as_json: bool) -> None:
+    """Check every byte in DIRECTORY, a log directory or a partition's. Exit code 1 when records are in danger.
+
+    A running node's open segments may look unfinished.
+    """
+    from ...log.tools.inspection import partition_dirs
+    from ...log.tools.verification import verify_dir, verify_partition
+    from ...runtime.files.real_disk import RealDisk
+
+    disk = RealDisk()
+    with _refusals():
+        paths = partition_dirs(disk, directory)
+        findings = list(verify_dir(disk, directory))
+        for path in paths:
+            findings += verify_partition(disk, path)
+    for one in findings:
+        if as_json:
+            print_json(one._asdict())
+        else:
+            click.echo(f"{'DAMAGE' if one.is_fatal else 'note  '}  {one.file}: {one.what}")
+    fatal = sum(one.is_fatal for one in findings)
+    if not as_json:
+        click.echo(f"{len(paths)} partitions checked, {fatal} damages, {len(findings) - fatal} notes.")
+    ctx.exit(1 if fatal else 0)
+
+
+@log.command()
+@click.argument("directory", type=_EXISTING_DIR)
+@click.option("--execute", is_flag=True, help="Do it; otherwise only show what would be done.")
+@json_option
+def repair(directory: str, execute: bool, as_json: bool) -> None:
+    """Cut the logs in DIRECTORY before their first damage, and make their indexes anew.
+
+    What is cut off is lost on this node. Where other replicas have it, better remove the partition's directory: the
+    node then fetches all of it. The node must not run.
+    """
+    from ...log.tools.inspection import partition_dirs
+    from ...log.tools.repair import plan_repair, repair_partition
+    from ...runtime.files.real_disk import RealDisk
+
+    disk = RealDisk()
+    with _refusals(), _locked(disk, directory):
+        for path in partition_dirs(disk, directory):
+            result = repair_partition(disk, path) if execute else plan_repair(disk, path)
+            if as_json:
+                print_json({"partition": path, "executed": execute, **result._asdict()})
+            elif result.lost_bytes or execute:
+                done = "cut off" if execute else "would be cut off"
+                click.echo(
+                    f"{path}: ends at {result.log_end_offset}, {result.kept_bytes} bytes kept, "
+                    f"{result.lost_bytes} {done}"
+                )
+    if not execute and not as_json:
+        click.echo("Nothing was changed; --execute does it.")
+
+
+@contextmanager
+def _locked(disk: Disk, directory: str) -> Iterator[None]:
+    """The lock of the log directory, which is `directory` or the one above it."""
+    parent = directory.rpartition("/")[0]
+    root = next((path for path in (directory, parent) if disk.exists(f"{path}/meta.properties")), None)
+    lock = disk.lock_dir(root) if root is not None else None
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except BlockingIOError as error:
+        raise click.ClickException(f"{error.filename or 'The directory'} is in use: stop the node first.") from None
+    except OSError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _line(row: dict[str, Any]) -> str:
+    """One row for people: its kind, then what it says."""
+    indent = "    " if row["kind"] == "record" else "  "
+    fields = " ".join(
+        f"{key}={_show(value)}" for key, value in row.items() if key not in ("file", "kind") and _says(value)
+    )
+    return f"{indent}{row['kind']} {fields}"
+
+
+def _says(value: object) -> bool:
+    return value is not None and value is not False and value != {}
+
+
+def _show(value: object) -> str:
+    return (
+        repr(value) if isinstance(value, str) and (" " in value or not value.isprintable() or not value) else str(value)
+    )

@@ -1,0 +1,34 @@
+"""`raftwerk demo` and `raftwerk sim`: the demo and the simulator."""
+
+from __future__ import annotations
+
+import click
+
+from .common_options import json_option
+
+
+@click.command()
+@click.option("--seconds", type=click.IntRange(5, 3600), default=24, show_default=True, help="How long to stream.")
+@click.option("--keep", is_flag=True, help="Keep the cluster's directory.")
+@json_option
+@click.pass_context
+def demo(ctx: click.Context, seconds: int, keep: bool, as_json: bool) -> None:
+    """Stream a year of flights through three nodes, kill the leader and the controller, count what was lost.
+
+    Starts a cluster of its own on free ports, streams 336,776 flights of 2013 keyed by aircraft into a topic of six
+    partitions with three replicas each, sends SIGKILL to the leader of a partition and later to the active
+    controller, starts them again, reads everything back, and gives a verdict. Exit code 1 unless it is clean.
+    """
+    from ..cluster.local.demo import run_demo
+
+    ctx.exit(run_demo(seconds=seconds, keep=keep, as_json=as_json))
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def sim(ctx: click.Context, arguments: tuple[str, ...]) -> None:
+    """Run a cluster in the deterministic simulator; `raftwerk sim --help` tells more."""
+    from ..chaos.sim.main import main
+
+    ctx.exit(main(list(arguments)))

@@ -1,0 +1,56 @@
+"""What can go wrong on the client's side, in words for people."""
+
+from __future__ import annotations
+
+from ...wire.errors import ErrorCode
+
+_RETRIABLE = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+
+
+class ClientError(Exception):
+    """A request was refused, or nobody answered."""
+
+
+class UnreachableError(ClientError):
+    """No broker of the bootstrap list answers."""
+
+
+class RefusedError(ClientError):
+    """The cluster answered with an error code."""
+
+    def __init__(self, code: int, what: str, message: str | None = None) -> None:
+        self.code = code
+        super().__init__(f"{what}: {message or error_name(code)}")
+
+
+def error_name(code: int) -> str:
+    """`TOPIC_ALREADY_EXISTS` for 36."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
+def is_retriable(code: int) -> bool:
+    """Whether the same request may succeed later."""
+    return code in _RETRIABLE

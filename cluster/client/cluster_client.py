@@ -1,0 +1,267 @@
+"""A small client of any Kafka-compatible cluster: metadata and topics, over the wire room's connections.
+
+It knows nothing of a node's inside; `producing` and `consuming` build on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...wire.api_keys import ApiKey
+from ...wire.client import Connection, ConnectionLostError, connect
+from ...wire.codec import Struct
+from ...wire.errors import ErrorCode, WireFormatError
+from .client_errors import ClientError, RefusedError, UnreachableError, is_retriable
+
+CLIENT_ID = "raftwerk-cli"
+_METADATA_VERSION = 12
+_CREATE_TOPICS_VERSION = 7
+_DELETE_TOPICS_VERSION = 6
+_DESCRIBE_QUORUM_VERSION = 1
+_RETRY_PAUSE_S = 0.1
+LOST = (OSError, WireFormatError)
+"""What a request raises when nobody answered it properly; a lost connection and a timeout are `OSError`s."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerView:
+    """A broker as clients see it."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """A partition as clients see it; `leader` -1 when there is none."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """A topic as clients see it."""
+
+    name: str
+    topic_id: uuid.UUID | None
+    internal: bool
+    partitions: tuple[PartitionView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """What Metadata tells."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: tuple[BrokerView, ...]
+    topics: tuple[TopicView, ...]
+
+    def topic(self, name: str) -> TopicView:
+        """The topic of this name; `RefusedError` when there is none."""
+        for topic in self.topics:
+            if topic.name == name:
+                return topic
+        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}", "there is no such topic")
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be made; -1 takes the cluster's default."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] | None = None
+
+
+class ClusterClient:
+    """Connections to the brokers of one cluster; an async context manager."""
+
+    def __init__(self, bootstrap: str, *, client_id: str = CLIENT_ID, timeout_s: float = 10.0) -> None:
+        self.bootstrap = parse_bootstrap(bootstrap)
+        self.client_id = client_id
+        self.timeout_s = timeout_s
+        self._connections: dict[tuple[str, int], Connection] = {}
+        self._brokers: dict[int, BrokerView] = {}
+
+    async def __aenter__(self) -> ClusterClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+        """Brokers and topics (all of them for None); an unknown topic is not in the result."""
+        wanted = None if topics is None else [{"name": name, "topic_id": None} for name in topics]
+        fields = {"topics": wanted, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+        view = _cluster_view(await self.request(ApiKey.METADATA, _METADATA_VERSION, fields))
+        self._brokers = {broker.node_id: broker for broker in view.brokers}
+        return view
+
+    async def quorum_leader(self) -> int | None:
+        """The node id of the active controller; None while there is none."""
+        topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+        answer = await self.request(ApiKey.DESCRIBE_QUORUM, _DESCRIBE_QUORUM_VERSION, {"topics": topics})
+        _raise_if_refused(answer.error_code, "the quorum")
+        row = answer.topics[0].partitions[0]
+        return row.leader_id if not row.error_code and row.leader_id >= 0 else None
+
+    async def create_topic(self, topic: NewTopic, *, wait: bool = True) -> None:
+        """Make a topic; with `wait`, return when every partition has a leader. `RefusedError` when refused."""
+        configs = [{"name": name, "value": value} for name, value in (topic.configs or {}).items()]
+        fields = {
+            "topics": [
+                {
+                    "name": topic.name,
+                    "num_partitions": topic.partitions,
+                    "replication_factor": topic.replication_factor,
+                    "assignments": [],
+                    "configs": configs,
+                }
+            ],
+            "timeout": int(self.timeout_s * 1000),
+            "validate_only": False,
+        }
+        answer = await self._request_until_final(ApiKey.CREATE_TOPICS, _CREATE_TOPICS_VERSION, fields, "topics")
+        _raise_if_refused(answer.error_code, f"topic {topic.name}", answer.error_message)
+        if wait:
+            await self._until(lambda view: _has_leaders(view, topic.name), topic.name)
+
+    async def delete_topic(self, name: str, *, wait: bool = True) -> None:
+        """Delete a topic; with `wait`, return when the broker asked no longer shows it."""
+        fields = {"topics": [{"name": name, "topic_id": None}], "timeout": int(self.timeout_s * 1000)}
+        answer = await self._request_until_final(ApiKey.DELETE_TOPICS, _DELETE_TOPICS_VERSION, fields, "responses")
+        _raise_if_refused(answer.error_code, f"topic {name}", answer.error_message)
+        if wait:
+            await self._until(lambda view: all(topic.name != name for topic in view.topics), name)
+
+    async def request(self, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
+        """Ask any broker that answers; `ClientError` when none does."""
+        reasons = []
+        known = [(broker.host, broker.port) for broker in self._brokers.values()]
+        for host, port in dict.fromkeys((*self._connections, *self.bootstrap, *known)):
+            try:
+                return await self._request_to(host, port, api, version, fields)
+            except LOST as error:
+                reasons.append(f"{host}:{port} {_in_words(error)}")
+        raise UnreachableError(f"no broker answers: {'; '.join(reasons)}")
+
+    async def request_node(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
+        """Ask one broker; one of `LOST` when it does not answer."""
+        connection = await self.connection(node_id)
+        return await connection.request(api, version, fields, timeout_s=self.timeout_s)
+
+    async def request_at(
+        self, endpoint: tuple[str, int], api: ApiKey, version: int, fields: Mapping[str, Any]
+    ) -> Struct:
+        """Ask the node at an address; one of `LOST` when it does not answer."""
+        return await self._request_to(*endpoint, api, version, fields)
+
+    async def connection(self, node_id: int) -> Connection:
+        """The connection to a broker of the last metadata, opened if need be."""
+        broker = self._brokers.get(node_id)
+        if broker is None:
+            raise ConnectionLostError(f"broker {node_id} is not there")
+        return await self._connect(broker.host, broker.port)
+
+    async def _connect(self, host: str, port: int) -> Connection:
+        connection = self._connections.get((host, port))
+        if connection is None or connection.is_closed:
+            self._connections.pop((host, port), None)
+            connection = await connect(host, port, client_id=self.client_id, timeout_s=self.timeout_s)
+            self._connections[host, port] = connection
+        return connection
+
+    async def _request_to(self, host: str, port: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
+        connection = await self._connect(host, port)
+        return await connection.request(api, version, fields, timeout_s=self.timeout_s)
+
+    async def _request_until_final(self, api: ApiKey, version: int, fields: Mapping[str, Any], rows: str) -> Any:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.timeout_s
+        while True:
+            answer = getattr(await self.request(api, version, fields), rows)[0]
+            temporary = answer.error_code in (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT)
+            if not temporary or loop.time() > deadline:
+                return answer
+            await asyncio.sleep(_RETRY_PAUSE_S)
+
+    async def _until(self, holds: Any, name: str) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.timeout_s
+        while not holds(await self.metadata([name])):
+            if loop.time() > deadline:
+                raise ClientError(
+                    f"topic {name}: the change was accepted, and is not visible after {self.timeout_s:g} s"
+                )
+            await asyncio.sleep(_RETRY_PAUSE_S / 4)
+
+
+def parse_bootstrap(text: str) -> list[tuple[str, int]]:
+    """`host:port,host:port` as pairs; `ClientError` with the reason."""
+    result = []
+    for entry in text.split(","):
+        host, colon, port = entry.strip().rpartition(":")
+        if not colon or not host or not port.isdigit():
+            raise ClientError(f"--bootstrap {entry.strip() or text!r} is no host:port, for example localhost:9092")
+        result.append((host.strip("[]"), int(port)))
+    return result
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "refuses the connection"
+    if isinstance(error, WireFormatError):
+        return f"does not speak Kafka's protocol ({error})"
+    if isinstance(error, TimeoutError):
+        return "does not answer in time"
+    return str(error) or type(error).__name__
+
+
+def _raise_if_refused(code: int, what: str, message: str | None = None) -> None:
+    if code:
+        raise RefusedError(code, what, message)
+
+
+def _has_leaders(view: ClusterView, name: str) -> bool:
+    topics = [topic for topic in view.topics if topic.name == name]
+    return bool(topics and topics[0].partitions) and all(one.leader >= 0 for one in topics[0].partitions)
+
+
+def _cluster_view(answer: Struct) -> ClusterView:
+    brokers = tuple(BrokerView(one.node_id, one.host, one.port, one.rack) for one in answer.brokers)
+    topics = []
+    for topic in answer.topics:
+        if topic.error_code and not is_retriable(topic.error_code):
+            raise RefusedError(topic.error_code, f"topic {topic.name}")
+        if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+            continue
+        partitions = sorted(
+            (
+                PartitionView(
+                    one.partition_index,
+                    one.leader_id,
+                    one.leader_epoch,
+                    tuple(one.replica_nodes),
+                    tuple(one.isr_nodes),
+                )
+                for one in topic.partitions
+            ),
+            key=lambda one: one.partition,
+        )
+        topics.append(TopicView(topic.name, topic.topic_id, topic.is_internal, tuple(partitions)))
+    brokers = tuple(sorted(brokers, key=lambda one: one.node_id))
+    return ClusterView(answer.cluster_id, answer.controller_id, brokers, tuple(sorted(topics, key=lambda t: t.name)))

@@ -1,0 +1,175 @@
+"""A small consumer of assigned partitions: no group, no commits; offsets are the caller's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+
+from ...wire.api_keys import ApiKey
+from ...wire.errors import ErrorCode
+from ...wire.records import Record, iter_all_records
+from .client_errors import ClientError, RefusedError, is_retriable
+from .cluster_client import LOST, ClusterClient, TopicView
+
+EARLIEST, LATEST = -2, -1
+_LIST_OFFSETS_VERSION = 7
+_FETCH_VERSION = 12
+_RETRY_PAUSE_S = 0.1
+_MAX_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """A record and where it was."""
+
+    partition: int
+    record: Record
+
+
+class Consumer:
+    """Reads partitions of one topic, each in order."""
+
+    def __init__(self, client: ClusterClient, topic: str, *, max_wait_ms: int = 500) -> None:
+        self.client = client
+        self.topic = topic
+        self.max_wait_ms = max_wait_ms
+        self.positions: dict[int, int] = {}
+        self._view: TopicView | None = None
+
+    async def start(self, partitions: Iterable[int] = (), *, at: int = EARLIEST) -> None:
+        """Assign partitions (default all), from `EARLIEST`, `LATEST` or an offset."""
+        self._view = (await self.client.metadata([self.topic])).topic(self.topic)
+        known = [one.partition for one in self._view.partitions]
+        wanted = list(partitions) or known
+        for partition in wanted:
+            if partition not in known:
+                raise ClientError(f"topic {self.topic} has partitions 0 to {len(known) - 1}, not {partition}")
+        self.positions = dict.fromkeys(wanted, at) if at >= 0 else await self.offsets(at, wanted)
+
+    async def start_at_time(self, timestamp_ms: int, partitions: Iterable[int] = ()) -> None:
+        """Assign partitions, each from its first record of this time or later; from the end where there is none."""
+        await self.start(partitions, at=LATEST)
+        found = await self.offsets(timestamp_ms, self.positions)
+        self.positions.update({partition: offset for partition, offset in found.items() if offset >= 0})
+
+    def is_before(self, ends: dict[int, int]) -> bool:
+        """Whether some position has not reached its end offset."""
+        return any(self.positions[one] < end for one, end in ends.items())
+
+    async def offsets(self, timestamp: int, partitions: Iterable[int]) -> dict[int, int]:
+        """The offset of a timestamp in milliseconds, or of `EARLIEST` or `LATEST`, in each partition."""
+        found: dict[int, int] = {}
+        missing = list(partitions)
+        for attempt in range(100):
+            for leader, group in self._by_leader(missing).items():
+                found.update(await self._list_offsets(leader, group, timestamp))
+            missing = [one for one in missing if one not in found]
+            if not missing:
+                return {one: found[one] for one in sorted(found)}
+            await self._pause_and_refresh(attempt)
+        raise ClientError(f"topic {self.topic}: no leader tells the offsets of partitions {missing}")
+
+    async def poll(self) -> list[Consumed]:
+        """What is there now, or comes within `max_wait_ms`; possibly nothing."""
+        groups = self._by_leader(self.positions)
+        answers = await asyncio.gather(*(self._fetch(leader, group) for leader, group in groups.items()))
+        result = [consumed for answer in answers for consumed in answer]
+        if not groups:
+            await self._pause_and_refresh(0)
+        return result
+
+    async def records(self, *, end_offsets: dict[int, int] | None = None) -> AsyncIterator[Consumed]:
+        """Records for ever, or until every position has reached its end offset."""
+        while end_offsets is None or self.is_before(end_offsets):
+            for consumed in await self.poll():
+                yield consumed
+
+    def _by_leader(self, partitions: Iterable[int]) -> dict[int, list[int]]:
+        groups: dict[int, list[int]] = {}
+        if self._view is not None:
+            for partition in partitions:
+                leader = self._view.partitions[partition].leader
+                if leader >= 0:
+                    groups.setdefault(leader, []).append(partition)
+        return groups
+
+    async def _pause_and_refresh(self, attempt: int) -> None:
+        await asyncio.sleep(_RETRY_PAUSE_S if attempt else 0)
+        try:
+            self._view = (await self.client.metadata([self.topic])).topic(self.topic)
+        except RefusedError:
+            raise
+        except ClientError:
+            return
+
+    async def _list_offsets(self, leader: int, partitions: list[int], timestamp: int) -> dict[int, int]:
+        rows = [{"partition_index": one, "current_leader_epoch": -1, "timestamp": timestamp} for one in partitions]
+        fields = {
+            "replica_id": -1,
+            "isolation_level": 0,
+            "topics": [{"name": self.topic, "partitions": rows}],
+        }
+        try:
+            answer = await self.client.request_node(leader, ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, fields)
+        except LOST:
+            return {}
+        found = {}
+        for row in answer.topics[0].partitions:
+            if row.error_code and not is_retriable(row.error_code):
+                raise RefusedError(row.error_code, f"{self.topic}-{row.partition_index}")
+            if not row.error_code:
+                found[row.partition_index] = row.offset
+        return found
+
+    async def _fetch(self, leader: int, partitions: list[int]) -> list[Consumed]:
+        rows = [
+            {
+                "partition": one,
+                "current_leader_epoch": -1,
+                "fetch_offset": self.positions[one],
+                "last_fetched_epoch": -1,
+                "log_start_offset": -1,
+                "partition_max_bytes": _MAX_BYTES,
+            }
+            for one in partitions
+        ]
+        fields = {
+            "replica_id": -1,
+            "max_wait": self.max_wait_ms,
+            "min_bytes": 1,
+            "max_bytes": _MAX_BYTES,
+            "isolation_level": 0,
+            "session_id": 0,
+            "session_epoch": -1,
+            "topics": [{"topic": self.topic, "partitions": rows}],
+            "forgotten_topics_data": [],
+            "rack_id": "",
+        }
+        try:
+            answer = await self.client.request_node(leader, ApiKey.FETCH, _FETCH_VERSION, fields)
+        except LOST:
+            await self._pause_and_refresh(1)
+            return []
+        result: list[Consumed] = []
+        stale = False
+        for topic in answer.responses:
+            for row in topic.partitions:
+                stale |= self._take(row.partition_index, row.error_code, row.records, result)
+        if stale:
+            await self._pause_and_refresh(1)
+        return result
+
+    def _take(self, partition: int, code: int, records: bytes | None, result: list[Consumed]) -> bool:
+        if code and not is_retriable(code):
+            message = None
+            if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                message = f"offset {self.positions[partition]} is not in the log"
+            raise RefusedError(code, f"{self.topic}-{partition}", message)
+        if records:
+            wanted = self.positions[partition]
+            for header, record in iter_all_records(records):
+                if record.offset >= wanted and not header.is_control:
+                    result.append(Consumed(partition, record))
+                self.positions[partition] = max(self.positions[partition], header.next_offset)
+        return bool(code)

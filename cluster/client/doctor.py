@@ -1,0 +1,280 @@
+"""What people get wrong, found from where the client is: each finding is a sentence with the way out.
+
+A cluster is asked as a client would ask it, from this machine; a configuration is read as a node would read it, and
+what it needs of this machine is tried.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ...runtime.clock import SystemClock
+from ...wire.api_keys import ApiKey
+from ...wire.client import connect
+from ...wire.errors import ErrorCode
+from ..settings.node_config import ConfigError, Listener, NodeConfig, load_config
+from ..settings.properties import parse_properties
+from .client_errors import ClientError
+from .cluster_client import LOST, ClusterClient, ClusterView, parse_bootstrap
+
+OK, WARNING, FAILURE = "ok", "warning", "failure"
+_FEW_DESCRIPTORS = 4096
+_LITTLE_SPACE_BYTES = 2 * 1024**3
+_TIMEOUT_S = 3.0
+_TOPIC_RESOURCE = 2
+_NAMED_PARTITIONS = 5
+_FULL_BYTES = 64 * 1024**2
+_CLOCK_OFF_MS = 5_000
+_META_VERSIONS = (None, "0", "1")
+
+Apis: TypeAlias = frozenset[tuple[int, int, int]]
+"""API key, least and greatest version, of every API that a broker serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at; `way_out` is empty where nothing is wrong."""
+
+    level: str
+    what: str
+    way_out: str = ""
+
+
+# ---- a cluster
+
+
+async def examine_cluster(bootstrap: str) -> list[Finding]:
+    """Reachability, advertised addresses, versions, controller, clocks, partitions."""
+    found = [(await _reach(host, port, "bootstrap address"))[0] for host, port in parse_bootstrap(bootstrap)]
+    async with ClusterClient(bootstrap, timeout_s=_TIMEOUT_S) as client:
+        try:
+            view = await client.metadata()
+        except ClientError as error:
+            return [*found, Finding(FAILURE, str(error), "start the cluster (raftwerk up), or correct --bootstrap")]
+        served: dict[int, Apis] = {}
+        for one in view.brokers:
+            finding, apis = await _reach(one.host, one.port, f"broker {one.node_id} advertises itself as")
+            found.append(finding)
+            if apis is not None:
+                served[one.node_id] = apis
+        found += [*_versions(served), *await _controller(client), *_partitions(view)]
+        try:
+            found += _min_isr(view, await _min_isr_by_topic(client, view))
+        except (ClientError, *LOST):
+            found.append(Finding(WARNING, "the topics' configuration cannot be read", "look at the brokers' logs"))
+    return found
+
+
+async def _reach(host: str, port: int, what: str) -> tuple[Finding, Apis | None]:
+    """Whether a broker answers there, and if so the APIs it serves."""
+    name = f"{what} {host}:{port}"
+    try:
+        connection = await connect(host, port, client_id="raftwerk-doctor", timeout_s=_TIMEOUT_S)
+    except socket.gaierror:
+        way_out = (
+            "use a name that resolves here; for brokers in containers add a listener that is advertised to the host"
+        )
+        return Finding(FAILURE, f"{name}: the name {host} does not resolve on this machine", way_out), None
+    except ConnectionRefusedError:
+        way_out = "start the node; if it runs, its port is not published to here, or advertised.listeners names another"
+        return Finding(FAILURE, f"{name}: nothing listens there, as seen from this machine", way_out), None
+    except OSError as error:
+        way_out = "look at firewalls and at advertised.listeners: clients are told to connect there"
+        return Finding(FAILURE, f"{name}: cannot be reached from here ({error or 'timed out'})", way_out), None
+    try:
+        answer = await connection.request(ApiKey.API_VERSIONS, 0, {}, timeout_s=_TIMEOUT_S)
+    except LOST:
+        what_else = "is the port another service's, or TLS?"
+        return Finding(FAILURE, f"{name}: answers, but not in Kafka's protocol", what_else), None
+    finally:
+        connection.close()
+    return Finding(OK, f"{name}: reached"), frozenset(
+        (row.api_key, row.min_version, row.max_version) for row in answer.api_keys
+    )
+
+
+def _versions(served: Mapping[int, Apis]) -> Iterator[Finding]:
+    """Brokers that serve other APIs than most do run another version of the software."""
+    if not served:
+        return
+    usual = max(served.values(), key=lambda apis: sum(one == apis for one in served.values()))
+    others = [broker_id for broker_id, apis in served.items() if apis != usual]
+    if others:
+        what = f"brokers {_ids(others)} serve other versions of Kafka's APIs than the rest: versions are mixed"
+        yield Finding(WARNING, what, "bring all brokers to one version; while that goes on, it is as it should be")
+    elif len(served) > 1:
+        yield Finding(OK, f"{len(served)} brokers serve the same versions of Kafka's APIs")
+
+
+async def _controller(client: ClusterClient) -> list[Finding]:
+    """Whether there is an active controller, and how its clock is."""
+    topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    clock = SystemClock()
+    asked_ms = clock.wall_ms()
+    try:
+        answer = await client.request(ApiKey.DESCRIBE_QUORUM, 1, {"topics": topics})
+    except (ClientError, *LOST):
+        answer = None
+    answered_ms = clock.wall_ms()
+    row = answer.topics[0].partitions[0] if answer is not None and not answer.error_code else None
+    if row is None or row.error_code or row.leader_id < 0:
+        way_out = "a majority of the controllers must run and reach each other: raftwerk status, and their logs"
+        return [Finding(FAILURE, "no controller is active: topics and leaders cannot change", way_out)]
+    replicas = (*row.current_voters, *row.observers)
+    told_ms = next((one.last_fetch_timestamp for one in replicas if one.replica_id == row.leader_id), -1)
+    found = [Finding(OK, f"node {row.leader_id} is the active controller")]
+    return found if told_ms < 0 else [*found, _clock(row.leader_id, told_ms, asked_ms, answered_ms)]
+
+
+def _clock(node_id: int, told_ms: int, asked_ms: int, answered_ms: int) -> Finding:
+    """A node told its time between two readings of ours."""
+    off_ms = told_ms - answered_ms if told_ms > answered_ms else min(0, told_ms - asked_ms)
+    if abs(off_ms) < _CLOCK_OFF_MS:
+        return Finding(OK, f"the clock of node {node_id} is that of this machine")
+    ahead = "ahead of" if off_ms > 0 else "behind"
+    what = f"the clock of node {node_id} is {abs(off_ms) / 1000:.0f} s {ahead} this machine's"
+    return Finding(WARNING, what, "let NTP set both: retention, offsets by time and logs go by the clock")
+
+
+def _partitions(view: ClusterView) -> Iterator[Finding]:
+    leaderless, behind = [], []
+    count = 0
+    for topic in view.topics:
+        for one in topic.partitions:
+            count += 1
+            if one.leader < 0:
+                leaderless.append(f"{topic.name}-{one.partition} (last in sync: {_ids(one.isr)})")
+            elif len(one.isr) < len(one.replicas):
+                missing = [replica for replica in one.replicas if replica not in one.isr]
+                behind.append(f"{topic.name}-{one.partition} (without {_ids(missing)})")
+    if leaderless:
+        way_out = "start a broker that was last in sync; nothing is lost meanwhile"
+        yield Finding(FAILURE, f"{len(leaderless)} partitions have no leader: {_some(leaderless)}", way_out)
+    if behind:
+        way_out = "start the missing brokers; if they run, they are too slow or cut off"
+        yield Finding(WARNING, f"{len(behind)} partitions lack a replica in sync: {_some(behind)}", way_out)
+    if not leaderless and not behind:
+        yield Finding(OK, f"all replicas of {count} partitions are in sync")
+
+
+def _min_isr(view: ClusterView, wanted: Mapping[str, int]) -> Iterator[Finding]:
+    for topic in view.topics:
+        needed = wanted.get(topic.name, 1)
+        replicas = min((len(one.replicas) for one in topic.partitions), default=0)
+        lacking = [one.partition for one in topic.partitions if len(one.isr) < min(needed, len(one.replicas))]
+        if lacking:
+            what = f"{topic.name}: min.insync.replicas={needed}, and fewer are in sync in {len(lacking)} partitions"
+            yield Finding(FAILURE, f"{what}: acks=all is refused", "bring brokers back: raftwerk status")
+        elif needed > replicas > 0:
+            what = f"{topic.name}: min.insync.replicas={needed} is more than its {replicas} replicas"
+            yield Finding(WARNING, what, f"set it to {replicas} or less, or give the topic more replicas")
+        elif needed == replicas > 1:
+            what = f"{topic.name}: min.insync.replicas={needed} is the number of its replicas"
+            yield Finding(WARNING, f"{what}: one broker down, and acks=all is refused", f"set it to {replicas - 1}")
+
+
+async def _min_isr_by_topic(client: ClusterClient, view: ClusterView) -> dict[str, int]:
+    names = [topic.name for topic in view.topics]
+    if not names:
+        return {}
+    resources = [
+        {"resource_type": _TOPIC_RESOURCE, "resource_name": name, "configuration_keys": ["min.insync.replicas"]}
+        for name in names
+    ]
+    fields = {"resources": resources, "include_synonyms": False, "include_documentation": False}
+    answer = await client.request(ApiKey.DESCRIBE_CONFIGS, 4, fields)
+    found = {}
+    for row in answer.results:
+        for config in row.configs if row.error_code == ErrorCode.NONE else ():
+            if config.name == "min.insync.replicas" and str(config.value).isdigit():
+                found[row.resource_name] = int(config.value)
+    return found
+
+
+# ---- a configuration, and this machine
+
+
+def examine_config(path: str) -> list[Finding]:
+    """What a node with this server.properties would stumble over."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            config = load_config(file.read())
+    except OSError as error:
+        return [Finding(FAILURE, f"cannot read {path}: {error.strerror}", "name an existing server.properties")]
+    except ConfigError as error:
+        return [Finding(FAILURE, f"{path}: {one.key}: {one.reason}", one.way_out) for one in error.problems]
+    found = [Finding(OK, f"{path}: node {config.node_id}, {','.join(config['process.roles'])}")]
+    found += [Finding(WARNING, warning) for warning in config.warnings]
+    found += [_port(one) for one in config.listeners if one.port]
+    for directory in config.all_dirs:
+        found += _directory(directory, config)
+    return found
+
+
+def examine_machine() -> list[Finding]:
+    """Limits of this process, which nodes started from here inherit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < _FEW_DESCRIPTORS:
+        what = f"a process may open {soft} files: a node needs some for each partition and connection"
+        return [
+            Finding(WARNING, what, f"ulimit -n {min(hard, 65536) if hard > 0 else 65536}, or LimitNOFILE in systemd")
+        ]
+    return [Finding(OK, f"a process may open {soft} files")]
+
+
+def _port(listener: Listener) -> Finding:
+    family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((listener.host, listener.port))
+        except OSError as error:
+            way_out = f"unless it is this node that runs: find who has it (ss -ltnp 'sport = :{listener.port}')"
+            return Finding(WARNING, f"{listener} cannot be listened on: {error.strerror}", way_out)
+    return Finding(OK, f"{listener} is free")
+
+
+def _directory(path: str, config: NodeConfig) -> Iterator[Finding]:
+    existing = path
+    while not os.path.exists(existing):
+        existing = os.path.dirname(existing.rstrip("/")) or "/"
+    if not os.access(existing, os.W_OK):
+        yield Finding(FAILURE, f"{existing} cannot be written by this user", f"chown it, or set log.dirs (is {path})")
+        return
+    free = shutil.disk_usage(existing).free
+    if free < _FULL_BYTES:
+        yield Finding(FAILURE, f"{path}: the disk is full", "add space or remove what is not Raftwerk's, then start")
+    elif free < _LITTLE_SPACE_BYTES:
+        way_out = "shorten retention, or add space: a full disk ends the node"
+        yield Finding(WARNING, f"{path}: only {free / 1e9:.1f} GB are free", way_out)
+    meta: dict[str, Any] = {}
+    try:
+        with open(os.path.join(path, "meta.properties"), encoding="utf-8") as file:
+            meta = parse_properties(file.read())
+    except OSError:
+        way_out = "run raftwerk format -t CLUSTER_ID -c server.properties, with the cluster's id on every node"
+        yield Finding(WARNING, f"{path} is not formatted", way_out)
+        return
+    if meta.get("version") not in _META_VERSIONS:
+        what = f"{path} was formatted by a newer version (meta.properties says version={meta['version']})"
+        yield Finding(FAILURE, what, "run that version, or format another directory")
+    elif meta.get("node.id") != str(config.node_id):
+        what = f"{path} belongs to node {meta.get('node.id')} of cluster {meta.get('cluster.id')}"
+        yield Finding(FAILURE, f"{what}, and this is node {config.node_id}", "correct node.id or log.dirs")
+    else:
+        yield Finding(OK, f"{path}: formatted for cluster {meta.get('cluster.id')}, {free / 1e9:.0f} GB free")
+
+
+def _ids(ids: Any) -> str:
+    return ", ".join(str(one) for one in ids) or "none"
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _NAMED_PARTITIONS
+    return "; ".join(names[:_NAMED_PARTITIONS]) + (f"; and {more} more" if more > 0 else "")

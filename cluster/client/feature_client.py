@@ -1,0 +1,81 @@
+"""What operators ask about features: which levels there are, which is in force, and to change it (KIP-584)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...controller.metadata.metadata_image import METADATA_VERSION_FEATURE
+from ...raft.voters.voter_messages import KRAFT_VERSION_FEATURE
+from ...wire.api_keys import ApiKey
+from ...wire.errors import ErrorCode
+from .client_errors import RefusedError
+from .cluster_client import ClusterClient
+
+METADATA_RELEASES: Mapping[int, str] = {
+    23: "4.0-IV1",
+    24: "4.0-IV2",
+    25: "4.0-IV3",
+    26: "4.1-IV0",
+    27: "4.1-IV1",
+    28: "4.2-IV0",
+    29: "4.2-IV1",
+}
+"""The levels that a cluster can have."""
+_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
+_TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One feature; `level` is None where none is in force."""
+
+    name: str
+    lowest: int
+    highest: int
+    level: int | None
+
+    @property
+    def release(self) -> str | None:
+        """What Apache Kafka calls a level of `metadata.version`."""
+        return METADATA_RELEASES.get(self.level or 0) if self.name == METADATA_VERSION_FEATURE else None
+
+
+async def features(client: ClusterClient) -> list[Feature]:
+    """The features that the broker asked supports, and the levels that the cluster has."""
+    answer = await client.request(
+        ApiKey.API_VERSIONS, 4, {"client_software_name": "raftwerk", "client_software_version": "0"}
+    )
+    levels = {one.name: one.max_version_level for one in answer.finalized_features}
+    return [
+        Feature(one.name, one.min_version, one.max_version, levels.get(one.name))
+        for one in sorted(answer.supported_features, key=lambda row: str(row.name))
+    ]
+
+
+async def upgrade_features(client: ClusterClient, names: Sequence[str], *, dry_run: bool) -> list[Feature]:
+    """Bring these features, or all but `kraft.version`, to the highest level that the broker asked knows.
+
+    Returns those that are not there yet, as they were. `RefusedError`, also for a name that nobody knows.
+    """
+    known = {one.name: one for one in await features(client)}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise RefusedError(ErrorCode.INVALID_UPDATE_VERSION, unknown[0], "there is no such feature")
+    chosen = names or [name for name in known if name != KRAFT_VERSION_FEATURE]
+    behind = [known[name] for name in chosen if (known[name].level or 0) < known[name].highest]
+    if behind:
+        await set_features(client, {one.name: one.highest for one in behind}, dry_run=dry_run)
+    return behind
+
+
+async def set_features(
+    client: ClusterClient, levels: Mapping[str, int], *, downgrade: bool = False, unsafe: bool = False, dry_run: bool
+) -> None:
+    """Bring features to levels, all or none; with `dry_run` only find whether that could be. `RefusedError`."""
+    kind = _UNSAFE_DOWNGRADE if unsafe else _SAFE_DOWNGRADE if downgrade else _UPGRADE
+    updates = [{"feature": name, "max_version_level": level, "upgrade_type": kind} for name, level in levels.items()]
+    fields = {"timeout": _TIMEOUT_MS, "feature_updates": updates, "validate_only": dry_run}
+    answer = await client.request(ApiKey.UPDATE_FEATURES, 2, fields)
+    if answer.error_code:
+        raise RefusedError(answer.error_code, "the features", answer.error_message)

@@ -1,0 +1,251 @@
+"""Groups from the client's side: who is in them, how far they are, and moving their offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...wire.api_keys import ApiKey
+from ...wire.codec import Struct
+from ...wire.errors import ErrorCode
+from ...wire.types import TopicPartition
+from .client_errors import ClientError, RefusedError, is_retriable
+from .cluster_client import LOST, ClusterClient
+from .consumer import EARLIEST, LATEST, Consumer
+
+_FIND_COORDINATOR_VERSION = 4
+_LIST_GROUPS_VERSION = 5
+_DESCRIBE_GROUPS_VERSION = 5
+_CONSUMER_GROUP_DESCRIBE_VERSION = 0
+_OFFSET_FETCH_VERSION = 8
+_OFFSET_COMMIT_VERSION = 8
+_DELETE_GROUPS_VERSION = 2
+_RETRY_PAUSE_S = 0.1
+_MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A group in a list. `kind` is classic or consumer (KIP-848)."""
+
+    group_id: str
+    state: str
+    kind: str
+    protocol_type: str
+    coordinator: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """A member of a group."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class LagView:
+    """How far a group is behind in one partition; `lag` is never negative, and None without a commit."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.committed is None else max(self.end - self.committed, 0)
+
+
+class GroupsClient:
+    """Asks coordinators, and finds the next one when one has moved."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
+        self._coordinators: dict[str, int] = {}
+
+    async def list_groups(self) -> list[GroupView]:
+        """The groups of every broker."""
+        brokers = (await self._client.metadata([])).brokers
+        found: list[GroupView] = []
+        for broker in brokers:
+            fields: dict[str, Any] = {"states_filter": [], "types_filter": []}
+            answer = await self._until_loaded(broker.node_id, ApiKey.LIST_GROUPS, _LIST_GROUPS_VERSION, fields)
+            found += [
+                GroupView(one.group_id, one.group_state, one.group_type, one.protocol_type, broker.node_id)
+                for one in answer.groups
+            ]
+        return sorted(found, key=lambda one: one.group_id)
+
+    async def members(self, group_id: str) -> tuple[str, list[MemberView]]:
+        """State and members of a group of either protocol. `RefusedError` when there is none."""
+        asked = {"group_ids": [group_id], "include_authorized_operations": False}
+        answer = await self._ask(
+            group_id, ApiKey.CONSUMER_GROUP_DESCRIBE, _CONSUMER_GROUP_DESCRIBE_VERSION, asked, "groups"
+        )
+        row = answer.groups[0]
+        if not row.error_code:
+            members = [
+                MemberView(one.member_id, one.instance_id, one.client_id, one.client_host) for one in row.members
+            ]
+            return row.group_state, members
+        return await self._classic_members(group_id)
+
+    async def _classic_members(self, group_id: str) -> tuple[str, list[MemberView]]:
+        fields = {"groups": [group_id], "include_authorized_operations": False}
+        answer = await self._ask(group_id, ApiKey.DESCRIBE_GROUPS, _DESCRIBE_GROUPS_VERSION, fields, "groups")
+        row = answer.groups[0]
+        if row.group_state == "Dead":
+            raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}", "there is no such group")
+        members = [
+            MemberView(one.member_id, one.group_instance_id, one.client_id, one.client_host) for one in row.members
+        ]
+        return row.group_state, members
+
+    async def committed(self, group_id: str) -> dict[TopicPartition, int]:
+        """Every committed offset of the group."""
+        fields = {"groups": [{"group_id": group_id, "topics": None}], "require_stable": False}
+        answer = await self._ask(group_id, ApiKey.OFFSET_FETCH, _OFFSET_FETCH_VERSION, fields, "groups")
+        return {
+            TopicPartition(topic.name, row.partition_index): row.committed_offset
+            for topic in answer.groups[0].topics
+            for row in topic.partitions
+            if row.committed_offset >= 0
+        }
+
+    async def lags(self, group_id: str) -> list[LagView]:
+        """Of every partition of every topic that the group has committed in."""
+        committed = await self.committed(group_id)
+        rows: list[LagView] = []
+        for topic in sorted({key.topic for key in committed}):
+            ends = await self._offsets(topic, LATEST)
+            rows += [
+                LagView(topic, partition, committed.get(TopicPartition(topic, partition)), end)
+                for partition, end in sorted(ends.items())
+            ]
+        return rows
+
+    async def targets(self, topic: str, to: str | int) -> dict[TopicPartition, int]:
+        """The offset of `earliest`, `latest` or a time (milliseconds) in each partition of the topic."""
+        if isinstance(to, str):
+            found = await self._offsets(topic, EARLIEST if to == "earliest" else LATEST)
+        else:
+            found = await self._offsets(topic, to)
+            ends = await self._offsets(topic, LATEST)
+            found = {one: at if at >= 0 else ends[one] for one, at in found.items()}
+        return {TopicPartition(topic, partition): offset for partition, offset in found.items()}
+
+    async def clamp(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The nearest offsets that are in the logs."""
+        result: dict[TopicPartition, int] = {}
+        for topic in sorted({key.topic for key in wanted}):
+            first, last = await self._offsets(topic, EARLIEST), await self._offsets(topic, LATEST)
+            for key, offset in wanted.items():
+                if key.topic == topic:
+                    if key.partition not in last:
+                        raise ClientError(f"topic {topic} has no partition {key.partition}")
+                    result[key] = min(max(offset, first[key.partition]), last[key.partition])
+        return result
+
+    async def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Set the group's offsets. `RefusedError` when it has members."""
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for (topic, partition), offset in offsets.items():
+            row = {"partition_index": partition, "committed_offset": offset, "committed_leader_epoch": -1}
+            topics.setdefault(topic, []).append({**row, "committed_metadata": ""})
+        fields = {
+            "group_id": group_id,
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "group_instance_id": None,
+            "topics": [{"name": topic, "partitions": rows} for topic, rows in topics.items()],
+        }
+        answer = await self._ask(group_id, ApiKey.OFFSET_COMMIT, _OFFSET_COMMIT_VERSION, fields, "topics")
+        for topic in answer.topics:
+            for row in topic.partitions:
+                if row.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+                    reason = "the group has members; its offsets can be set when they have left"
+                    raise RefusedError(row.error_code, f"group {group_id}", reason)
+                if row.error_code:
+                    raise RefusedError(row.error_code, f"group {group_id}, {topic.name}-{row.partition_index}")
+
+    async def delete(self, group_id: str) -> None:
+        """Forget the group and its offsets. `RefusedError` when it has members, or is not there."""
+        fields = {"groups_names": [group_id]}
+        answer = await self._ask(group_id, ApiKey.DELETE_GROUPS, _DELETE_GROUPS_VERSION, fields, "results")
+        code = answer.results[0].error_code
+        reasons = {
+            ErrorCode.NON_EMPTY_GROUP: "it has members",
+            ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
+        }
+        if code:
+            raise RefusedError(code, f"group {group_id}", reasons.get(code))
+
+    # ---------------------------------------------------------------- asking
+
+    async def _offsets(self, topic: str, timestamp: int) -> dict[int, int]:
+        view = (await self._client.metadata([topic])).topic(topic)
+        consumer = Consumer(self._client, topic)
+        await consumer.start(at=0)
+        return await consumer.offsets(timestamp, [one.partition for one in view.partitions])
+
+    async def _ask(self, group_id: str, api: ApiKey, version: int, fields: Mapping[str, Any], rows: str) -> Struct:
+        """Ask the coordinator; again when it has moved, is loading, or is gone."""
+        deadline = asyncio.get_running_loop().time() + self._client.timeout_s
+        while True:
+            try:
+                node_id = await self._coordinator(group_id)
+                answer = await self._client.request_node(node_id, api, version, fields)
+                codes = list(_codes(getattr(answer, rows)))
+            except LOST as error:
+                codes = [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+                reason = str(error)
+            else:
+                reason = ""
+                if not any(code in _MOVED for code in codes):
+                    return answer
+            self._coordinators.pop(group_id, None)
+            if asyncio.get_running_loop().time() > deadline:
+                raise ClientError(f"group {group_id}: its coordinator does not answer {reason}".rstrip())
+            await asyncio.sleep(_RETRY_PAUSE_S)
+
+    async def _coordinator(self, group_id: str) -> int:
+        if group_id in self._coordinators:
+            return self._coordinators[group_id]
+        deadline = asyncio.get_running_loop().time() + self._client.timeout_s
+        fields = {"key_type": 0, "coordinator_keys": [group_id]}
+        while True:
+            answer = await self._client.request(ApiKey.FIND_COORDINATOR, _FIND_COORDINATOR_VERSION, fields)
+            row = answer.coordinators[0]
+            if not row.error_code:
+                await self._client.metadata([])
+                self._coordinators[group_id] = row.node_id
+                return int(row.node_id)
+            if not is_retriable(row.error_code) or asyncio.get_running_loop().time() > deadline:
+                raise RefusedError(row.error_code, f"group {group_id}", row.error_message)
+            await asyncio.sleep(_RETRY_PAUSE_S)
+
+    async def _until_loaded(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
+        deadline = asyncio.get_running_loop().time() + self._client.timeout_s
+        while True:
+            try:
+                answer = await self._client.request_node(node_id, api, version, fields)
+            except LOST as error:
+                raise ClientError(f"broker {node_id} does not list its groups: {error}") from error
+            if not answer.error_code:
+                return answer
+            if answer.error_code not in _MOVED or asyncio.get_running_loop().time() > deadline:
+                raise RefusedError(answer.error_code, f"the groups of broker {node_id}")
+            await asyncio.sleep(_RETRY_PAUSE_S)
+
+
+def _codes(rows: Sequence[Struct]) -> Iterable[int]:
+    for row in rows:
+        if "error_code" in row:
+            yield row.error_code
+        for part in row.get("partitions", ()):
+            yield part.error_code

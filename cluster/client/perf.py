@@ -1,0 +1,289 @@
+"""How fast a cluster is, measured by a client that does as little as it can.
+
+A producer's batch is made once and sent again and again, a consumer counts records by the headers of their batches: so
+that the cluster is measured and not Python's record codec. Records carry no producer id; after a failover a batch whose
+ack was lost is sent again, and may be there twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+from ...runtime.clock import SystemClock
+from ...wire.api_keys import ApiKey
+from ...wire.compression import Compression
+from ...wire.errors import ErrorCode
+from ...wire.records import NewRecord, encode_batch, iter_headers
+from ..metrics.latency import Latency
+from .client_errors import ClientError, RefusedError, is_retriable
+from .cluster_client import LOST, ClusterClient, NewTopic, TopicView
+from .consumer import EARLIEST, LATEST, Consumed, Consumer
+from .producer import Producer
+
+_PRODUCE_VERSION = 9
+_RETRY_PAUSE_S = 0.05
+_BATCH_BYTES = 64 * 1024
+_STAMP_EVERY_MS = 200
+
+
+@dataclass(slots=True)
+class PerfResult:
+    """What was measured so far."""
+
+    records: int = 0
+    size_bytes: int = 0
+    seconds: float = 0.0
+    retries: int = 0
+    longest_gap_s: float = 0.0
+    latency: Latency = field(default_factory=Latency)
+
+    def to_json(self) -> dict[str, float]:
+        """Plain figures: records, MB, seconds, rates, latency in milliseconds."""
+        seconds = self.seconds or 1e-9
+        found = {
+            "records": self.records,
+            "seconds": round(self.seconds, 3),
+            "records_per_s": round(self.records / seconds),
+            "mb_per_s": round(self.size_bytes / seconds / 1e6, 2),
+        }
+        for quantile, duration_s in self.latency.quantiles_s(1.0):
+            found[f"latency_p{quantile * 100:g}_ms"] = round(duration_s * 1000, 3)
+        if self.latency.count:
+            found |= {"longest_gap_ms": round(self.longest_gap_s * 1000, 1), "retries": self.retries}
+        return found
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {value:,}" for name, value in self.to_json().items())
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceLoad:
+    """What to send. `records` and `seconds` 0 are no limit; `throughput` records/s over all partitions, 0 for all."""
+
+    topic: str
+    records: int = 0
+    seconds: float = 0.0
+    record_size: int = 100
+    batch_records: int = 0
+    throughput: int = 0
+    acks: int = -1
+    in_flight: int = 5
+    compression: Compression = Compression.NONE
+
+    @property
+    def batch_size(self) -> int:
+        """Records a batch: as asked for, or what fits 64 KB; few enough that a paced load is even."""
+        fitting = max(1, _BATCH_BYTES // (self.record_size + 10))
+        if self.batch_records:
+            return self.batch_records
+        return min(fitting, max(1, self.throughput // 50)) if self.throughput else fitting
+
+
+class _Batch:
+    """The same records again and again, with the time of now: not of each send, since encoding has its price."""
+
+    def __init__(self, load: ProduceLoad) -> None:
+        self._load = load
+        self._value = (b"raftwerk" * (load.record_size // 8 + 1))[: load.record_size]
+        self._clock = SystemClock()
+        self._encoded_ms = 0
+        self._data = b""
+
+    def data(self) -> bytes:
+        """The encoded batch."""
+        now_ms = self._clock.wall_ms()
+        if now_ms - self._encoded_ms >= _STAMP_EVERY_MS:
+            self._encoded_ms = now_ms
+            records = [NewRecord(None, self._value, (), now_ms)] * self._load.batch_size
+            self._data = bytes(encode_batch(records, compression=self._load.compression))
+        return self._data
+
+
+class ProducePerf:
+    """`in_flight` requests for each partition at all times, each sent again until it is acked."""
+
+    def __init__(self, client: ClusterClient, load: ProduceLoad) -> None:
+        self.result = PerfResult()
+        self._client = client
+        self._load = load
+        self._view: TopicView | None = None
+        self._begun = self._last_ack = 0.0
+        self._taken = 0
+
+    async def run(self) -> PerfResult:
+        """Send until the limit; `ClientError` when the cluster refuses for good."""
+        load, loop = self._load, asyncio.get_running_loop()
+        self._view = (await self._client.metadata([load.topic])).topic(load.topic)
+        batch = _Batch(load)
+        self._begun = self._last_ack = loop.time()
+        workers = [
+            loop.create_task(self._work(one.partition, batch))
+            for one in self._view.partitions
+            for _ in range(load.in_flight)
+        ]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+        return self.result
+
+    async def _work(self, partition: int, batch: _Batch) -> None:
+        load, loop = self._load, asyncio.get_running_loop()
+        size = load.batch_size
+        while not self._is_over():
+            due = self._begun + self._taken / load.throughput if load.throughput else 0.0
+            self._taken += size
+            if due > loop.time():
+                await asyncio.sleep(due - loop.time())
+            sent_at = loop.time()
+            await self._send(partition, batch.data())
+            now = loop.time()
+            result = self.result
+            result.latency.observe(now - sent_at)
+            result.records += size
+            result.size_bytes += size * load.record_size
+            result.seconds = now - self._begun
+            result.longest_gap_s = max(result.longest_gap_s, now - self._last_ack)
+            self._last_ack = now
+
+    def _is_over(self) -> bool:
+        load = self._load
+        passed = asyncio.get_running_loop().time() - self._begun
+        return bool((load.records and self._taken >= load.records) or (load.seconds and passed >= load.seconds))
+
+    async def _send(self, partition: int, data: bytes) -> None:
+        load = self._load
+        row = {"index": partition, "records": data}
+        fields = {
+            "transactional_id": None,
+            "acks": load.acks,
+            "timeout": 30_000,
+            "topic_data": [{"name": load.topic, "partition_data": [row]}],
+        }
+        while True:
+            code = await self._try(partition, fields)
+            if code == ErrorCode.NONE:
+                return
+            if not is_retriable(code):
+                raise RefusedError(code, f"{load.topic}-{partition}")
+            self.result.retries += 1
+            await asyncio.sleep(_RETRY_PAUSE_S)
+            await self._refresh()
+
+    async def _try(self, partition: int, fields: Mapping[str, object]) -> int:
+        leader = self._view.partitions[partition].leader if self._view is not None else -1
+        if leader < 0:
+            return ErrorCode.LEADER_NOT_AVAILABLE
+        try:
+            answer = await self._client.request_node(leader, ApiKey.PRODUCE, _PRODUCE_VERSION, fields)
+        except LOST:
+            return ErrorCode.NETWORK_EXCEPTION
+        return int(answer.responses[0].partition_responses[0].error_code)
+
+    async def _refresh(self) -> None:
+        try:
+            self._view = (await self._client.metadata([self._load.topic])).topic(self._load.topic)
+        except ClientError:
+            return
+
+
+class _CountingConsumer(Consumer):
+    """Counts records by their batches' headers."""
+
+    def __init__(self, client: ClusterClient, topic: str) -> None:
+        super().__init__(client, topic)
+        self.result = PerfResult()
+
+    def _take(self, partition: int, code: int, records: bytes | None, result: list[Consumed]) -> bool:
+        if code:
+            return super()._take(partition, code, None, result)
+        if records:
+            for _, header in iter_headers(records):
+                if not header.is_control:
+                    self.result.records += header.next_offset - max(header.base_offset, self.positions[partition])
+                    self.result.size_bytes += header.size_bytes
+                self.positions[partition] = header.next_offset
+        return False
+
+
+async def consume_perf(client: ClusterClient, topic: str, max_records: int = 0) -> PerfResult:
+    """Read a topic from its beginning to what is its end now, or `max_records`; bytes are those of the batches."""
+    consumer = _CountingConsumer(client, topic)
+    await consumer.start((), at=EARLIEST)
+    ends = await consumer.offsets(LATEST, consumer.positions)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while any(consumer.positions[one] < end for one, end in ends.items()):
+        await consumer.poll()
+        if max_records and consumer.result.records >= max_records:
+            break
+    consumer.result.seconds = loop.time() - began
+    return consumer.result
+
+
+async def e2e_perf(client: ClusterClient, topic: str, count: int, record_size: int) -> PerfResult:
+    """`count` records one after the other: the time from sending each until a consumer has it."""
+    view = (await client.metadata([topic])).topic(topic)
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Queue[bytes | None] = asyncio.Queue()
+    async with AsyncExitStack() as stack:
+        readers = []
+        for one in view.partitions:  # each with its own connection: a fetch that waits holds up those behind it
+            reader = Consumer(await stack.enter_async_context(_another(client)), topic)
+            await reader.start((one.partition,), at=LATEST)
+            readers.append(loop.create_task(_read_into(arrived, reader)))
+        producer = Producer(client, topic)
+        await producer.start()
+        result = PerfResult()
+        began = loop.time()
+        try:
+            for number in range(count):
+                value = str(number).encode().ljust(record_size, b".")
+                sent_at = loop.time()
+                sending = loop.create_task(producer.send([(None, value)]))
+                while await arrived.get() != value:
+                    pass
+                result.latency.observe(loop.time() - sent_at)
+                await sending
+                result.records += 1
+                result.size_bytes += record_size
+        finally:
+            for task in readers:
+                task.cancel()
+        result.seconds = loop.time() - began
+        return result
+
+
+async def _read_into(arrived: asyncio.Queue[bytes | None], reader: Consumer) -> None:
+    async for one in reader.records():
+        arrived.put_nowait(one.record.value)
+
+
+def _another(client: ClusterClient) -> ClusterClient:
+    return ClusterClient(",".join(f"{host}:{port}" for host, port in client.bootstrap))
+
+
+async def ensure_topic(client: ClusterClient, topic: str, partitions: int, replicas: int) -> None:
+    """Make the topic unless it is there."""
+    view = await client.metadata([topic])
+    if all(one.name != topic for one in view.topics):
+        try:
+            await client.create_topic(NewTopic(topic, partitions, replicas))
+        except RefusedError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+
+
+async def reported(perf: ProducePerf, interval_s: float, report: Callable[[PerfResult], None]) -> PerfResult:
+    """Run it, and `report` now and then."""
+    running = asyncio.get_running_loop().create_task(perf.run())
+    try:
+        while not (await asyncio.wait([running], timeout=interval_s or None))[0]:
+            report(perf.result)
+    finally:
+        running.cancel()
+    return await running

@@ -1,0 +1,185 @@
+"""A small idempotent producer: batches by partition, one request a leader in flight, retried until acked.
+
+The partition of a key is Kafka's: murmur2 of the key, sign bit off, modulo the number of partitions; records without a
+key go round the partitions a batch at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ...runtime.clock import SystemClock
+from ...wire.api_keys import ApiKey
+from ...wire.compression import Compression
+from ...wire.errors import ErrorCode
+from ...wire.records import NewRecord, encode_batch
+from .client_errors import ClientError, RefusedError, is_retriable
+from .cluster_client import LOST, ClusterClient, TopicView
+
+_INIT_PRODUCER_ID_VERSION = 4
+_PRODUCE_VERSION = 9
+_RETRY_PAUSE_S = 0.05
+BATCH_BYTES = 256 * 1024
+
+
+@dataclass(slots=True)
+class Acked:
+    """Where a batch of records landed."""
+
+    partition: int
+    base_offset: int
+    count: int
+
+
+@dataclass(slots=True)
+class _Batch:
+    partition: int
+    records: list[NewRecord]
+    data: bytes
+
+
+class Producer:
+    """Sends to one topic. `acks` is -1 (all), 1 or 0; only acks=all is idempotent."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        topic: str,
+        *,
+        acks: int = -1,
+        compression: Compression = Compression.NONE,
+        timeout_s: float = 30.0,
+    ) -> None:
+        self.client = client
+        self.topic = topic
+        self.acks = acks
+        self.compression = compression
+        self.timeout_s = timeout_s
+        self._view: TopicView | None = None
+        self._producer: tuple[int, int] = (-1, -1)
+        self._sequences: dict[int, int] = {}
+        self._round = 0
+        self._clock = SystemClock()
+
+    async def start(self) -> None:
+        """Learn the partitions and take a producer id; `RefusedError` when there is no such topic."""
+        self._view = (await self.client.metadata([self.topic])).topic(self.topic)
+        if self.acks == -1:
+            self._producer = await self._init_producer_id()
+
+    async def send(self, records: Iterable[tuple[bytes | None, bytes | None]]) -> list[Acked]:
+        """Send (key, value) pairs; returns when all are acked, in the order of their partitions."""
+        groups: dict[int, list[NewRecord]] = {}
+        now_ms = self._clock.wall_ms()
+        self._round += 1
+        for key, value in records:
+            groups.setdefault(self.partition_for(key), []).append(NewRecord(key, value, (), now_ms))
+        sent = [self._send_partition(partition, group) for partition, group in groups.items()]
+        return [acked for acks in await asyncio.gather(*sent) for acked in acks]
+
+    def partition_for(self, key: bytes | None) -> int:
+        """The partition a record with this key goes to now."""
+        count = len(self._topic().partitions)
+        return self._round % count if key is None else (murmur2(key) & 0x7FFFFFFF) % count
+
+    def _topic(self) -> TopicView:
+        if self._view is None or not self._view.partitions:
+            raise ClientError(f"topic {self.topic} has no partitions yet")
+        return self._view
+
+    async def _init_producer_id(self) -> tuple[int, int]:
+        fields = {"transactional_id": None, "transaction_timeout": 60000, "producer_id": -1, "producer_epoch": -1}
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.timeout_s
+        while True:
+            answer = await self.client.request(ApiKey.INIT_PRODUCER_ID, _INIT_PRODUCER_ID_VERSION, fields)
+            if not answer.error_code:
+                return answer.producer_id, answer.producer_epoch
+            if not is_retriable(answer.error_code) or loop.time() > deadline:
+                raise RefusedError(answer.error_code, "a producer id")
+            await asyncio.sleep(_RETRY_PAUSE_S)
+
+    async def _send_partition(self, partition: int, records: list[NewRecord]) -> list[Acked]:
+        acks = []
+        for group in _split(records):
+            sequence = self._sequences.get(partition, 0)
+            producer_id, producer_epoch = self._producer
+            data = encode_batch(
+                group,
+                compression=self.compression,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=sequence if producer_id >= 0 else -1,
+            )
+            acks.append(await self._send_batch(_Batch(partition, group, bytes(data))))
+            self._sequences[partition] = (sequence + len(group)) & 0x7FFFFFFF
+        return acks
+
+    async def _send_batch(self, batch: _Batch) -> Acked:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.timeout_s
+        what = f"{self.topic}-{batch.partition}"
+        while True:
+            code, offset, message = await self._try_batch(batch)
+            if code == ErrorCode.NONE or code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                return Acked(batch.partition, offset, len(batch.records))
+            if not is_retriable(code):
+                raise RefusedError(code, what, message)
+            if loop.time() > deadline:
+                raise RefusedError(code, f"{what} not acked after {self.timeout_s:g} s", message)
+            await asyncio.sleep(_RETRY_PAUSE_S)
+            await self._refresh()
+
+    async def _try_batch(self, batch: _Batch) -> tuple[int, int, str | None]:
+        leader = self._topic().partitions[batch.partition].leader
+        fields = {
+            "transactional_id": None,
+            "acks": self.acks,
+            "timeout": int(self.timeout_s * 1000),
+            "topic_data": [{"name": self.topic, "partition_data": [{"index": batch.partition, "records": batch.data}]}],
+        }
+        if leader < 0:
+            return ErrorCode.LEADER_NOT_AVAILABLE, -1, None
+        try:
+            answer = await self.client.request_node(leader, ApiKey.PRODUCE, _PRODUCE_VERSION, fields)
+        except LOST as error:
+            return ErrorCode.NETWORK_EXCEPTION, -1, f"broker {leader}: {error}"
+        row = answer.responses[0].partition_responses[0]
+        return row.error_code, row.base_offset, row.error_message
+
+    async def _refresh(self) -> None:
+        try:
+            self._view = (await self.client.metadata([self.topic])).topic(self.topic)
+        except ClientError:
+            return
+
+
+def _split(records: Sequence[NewRecord]) -> Iterable[list[NewRecord]]:
+    group: list[NewRecord] = []
+    size = 0
+    for record in records:
+        group.append(record)
+        size += len(record.key or b"") + len(record.value or b"") + 16
+        if size >= BATCH_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def murmur2(data: bytes) -> int:
+    """The 32-bit murmur2 hash that Kafka's clients partition by (seed 0x9747b28c), as an unsigned number."""
+    mask, multiplier = 0xFFFFFFFF, 0x5BD1E995
+    length = len(data)
+    result = 0x9747B28C ^ length
+    whole = length & ~3
+    for position in range(0, whole, 4):
+        word = int.from_bytes(data[position : position + 4], "little") * multiplier & mask
+        word = (word ^ word >> 24) * multiplier & mask
+        result = (result * multiplier & mask) ^ word
+    if length != whole:
+        result = (result ^ int.from_bytes(data[whole:], "little")) * multiplier & mask
+    result = (result ^ result >> 13) * multiplier & mask
+    return result ^ result >> 15

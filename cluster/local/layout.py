@@ -1,0 +1,310 @@
+"""Where the nodes of a local cluster live: ids, ports, directories and the server.properties of each.
+
+Nodes 1..N are brokers on consecutive ports from the base port; controller i listens on base + 1000 + i. Node i has its
+data in `D/node-i`, its settings in `D/s<i>.properties`, its process id in `D/n<i>.pid`, its log in `D/n<i>.log`.
+
+A new cluster has dynamic voters (KIP-853). Who votes first stands in `D/initial-controllers` until all nodes have
+started once: a node that loses its disk later must not be formatted as the voter that it was. Its controllers stay
+where they are when the brokers' ports change, since the voters' record says where to find them; nodes that are added
+later join by themselves. A cluster that was made with static voters keeps them.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import random
+import socket
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from ..settings.properties import format_properties, parse_properties
+
+CONTROLLER_PORT_SHIFT = 1000
+FIRST_SEPARATE_CONTROLLER = 101
+INITIAL_CONTROLLERS = "initial-controllers"
+STATIC_VOTERS_KEY = "controller.quorum.voters"
+_BOOTSTRAP_KEY = "controller.quorum.bootstrap.servers"
+_AUTO_JOIN_KEY = "controller.quorum.auto.join.enable"
+_MAX_CONTROLLERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """One node of a local cluster; `port` is its broker's, None for a controller alone."""
+
+    node_id: int
+    port: int | None
+    controller_port: int | None
+    directory: str
+    properties: Mapping[str, str] = field(repr=False)
+
+    @property
+    def roles(self) -> str:
+        return self.properties["process.roles"]
+
+    @property
+    def addresses(self) -> list[str]:
+        """`host:port` of each listener, as other nodes connect to it."""
+        return [entry.partition("://")[2] for entry in self.properties["listeners"].split(",")]
+
+    @property
+    def controller_address(self) -> str | None:
+        """`host:port` of its controller's listener."""
+        entries = (entry.partition("://") for entry in self.properties["listeners"].split(","))
+        return next((at for name, _, at in entries if name == "CONTROLLER"), None)
+
+    @property
+    def data_dir(self) -> str:
+        return os.path.join(self.directory, f"node-{self.node_id}")
+
+    @property
+    def properties_file(self) -> str:
+        return os.path.join(self.directory, f"s{self.node_id}.properties")
+
+    @property
+    def pid_file(self) -> str:
+        return os.path.join(self.directory, f"n{self.node_id}.pid")
+
+    @property
+    def log_file(self) -> str:
+        return os.path.join(self.directory, f"n{self.node_id}.log")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """A whole local cluster."""
+
+    cluster_id: str
+    directory: str
+    nodes: tuple[NodePlan, ...]
+    first_voters: str | None = None
+    """`--initial-controllers` for the nodes that are not formatted yet; None where the voters are known."""
+
+    @property
+    def initial_controllers_file(self) -> str:
+        return os.path.join(self.directory, INITIAL_CONTROLLERS)
+
+    @property
+    def brokers(self) -> tuple[NodePlan, ...]:
+        return tuple(node for node in self.nodes if node.port is not None)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{_host(node)}:{node.port}" for node in self.brokers)
+
+    def node(self, node_id: int) -> NodePlan:
+        """The plan of a node; KeyError when there is none."""
+        for node in self.nodes:
+            if node.node_id == node_id:
+                return node
+        raise KeyError(node_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterShape:
+    """What `raftwerk up` is asked for. `port` 0 looks for free ports."""
+
+    brokers: int = 3
+    host: str = "127.0.0.1"
+    port: int = 9092
+    separate: bool = False
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    metrics_port: int | None = None
+    """The first node's port of metrics and health; the others' follow. None: not served."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.brokers <= 100:
+            raise ValueError(f"a local cluster has 1 to 100 nodes, not {self.brokers}")
+        if self.port and self.port + CONTROLLER_PORT_SHIFT + self.brokers > 65535:
+            raise ValueError(
+                f"port {self.port} is too high: controllers listen on the port plus 1000 plus their number"
+            )
+
+    @property
+    def controllers(self) -> int:
+        return min(_MAX_CONTROLLERS, self.brokers) if self.separate else self.brokers
+
+
+def plan_cluster(directory: str, shape: ClusterShape) -> ClusterPlan:
+    """Lay a cluster out under `directory`. One that was there before keeps its cluster id and its voters.
+
+    ValueError when controllers that vote would be left out.
+    """
+    directory = os.path.abspath(directory)
+    former = _former(directory)
+    port = shape.port or find_free_base_port(shape)
+    broker_ports = {1 + i: port + i for i in range(shape.brokers)}
+    controllers = {
+        FIRST_SEPARATE_CONTROLLER + i if shape.separate else 1 + i: f"{_url_host(shape.host)}:{port + at}"
+        for i, at in enumerate(range(CONTROLLER_PORT_SHIFT + 1, CONTROLLER_PORT_SHIFT + 1 + shape.controllers))
+    }
+    node_ids = list(dict.fromkeys((*broker_ports, *controllers)))
+    data_dirs = {node_id: os.path.join(directory, f"node-{node_id}") for node_id in node_ids}
+    cluster_id = existing_cluster_id(data_dirs.values())
+    is_static = STATIC_VOTERS_KEY in shape.overrides
+    if cluster_id is not None:
+        is_static |= former is None or STATIC_VOTERS_KEY in former.nodes[0].properties
+        if former is not None and not is_static:
+            controllers |= _voting(former, controllers)
+    nodes = []
+    for index, node_id in enumerate(node_ids):
+        properties = _properties(node_id, broker_ports.get(node_id), controllers, shape, is_static=is_static)
+        properties["log.dirs"] = data_dirs[node_id]
+        if shape.metrics_port is not None:
+            properties |= {"metrics.host": shape.host, "metrics.port": str(shape.metrics_port + index)}
+        at = controllers[node_id].rpartition(":")[2] if node_id in controllers else None
+        controller_port = None if at is None else int(at)
+        properties |= shape.overrides
+        nodes.append(NodePlan(node_id, broker_ports.get(node_id), controller_port, directory, properties))
+    if is_static:
+        first_voters = None
+    elif cluster_id is None:
+        first_voters = ",".join(f"{node_id}@{at}:{new_cluster_id()}" for node_id, at in controllers.items())
+    else:
+        first_voters = former.first_voters if former is not None else None
+    return ClusterPlan(cluster_id or new_cluster_id(), directory, tuple(nodes), first_voters)
+
+
+def _former(directory: str) -> ClusterPlan | None:
+    try:
+        return load_plan(directory)
+    except FileNotFoundError:
+        return None
+
+
+def _voting(former: ClusterPlan, planned: Mapping[int, str]) -> dict[int, str]:
+    """Where the controllers of a cluster are, all of which have to be planned again."""
+    there = {node.node_id: node.controller_address for node in former.nodes if node.controller_address is not None}
+    missing = ", ".join(str(node_id) for node_id in there if node_id not in planned)
+    if missing:
+        raise ValueError(
+            f"{former.directory} holds a cluster with the controllers {', '.join(map(str, there))}, and without "
+            f"{missing} it might not have a majority: start it with as many nodes as before, and of the same kind, or "
+            "remove controllers first (raftwerk quorum remove-controller)"
+        )
+    return there
+
+
+def write_properties(plan: ClusterPlan) -> None:
+    """Write every node's server.properties."""
+    os.makedirs(plan.directory, exist_ok=True)
+    for node in plan.nodes:
+        with open(node.properties_file, "w", encoding="utf-8") as file:
+            file.write(format_properties(node.properties))
+    if plan.first_voters is not None:
+        with open(plan.initial_controllers_file, "w", encoding="ascii") as file:
+            file.write(plan.first_voters)
+
+
+def load_plan(directory: str) -> ClusterPlan:
+    """The cluster that was laid out under `directory`, as its files tell; FileNotFoundError when there is none."""
+    directory = os.path.abspath(directory)
+    names = [name for name in os.listdir(directory) if name[:1] == "s" and name.endswith(".properties")]
+    nodes = []
+    for node_id in sorted(int(name[1:-11]) for name in names if name[1:-11].isdigit()):
+        with open(os.path.join(directory, f"s{node_id}.properties"), encoding="utf-8") as file:
+            properties = parse_properties(file.read())
+        ports = {
+            name: int(at.rpartition(":")[2])
+            for name, _, at in (entry.partition("://") for entry in properties["listeners"].split(","))
+        }
+        nodes.append(NodePlan(node_id, ports.get("PLAINTEXT"), ports.get("CONTROLLER"), directory, properties))
+    cluster_id = existing_cluster_id(node.data_dir for node in nodes)
+    if cluster_id is None:
+        raise FileNotFoundError(directory)
+    plan = ClusterPlan(cluster_id, directory, tuple(nodes))
+    try:
+        with open(plan.initial_controllers_file, encoding="ascii") as file:
+            return replace(plan, first_voters=file.read())
+    except FileNotFoundError:
+        return plan
+
+
+def existing_cluster_id(data_dirs: Iterable[str]) -> str | None:
+    """The cluster id in the first formatted directory."""
+    for directory in data_dirs:
+        try:
+            with open(os.path.join(directory, "meta.properties"), encoding="utf-8") as file:
+                found = parse_properties(file.read()).get("cluster.id")
+        except OSError:
+            continue
+        if found:
+            return found
+    return None
+
+
+def new_cluster_id() -> str:
+    """A fresh id as Kafka writes them: 22 characters of URL-safe base64, not starting with a dash."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def find_free_base_port(shape: ClusterShape) -> int:
+    """A base port at which every port the cluster needs is free now; OSError when none is found."""
+    for _ in range(200):
+        base = random.randrange(20000, 30000)
+        wanted = [base + i for i in range(shape.brokers)]
+        wanted += [base + CONTROLLER_PORT_SHIFT + 1 + i for i in range(shape.controllers)]
+        if all(_is_free(shape.host, port) for port in wanted):
+            return base
+    raise OSError("no free ports between 20000 and 32000")
+
+
+def _is_free(host: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def _properties(
+    node_id: int, port: int | None, controllers: Mapping[int, str], shape: ClusterShape, *, is_static: bool
+) -> dict[str, str]:
+    host, controller_at = _url_host(shape.host), controllers.get(node_id)
+    addresses = {"PLAINTEXT": None if port is None else f"{host}:{port}", "CONTROLLER": controller_at}
+    roles = {"broker": port, "controller": controller_at}
+    replicas = min(3, shape.brokers)
+    properties = {
+        "process.roles": ",".join(role for role, at in roles.items() if at is not None),
+        "node.id": str(node_id),
+        **_quorum_properties(controllers, is_static=is_static, may_vote=controller_at is not None),
+        "listeners": ",".join(f"{name}://{at}" for name, at in addresses.items() if at is not None),
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "log.dirs": "",
+    }
+    if port is not None:
+        properties["advertised.listeners"] = f"PLAINTEXT://{host}:{port}"
+    return properties | {
+        "default.replication.factor": str(replicas),
+        "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": "2" if replicas > 1 else "1",
+        "share.coordinator.state.topic.replication.factor": str(replicas),
+        "share.coordinator.state.topic.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+
+
+def _quorum_properties(controllers: Mapping[int, str], *, is_static: bool, may_vote: bool) -> dict[str, str]:
+    if is_static:
+        return {STATIC_VOTERS_KEY: ",".join(f"{node_id}@{at}" for node_id, at in controllers.items())}
+    servers = {_BOOTSTRAP_KEY: ",".join(controllers.values())}
+    return {**servers, _AUTO_JOIN_KEY: "true"} if may_vote else servers
+
+
+def _host(node: NodePlan) -> str:
+    advertised = node.properties["advertised.listeners"].partition("://")[2]
+    return advertised.rpartition(":")[0]
+
+
+def _url_host(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,305 @@
+"""Runs the nodes of a local cluster as child processes: starts, waits for readiness, kills, restarts, stops.
+
+A child says that it is ready by a line on a pipe, and stops by itself when its standard input ends: so that no node
+outlives a supervisor that was killed.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ...runtime.log_lines import TEXT
+from .layout import STATIC_VOTERS_KEY, ClusterPlan, NodePlan, write_properties
+
+STOP_TIMEOUT_S = 30.0
+
+
+class NodeFailed(Exception):
+    """A node did not come up; the message holds the last line it logged."""
+
+
+@dataclass
+class Child:
+    """One node's process, dead or alive."""
+
+    plan: NodePlan
+    process: subprocess.Popen[bytes]
+    ready_pipe: int | None
+    started_at: float = field(default_factory=time.monotonic)
+    ready_at: float | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+
+class Supervisor:
+    """The processes of one local cluster. Synchronous; every wait has a limit in seconds."""
+
+    def __init__(
+        self,
+        plan: ClusterPlan,
+        *,
+        detach: bool = False,
+        log_level: str = "INFO",
+        log_format: str = TEXT,
+        cuttable: bool = False,
+    ) -> None:
+        """`cuttable` nodes take `cut`; they cannot be detached."""
+        self.plan = plan
+        self.detach = detach
+        self._options = ["--log-level", log_level, "--log-format", log_format, *["--cuttable"] * cuttable]
+        self._first_voters = plan.first_voters
+        self._cuts = 0
+        self.children: dict[int, Child] = {}
+        self.notes: dict[int, str] = {}
+
+    def __enter__(self) -> Supervisor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self, timeout_s: float = 30.0) -> float:
+        """Write the settings, start every node, wait until all are ready; returns the seconds it took."""
+        began = time.monotonic()
+        write_properties(self.plan)
+        for node in self.plan.nodes:
+            self.start_node(node.node_id)
+        try:
+            self.wait_ready(timeout_s=timeout_s)
+        except NodeFailed:
+            self.stop()
+            raise
+        self._forget_first_voters()
+        return time.monotonic() - began
+
+    def start_node(self, node_id: int) -> Child:
+        """Start one node's process without waiting; one that runs is left alone."""
+        running = self.children.get(node_id)
+        if running is not None and running.alive:
+            return running
+        plan = self.plan.node(node_id)
+        read_end, write_end = os.pipe()
+        try:
+            with open(plan.log_file, "ab") as log:
+                process = subprocess.Popen(
+                    self._command(plan, write_end),
+                    stdin=subprocess.DEVNULL if self.detach else subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(write_end,),
+                    start_new_session=True,
+                )
+        finally:
+            os.close(write_end)
+        with open(plan.pid_file, "w", encoding="ascii") as file:
+            file.write(f"{process.pid}\n")
+        self._forget_pipe(running)
+        child = self.children[node_id] = Child(plan, process, read_end)
+        return child
+
+    def wait_ready(self, node_ids: list[int] | None = None, timeout_s: float = 30.0) -> None:
+        """Wait until these nodes (default all) serve; NodeFailed when one dies or the time is over."""
+        waiting = [self.children[node_id] for node_id in (node_ids or list(self.children))]
+        waiting = [child for child in waiting if child.ready_at is None]
+        deadline = time.monotonic() + timeout_s
+        while waiting:
+            pipes = {child.ready_pipe: child for child in waiting if child.ready_pipe is not None}
+            readable, _, _ = select.select(list(pipes), [], [], max(0.0, deadline - time.monotonic()))
+            if not readable:
+                names = ", ".join(str(child.plan.node_id) for child in waiting)
+                raise NodeFailed(f"node {names} not ready after {timeout_s:g} s; see {waiting[0].plan.log_file}")
+            for pipe in readable:
+                child = pipes[pipe]
+                said = os.read(pipe, 64)
+                self._forget_pipe(child)
+                if not said:
+                    raise NodeFailed(self._why_it_died(child))
+                child.ready_at = time.monotonic()
+                waiting.remove(child)
+
+    def kill(self, node_id: int, sent: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal to a node; SIGKILL waits until the process is gone."""
+        child = self.children[node_id]
+        if child.alive:
+            child.process.send_signal(sent)
+        if sent is signal.SIGKILL:
+            child.process.wait()
+
+    def cut(self, node_id: int, others: Iterable[int], timeout_s: float = 10.0) -> None:
+        """Cut what a node opened to others, and open what is not named again; returns when the node has done it."""
+        child = self.children[node_id]
+        if child.process.stdin is None:
+            raise ValueError("the nodes of a detached cluster cannot be cut")
+        self._cuts += 1
+        addresses = " ".join(address for other in others for address in self.plan.node(other).addresses)
+        child.process.stdin.write(f"{self._cuts} {addresses}\n".encode())
+        child.process.stdin.flush()
+        done, deadline = f"links-cut number={self._cuts} ", time.monotonic() + timeout_s
+        while done not in last_line_with(child.plan.log_file, done):
+            if not child.alive or time.monotonic() > deadline:
+                raise NodeFailed(f"node {node_id} did not cut its links; see {child.plan.log_file}")
+            time.sleep(0.005)
+
+    def restart_node(self, node_id: int, timeout_s: float = 30.0) -> None:
+        """Start a dead node and wait until it is ready."""
+        self.start_node(node_id)
+        self.wait_ready([node_id], timeout_s)
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> list[int]:
+        """Stop every node cleanly, then by force; returns the ids of those that had to be forced."""
+        alive = [child for child in self.children.values() if child.alive]
+        for child in alive:
+            child.process.terminate()
+        deadline = time.monotonic() + timeout_s
+        forced = []
+        for child in alive:
+            try:
+                child.process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.process.kill()
+                child.process.wait()
+                forced.append(child.plan.node_id)
+        for child in self.children.values():
+            self._forget_pipe(child)
+            if child.process.stdin is not None:
+                child.process.stdin.close()
+        return forced
+
+    def leave_running(self) -> None:
+        """Let go of the nodes of a detached cluster."""
+        for child in self.children.values():
+            self._forget_pipe(child)
+        self.children.clear()
+
+    def _forget_first_voters(self) -> None:
+        if self._first_voters is not None:
+            self._first_voters = None
+            os.remove(self.plan.initial_controllers_file)
+
+    def _command(self, plan: NodePlan, ready_fd: int) -> list[str]:
+        command = [sys.executable, "-P", "-m", "raftwerk", "node", plan.properties_file]
+        command += ["--format", self.plan.cluster_id, "--ready-fd", str(ready_fd), *self._options]
+        if plan.controller_port is not None and STATIC_VOTERS_KEY not in plan.properties:
+            known = self._first_voters
+            command += ["--no-initial-controllers"] if known is None else ["--initial-controllers", known]
+        return command if self.detach else [*command, "--stop-at-eof"]
+
+    def _why_it_died(self, child: Child) -> str:
+        code = child.process.wait()
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return f"node {child.plan.node_id} {how}: {last_line(child.plan.log_file) or 'it logged nothing'}"
+
+    @staticmethod
+    def _forget_pipe(child: Child | None) -> None:
+        if child is not None and child.ready_pipe is not None:
+            os.close(child.ready_pipe)
+            child.ready_pipe = None
+
+
+def stop_by_pid_files(directory: str, timeout_s: float = STOP_TIMEOUT_S) -> list[int]:
+    """Stop the nodes that a detached supervisor left; returns the node ids of those that were running."""
+    running: dict[int, int] = {}
+    for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else []:
+        stem, dot, suffix = name.partition(".")
+        if stem[:1] == "n" and stem[1:].isdigit() and dot and suffix == "pid":
+            pid = _read_pid(os.path.join(directory, name))
+            if pid is not None and _is_node(pid):
+                running[int(stem[1:])] = pid
+    for pid in running.values():
+        os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + timeout_s
+    while any(_is_node(pid) for pid in running.values()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for pid in running.values():
+        if _is_node(pid):
+            os.kill(pid, signal.SIGKILL)
+    return sorted(running)
+
+
+def node_pid(plan: NodePlan) -> int | None:
+    """The process of a node, whoever started it; None when it does not run."""
+    pid = _read_pid(plan.pid_file)
+    return pid if pid is not None and _is_node(pid) else None
+
+
+def is_paused(pid: int) -> bool:
+    """Whether the process was stopped by a signal; False where /proc does not tell."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            return file.read().rpartition(")")[2].split()[0] == "T"
+    except (OSError, IndexError):
+        return False
+
+
+def _read_pid(path: str) -> int | None:
+    try:
+        with open(path, encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return None
+
+
+def _is_node(pid: int) -> bool:
+    """Whether this process is one of ours and not another that got the number later."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return b"raftwerk" in file.read()
+    except FileNotFoundError:
+        if os.path.isdir("/proc/self"):
+            return False
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+def last_line(path: str) -> str:
+    """The last line of a log, at most 400 characters; empty when there is none."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.path.getsize(path) - 4000))
+            lines = file.read().decode(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1][-400:] if lines else ""
+
+
+def last_line_with(path: str, text: str) -> str:
+    """The last line of a log's end that holds `text`; empty when there is none."""
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - 200_000))
+        lines = file.read().decode(errors="replace").splitlines()
+    return next((line for line in reversed(lines) if text in line), "")
+
+
+def memory_bytes(pid: int) -> int | None:
+    """Resident memory of a process; None where /proc does not tell."""
+    try:
+        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def cpu_seconds(pid: int) -> float | None:
+    """Processor time used by a process so far; None where /proc does not tell."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None

@@ -1,0 +1,60 @@
+"""The levels of features that a new cluster begins with, as they were chosen when its controllers were formatted.
+
+They stand in `bootstrap.features` beside `meta.properties`; Kafka has them in `bootstrap.checkpoint`. The controller
+that leads a new quorum first goes by its own file, so all are formatted with the same choice. Later levels are in the
+log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...controller.metadata.features import FIXED_LEVELS, SUPPORTED_FEATURES
+from ...controller.metadata.metadata_image import ELR_FEATURE, METADATA_VERSION_FEATURE
+from ...raft.voters.voter_messages import KRAFT_VERSION_FEATURE
+from ...runtime.ports import Disk
+from ..settings.properties import format_properties, parse_properties
+
+_FILE = "bootstrap.features"
+_ELR_SINCE = 26
+"""4.1-IV0: the level of `metadata.version` from which Kafka begins with eligible leader replicas."""
+
+
+def choose_levels(release: str | None, features: Iterable[str]) -> dict[str, int]:
+    """`--release-version` (4.2 or 4.2-IV1) and each `--feature NAME=LEVEL`; ValueError says what is wrong."""
+    from ..client.feature_client import METADATA_RELEASES
+
+    levels: dict[str, int] = {}
+    if release is not None:
+        known = [level for level, name in METADATA_RELEASES.items() if release in (name, name.partition("-")[0])]
+        if not known:
+            raise ValueError(f"release {release} is unknown: {', '.join(METADATA_RELEASES.values())} are known")
+        levels = {METADATA_VERSION_FEATURE: known[-1], ELR_FEATURE: int(known[-1] >= _ELR_SINCE)}
+    for given in features:
+        name, _, text = given.partition("=")
+        if not text.isdecimal():
+            raise ValueError(f"{given!r} is not NAME=LEVEL, for example {ELR_FEATURE}=1")
+        if name == KRAFT_VERSION_FEATURE:
+            raise ValueError(f"{name} is 1 with --standalone and --initial-controllers, else 0: leave it out")
+        if name == METADATA_VERSION_FEATURE and release is not None:
+            raise ValueError(f"{name} is what --release-version says: leave one of them out")
+        low, high = SUPPORTED_FEATURES.get(name, (0, -1))
+        if not low <= int(text) <= high:
+            can_be = f"levels {low} to {high}" if high >= 0 else "no such feature"
+            raise ValueError(f"{given}: this software has {can_be}")
+        levels[name] = int(text)
+    return {name: level for name, level in levels.items() if name not in FIXED_LEVELS}
+
+
+def write_levels(disk: Disk, log_dir: str, levels: dict[str, int]) -> None:
+    """Keep the choice in a directory that is there; OSError when the disk refuses."""
+    text = format_properties({name: str(level) for name, level in levels.items()})
+    disk.write_atomic(f"{log_dir}/{_FILE}", text.encode())
+
+
+def read_levels(disk: Disk, log_dir: str) -> dict[str, int]:
+    """What was chosen; empty when nothing was."""
+    path = f"{log_dir}/{_FILE}"
+    if not disk.exists(path):
+        return {}
+    return {name: int(level) for name, level in parse_properties(disk.read_bytes(path).decode()).items()}

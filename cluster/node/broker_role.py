@@ -1,0 +1,158 @@
+"""The broker role of a node: its partitions, its listeners, its life with the controller."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from uuid import UUID
+
+from ...broker.broker import Broker
+from ...broker.network.connection_quota import ConnectionQuota
+from ...broker.network.server import Server
+from ...controller.metadata.metadata_image import BROKER_RESOURCE, MetadataDelta, MetadataImage
+from ...controller.metadata.metadata_loader import MetadataLoader
+from ...isr.replica_manager import ReplicaManager
+from ...log.manager.log_manager import LogManager
+from ...raft.driver.raft_driver import RaftDriver
+from ...runtime.ports import Runtime
+from ...wire.types import TopicPartition
+from ..settings.layer_settings import broker_config, replica_manager_config, server_config, upkeep_now
+from ..settings.node_config import NodeConfig
+from .controller_registration import leader_address
+from .disk_space_guard import DiskSpaceGuard, others_can_lead
+from .errors import listen
+
+_STUCK_LIMIT_S = 0.6
+_STUCK_CHECK_S = 0.05
+
+logger = logging.getLogger("raftwerk.node")
+
+
+class BrokerRole:
+    """Made and used on the node's loop. Started when the node knows the metadata, stopped before the quorum is."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        runtime: Runtime,
+        loader: MetadataLoader,
+        raft: RaftDriver,
+        log_manager: LogManager,
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        self._config = config
+        self._raft = raft
+        self._loader = loader
+        self.log_manager = log_manager
+        self._is_loaded = False
+        log_manager.begin_load()
+        directory_ids = tuple(log_manager.online_ids)
+        cluster_id = raft.config.cluster_id
+        settings = replace(
+            broker_config(config, cluster_id, directory_ids),
+            previous_broker_epoch=log_manager.previous_broker_epoch,
+            supported_features=loader.supported_features,
+        )
+        self.broker = Broker(settings, runtime, loader, lambda: leader_address(raft), on_fatal)
+        self.replica_manager = ReplicaManager(
+            replica_manager_config(config, cluster_id),
+            runtime,
+            log_manager,
+            replace(
+                self.broker.replica_ports(),
+                on_storage_error=log_manager.on_storage_error,
+                on_no_space=self._on_no_space,
+            ),
+        )
+        self._space = DiskSpaceGuard(config["log.dirs.reserve.bytes"], self._free_bytes(runtime), self._on_space)
+        loader.subscribe(self.replica_manager.apply)
+        loader.subscribe(self._on_metadata)
+        dispatcher = self.broker.dispatcher(self.replica_manager)
+        quota = ConnectionQuota(loader.image, config.node_id, config.properties)
+        self.servers = [Server(server_config(config, one), dispatcher, quota) for one in config.broker_listeners]
+
+    async def start(self) -> None:
+        """Open the logs, register, take up the partitions, listen, then ask to be unfenced.
+
+        OSError when a port is taken; as `LogManager.load`. The quorum goes on while logs are checked.
+        """
+        await self.log_manager.load_soon()
+        self._is_loaded = True
+        if self.log_manager.previous_broker_epoch < 0:
+            self.broker.lifecycle.was_left_uncleanly()
+        await self.broker.start()
+        await self.broker.registered()
+        self.log_manager.set_strays_aside(self._topic_id_of)
+        await self.replica_manager.start()
+        self.log_manager.start(self.replica_manager.high_watermark_of)
+        self._change_upkeep(self._loader.image)
+        for server in self.servers:
+            await listen(server)
+        self._space.start()
+        self.broker.begin_serving()
+
+    def _free_bytes(self, runtime: Runtime) -> Callable[[], dict[str, int]]:
+        """What is left in each directory that works."""
+        return lambda: {path: runtime.disk.free_bytes(path) for path in self.log_manager.directory_ids}
+
+    def _on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        if any(kind == BROKER_RESOURCE for kind, _ in delta.changed_configs):
+            self._change_upkeep(image)
+
+    def _change_upkeep(self, image: MetadataImage) -> None:
+        self.log_manager.change_upkeep(upkeep_now(self._config, image))
+
+    def _on_space(self, full: list[str]) -> None:
+        self.replica_manager.set_full_dirs(full)
+        self.broker.ask_to_be_fenced(bool(full) and others_can_lead(self._loader.image, self._config.node_id))
+
+    def _on_no_space(self, tp: TopicPartition) -> None:
+        log = self.log_manager.get(tp)
+        if log is not None:
+            self._space.on_no_space(log.directory.rpartition("/")[0])
+
+    def on_dir_failed(self, path: str, error: OSError) -> None:
+        """A log directory is used no more, and the node goes on without it."""
+        directory_id = self.log_manager.directory_id_at(path)
+        if directory_id is not None and not self._is_loaded:
+            self.broker.lifecycle.on_dir_failed(directory_id)  # it is not even registered
+        elif directory_id is not None:
+            self.broker.on_dir_failed(path, directory_id)
+            # The failure was found in the middle of something; let that end first.
+            asyncio.get_running_loop().call_soon(self.replica_manager.on_dir_failed, directory_id, error)
+
+    async def stop(self, *, graceful: bool) -> None:
+        """Hand leaderships over, then stop serving and write down what is known. The logs stay open."""
+        if graceful and self._config["controlled.shutdown.enable"]:
+            await self._hand_over()
+        self._space.stop()
+        for server in self.servers:
+            await server.stop()
+        await self.broker.stop()
+        await self.replica_manager.stop()
+
+    async def _hand_over(self) -> None:
+        """Controlled shutdown; given up when the quorum does not move, as when the whole cluster stops."""
+        raft = self._raft
+        asked = asyncio.get_running_loop().create_task(self.broker.controlled_shutdown())
+        stuck_s = 0.0
+        while not asked.done() and stuck_s < _STUCK_LIMIT_S:
+            committed = raft.high_watermark
+            await asyncio.wait([asked], timeout=_STUCK_CHECK_S)
+            waits = raft.is_leader and committed == raft.high_watermark < raft.log_end_offset
+            stuck_s = stuck_s + _STUCK_CHECK_S if waits or raft.leader_and_epoch.leader_id is None else 0.0
+        if not asked.done():
+            asked.cancel()
+            logger.warning("stopping without a hand-over: the quorum has no leader, or its leader no majority")
+        elif not asked.result():
+            logger.warning("stopping without a hand-over: the controller did not let this broker go in time")
+
+    def _topic_id_of(self, tp: TopicPartition) -> UUID | None:
+        """The topic id of a partition that this broker shall hold, by the metadata."""
+        topic = self._loader.image.topics_by_name.get(tp.topic)
+        registration = topic.partitions.get(tp.partition) if topic is not None else None
+        if topic is None or registration is None or self._config.node_id not in registration.replicas:
+            return None
+        return topic.topic_id

@@ -1,0 +1,73 @@
+"""The controller role of a node: the decisions, and the listener that the quorum and the brokers talk to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ...broker.controller_listener import ControllerServices, controller_dispatcher
+from ...broker.network.server import Server
+from ...controller.brokers.listener_probe import tcp_probe
+from ...controller.metadata.metadata_loader import MetadataLoader
+from ...controller.quorum_controller import ControllerPorts, QuorumController
+from ...raft.driver.raft_driver import RaftDriver
+from ...runtime.ports import Runtime
+from ..settings.layer_settings import broker_config, controller_settings, server_config
+from ..settings.node_config import NodeConfig
+from .bootstrap_features import read_levels
+from .controller_registration import ControllerRegistrar
+from .errors import listen
+
+
+class ControllerRole:
+    """Listens before the quorum starts, since other voters answer at once; stops after it."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        runtime: Runtime,
+        loader: MetadataLoader,
+        raft: RaftDriver,
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        ports = ControllerPorts(
+            append=raft.append,
+            log_end_offset=lambda: raft.log_end_offset,
+            probe=tcp_probe,
+            kraft_version=lambda: raft.kraft_version,
+            upgrade_kraft_version=raft.upgrade_kraft_version,
+            voter_ids=lambda: [voter.key.id for voter in raft.voters.voters],
+        )
+        supported = loader.supported_features
+        first_features = read_levels(runtime.disk, config.metadata_log_dir)
+        settings = replace(controller_settings(config), supported_features=supported, first_features=first_features)
+        self.controller = QuorumController(settings, runtime, loader, ports)
+        self._registrar = ControllerRegistrar(config, runtime, loader, raft, on_fatal)
+        services = ControllerServices(
+            cluster_id=raft.config.cluster_id,
+            quorum=raft,
+            controller=self.controller,
+            loader=loader,
+            endpoints=raft.voter_endpoints,
+            supported_features=supported,
+            config=broker_config(config, raft.config.cluster_id, ()),
+        )
+        dispatcher = controller_dispatcher(services, on_fatal)
+        self.servers = []
+        for listener in config.controller_listeners:
+            server = server_config(config, listener)
+            limits = replace(server.limits, ordered_start=False)
+            self.servers.append(Server(replace(server, limits=limits), dispatcher))
+
+    async def start(self) -> None:
+        """Listen. `NodeFailedError` when a port cannot be had."""
+        for server in self.servers:
+            await listen(server)
+        self._registrar.start()
+
+    async def stop(self) -> None:
+        """Refuse what is pending, close the connections."""
+        await self._registrar.stop()
+        self.controller.close()
+        for server in self.servers:
+            await server.stop()

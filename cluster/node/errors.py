@@ -1,0 +1,24 @@
+"""Why a node cannot run, in one sentence."""
+
+from __future__ import annotations
+
+import errno
+
+from ...broker.network.server import Server
+
+
+class NodeFailedError(Exception):
+    """The node cannot start or had to stop; the text is one sentence that names the way out."""
+
+
+async def listen(server: Server) -> None:
+    """Start a listener's server. `NodeFailedError` when it cannot have its port."""
+    try:
+        await server.start()
+    except OSError as error:
+        config = server.config
+        where = f"listener {config.listener_name} cannot listen on {config.host or '*'}:{config.port}"
+        if error.errno == errno.EADDRINUSE:
+            text = f"{where}: the port is in use; stop the process that has it, or change listeners"
+            raise NodeFailedError(text) from error
+        raise NodeFailedError(f"{where} ({error}); change listeners") from error

@@ -1,0 +1,195 @@
+"""Whose a node's directories are: formatting them, and reading back which cluster they belong to.
+
+With dynamic voters (KIP-853) formatting also says who votes first: it writes the snapshot `0-0.checkpoint` with the
+voters' record into the metadata log. `--standalone` names this node alone, `--initial-controllers` several, which are
+then all formatted with the same list; a node that is to be added later, or has lost its disk, knows of no voters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from ...log.errors import LogDirError, UnformattedDirError
+from ...log.manager.log_dir import format_dirs, make_durably, random_id, read_meta_properties
+from ...log.state.checkpoints import decode_uuid
+from ...raft.driver.raft_driver import metadata_log_dir
+from ...raft.replication.snapshot_store import encode_snapshot, snapshot_name
+from ...raft.types import LOG_BEGIN, ReplicaKey
+from ...raft.voters.voter_set import DYNAMIC_VERSION, KRaftVersion, Voter, VoterListener, VoterSet
+from ...runtime.ports import Runtime
+from ..settings.layer_settings import voter_listeners
+from ..settings.node_config import NodeConfig
+from .bootstrap_features import write_levels
+
+_CONTROLLER = re.compile(r"(\d+)@(\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+):(\d+):([A-Za-z0-9_-]{22})")
+_CHOICES = "--standalone, --initial-controllers or --no-initial-controllers"
+
+
+class FormatError(Exception):
+    """The directories cannot be formatted; the text is one sentence that names the way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstVoters:
+    """Who votes first, as it was asked for: at most one of the three, and none with static voters or on a broker."""
+
+    standalone: bool = False
+    initial: str | None = None
+    none: bool = False
+
+
+def format_node(
+    config: NodeConfig,
+    runtime: Runtime,
+    cluster_id: str,
+    *,
+    ignore_formatted: bool,
+    first_voters: FirstVoters = FirstVoters(),
+    levels: dict[str, int] | None = None,
+) -> list[str]:
+    """Make the node's directories its own; returns those that were not before.
+
+    `levels` are those of features that a new cluster begins with.
+
+    `FormatError` for one that is another's, cannot be read, or (unless `ignore_formatted`) is formatted already. With
+    `ignore_formatted` one that cannot be read is passed over: a node goes on without a disk that has failed.
+    """
+    _check_cluster_id(cluster_id)
+    fresh: list[str] = []
+    done: list[str] = []
+    try:
+        for path in config.all_dirs:
+            try:
+                (fresh if read_meta_properties(runtime.disk, path) is None else done).append(path)
+            except OSError as error:
+                if not ignore_formatted:
+                    raise FormatError(f"Log directory {path} cannot be read: {error}.") from error
+        if config.metadata_log_dir in fresh or first_voters != FirstVoters():
+            _check_choice(config, first_voters)
+        if done and not ignore_formatted:
+            raise FormatError(f"Log directory {done[0]} is formatted already: empty it, or use --ignore-formatted.")
+        chosen = {}
+        if config.metadata_log_dir in fresh:
+            if levels and config.is_controller:
+                _write_levels(runtime, config.metadata_log_dir, levels)
+            chosen[config.metadata_log_dir] = _format_quorum(config, runtime, first_voters)
+        format_dirs(runtime, [*fresh, *done], cluster_id, config.node_id, chosen)
+    except LogDirError as error:
+        raise FormatError(str(error)) from error
+    return fresh
+
+
+def _format_quorum(config: NodeConfig, runtime: Runtime, asked: FirstVoters) -> UUID:
+    """Write down who votes first, where that is known; returns the metadata directory's id."""
+    directory_id = random_id(runtime)
+    voters = _first_voters(config, asked, directory_id)
+    if voters is None:
+        return directory_id
+    _write_first_snapshot(runtime, config.metadata_log_dir, voters)
+    own = voters.get(config.node_id)
+    return directory_id if own is None else own.key.directory_id
+
+
+def formatted_directory_id(config: NodeConfig, runtime: Runtime) -> UUID | None:
+    """The id of the metadata directory, with which the controller votes; None when it is not formatted."""
+    found = read_meta_properties(runtime.disk, config.metadata_log_dir)
+    return None if found is None else found.directory_id
+
+
+def _check_choice(config: NodeConfig, asked: FirstVoters) -> None:
+    given = [asked.standalone, asked.initial is not None, asked.none]
+    if sum(given) > 1:
+        raise FormatError(f"Only one of {_CHOICES} can be true: choose one.")
+    if config.has_static_voters:
+        if any(given):
+            raise FormatError(
+                "controller.quorum.voters is set, so the voters are static: remove it and set "
+                f"controller.quorum.bootstrap.servers instead, or leave out {_CHOICES}."
+            )
+    elif config.is_controller and not any(given):
+        raise FormatError(
+            f"controller.quorum.voters is not set on this controller: say who votes first with one of {_CHOICES}."
+        )
+    elif not config.is_controller and (asked.standalone or asked.initial is not None):
+        raise FormatError("This node is no controller: leave out --standalone and --initial-controllers.")
+
+
+def _first_voters(config: NodeConfig, asked: FirstVoters, directory_id: UUID) -> VoterSet | None:
+    if asked.standalone:
+        return VoterSet.of([Voter(ReplicaKey(config.node_id, directory_id), voter_listeners(config))])
+    if asked.initial is None:
+        return None
+    voters = VoterSet.of(parse_controllers(asked.initial, config.controller_listener_names))
+    if voters.get(config.node_id) is None:
+        raise FormatError(
+            f"--initial-controllers does not name this node: add {config.node_id}@host:port:directory-id."
+        )
+    return voters
+
+
+def parse_controllers(text: str, listener_names: Sequence[str]) -> list[Voter]:
+    """`id@host:port:directory-id,...`, each reached by the first of `listener_names`. `FormatError`."""
+    voters: dict[int, Voter] = {}
+    for entry in text.split(","):
+        match = _CONTROLLER.fullmatch(entry.strip())
+        if match is None or not 0 < int(match[3]) <= 65535:
+            raise FormatError(
+                f"{entry.strip()!r} is no id@host:port:directory-id, for example 1@localhost:9093:{'A' * 21}Q; "
+                "`raftwerk format --new-id` prints directory ids."
+            )
+        node_id, directory_id = int(match[1]), decode_uuid(match[4])
+        if node_id in voters or any(voter.key.directory_id == directory_id for voter in voters.values()):
+            raise FormatError(f"{entry.strip()!r}: two controllers have the same node id or directory id.")
+        listener = VoterListener(listener_names[0], match[2].strip("[]"), int(match[3]))
+        voters[node_id] = Voter(ReplicaKey(node_id, directory_id), (listener,))
+    return list(voters.values())
+
+
+def _write_first_snapshot(runtime: Runtime, log_dir: str, voters: VoterSet) -> None:
+    directory = metadata_log_dir(log_dir)
+    records = (KRaftVersion(DYNAMIC_VERSION), voters)
+    data = b"".join(encode_snapshot(LOG_BEGIN, runtime.clock.wall_ms(), iter(()), records))
+    try:
+        make_durably(runtime.disk, directory)
+        runtime.disk.write_atomic(f"{directory}/{snapshot_name(LOG_BEGIN)}", data)
+    except OSError as error:
+        raise FormatError(f"Log directory {log_dir} cannot be formatted: {error}.") from error
+
+
+def _write_levels(runtime: Runtime, log_dir: str, levels: dict[str, int]) -> None:
+    try:
+        make_durably(runtime.disk, log_dir)
+        write_levels(runtime.disk, log_dir, levels)
+    except OSError as error:
+        raise FormatError(f"Log directory {log_dir} cannot be formatted: {error}.") from error
+
+
+def cluster_id_of(config: NodeConfig, runtime: Runtime) -> str:
+    """The cluster that the node's directories were formatted for. `LogDirError` with the way out."""
+    for path in config.all_dirs:
+        try:
+            found = read_meta_properties(runtime.disk, path)
+        except OSError:
+            continue  # whether the node can do without it is seen when the directories are taken
+        if found is not None:
+            return found.cluster_id
+    raise UnformattedDirError(
+        f"Log directory {config.all_dirs[0]} is not formatted: run `raftwerk format -t CLUSTER_ID -c "
+        "server.properties` first."
+    )
+
+
+def _check_cluster_id(cluster_id: str) -> None:
+    try:
+        decode_uuid(cluster_id)
+        valid = len(cluster_id) == 22
+    except ValueError:
+        valid = False
+    if not valid:
+        raise FormatError(
+            f"Cluster id {cluster_id!r} is no id: it has 22 characters of URL-safe base64, for example "
+            "MkU3OEVBNTcwNTJENDM2Qg."
+        )

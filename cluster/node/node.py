@@ -1,0 +1,202 @@
+"""One node, put together from the rooms: a broker, a controller, or both.
+
+Start order: the directories are taken (whose are they?), the metadata log is read, the controller's listener opens, the
+quorum begins; when the node knows all committed metadata, the broker takes up its partitions, opens its listeners and
+asks to be unfenced. Stopping goes the other way round, so that leaderships are handed over while the node can act.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from ...broker.network.server import Server
+from ...controller.metadata.features import SUPPORTED_FEATURES, Ranges
+from ...controller.metadata.metadata_loader import MetadataLoader
+from ...isr.replica_manager import ReplicaManager
+from ...log.errors import LogDirError, StorageError
+from ...log.manager.log_manager import LogManager
+from ...raft.driver.quorum_state_store import QuorumStateError
+from ...raft.driver.raft_driver import RaftDriver, metadata_log_dir, open_metadata_log
+from ...runtime.invariants import InvariantViolation
+from ...runtime.ports import Runtime
+from ..settings.layer_settings import log_manager_config, raft_config, snapshot_policy
+from ..settings.node_config import NodeConfig
+from .broker_role import BrokerRole
+from .controller_role import ControllerRole
+from .errors import NodeFailedError
+from .formatting import cluster_id_of
+from .policies import PolicyError
+from .state_change_log import StateChangeLog
+
+logger = logging.getLogger("raftwerk.node")
+
+
+class Node:
+    """Made anywhere, used on one running loop. Whatever goes wrong, `stop` releases everything.
+
+    `supported_features` are the levels that its software knows; with fewer it behaves like older software.
+    """
+
+    def __init__(self, config: NodeConfig, runtime: Runtime, supported_features: Ranges = SUPPORTED_FEATURES) -> None:
+        self.config = config
+        self._supported_features = supported_features
+        self._runtime = runtime
+        self.log_manager: LogManager | None = None
+        self.loader: MetadataLoader | None = None
+        self.raft: RaftDriver | None = None
+        self._controller_part: ControllerRole | None = None
+        self._broker_part: BrokerRole | None = None
+        self._caught_up: asyncio.Future[None] | None = None
+        self._failure: asyncio.Future[BaseException] | None = None
+        self._started: asyncio.Task[None] | None = None
+
+    @property
+    def controller(self) -> Any:
+        """The `QuorumController` of a controller, else None."""
+        return self._controller_part.controller if self._controller_part else None
+
+    @property
+    def broker(self) -> Any:
+        """The `Broker` of a broker, else None."""
+        return self._broker_part.broker if self._broker_part else None
+
+    @property
+    def replica_manager(self) -> ReplicaManager | None:
+        """The replicas of a broker, else None."""
+        return self._broker_part.replica_manager if self._broker_part else None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the node has to stop by itself, see `wait_failed`."""
+        return self._failure is not None and self._failure.done()
+
+    @property
+    def servers(self) -> list[Server]:
+        """Every listener's server."""
+        parts = (self._controller_part, self._broker_part)
+        return [server for part in parts if part is not None for server in part.servers]
+
+    def free_bytes(self) -> dict[str, int]:
+        """Space left on the file system of each directory in use."""
+        directories = self.log_manager.directory_ids if self.log_manager is not None else {}
+        return {path: self._runtime.disk.free_bytes(path) for path in directories}
+
+    async def start(self) -> None:
+        """Take the directories, open the logs, join the quorum; the rest goes on by itself, see `ready`.
+
+        `NodeFailedError` with the reason in one sentence.
+        """
+        loop = asyncio.get_running_loop()
+        self._failure = loop.create_future()
+        self._caught_up = loop.create_future()
+        try:
+            await self._start_quorum()
+        except (LogDirError, StorageError, QuorumStateError, PolicyError) as error:
+            raise NodeFailedError(str(error)) from error
+        except OSError as error:
+            raise NodeFailedError(_in_words(error)) from error
+        self._started = loop.create_task(self._start_broker())
+
+    async def ready(self) -> None:
+        """Return when the node serves: a broker when it is unfenced, a controller when it knows a leader."""
+        await self._wait_started()
+        if self._broker_part is not None:
+            await self._broker_part.broker.ready()
+
+    async def wait_failed(self) -> None:
+        """Wait until the node has to stop by itself: `NodeFailedError`, or the `InvariantViolation` behind it."""
+        if self._failure is None:
+            raise NodeFailedError("the node was not started")
+        reason = await asyncio.shield(self._failure)
+        if isinstance(reason, InvariantViolation):
+            raise reason
+        raise NodeFailedError(_in_words(reason)) from reason
+
+    async def stop(self, *, graceful: bool = True) -> None:
+        """Hand over, stop serving, close the logs and release the directories. Safe in any state."""
+        failed = self.has_failed
+        if self._started is not None and not self._started.done():
+            self._started.cancel()
+        if self._broker_part is not None:
+            await self._broker_part.stop(graceful=graceful and not failed)
+        if self.raft is not None:
+            await self.raft.stop()
+        if self._controller_part is not None:
+            await self._controller_part.stop()
+        if self.log_manager is not None:
+            epoch = self._broker_part.broker.broker_epoch if self._broker_part else -1
+            # One that stops before it registered has changed nothing, and proves so by its former life's epoch.
+            self.log_manager.shutdown(max(epoch, self.log_manager.previous_broker_epoch))
+        self._broker_part = self._controller_part = None
+        self.raft = self.log_manager = None
+
+    # ---- starting
+
+    async def _start_quorum(self) -> None:
+        config, runtime = self.config, self._runtime
+        cluster_id = cluster_id_of(config, runtime)
+        self.log_manager = LogManager(runtime, log_manager_config(config, cluster_id, self._on_dir_failed))
+        self.log_manager.acquire()
+        directory_id = self.log_manager.directory_ids[config.metadata_log_dir]
+        self.loader = MetadataLoader(cluster_id, snapshot_policy(config), self._supported_features)
+        log = open_metadata_log(runtime, config.metadata_log_dir)
+        settings = raft_config(config, cluster_id, directory_id)
+        self.raft = RaftDriver(settings, runtime, log, metadata_log_dir(config.metadata_log_dir), self.loader)
+        self.loader.snapshot_to(self.raft.create_snapshot)
+        self.loader.kraft_version_from(lambda: self.raft.kraft_version if self.raft is not None else 0)
+        self.raft.failure.add_done_callback(lambda done: self._fail(done.result()))
+        if config.is_controller:
+            self._controller_part = ControllerRole(config, runtime, self.loader, self.raft, self._fail)
+            await self._controller_part.start()
+        if config.is_broker:
+            self._broker_part = BrokerRole(config, runtime, self.loader, self.raft, self.log_manager, self._fail)
+        changes = StateChangeLog(config.node_id)
+        self.loader.subscribe(changes.on_metadata)
+        self.loader.subscribe_leader(changes.on_leader)
+        self.loader.subscribe(lambda image, delta: self._check_caught_up())
+        self.loader.subscribe_leader(lambda leader: self._check_caught_up())
+        await self.raft.start()
+
+    async def _start_broker(self) -> None:
+        if self._caught_up is None:
+            return
+        await self._caught_up
+        if self._broker_part is None:
+            return
+        try:
+            await self._broker_part.start()
+        except (OSError, NodeFailedError, LogDirError, StorageError) as error:
+            self._fail(error)
+
+    async def _wait_started(self) -> None:
+        if self._started is not None:
+            await asyncio.shield(self._started)
+
+    def _check_caught_up(self) -> None:
+        """Whether the node has replayed all that is committed, as the quorum's leader told it."""
+        if self._caught_up is None or self._caught_up.done() or self.raft is None or self.loader is None:
+            return
+        known = self.loader.leader.leader_id is not None and self.raft.is_high_watermark_current
+        if known and self.loader.image.offset >= self.raft.high_watermark - 1:
+            self._caught_up.set_result(None)
+
+    # ---- failing
+
+    def _fail(self, reason: BaseException) -> None:
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_result(reason)
+
+    def _on_dir_failed(self, path: str, error: OSError) -> None:
+        if self.log_manager is None:
+            return
+        is_metadata_there = self.config.metadata_log_dir in self.log_manager.directory_ids
+        if not is_metadata_there or (self.config.is_broker and not self.log_manager.online_ids):
+            self._fail(error)
+        elif self._broker_part is not None:
+            self._broker_part.on_dir_failed(path, error)
+
+
+def _in_words(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,51 @@
+"""Finds the operator's policies by their classes' names."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from ...controller.policies import Policies
+
+CREATE_TOPIC = "create.topic.policy.class.name"
+ALTER_CONFIG = "alter.config.policy.class.name"
+
+
+class PolicyError(Exception):
+    """A policy cannot be had; the message says why."""
+
+
+def load_policies(values: Mapping[str, Any], properties: Mapping[str, str]) -> Policies:
+    """The policies that the settings name. Raises `PolicyError`."""
+    return Policies(_made(values[CREATE_TOPIC], properties), _made(values[ALTER_CONFIG], properties))
+
+
+def policy_class(name: str) -> type:
+    """The class of `package.module:Class` or `package.module.Class`. Raises `PolicyError`."""
+    module_name, _, class_name = name.partition(":") if ":" in name else name.rpartition(".")
+    if not module_name or not class_name:
+        raise PolicyError("it is no package.module:Class")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise PolicyError(f"module {module_name} cannot be imported: {type(error).__name__}: {error}") from error
+    found = getattr(module, class_name, None)
+    if not isinstance(found, type):
+        raise PolicyError(f"module {module_name} has no class {class_name}")
+    if not callable(getattr(found, "validate", None)):
+        raise PolicyError(f"{class_name} has no method validate(request)")
+    return found
+
+
+def _made(name: str, properties: Mapping[str, str]) -> Any:
+    if not name:
+        return None
+    found = policy_class(name)
+    try:
+        policy = found()
+        if callable(getattr(policy, "configure", None)):
+            policy.configure(dict(properties))
+    except Exception as error:
+        raise PolicyError(f"{found.__name__} cannot be made: {type(error).__name__}: {error}") from error
+    return policy

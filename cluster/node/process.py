@@ -1,0 +1,243 @@
+"""One node as an operating-system process: read the settings, run until a signal, give the exit code.
+
+Exit codes: 0 stopped cleanly; 1 it could not start or had to stop, the reason in one line; 2 the configuration is
+wrong, each problem in one line; 70 a broken invariant stopped it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...log.errors import LogDirError
+from ...runtime.log_lines import TEXT, configure_logging, flush_logs, log_event
+from ...runtime.loop import real_runtime, run, stop_event_on_signals, tune_gc_for_server, tune_gc_for_start
+from ...runtime.network_cuts import Links
+from ...runtime.stall_watch import StallWatch
+from ..settings.node_config import ConfigError, NodeConfig, load_config
+
+if TYPE_CHECKING:
+    from ...raft.voters.voter_set import Voter
+    from ..metrics.exporter import Exporter
+    from .formatting import FirstVoters
+
+EXIT_STOPPED = 0
+EXIT_FAILED = 1
+EXIT_BAD_CONFIG = 2
+
+_logger = logging.getLogger("raftwerk.node")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """What `raftwerk node` was asked for."""
+
+    file: str | None
+    overrides: tuple[str, ...] = ()
+    use_env: bool = False
+    format_id: str | None = None
+    log_level: str = "INFO"
+    log_format: str = TEXT
+    ready_fd: int | None = None
+    stop_at_eof: bool = False
+    is_cuttable: bool = False
+    initial_controllers: str | None = None
+    """Who votes first, where `format_id` formats a controller with dynamic voters."""
+    no_initial_controllers: bool = False
+
+
+def run_node(options: NodeOptions) -> int:
+    """Run a node to its end; returns the exit code."""
+    try:
+        config = _load(options.file, options.use_env, options.overrides)
+    except ConfigError as error:
+        return _refuse(error)
+    except OSError as error:
+        return _fail(f"cannot read {options.file}: {error.strerror}")
+    configure_logging(options.log_level, node_id=config.node_id, line_format=options.log_format)
+    for warning in config.warnings:
+        _logger.warning("%s", warning)
+    tune_gc_for_start()
+    return run(_serve(config, options))
+
+
+def run_format(
+    file: str,
+    cluster_id: str | None,
+    first_voters: FirstVoters,
+    overrides: Iterable[str],
+    *,
+    ignore_formatted: bool,
+    levels: dict[str, int],
+) -> int:
+    """Format the directories of a node; returns the exit code."""
+    from ...log.state.checkpoints import encode_uuid
+    from ..local.layout import new_cluster_id
+    from .formatting import FormatError, format_node, formatted_directory_id
+
+    try:
+        config = _load(file, False, overrides)
+    except ConfigError as error:
+        return _refuse(error)
+    except OSError as error:
+        return _fail(f"cannot read {file}: {error.strerror}")
+    try:
+        chosen = cluster_id or new_cluster_id()
+        formatted = format_node(
+            config,
+            real_runtime(),
+            chosen,
+            ignore_formatted=ignore_formatted,
+            first_voters=first_voters,
+            levels=levels,
+        )
+    except (FormatError, OSError) as error:
+        return _fail(str(error))
+    for directory in formatted:
+        print(f"Formatted {directory} for node {config.node_id} of cluster {chosen}.")
+    if not formatted:
+        print("All directories were formatted already.")
+    directory_id = formatted_directory_id(config, real_runtime())
+    if config.is_controller and directory_id is not None:
+        print(f"Directory id of the controller: {encode_uuid(directory_id)}")
+    return EXIT_STOPPED
+
+
+def formatted_controller(file: str) -> Voter:
+    """The controller whose settings are in `file`, as a voter; `click.ClickException` when it cannot be one."""
+    import click
+
+    from ...raft.types import ReplicaKey
+    from ...raft.voters.voter_set import Voter
+    from ..settings.layer_settings import voter_listeners
+    from .formatting import formatted_directory_id
+
+    try:
+        config = _load(file, False, ())
+        directory_id = formatted_directory_id(config, real_runtime())
+    except (ConfigError, OSError, LogDirError) as error:
+        raise click.ClickException(str(error)) from None
+    if not config.is_controller or directory_id is None:
+        reason = "is not formatted" if config.is_controller else "is no controller"
+        raise click.ClickException(f"node {config.node_id} of {file} {reason}")
+    return Voter(ReplicaKey(config.node_id, directory_id), voter_listeners(config))
+
+
+async def _serve(config: NodeConfig, options: NodeOptions) -> int:
+    from .errors import NodeFailedError
+    from .formatting import FirstVoters, FormatError, format_node
+    from .node import Node
+
+    runtime = real_runtime()
+    asked_to_stop = stop_event_on_signals()
+    if options.stop_at_eof:
+        _watch_stdin(asked_to_stop, Links() if options.is_cuttable else None)
+    exporter = _exporter(config)
+    stall_ms = config["event.loop.stall.log.ms"]
+    stalls = StallWatch(stall_ms) if stall_ms else None
+    node = Node(config, exporter.measured(runtime) if exporter else runtime)
+    try:
+        if options.format_id:
+            first = FirstVoters(initial=options.initial_controllers, none=options.no_initial_controllers)
+            format_node(config, runtime, options.format_id, ignore_formatted=True, first_voters=first)
+        if stalls is not None:
+            stalls.start()
+        if exporter is not None:
+            await exporter.listen(node)
+        await node.start()
+        if exporter is not None:
+            exporter.tap(node)
+        await _until_ready(node, asked_to_stop, options.ready_fd)
+        await _first(node.wait_failed(), asked_to_stop.wait())
+    except (NodeFailedError, FormatError) as error:
+        return _fail(str(error))
+    finally:
+        await node.stop()
+        if exporter is not None:
+            await exporter.stop()
+        if stalls is not None:
+            stalls.stop()
+    return EXIT_STOPPED
+
+
+def _exporter(config: NodeConfig) -> Exporter | None:
+    """The metrics port, where one is asked for; its libraries cost 12 MB and 0.2 s, which others need not pay."""
+    if config["metrics.port"] is None:
+        return None
+    from ..metrics.exporter import Exporter, ExporterConfig
+
+    return Exporter(ExporterConfig(config["metrics.host"], config["metrics.port"], config["metrics.partition.limit"]))
+
+
+async def _until_ready(node: object, asked_to_stop: asyncio.Event, ready_fd: int | None) -> None:
+    from .node import Node
+
+    if not isinstance(node, Node):
+        return
+    await _first(node.ready(), node.wait_failed(), asked_to_stop.wait())
+    if asked_to_stop.is_set():
+        return
+    tune_gc_for_server()
+    if ready_fd is not None:
+        os.write(ready_fd, b"ready\n")
+        os.close(ready_fd)
+
+
+async def _first(*waits: object) -> None:
+    """Wait until one is done; its error is raised, the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]  # type: ignore[call-overload]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _load(file: str | None, use_env: bool, overrides: Iterable[str]) -> NodeConfig:
+    text = None
+    if file is not None:
+        with open(file, encoding="utf-8") as opened:
+            text = opened.read()
+    config = load_config(text, environ=os.environ if use_env else None, overrides=overrides)
+    return config.with_default_host(socket.gethostname())
+
+
+def _watch_stdin(asked_to_stop: asyncio.Event, links: Links | None) -> None:
+    """Stop when standard input ends: then the supervisor is gone. Its lines `NUMBER HOST:PORT ...` say what to cut."""
+    loop = asyncio.get_running_loop()
+    rest = b""
+
+    def on_readable() -> None:
+        nonlocal rest
+        data = os.read(0, 4096)
+        if not data:
+            loop.remove_reader(0)
+            asked_to_stop.set()
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            number, *addresses = line.decode().split()
+            if links is not None:
+                links.cut((host, int(port)) for host, _, port in (one.rpartition(":") for one in addresses))
+                log_event(_logger, "links-cut", number=int(number), to=addresses)
+
+    loop.add_reader(0, on_readable)
+
+
+def _refuse(error: ConfigError) -> int:
+    for problem in error.problems:
+        sys.stderr.write(f"raftwerk: {problem}\n")
+    return EXIT_BAD_CONFIG
+
+
+def _fail(reason: str) -> int:
+    flush_logs()
+    sys.stderr.write(f"raftwerk: {reason}\n")
+    return EXIT_FAILED

@@ -1,0 +1,310 @@
+"""From a node's checked settings to the settings of each room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from ...broker.config import AdvertisedListener, BrokerConfig, SettingRow, TopicDefaults
+from ...broker.groups.config import (
+    ClassicConfig,
+    ConsumerConfig,
+    GroupConfig,
+    MigrationPolicy,
+    OffsetsConfig,
+    OffsetsTopicConfig,
+)
+from ...broker.network.connection import ConnectionLimits
+from ...broker.network.server import ServerConfig
+from ...controller.configs.broker_configs import broker_value
+from ...controller.configs.group_configs import GroupLimits
+from ...controller.configs.topic_config_table import INT_MAX, TOPIC_CONFIG_BY_BROKER_SETTING, ConfigType
+from ...controller.metadata.features import SUPPORTED_FEATURES
+from ...controller.metadata.metadata_image import MetadataImage
+from ...controller.metadata.metadata_loader import SnapshotPolicy
+from ...controller.settings import ControllerSettings
+from ...isr.ports import ReplicaManagerConfig
+from ...log.cleaner.log_cleaner import CleanerConfig
+from ...log.config import LogConfig
+from ...log.manager.housekeeping import LogMaintenanceConfig
+from ...log.manager.manager_config import LogManagerConfig, UpkeepChange
+from ...log.recovery.recovery_points import RecoveryPointConfig
+from ...raft.quorum.config import RaftConfig, RaftTiming
+from ...raft.replication.snapshot_store import SnapshotRetention
+from ...raft.voters.voter_set import VoterEndpoint, VoterListener
+from ..node.policies import load_policies
+from .node_config import QUORUM_FETCH_WAIT_MS, Listener, NodeConfig
+from .setting_table import KEYS, REQUIRED, Key
+
+_HOUR_MS = 60 * 60 * 1000
+_MINUTE_MS = 60 * 1000
+_TIMES_IN_OTHER_UNITS = (
+    ("segment.ms", "log.roll.hours", _HOUR_MS),
+    ("segment.jitter.ms", "log.roll.jitter.hours", _HOUR_MS),
+    ("retention.ms", "log.retention.minutes", _MINUTE_MS),
+    ("retention.ms", "log.retention.hours", _HOUR_MS),
+)
+"""Topic setting, the node's setting in a larger unit, and that unit; the first one that is set counts."""
+_SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+_CONTROLLED_SHUTDOWN_TIMEOUT_MS = 10_000
+
+
+def topic_defaults(config: NodeConfig) -> dict[str, str]:
+    """The node's settings for topics, under the topics' names."""
+    found = {
+        row.name: config.properties[setting]
+        for setting, row in TOPIC_CONFIG_BY_BROKER_SETTING.items()
+        if setting in config.properties
+    }
+    for name, setting, unit_ms in _TIMES_IN_OTHER_UNITS:
+        if name not in found and setting in config.properties:
+            found[name] = str(config[setting] * unit_ms if config[setting] >= 0 else -1)
+    return found
+
+
+def log_config(config: NodeConfig) -> LogConfig:
+    """The defaults of partitions' logs."""
+    return LogConfig().with_overrides(topic_defaults(config))
+
+
+def log_manager_config(
+    config: NodeConfig, cluster_id: str, on_dir_failed: Callable[[str, OSError], None]
+) -> LogManagerConfig:
+    """What this node's logs go by."""
+    return LogManagerConfig(
+        config.all_dirs,
+        cluster_id,
+        config.node_id,
+        defaults=log_config(config),
+        file_delete_delay_ms=config["log.segment.delete.delay.ms"],
+        on_dir_failed=on_dir_failed,
+        housekeeping=LogMaintenanceConfig(
+            interval_ms=config["log.retention.check.interval.ms"],
+            producer_expiration_ms=config["producer.id.expiration.ms"],
+        ),
+        cleaner=CleanerConfig(
+            enabled=config["log.cleaner.enable"],
+            dedupe_buffer_bytes=config["log.cleaner.dedupe.buffer.size"],
+            io_bytes_per_s=config["log.cleaner.io.max.bytes.per.second"],
+            backoff_ms=config["log.cleaner.backoff.ms"],
+        ),
+        recovery_points=RecoveryPointConfig(
+            interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
+            bytes_min=config["log.flush.offset.checkpoint.min.bytes"],
+        ),
+        metadata_dir=config.metadata_log_dir,
+        data_dirs=config.log_dirs,
+    )
+
+
+def upkeep_now(config: NodeConfig, image: MetadataImage) -> UpkeepChange:
+    """What holds of that which may be changed while the node runs."""
+
+    def value(name: str) -> str:
+        return broker_value(image, config.node_id, config.properties, name)
+
+    return UpkeepChange(
+        producer_expiration_ms=int(value("producer.id.expiration.ms")),
+        dedupe_buffer_bytes=int(value("log.cleaner.dedupe.buffer.size")),
+        io_bytes_per_s=float(value("log.cleaner.io.max.bytes.per.second")),
+        backoff_ms=int(value("log.cleaner.backoff.ms")),
+    )
+
+
+def voter_listeners(config: NodeConfig) -> tuple[VoterListener, ...]:
+    """Where other controllers reach this node's controller listeners."""
+    return tuple(VoterListener(one.name, one.host, one.port) for one in config.advertised_controller)
+
+
+def raft_config(config: NodeConfig, cluster_id: str, directory_id: UUID) -> RaftConfig:
+    """This node's part in the quorum."""
+    timing = RaftTiming(
+        election_timeout_ms=config["controller.quorum.election.timeout.ms"],
+        fetch_timeout_ms=config["controller.quorum.fetch.timeout.ms"],
+        election_backoff_max_ms=config["controller.quorum.election.backoff.max.ms"],
+        request_timeout_ms=config["controller.quorum.request.timeout.ms"],
+        retry_backoff_ms=config["controller.quorum.retry.backoff.ms"],
+        fetch_max_wait_ms=QUORUM_FETCH_WAIT_MS,
+    )
+    return RaftConfig(
+        node_id=config.node_id,
+        cluster_id=cluster_id,
+        voters={voter.node_id: VoterEndpoint(voter.host, voter.port) for voter in config.voters},
+        bootstrap=tuple(VoterEndpoint(*server) for server in config.bootstrap),
+        directory_id=directory_id,
+        listeners=voter_listeners(config),
+        can_vote=config.is_controller,
+        auto_join=config["controller.quorum.auto.join.enable"],
+        timing=timing,
+        listener_name=config.controller_listener_names[0],
+        snapshot_retention=SnapshotRetention(
+            config["metadata.max.retention.bytes"], config["metadata.max.retention.ms"]
+        ),
+    )
+
+
+def snapshot_policy(config: NodeConfig) -> SnapshotPolicy:
+    """When this node makes a snapshot of the metadata."""
+    return SnapshotPolicy(
+        max_bytes=config["metadata.log.max.record.bytes.between.snapshots"],
+        max_interval_ms=config["metadata.log.max.snapshot.interval.ms"],
+    )
+
+
+def controller_settings(config: NodeConfig) -> ControllerSettings:
+    """What the controller goes by. Raises `PolicyError`."""
+    return ControllerSettings(
+        node_id=config.node_id,
+        broker_session_timeout_ms=config["broker.session.timeout.ms"],
+        num_partitions=config["num.partitions"],
+        default_replication_factor=config["default.replication.factor"],
+        topic_defaults=topic_defaults(config),
+        inter_broker_listener_name=config.inter_broker_listener_name or "PLAINTEXT",
+        auto_leader_rebalance_enable=config["auto.leader.rebalance.enable"],
+        group_limits=group_limits(config),
+        delete_topic_enable=config["delete.topic.enable"],
+        policies=load_policies(config.values, config.properties),
+    )
+
+
+def group_limits(config: NodeConfig) -> GroupLimits:
+    """What the configurations of a group may be."""
+
+    def limits(name: str) -> tuple[int, int]:
+        return config[f"group.consumer.min.{name}"], config[f"group.consumer.max.{name}"]
+
+    return GroupLimits(
+        session_ms=limits("session.timeout.ms"),
+        interval_ms=limits("heartbeat.interval.ms"),
+        default_session_ms=config["group.consumer.session.timeout.ms"],
+        default_interval_ms=config["group.consumer.heartbeat.interval.ms"],
+    )
+
+
+def replica_manager_config(config: NodeConfig, cluster_id: str) -> ReplicaManagerConfig:
+    """What this broker's replicas go by."""
+    return ReplicaManagerConfig(
+        node_id=config.node_id,
+        cluster_id=cluster_id,
+        default_min_isr=config["min.insync.replicas"],
+        default_log_config=log_config(config),
+        replica_lag_time_max_ms=config["replica.lag.time.max.ms"],
+        replica_fetch_wait_max_ms=config["replica.fetch.wait.max.ms"],
+        replica_fetch_min_bytes=config["replica.fetch.min.bytes"],
+        replica_fetch_max_bytes=config["replica.fetch.max.bytes"],
+        replica_fetch_response_max_bytes=config["replica.fetch.response.max.bytes"],
+        replica_fetch_backoff_max_ms=config["replica.fetch.backoff.ms"],
+        replica_socket_timeout_ms=config["replica.socket.timeout.ms"],
+        high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
+        replication_quota_window_num=config["replication.quota.window.num"],
+        replication_quota_window_size_ms=config["replication.quota.window.size.seconds"] * 1000,
+        dirs_quota_window_num=config["alter.log.dirs.replication.quota.window.num"],
+        dirs_quota_window_size_ms=config["alter.log.dirs.replication.quota.window.size.seconds"] * 1000,
+    )
+
+
+def broker_config(config: NodeConfig, cluster_id: str, log_dir_ids: tuple[UUID, ...]) -> BrokerConfig:
+    """What the broker goes by; its advertised ports are those that the settings name."""
+    return BrokerConfig(
+        node_id=config.node_id,
+        cluster_id=cluster_id,
+        listeners=tuple(advertised(one) for one in config.advertised),
+        inter_broker_listener=config.inter_broker_listener_name,
+        rack=config["broker.rack"] or None,
+        topics=TopicDefaults(
+            auto_create=config["auto.create.topics.enable"],
+            partitions=config["num.partitions"],
+            replication_factor=config["default.replication.factor"],
+            configs=topic_defaults(config),
+        ),
+        values=dict(config.properties),
+        settings=setting_rows(),
+        supported_features=SUPPORTED_FEATURES,
+        log_dir_ids=log_dir_ids,
+        log_dirs=config.log_dirs,
+        groups=group_config(config),
+        heartbeat_interval_ms=config["broker.heartbeat.interval.ms"],
+        log_dir_failure_timeout_ms=config["log.dir.failure.timeout.ms"],
+        controlled_shutdown_timeout_ms=_CONTROLLED_SHUTDOWN_TIMEOUT_MS,
+        fetch_max_bytes=config["fetch.max.bytes"],
+        sendfile_min_bytes=config["fetch.sendfile.min.bytes"],
+        fetch_session_slots=config["max.incremental.fetch.session.cache.slots"],
+    )
+
+
+def group_config(config: NodeConfig) -> GroupConfig:
+    """What the group coordinator goes by."""
+    return GroupConfig(
+        topic=OffsetsTopicConfig(
+            partitions=config["offsets.topic.num.partitions"],
+            replication_factor=config["offsets.topic.replication.factor"],
+            segment_bytes=config["offsets.topic.segment.bytes"],
+        ),
+        classic=ClassicConfig(
+            min_session_timeout_ms=config["group.min.session.timeout.ms"],
+            max_session_timeout_ms=config["group.max.session.timeout.ms"],
+            initial_rebalance_delay_ms=config["group.initial.rebalance.delay.ms"],
+            max_size=config["group.max.size"],
+        ),
+        consumer=ConsumerConfig(
+            session_timeout_ms=config["group.consumer.session.timeout.ms"],
+            min_session_timeout_ms=config["group.consumer.min.session.timeout.ms"],
+            max_session_timeout_ms=config["group.consumer.max.session.timeout.ms"],
+            heartbeat_interval_ms=config["group.consumer.heartbeat.interval.ms"],
+            min_heartbeat_interval_ms=config["group.consumer.min.heartbeat.interval.ms"],
+            max_heartbeat_interval_ms=config["group.consumer.max.heartbeat.interval.ms"],
+            max_size=config["group.consumer.max.size"],
+            assignors=tuple(config["group.consumer.assignors"]),
+            migration_policy=MigrationPolicy(config["group.consumer.migration.policy"].lower()),
+        ),
+        offsets=OffsetsConfig(
+            metadata_max_bytes=config["offset.metadata.max.bytes"],
+            commit_timeout_ms=config["offsets.commit.timeout.ms"],
+            retention_ms=config["offsets.retention.minutes"] * _MINUTE_MS,
+            retention_check_interval_ms=config["offsets.retention.check.interval.ms"],
+        ),
+    )
+
+
+def setting_rows() -> dict[str, SettingRow]:
+    """The table of settings as DescribeConfigs tells it."""
+    return {
+        key.name: SettingRow(int(config_type(key)), None if key.default is REQUIRED else shown(key.default), key.doc)
+        for key in KEYS.values()
+    }
+
+
+def config_type(key: Key) -> ConfigType:
+    """The type under its name in Kafka."""
+    if key.kind == "int":
+        return ConfigType.LONG if isinstance(key.default, int) and key.default > INT_MAX else ConfigType.INT
+    return {"bool": ConfigType.BOOLEAN, "list": ConfigType.LIST, "double": ConfigType.DOUBLE}.get(
+        key.kind, ConfigType.STRING
+    )
+
+
+def shown(default: object) -> str | None:
+    """A default as text, None when there is none."""
+    if isinstance(default, bool):
+        return "true" if default else "false"
+    if isinstance(default, tuple):
+        return ",".join(default)
+    return None if default is None else str(default)
+
+
+def advertised(listener: Listener) -> AdvertisedListener:
+    """A listener as it is registered."""
+    protocol = _SECURITY_PROTOCOL_IDS[listener.protocol]
+    return AdvertisedListener(listener.name, listener.host, listener.port, protocol)
+
+
+def server_config(config: NodeConfig, listener: Listener) -> ServerConfig:
+    """One listener's server."""
+    return ServerConfig(
+        listener_name=listener.name,
+        host=listener.host,
+        port=listener.port,
+        limits=ConnectionLimits(max_frame_bytes=config["socket.request.max.bytes"]),
+        max_idle_ms=config["connections.max.idle.ms"],
+        is_protected=len(config.broker_listeners) > 1 and listener.name == config.inter_broker_listener_name,
+    )

@@ -1,0 +1,551 @@
+"""A node's configuration: server.properties in, checked values out.
+
+Everything is checked when the configuration is built, relations between settings too, so that a node that starts is a
+node that makes sense. Each problem names the key, its value, the reason and the way out; all problems are told at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..node.policies import ALTER_CONFIG, CREATE_TOPIC, PolicyError, policy_class
+from .properties import parse_properties, properties_from_env
+from .setting_table import KEYS, REQUIRED, Key, is_accepted
+
+QUORUM_FETCH_WAIT_MS = 500
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_SERVED_PROTOCOLS = ("PLAINTEXT",)
+_LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[0-9A-Fa-f:.]*\]|[^:/\[\]]*):(?P<port>-?\d+)")
+_VOTER = re.compile(r"(?P<id>\d+)@(?P<host>\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+):(?P<port>\d+)")
+_SERVER = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+):(?P<port>\d+)")
+_TRUE, _FALSE = ("true",), ("false",)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong, and how to put it right."""
+
+    key: str
+    value: str | None
+    reason: str
+    way_out: str
+
+    def __str__(self) -> str:
+        shown = f"{self.key} is not set" if self.value is None else f"{self.key}={self.value}"
+        return f"{shown}: {self.reason}; {self.way_out}"
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; `problems` holds every reason."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A named endpoint; an empty host listens on every interface."""
+
+    name: str
+    host: str
+    port: int
+    protocol: str
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    """A controller of the quorum."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True)
+class NodeConfig:
+    """One node's settings; build it with `from_properties`, which raises `ConfigError`."""
+
+    values: Mapping[str, Any]
+    properties: Mapping[str, str]
+    listeners: tuple[Listener, ...]
+    advertised: tuple[Listener, ...]
+    voters: tuple[Voter, ...]
+    warnings: tuple[str, ...] = ()
+    bootstrap: tuple[tuple[str, int], ...] = ()
+    """`controller.quorum.bootstrap.servers` as host and port."""
+    advertised_controller: tuple[Listener, ...] = ()
+    """Where other controllers reach this one's listeners, in the order of `controller.listener.names`."""
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> NodeConfig:
+        """Parse, check each value, then the relations between them."""
+        return _Builder(properties).build()
+
+    @property
+    def node_id(self) -> int:
+        return int(self.values["node.id"])
+
+    @property
+    def is_broker(self) -> bool:
+        return "broker" in self.values["process.roles"]
+
+    @property
+    def is_controller(self) -> bool:
+        return "controller" in self.values["process.roles"]
+
+    @property
+    def controller_listener_names(self) -> tuple[str, ...]:
+        return tuple(self.values["controller.listener.names"])
+
+    @property
+    def log_dirs(self) -> tuple[str, ...]:
+        return tuple(self.values["log.dirs"]) or tuple(part.strip() for part in self.values["log.dir"].split(","))
+
+    @property
+    def metadata_log_dir(self) -> str:
+        return self.values["metadata.log.dir"] or self.log_dirs[0]
+
+    @property
+    def all_dirs(self) -> tuple[str, ...]:
+        """The log dirs and the metadata log's, each once, in order."""
+        return tuple(dict.fromkeys((*self.log_dirs, self.metadata_log_dir)))
+
+    @property
+    def broker_listeners(self) -> tuple[Listener, ...]:
+        return tuple(one for one in self.listeners if one.name not in self.controller_listener_names)
+
+    @property
+    def controller_listeners(self) -> tuple[Listener, ...]:
+        return tuple(one for one in self.listeners if one.name in self.controller_listener_names)
+
+    @property
+    def inter_broker_listener_name(self) -> str:
+        named = self.values["inter.broker.listener.name"]
+        if named or not self.broker_listeners:
+            return str(named)
+        return next(
+            (one.name for one in self.broker_listeners if one.name == "PLAINTEXT"), self.broker_listeners[0].name
+        )
+
+    def with_default_host(self, host: str) -> NodeConfig:
+        """This with `host` advertised where a listener names none, as Kafka advertises the machine's name."""
+        advertised = tuple(replace(one, host=one.host or host) for one in self.advertised)
+        controller = tuple(replace(one, host=one.host or host) for one in self.advertised_controller)
+        return replace(self, advertised=advertised, advertised_controller=controller)
+
+    @property
+    def has_static_voters(self) -> bool:
+        """Whether `controller.quorum.voters` names the quorum."""
+        return bool(self.voters)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.values[key]
+
+
+def load_config(
+    text: str | None, *, environ: Mapping[str, str] | None = None, overrides: Iterable[str] = ()
+) -> NodeConfig:
+    """server.properties' text, then `KAFKA_*` variables, then `key=value` overrides; the later wins."""
+    properties: dict[str, str] = {}
+    if text is not None:
+        try:
+            properties.update(parse_properties(text))
+        except ValueError as error:
+            raise ConfigError([Problem("server.properties", "...", str(error), "correct the escape")]) from None
+    properties.update(properties_from_env(environ or {}))
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError([Problem("--override", override, "it is no key=value", "write --override key=value")])
+        properties[key.strip()] = value.strip()
+    return NodeConfig.from_properties(properties)
+
+
+class _Builder:
+    """Collects problems instead of stopping at the first."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self.properties = properties
+        self.values: dict[str, Any] = {}
+        self.problems: list[Problem] = []
+        self.warnings: list[str] = []
+        self.without_effect: list[str] = []
+
+    def build(self) -> NodeConfig:
+        self._read_values()
+        self._stop_if_wrong()
+        protocols = self._read_protocol_map()
+        listeners = self._read_listeners("listeners", self.values["listeners"], protocols)
+        advertised = self._read_listeners("advertised.listeners", self.values["advertised.listeners"], protocols)
+        voters, bootstrap = self._read_voters(), self._read_bootstrap()
+        self._stop_if_wrong()
+        config = NodeConfig(self.values, self.properties, listeners, advertised, voters, (), bootstrap)
+        self.problems += check_relations(config, self.properties)
+        self._stop_if_wrong()
+        self.warnings += relation_warnings(config)
+        if self.without_effect:
+            names = ", ".join(self.without_effect)
+            self.warnings.append(f"accepted for Kafka's sake, without effect in this version: {names}")
+        return replace(
+            config,
+            advertised=_advertised(config),
+            advertised_controller=_advertised_controller(config),
+            warnings=tuple(self.warnings),
+        )
+
+    def refuse(self, key: str, reason: str, way_out: str) -> None:
+        self.problems.append(Problem(key, self.properties.get(key), reason, way_out))
+
+    def _stop_if_wrong(self) -> None:
+        if self.problems:
+            raise ConfigError(self.problems)
+
+    def _read_values(self) -> None:
+        for name, text in self.properties.items():
+            if name not in KEYS:
+                self._read_unknown(name, text)
+        if "broker.id" in self.properties and "node.id" not in self.properties:
+            self.refuse("broker.id", "the node's id is called node.id", "rename the key to node.id")
+        for key in KEYS.values():
+            text_or_none = self.properties.get(key.name)
+            if text_or_none is None:
+                self.values[key.name] = key.default
+                if key.default is REQUIRED and not (key.name == "node.id" and "broker.id" in self.properties):
+                    self.refuse(key.name, "it is required", f"set it: {key.doc}")
+            else:
+                self._read_value(key, text_or_none.strip())
+
+    def _read_unknown(self, name: str, text: str) -> None:
+        if is_accepted(name):
+            self.without_effect.append(name)
+            return
+        import difflib
+
+        near = difflib.get_close_matches(name, KEYS, 1, 0.85)
+        hint = f"did you mean {near[0]}?" if near else "no setting has this name"
+        self.warnings.append(f"{name}={text}: unknown, and has no effect; {hint}")
+
+    def _read_value(self, key: Key, text: str) -> None:
+        try:
+            value = _parse(key.kind, text)
+        except ValueError as error:
+            self.refuse(key.name, str(error), f"write {_EXAMPLES[key.kind]}")
+            return
+        self.values[key.name] = value
+        reason = key.check(value) if key.check else None
+        if reason:
+            self.refuse(key.name, reason, "change the value, or remove the line for the default")
+
+    def _read_protocol_map(self) -> dict[str, str]:
+        key = "listener.security.protocol.map"
+        result: dict[str, str] = {}
+        for entry in self.values[key]:
+            name, colon, protocol = entry.partition(":")
+            if not colon or protocol.upper() not in SECURITY_PROTOCOLS:
+                self.refuse(key, f"{entry!r} is no NAME:PROTOCOL", f"the protocols are {', '.join(SECURITY_PROTOCOLS)}")
+            elif name in result:
+                self.refuse(key, f"listener {name} is mapped twice", "keep one of the two")
+            else:
+                result[name] = protocol.upper()
+        if not self.values[key]:
+            result = {protocol: protocol for protocol in SECURITY_PROTOCOLS}
+            for name in self.values["controller.listener.names"]:
+                result.setdefault(name, "PLAINTEXT")
+        return result
+
+    def _read_listeners(self, key: str, entries: Iterable[str], protocols: Mapping[str, str]) -> tuple[Listener, ...]:
+        result: list[Listener] = []
+        for entry in entries:
+            match = _LISTENER.fullmatch(entry)
+            if match is None:
+                self.refuse(key, f"{entry!r} is no NAME://host:port", "write for example PLAINTEXT://localhost:9092")
+                continue
+            name, port = match["name"], int(match["port"])
+            protocol = protocols.get(name)
+            if port > 65535 or port < 0:
+                self.refuse(key, f"port {port} of {name} is outside 0 to 65535", "choose a free port")
+            elif protocol is None:
+                way_out = f"add {name}:PLAINTEXT to listener.security.protocol.map"
+                self.refuse(key, f"listener {name} has no security protocol", way_out)
+            elif protocol not in _SERVED_PROTOCOLS:
+                self.refuse(key, f"{name} asks for {protocol}, which is not served yet", "use PLAINTEXT")
+            elif any(one.name == name for one in result):
+                self.refuse(key, f"the name {name} comes twice", "give each listener a name of its own")
+            else:
+                result.append(Listener(name, match["host"].strip("[]"), port, protocol))
+        return tuple(result)
+
+    def _read_voters(self) -> tuple[Voter, ...]:
+        key = "controller.quorum.voters"
+        result: list[Voter] = []
+        for entry in self.values[key]:
+            match = _VOTER.fullmatch(entry)
+            if match is None or not 0 < int(match["port"]) <= 65535:
+                self.refuse(key, f"{entry!r} is no id@host:port", "write for example 1@localhost:9093")
+            elif any(voter.node_id == int(match["id"]) for voter in result):
+                self.refuse(key, f"node {match['id']} is named twice", "name every controller once")
+            else:
+                result.append(Voter(int(match["id"]), match["host"].strip("[]"), int(match["port"])))
+        return tuple(result)
+
+    def _read_bootstrap(self) -> tuple[tuple[str, int], ...]:
+        key = "controller.quorum.bootstrap.servers"
+        result: list[tuple[str, int]] = []
+        for entry in self.values[key]:
+            match = _SERVER.fullmatch(entry)
+            if match is None or not 0 < int(match["port"]) <= 65535:
+                self.refuse(key, f"{entry!r} is no host:port", "write for example localhost:9093")
+            else:
+                result.append((match["host"].strip("[]"), int(match["port"])))
+        return tuple(result)
+
+
+_EXAMPLES = {
+    "int": "a whole number, for example 1000",
+    "bool": "true or false",
+    "list": "values joined by commas",
+    "string": "a text",
+}
+
+
+def _parse(kind: str, text: str) -> Any:
+    if kind == "int":
+        if not re.fullmatch(r"[+-]?\d{1,19}", text):
+            raise ValueError("it is no whole number")
+        return int(text)
+    if kind == "bool":
+        if text.lower() not in (*_TRUE, *_FALSE):
+            raise ValueError("it is neither true nor false")
+        return text.lower() in _TRUE
+    if kind == "list":
+        return [part.strip() for part in text.split(",")] if text else []
+    return text
+
+
+def _advertised(config: NodeConfig) -> tuple[Listener, ...]:
+    """What is registered for clients; a listener that is not advertised by name is advertised as it listens."""
+    if config.advertised:
+        return tuple(one for one in config.advertised if one.name not in config.controller_listener_names)
+    return config.broker_listeners
+
+
+def _advertised_controller(config: NodeConfig) -> tuple[Listener, ...]:
+    """As above, for the controllers' listeners (KIP-853); one that listens everywhere is reached by the host's name."""
+    told = {one.name: one for one in config.advertised}
+    names = config.controller_listener_names
+    ordered = sorted(config.controller_listeners, key=lambda one: names.index(one.name))
+    found = (told.get(one.name, one) for one in ordered)
+    return tuple(replace(one, host="" if one.host in ("0.0.0.0", "::") else one.host) for one in found)
+
+
+def check_relations(config: NodeConfig, properties: Mapping[str, str]) -> list[Problem]:
+    """What is wrong between settings that are each right by themselves."""
+    problems: list[Problem] = []
+
+    def refuse(key: str, reason: str, way_out: str) -> None:
+        value = properties.get(key)
+        if value is None and key in KEYS and KEYS[key].default not in (REQUIRED, None, (), ""):
+            default = KEYS[key].default
+            value = f"{','.join(default) if isinstance(default, tuple) else default} (the default)"
+        problems.append(Problem(key, value, reason, way_out))
+
+    _check_quorum(config, refuse)
+    _check_listeners(config, refuse)
+    _check_dirs(config, refuse)
+    _check_timeouts(config, refuse)
+    _check_policies(config, refuse)
+    return problems
+
+
+def _check_policies(config: NodeConfig, refuse: Any) -> None:
+    """Only controllers ask them; a broker need not have their code."""
+    for key in (CREATE_TOPIC, ALTER_CONFIG) if config.is_controller else ():
+        if config[key]:
+            try:
+                policy_class(config[key])
+            except PolicyError as error:
+                refuse(key, str(error), "name a class that this Python can import (PYTHONPATH), or remove the line")
+
+
+def _check_quorum(config: NodeConfig, refuse: Any) -> None:
+    names = config.controller_listener_names
+    if not names:
+        refuse(
+            "controller.listener.names",
+            "every node must know by which listener controllers talk",
+            "set it, for example to CONTROLLER",
+        )
+    if config.is_controller and names and not config.controller_listeners:
+        refuse(
+            "listeners",
+            f"a controller must listen on one of controller.listener.names ({','.join(names)})",
+            f"add {names[0]}://host:port",
+        )
+    _check_auto_join(config, refuse)
+    if config.voters:
+        _check_static_voters(config, refuse)
+    elif not config.bootstrap:
+        refuse(
+            "controller.quorum.voters",
+            "the quorum must be known",
+            "set it, for example to 1@localhost:9093, or set controller.quorum.bootstrap.servers to localhost:9093",
+        )
+
+
+def _check_auto_join(config: NodeConfig, refuse: Any) -> None:
+    key = "controller.quorum.auto.join.enable"
+    if config[key] and config.voters:
+        refuse(
+            key,
+            "the voters are those of controller.quorum.voters, and nobody can join them",
+            "replace controller.quorum.voters by controller.quorum.bootstrap.servers, or remove the line",
+        )
+    if config[key] and not config.is_controller:
+        refuse(key, "this node is no controller", "add controller to process.roles, or remove the line")
+
+
+def _check_static_voters(config: NodeConfig, refuse: Any) -> None:
+    names = config.controller_listener_names
+    voter = next((one for one in config.voters if one.node_id == config.node_id), None)
+    if config.is_controller and voter is None:
+        refuse(
+            "controller.quorum.voters",
+            f"node.id={config.node_id} is a controller and not among the voters",
+            f"add {config.node_id}@host:port, or take controller out of process.roles",
+        )
+    if not config.is_controller and voter is not None:
+        refuse(
+            "controller.quorum.voters",
+            f"node.id={config.node_id} is among the voters and has no controller role",
+            "add controller to process.roles, or take the node out of the voters",
+        )
+    first = next((one for one in config.controller_listeners if one.name == names[0]), None) if names else None
+    if config.is_controller and voter and first and first.port not in (0, voter.port):
+        refuse(
+            "controller.quorum.voters",
+            f"it names port {voter.port} for this node, whose listener {first.name} has port {first.port}",
+            "make both the same",
+        )
+
+
+def _check_listeners(config: NodeConfig, refuse: Any) -> None:
+    seen: dict[tuple[str, int], str] = {}
+    for one in config.listeners:
+        other = seen.setdefault((one.host, one.port), one.name)
+        if one.port and other != one.name:
+            refuse("listeners", f"{other} and {one.name} share port {one.port}", "give each a port of its own")
+    if config.is_broker and not config.broker_listeners:
+        refuse("listeners", "a broker needs a listener for clients", "add for example PLAINTEXT://localhost:9092")
+    if not config.is_broker and config.broker_listeners:
+        extra = config.broker_listeners[0].name
+        refuse(
+            "listeners",
+            f"{extra} is not in controller.listener.names, and this node is no broker",
+            f"remove it, or add {extra} to controller.listener.names",
+        )
+    named = config["inter.broker.listener.name"]
+    if config.is_broker and named and all(one.name != named for one in config.broker_listeners):
+        refuse("inter.broker.listener.name", "no broker listener has this name", "take a name from listeners")
+    if config.is_broker:
+        _check_advertised(config, refuse)
+
+
+def _check_advertised(config: NodeConfig, refuse: Any) -> None:
+    for one in config.advertised:
+        if one.name in config.controller_listener_names:
+            continue
+        if all(one.name != bound.name for bound in config.listeners):
+            refuse(
+                "advertised.listeners", f"there is no listener {one.name}", "add it to listeners, or advertise another"
+            )
+        if one.host in ("", "0.0.0.0", "::"):
+            refuse(
+                "advertised.listeners",
+                f"clients cannot connect to {one.host or 'an empty host'!s}",
+                "advertise the host's name or address",
+            )
+    if not config.advertised:
+        for bound in config.broker_listeners:
+            if bound.host in ("0.0.0.0", "::"):
+                refuse(
+                    "listeners",
+                    f"{bound} listens everywhere, and clients cannot be told to connect to {bound.host}",
+                    f"set advertised.listeners={bound.name}://the-host's-name:{bound.port}",
+                )
+    inter = config.inter_broker_listener_name
+    if config.advertised and all(one.name != inter for one in config.advertised):
+        refuse("advertised.listeners", f"other brokers reach this one by {inter}, which is not there", f"add {inter}")
+
+
+def _check_dirs(config: NodeConfig, refuse: Any) -> None:
+    key = "log.dirs" if config["log.dirs"] else "log.dir"
+    if any(not directory for directory in config.log_dirs):
+        refuse(key, "a directory's name is empty", "name one directory or several, joined by commas")
+    if len(config.log_dirs) != len(dict.fromkeys(directory.rstrip("/") for directory in config.log_dirs)):
+        refuse(key, "a directory is named twice", "name each once")
+
+
+def _check_timeouts(config: NodeConfig, refuse: Any) -> None:
+    def below(small: str, large: str, limit: float, reason: str) -> None:
+        if config[small] > limit:
+            refuse(small, reason, f"lower it to {int(limit)} or less, or raise {large}={config[large]}")
+
+    session = config["broker.session.timeout.ms"]
+    below(
+        "broker.heartbeat.interval.ms",
+        "broker.session.timeout.ms",
+        session / 2,
+        f"one lost heartbeat would fence the broker: it must be at most half of broker.session.timeout.ms={session}",
+    )
+    fetch_timeout = config["controller.quorum.fetch.timeout.ms"]
+    below(
+        "controller.quorum.election.timeout.ms",
+        "controller.quorum.fetch.timeout.ms",
+        fetch_timeout,
+        "an election must end before the followers give up on its winner: at most the fetch timeout "
+        f"controller.quorum.fetch.timeout.ms={fetch_timeout}",
+    )
+    for key in ("controller.quorum.fetch.timeout.ms", "controller.quorum.request.timeout.ms"):
+        if config[key] <= QUORUM_FETCH_WAIT_MS:
+            reason = f"an idle quorum's fetch waits {QUORUM_FETCH_WAIT_MS} ms, and would be taken for a dead leader"
+            refuse(key, reason, f"raise it above {QUORUM_FETCH_WAIT_MS}")
+    lag = config["replica.lag.time.max.ms"]
+    below(
+        "replica.fetch.wait.max.ms",
+        "replica.lag.time.max.ms",
+        lag / 2,
+        f"a follower that waits for records would leave the ISR of a quiet partition: at most half of "
+        f"replica.lag.time.max.ms={lag}",
+    )
+    largest = config["socket.request.max.bytes"]
+    below(
+        "message.max.bytes",
+        "socket.request.max.bytes",
+        largest,
+        f"such a batch does not fit in a request of socket.request.max.bytes={largest}",
+    )
+
+
+def relation_warnings(config: NodeConfig) -> list[str]:
+    """What Kafka allows and is seldom meant."""
+    warnings: list[str] = []
+    needed, replicas = config["min.insync.replicas"], config["default.replication.factor"]
+    if config.is_broker and needed > replicas:
+        warnings.append(
+            f"min.insync.replicas={needed}: larger than default.replication.factor={replicas}, so acks=all is refused "
+            f"on topics made with the default; set default.replication.factor to {needed} or more"
+        )
+    if config.is_controller and config.voters and len(config.voters) % 2 == 0:
+        warnings.append(
+            f"controller.quorum.voters: {len(config.voters)} voters survive no more failures than "
+            f"{len(config.voters) - 1}; use an odd number"
+        )
+    return warnings

@@ -1,0 +1,21 @@
+"""Producer ids, handed to brokers in blocks (KIP-730), so that no two producers of the cluster ever share one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..metadata.metadata_image import MetadataImage
+from ..metadata.metadata_records import ProducerIdsRecord
+from ..partitions.alter_partition import check_broker_epoch
+from ..result import ControllerResult
+
+PRODUCER_ID_BLOCK_SIZE = 1_000
+
+
+def allocate_producer_ids(image: MetadataImage, request: Any) -> ControllerResult:
+    """AllocateProducerIds 0. Raises `ProtocolError(STALE_BROKER_EPOCH)`."""
+    check_broker_epoch(image, request.broker_id, request.broker_epoch)
+    start = image.next_producer_id
+    record = ProducerIdsRecord(request.broker_id, request.broker_epoch, start + PRODUCER_ID_BLOCK_SIZE)
+    response = {"error_code": 0, "producer_id_start": start, "producer_id_len": PRODUCER_ID_BLOCK_SIZE}
+    return ControllerResult([record], response)

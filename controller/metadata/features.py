@@ -1,0 +1,255 @@
+"""Finalized features: what the whole cluster has agreed to use.
+
+`metadata.version` is the level that Apache Kafka 4.2 finalizes (4.2-IV1). `kraft.version` (0: static voters, 1: dynamic
+ones, KIP-853) is the quorum's own: it stands in a control record of the log, not in the image, and the quorum says
+whether it can be raised. `raftwerk.record.version` is ours: in what form metadata records are written (`records.py`). A
+feature at level 0 is not listed as finalized, as in Kafka. `group.version` is 1 and stays so: KIP-848 is part of the
+software, and no record has to say it. What is not served has no feature: `transaction.version`, `share.version`,
+`streams.version`.
+
+How a cluster goes over to new software. The nodes are restarted with it one by one; meanwhile every record is written
+as the finalized level wants it, which the old ones read too. Then a level is raised, if all registered brokers and all
+voters have said that they know it; controllers register for that (KIP-919). From then on a node with older software is
+turned away: its registration is refused, and should it read the log, it stops at the first thing it does not know. To
+go back, the level is lowered first, if nothing is lost by it. Each node then writes a snapshot in the older form, and
+can be started with the older software.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ...raft.voters.voter_messages import KRAFT_VERSION_FEATURE
+from ...raft.voters.voter_set import DYNAMIC_VERSION, STATIC_VERSION
+from ...wire.errors import ErrorCode, ProtocolError
+from ..result import ControllerResult, Response, error_response
+from .metadata_image import ELR_FEATURE, METADATA_VERSION_FEATURE, RECORD_VERSION_FEATURE, MetadataImage
+from .metadata_records import (
+    COMPACT_RECORDS,
+    PLAIN_RECORDS,
+    FeatureLevelRecord,
+    NewerMetadataError,
+    PartitionChangeRecord,
+    Record,
+)
+
+GROUP_VERSION_FEATURE = "group.version"
+FIXED_LEVELS: Mapping[str, int] = {GROUP_VERSION_FEATURE: 1}
+"""Levels that come with the software."""
+METADATA_VERSION_MIN = 7
+METADATA_VERSION = 29
+METADATA_VERSION_WITH_ELR = 23
+"""4.0-IV1: the last level at which Kafka's records gained something, so that going below it might lose that."""
+
+Ranges = Mapping[str, tuple[int, int]]
+
+SUPPORTED_FEATURES: Ranges = {
+    METADATA_VERSION_FEATURE: (METADATA_VERSION_MIN, METADATA_VERSION),
+    KRAFT_VERSION_FEATURE: (STATIC_VERSION, DYNAMIC_VERSION),
+    ELR_FEATURE: (0, 1),
+    RECORD_VERSION_FEATURE: (PLAIN_RECORDS, COMPACT_RECORDS),
+    **{name: (level, level) for name, level in FIXED_LEVELS.items()},
+}
+"""Lowest and highest level of each feature that this node knows; for ApiVersions and registrations."""
+
+
+def bootstrap_records(image: MetadataImage, supported: Ranges, chosen: Mapping[str, int]) -> list[Record]:
+    """The first records of a new cluster, the highest levels where none was chosen; none when there are any already."""
+    if image.features:
+        return []
+    first = {
+        METADATA_VERSION_FEATURE: METADATA_VERSION,
+        ELR_FEATURE: 1,
+        RECORD_VERSION_FEATURE: supported.get(RECORD_VERSION_FEATURE, (0, PLAIN_RECORDS))[1],
+        **chosen,
+    }
+    return [FeatureLevelRecord(name, level) for name, level in first.items() if level]
+
+
+def check_known(supported: Ranges, record: FeatureLevelRecord) -> None:
+    """Raise `NewerMetadataError` when a level is finalized that this node does not know."""
+    low, high = supported.get(record.name, (0, 0))
+    if record.level and not low <= record.level <= high:
+        raise NewerMetadataError(
+            f"the cluster has finalized {record.name} at level {record.level}, and this node knows "
+            f"{f'levels {low} to {high}' if high else 'no such feature'}: upgrade this node before it joins"
+        )
+
+
+def check_supported(image: MetadataImage, offered: Any, who: str) -> None:
+    """Raise `ProtocolError(UNSUPPORTED_VERSION)` when a finalized level is outside the range that a node offers.
+
+    A feature of Kafka's that the node does not name is not held against it: versions 0 to 3 of BrokerRegistration
+    cannot name those whose range starts at 0. One that does not name ours is older than it.
+    """
+    ranges = {one.name: (one.min_supported_version, one.max_supported_version) for one in offered}
+    for name, level in image.features.items():
+        if name not in ranges and name != RECORD_VERSION_FEATURE:
+            continue
+        low, high = ranges.get(name, (0, 0))
+        if not low <= level <= high:
+            raise ProtocolError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"Unable to register because the {who} does not support finalized version {level} of {name}. "
+                f"The {who} wants a version between {low} and {high}, inclusive.",
+            )
+
+
+# -- UpdateFeatures ------------------------------------------------------------------------------------------------
+
+_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
+
+
+class KRaftVersions(Protocol):
+    """The quorum's part in UpdateFeatures."""
+
+    @property
+    def level(self) -> int:
+        """The `kraft.version` of now."""
+        ...
+
+    def upgrade(self, level: int, *, validate_only: bool) -> int:
+        """Raise it, or see whether that could be done; returns the offset of the record. Raises `ProtocolError`."""
+        ...
+
+    @property
+    def voter_ids(self) -> Sequence[int]:
+        """The ids of the voters."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Update:
+    """What one feature shall be."""
+
+    name: str
+    current: int
+    level: int
+    kind: int
+
+    def refused(self, reason: str) -> ProtocolError:
+        message = f"Invalid update version {self.level} for feature {self.name}. {reason}"
+        return ProtocolError(ErrorCode.INVALID_UPDATE_VERSION, message)
+
+
+def update_features(image: MetadataImage, request: Any, kraft: KRaftVersions, supported: Ranges) -> ControllerResult:
+    """UpdateFeatures 0-2: all of the updates, or none. The response has a result for each (not sent in version 2).
+
+    `metadata.version` names a level of Apache Kafka. No record of ours depends on it, so it moves wherever Kafka would
+    let it: not below the last level that changed Kafka's records. `raftwerk.record.version` moves both ways, since both
+    forms say the same. `eligible.leader.replicas.version` can be switched on, and off again as long as no partition
+    depends on an eligible replica.
+    """
+    records: list[Record] = []
+    results: list[Response] = []
+    names = [update.feature for update in request.feature_updates]
+    failure: ProtocolError | None = None
+    for update in request.feature_updates:
+        try:
+            if names.count(update.feature) > 1:
+                raise ProtocolError(ErrorCode.INVALID_REQUEST, f"The feature {update.feature} is named twice.")
+            records += _update_one(image, update, kraft, supported)
+            results.append({"feature": update.feature, "error_code": 0, "error_message": None})
+        except ProtocolError as error:
+            failure = failure or error
+            results.append(
+                {"feature": update.feature, "error_code": int(error.code), "error_message": error.message or None}
+            )
+    if failure is not None:
+        message = f"The update failed for all features since the following feature had an error: {failure.message}"
+        return ControllerResult([], {**error_response(failure.code, message), "results": results})
+    response = {**error_response(ErrorCode.NONE), "results": results}
+    if request.get("validate_only", False):
+        return ControllerResult([], response)
+    levels = [one.max_version_level for one in request.feature_updates if one.feature == KRAFT_VERSION_FEATURE]
+    upgrades = [kraft.upgrade(level, validate_only=False) for level in levels if level != kraft.level]
+    return ControllerResult(records, response, max(upgrades, default=-1))
+
+
+def _update_one(image: MetadataImage, request: Any, kraft: KRaftVersions, supported: Ranges) -> list[Record]:
+    name, level = request.feature, request.max_version_level
+    current = kraft.level if name == KRAFT_VERSION_FEATURE else image.features.get(name, FIXED_LEVELS.get(name, 0))
+    kind = request.get("upgrade_type", _UNSAFE_DOWNGRADE if request.get("allow_downgrade", False) else _UPGRADE)
+    update = _Update(name, current, level, kind)
+    known = supported.get(name)
+    if known is None:
+        raise update.refused("Local controller does not support the feature.")
+    if not known[0] <= level <= known[1]:
+        raise update.refused(f"Local controller supports {known[0]} to {known[1]}.")
+    _check_direction(update)
+    if level == current:
+        return []
+    _check_brokers(image, update)
+    if name == RECORD_VERSION_FEATURE:
+        _check_voters(image, update, kraft.voter_ids)
+    if name == KRAFT_VERSION_FEATURE:
+        kraft.upgrade(level, validate_only=True)
+        return []
+    if name == METADATA_VERSION_FEATURE:
+        _check_nothing_is_lost(update)
+    records: list[Record] = []
+    if name == ELR_FEATURE and level == 0:
+        records += _without_elr(image)
+    return [*records, FeatureLevelRecord(name, level)]
+
+
+def _check_direction(update: _Update) -> None:
+    if update.kind not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
+        message = "The controller does not support the given upgrade type."
+        raise ProtocolError(ErrorCode.INVALID_UPDATE_VERSION, message)
+    if update.level < update.current and update.kind == _UPGRADE:
+        raise update.refused(
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
+            "downgrade."
+        )
+    if update.level > update.current and update.kind != _UPGRADE:
+        raise update.refused("Can't upgrade to a higher level so.")
+
+
+def _check_nothing_is_lost(update: _Update) -> None:
+    """`metadata.version` as in Kafka: down as far as no level between changed the records."""
+    if update.level >= METADATA_VERSION_WITH_ELR:
+        return
+    if update.kind == _UNSAFE_DOWNGRADE:
+        raise update.refused("Unsafe metadata downgrade is not supported in this version.")
+    raise update.refused("Refusing to perform the requested downgrade because it might delete metadata information.")
+
+
+def _check_brokers(image: MetadataImage, update: _Update) -> None:
+    for broker in image.brokers.values():
+        _check_range(update, f"Broker {broker.broker_id}", broker.features)
+
+
+def _check_voters(image: MetadataImage, update: _Update, voter_ids: Sequence[int]) -> None:
+    for voter_id in voter_ids:
+        controller = image.controllers.get(voter_id)
+        if controller is None:
+            reason = f"Controller {voter_id} has not registered: start it with newer software first."
+            raise update.refused(reason)
+        _check_range(update, f"Controller {voter_id}", controller.features)
+
+
+def _check_range(update: _Update, who: str, features: Sequence[tuple[str, int, int]]) -> None:
+    """One that does not name a feature of Kafka's may be too old to name any; of ours, it knows none."""
+    ranges = {name: (low, high) for name, low, high in features}
+    if update.name not in ranges and update.name != RECORD_VERSION_FEATURE:
+        return
+    low, high = ranges.get(update.name, (0, 0))
+    if not low <= update.level <= high:
+        raise update.refused(f"{who} only supports versions {low}-{high}.")
+
+
+def _without_elr(image: MetadataImage) -> list[Record]:
+    for topic in image.topics_by_id.values():
+        for index, partition in topic.partitions.items():
+            if not partition.isr:
+                message = f"{topic.name}-{index} has eligible leader replicas and no ISR: bring one of them back first."
+                raise ProtocolError(ErrorCode.INVALID_UPDATE_VERSION, message)
+    return [
+        PartitionChangeRecord(topic.topic_id, index, elr=(), last_known_elr=())
+        for topic in image.topics_by_id.values()
+        for index, partition in topic.partitions.items()
+        if partition.elr or partition.last_known_elr
+    ]

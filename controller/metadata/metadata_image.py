@@ -1,0 +1,448 @@
+"""The metadata image: what all records up to an offset add up to.
+
+The same `replay` runs on every node for committed records, and on the active controller, ahead of commit, for the
+records of its own decisions. It is deterministic: state comes from records and their offsets, from nothing else.
+
+Registrations and partitions are immutable; the containers are not. `copy` shares the partitions of a topic until one
+side changes that topic, so that the copy a new active controller takes costs one dict entry a topic.
+
+Invariants hold after every record (DESIGN 5) and are checked where a record could break them: ISR and ELR are
+disjoint subsets of the replicas, the leader is in the ISR, nobody fenced and no replica in a failed directory enters an
+ISR, epochs only grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
+
+from ...runtime.invariants import InvariantViolation, invariant
+from .metadata_records import (
+    LOST,
+    MIGRATING,
+    NO_LEADER,
+    PLAIN_RECORDS,
+    RECOVERED,
+    UNASSIGNED,
+    BrokerChangeRecord,
+    ConfigRecord,
+    Endpoint,
+    FeatureLevelRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    Record,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnregisterBrokerRecord,
+)
+
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+BROKER_LOGGER_RESOURCE = 8
+CLIENT_METRICS_RESOURCE = 16
+GROUP_RESOURCE = 32
+ELR_FEATURE = "eligible.leader.replicas.version"
+METADATA_VERSION_FEATURE = "metadata.version"
+RECORD_VERSION_FEATURE = "raftwerk.record.version"
+
+T = TypeVar("T")
+
+
+def required(value: T | None, what_must_hold: str) -> T:
+    """`value`, which must be there."""
+    if value is None:
+        raise InvariantViolation(what_must_hold)
+    return value
+
+
+class BrokerRegistration(NamedTuple):
+    """A broker incarnation. `epoch` is the offset of its registration record and fences all older incarnations."""
+
+    broker_id: int
+    incarnation_id: UUID
+    epoch: int
+    listeners: tuple[Endpoint, ...]
+    rack: str | None
+    fenced: bool
+    in_controlled_shutdown: bool
+    log_dirs: tuple[UUID, ...]
+    features: tuple[tuple[str, int, int], ...] = ()
+
+    @property
+    def active(self) -> bool:
+        """May lead partitions and be in ISRs."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+    def endpoint(self, listener_name: str) -> Endpoint | None:
+        """The listener of that name."""
+        return next((endpoint for endpoint in self.listeners if endpoint.name == listener_name), None)
+
+
+class ControllerRegistration(NamedTuple):
+    """A controller's listeners and supported features."""
+
+    controller_id: int
+    incarnation_id: UUID
+    listeners: tuple[Endpoint, ...]
+    features: tuple[tuple[str, int, int], ...]
+
+
+class PartitionRegistration(NamedTuple):
+    """A partition as the controller knows it. `replicas` is in order of preference for leadership.
+
+    `directories` are where the replicas are, in the same order; none at all means that nothing is known of any.
+    """
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    elr: tuple[int, ...]
+    last_known_elr: tuple[int, ...]
+    adding_replicas: tuple[int, ...]
+    removing_replicas: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    leader_recovery_state: int = RECOVERED
+    directories: tuple[UUID, ...] = ()
+
+    @property
+    def preferred_leader(self) -> int:
+        """The first replica."""
+        return self.replicas[0]
+
+    def directory_of(self, broker_id: int) -> UUID:
+        """The id of the directory that holds the broker's replica, or one of the reserved ids (KIP-858)."""
+        if not self.directories:
+            return MIGRATING
+        return self.directories[self.replicas.index(broker_id)] if broker_id in self.replicas else UNASSIGNED
+
+    def merge(self, change: PartitionChangeRecord) -> PartitionRegistration:
+        """The partition after `change`: the partition epoch grows by one, the leader epoch when a leader is named."""
+        return PartitionRegistration(
+            replicas=self.replicas if change.replicas is None else change.replicas,
+            isr=self.isr if change.isr is None else change.isr,
+            elr=self.elr if change.elr is None else change.elr,
+            last_known_elr=self.last_known_elr if change.last_known_elr is None else change.last_known_elr,
+            adding_replicas=self.adding_replicas if change.adding_replicas is None else change.adding_replicas,
+            removing_replicas=self.removing_replicas if change.removing_replicas is None else change.removing_replicas,
+            leader=self.leader if change.leader is None else change.leader,
+            leader_epoch=self.leader_epoch if change.leader is None else self.leader_epoch + 1,
+            partition_epoch=self.partition_epoch + 1,
+            leader_recovery_state=(
+                self.leader_recovery_state if change.leader_recovery_state is None else change.leader_recovery_state
+            ),
+            directories=self._directories_after(change),
+        )
+
+    def _directories_after(self, change: PartitionChangeRecord) -> tuple[UUID, ...]:
+        if change.directories is not None:
+            return change.directories
+        if change.replicas is None or not self.directories:
+            return self.directories
+        return tuple(self.directory_of(replica) for replica in change.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """A topic; `partitions` by index, in ascending order."""
+
+    name: str
+    topic_id: UUID
+    partitions: dict[int, PartitionRegistration]
+
+
+@dataclass(slots=True)
+class MetadataDelta:
+    """What a run of records touched. The dicts are ordered sets; look the new state up in the image."""
+
+    changed_partitions: dict[tuple[UUID, int], None] = field(default_factory=dict)
+    created_topics: dict[UUID, None] = field(default_factory=dict)
+    deleted_topics: dict[UUID, TopicImage] = field(default_factory=dict)
+    changed_brokers: dict[int, None] = field(default_factory=dict)
+    changed_configs: dict[tuple[int, str], None] = field(default_factory=dict)
+    changed_controllers: dict[int, None] = field(default_factory=dict)
+    changed_features: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def moves_leadership(self) -> bool:
+        """Whether partitions or brokers changed, so that a leader may be missing or not the preferred one."""
+        return bool(self.changed_partitions or self.changed_brokers)
+
+
+class MetadataImage:
+    """The state after the record at `offset`. Read it freely; only `replay` and `advance` change it."""
+
+    def __init__(self, cluster_id: str = "") -> None:
+        self.cluster_id = cluster_id
+        self.offset = -1
+        self.epoch = 0
+        self.brokers: dict[int, BrokerRegistration] = {}
+        self.controllers: dict[int, ControllerRegistration] = {}
+        self.topics_by_id: dict[UUID, TopicImage] = {}
+        self.topics_by_name: dict[str, TopicImage] = {}
+        self.configs: dict[tuple[int, str], dict[str, str]] = {}
+        self.features: dict[str, int] = {}
+        self.next_producer_id = 0
+        # Topics whose partitions dict no copy shares; the rest is cloned at the first change.
+        self._owned: set[UUID] = set()
+
+    def copy(self) -> MetadataImage:
+        """An independent image in time proportional to the number of topics."""
+        twin = MetadataImage(self.cluster_id)
+        twin.offset, twin.epoch, twin.next_producer_id = self.offset, self.epoch, self.next_producer_id
+        twin.brokers, twin.controllers = self.brokers.copy(), self.controllers.copy()
+        twin.topics_by_id, twin.topics_by_name = self.topics_by_id.copy(), self.topics_by_name.copy()
+        twin.configs, twin.features = self.configs.copy(), self.features.copy()
+        self._owned.clear()
+        return twin
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, MetadataImage):
+            return NotImplemented
+        return self._state() == other._state()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _state(self) -> tuple[Any, ...]:
+        return (
+            (self.cluster_id, self.offset, self.epoch, self.next_producer_id),
+            (self.brokers, self.controllers, self.topics_by_id, self.topics_by_name, self.configs, self.features),
+        )
+
+    def partition(self, topic_id: UUID, partition: int) -> PartitionRegistration | None:
+        """The partition, or None when there is no such topic or partition."""
+        topic = self.topics_by_id.get(topic_id)
+        return None if topic is None else topic.partitions.get(partition)
+
+    def is_active(self, broker_id: int) -> bool:
+        """Registered, unfenced and not in controlled shutdown."""
+        broker = self.brokers.get(broker_id)
+        return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
+
+    def is_replica_online(self, broker_id: int, partition: PartitionRegistration) -> bool:
+        """Whether the directory of the broker's replica has not failed, as far as is known.
+
+        A directory that is reserved for "not known yet" counts, and so does any of a broker that registered none.
+        """
+        broker = self.brokers.get(broker_id)
+        if broker is None:
+            return False
+        directory = partition.directory_of(broker_id)
+        if directory in (MIGRATING, UNASSIGNED):
+            return True
+        return directory != LOST and (not broker.log_dirs or directory in broker.log_dirs)
+
+    def may_lead(self, partition: PartitionRegistration, broker_id: int) -> bool:
+        """Whether the broker may lead the partition and be in its ISR: it is active, and so is its directory."""
+        return self.is_active(broker_id) and self.is_replica_online(broker_id, partition)
+
+    def topic_config(self, topic: str, name: str) -> str | None:
+        """The dynamic value that holds for the topic: its own, or the cluster-wide default.
+
+        For keys that topics and brokers name alike, such as `min.insync.replicas`; `configs.resolve` knows them all.
+        """
+        own = self.configs.get((TOPIC_RESOURCE, topic))
+        if own is not None and name in own:
+            return own[name]
+        return self.configs.get((BROKER_RESOURCE, ""), {}).get(name)
+
+    @property
+    def elr_enabled(self) -> bool:
+        """Whether eligible leader replicas (KIP-966) are finalized."""
+        return self.features.get(ELR_FEATURE, 0) >= 1
+
+    @property
+    def record_level(self) -> int:
+        """The finalized form of records, see `records.py`."""
+        return self.features.get(RECORD_VERSION_FEATURE, PLAIN_RECORDS)
+
+    def advance(self, offset: int, epoch: int) -> None:
+        """Note that everything up to `offset`, written in `epoch`, is in; also for batches without data records."""
+        invariant(offset >= self.offset and epoch >= self.epoch, "the metadata image only moves forward")
+        self.offset = offset
+        self.epoch = epoch
+
+    def replay(self, record: Record, offset: int, delta: MetadataDelta) -> None:
+        """Apply the record that stands at `offset`, and note in `delta` what it touched."""
+        invariant(offset > self.offset, "metadata records are replayed once, in offset order")
+        _REPLAY[record.TYPE](self, record, offset, delta)
+        self.offset = offset
+
+    def restore(self, record: Record) -> None:
+        """Apply a record of a snapshot. It tells of a state, not of a change: nothing is checked against one before."""
+        if isinstance(record, PartitionRecord):
+            self._check_partition(self._add_partition(record), record.isr)
+        else:
+            _REPLAY[record.TYPE](self, record, 0, MetadataDelta())
+
+    def become(self, other: MetadataImage) -> None:
+        """Take over the state of `other`, which is not to be used any more; who holds this image sees the new state."""
+        for name, value in vars(other).items():
+            setattr(self, name, value)
+
+    # -- one method a record type -----------------------------------------------------------------------------------
+
+    def _replay_register_broker(self, record: RegisterBrokerRecord, offset: int, delta: MetadataDelta) -> None:
+        known = self.brokers.get(record.broker_id)
+        invariant(known is None or known.epoch < offset, "broker epochs grow")
+        self.brokers[record.broker_id] = BrokerRegistration(
+            broker_id=record.broker_id,
+            incarnation_id=record.incarnation_id,
+            epoch=offset if record.epoch is None else record.epoch,
+            listeners=record.listeners,
+            rack=record.rack,
+            fenced=record.fenced,
+            in_controlled_shutdown=record.in_controlled_shutdown,
+            log_dirs=record.log_dirs,
+            features=record.features,
+        )
+        delta.changed_brokers[record.broker_id] = None
+
+    def _replay_unregister_broker(self, record: UnregisterBrokerRecord, offset: int, delta: MetadataDelta) -> None:
+        gone = required(self.brokers.pop(record.broker_id, None), "only a known broker is unregistered")
+        invariant(gone.epoch == record.broker_epoch, "the registration taken back is the live one")
+        delta.changed_brokers[record.broker_id] = None
+
+    def _replay_broker_change(self, record: BrokerChangeRecord, offset: int, delta: MetadataDelta) -> None:
+        known = required(self.brokers.get(record.broker_id), "only a known broker changes")
+        invariant(known.epoch == record.broker_epoch, "a broker change names the live epoch")
+        shutting_down = record.in_controlled_shutdown
+        self.brokers[record.broker_id] = known._replace(
+            fenced=known.fenced if record.fenced is None else record.fenced,
+            in_controlled_shutdown=known.in_controlled_shutdown if shutting_down is None else shutting_down,
+            log_dirs=known.log_dirs if record.log_dirs is None else record.log_dirs,
+        )
+        delta.changed_brokers[record.broker_id] = None
+
+    def _replay_register_controller(self, record: RegisterControllerRecord, offset: int, delta: MetadataDelta) -> None:
+        self.controllers[record.controller_id] = ControllerRegistration(
+            record.controller_id, record.incarnation_id, record.listeners, record.features
+        )
+        delta.changed_controllers[record.controller_id] = None
+
+    def _replay_topic(self, record: TopicRecord, offset: int, delta: MetadataDelta) -> None:
+        invariant(
+            record.name not in self.topics_by_name and record.topic_id not in self.topics_by_id,
+            "a topic's name and id are its own",
+        )
+        topic = TopicImage(record.name, record.topic_id, {})
+        self.topics_by_id[record.topic_id] = self.topics_by_name[record.name] = topic
+        self._owned.add(record.topic_id)
+        delta.created_topics[record.topic_id] = None
+
+    def _replay_partition(self, record: PartitionRecord, offset: int, delta: MetadataDelta) -> None:
+        partition = self._add_partition(record)
+        self._check_partition(partition, ())
+        delta.changed_partitions[(record.topic_id, record.partition)] = None
+
+    def _add_partition(self, record: PartitionRecord) -> PartitionRegistration:
+        partitions = self._writable(record.topic_id).partitions
+        invariant(record.partition == len(partitions), "partitions are numbered without gaps")
+        partition = partitions[record.partition] = PartitionRegistration(
+            replicas=record.replicas,
+            isr=record.isr,
+            elr=record.elr,
+            last_known_elr=record.last_known_elr,
+            adding_replicas=record.adding_replicas,
+            removing_replicas=record.removing_replicas,
+            leader=record.leader,
+            leader_epoch=record.leader_epoch,
+            partition_epoch=record.partition_epoch,
+            leader_recovery_state=record.leader_recovery_state,
+            directories=record.directories,
+        )
+        return partition
+
+    def _replay_partition_change(self, record: PartitionChangeRecord, offset: int, delta: MetadataDelta) -> None:
+        partitions = self._writable(record.topic_id).partitions
+        known = required(partitions.get(record.partition), "only a known partition changes")
+        changed = known.merge(record)
+        self._check_partition(changed, known.isr)
+        partitions[record.partition] = changed
+        delta.changed_partitions[(record.topic_id, record.partition)] = None
+
+    def _replay_remove_topic(self, record: RemoveTopicRecord, offset: int, delta: MetadataDelta) -> None:
+        topic = required(self.topics_by_id.pop(record.topic_id, None), "only a known topic is removed")
+        del self.topics_by_name[topic.name]
+        self._owned.discard(topic.topic_id)
+        if self.configs.pop((TOPIC_RESOURCE, topic.name), None) is not None:
+            delta.changed_configs[(TOPIC_RESOURCE, topic.name)] = None
+        for partition in topic.partitions:
+            delta.changed_partitions.pop((topic.topic_id, partition), None)
+        # Created and deleted in one delta: nobody ever saw it.
+        if topic.topic_id in delta.created_topics:
+            del delta.created_topics[topic.topic_id]
+        else:
+            delta.deleted_topics[topic.topic_id] = topic
+
+    def _replay_config(self, record: ConfigRecord, offset: int, delta: MetadataDelta) -> None:
+        key = (record.resource_type, record.resource_name)
+        values = dict(self.configs.get(key, {}))
+        if record.value is None:
+            values.pop(record.name, None)
+        else:
+            values[record.name] = record.value
+        if values:
+            self.configs[key] = values
+        else:
+            self.configs.pop(key, None)
+        delta.changed_configs[key] = None
+
+    def _replay_producer_ids(self, record: ProducerIdsRecord, offset: int, delta: MetadataDelta) -> None:
+        invariant(record.next_producer_id > self.next_producer_id, "producer ids are handed out once")
+        self.next_producer_id = record.next_producer_id
+
+    def _replay_feature_level(self, record: FeatureLevelRecord, offset: int, delta: MetadataDelta) -> None:
+        if record.level == 0:
+            self.features.pop(record.name, None)
+        else:
+            self.features[record.name] = record.level
+        delta.changed_features[record.name] = None
+
+    # -- helpers ----------------------------------------------------------------------------------------------------
+
+    def _writable(self, topic_id: UUID) -> TopicImage:
+        topic = required(self.topics_by_id.get(topic_id), "a partition's topic is known")
+        if topic_id not in self._owned:
+            topic = TopicImage(topic.name, topic_id, topic.partitions.copy())
+            self.topics_by_id[topic_id] = self.topics_by_name[topic.name] = topic
+            self._owned.add(topic_id)
+        return topic
+
+    def _check_partition(self, partition: PartitionRegistration, old_isr: tuple[int, ...]) -> None:
+        replicas, isr = partition.replicas, partition.isr
+        invariant(replicas and len(set(replicas)) == len(replicas), "replicas are distinct and not none")
+        invariant(len(partition.directories) in (0, len(replicas)), "each replica has a directory, or none has")
+        invariant(len(set(isr)) == len(isr) and set(isr) <= set(replicas), "the ISR is a subset of the replicas")
+        if partition.elr:
+            elr = set(partition.elr)
+            invariant(
+                elr <= set(replicas) and elr.isdisjoint(isr), "the ELR is a subset of the replicas beside the ISR"
+            )
+        invariant(partition.leader == NO_LEADER or partition.leader in isr, "the leader is in the ISR")
+        for broker_id in isr:
+            if broker_id not in old_isr:
+                broker = self.brokers.get(broker_id)
+                invariant(broker is not None and not broker.fenced, "nobody fenced enters an ISR")
+                online = self.is_replica_online(broker_id, partition)
+                invariant(online, "no replica in a failed directory enters an ISR")
+
+
+_REPLAY: Mapping[int, Callable[[MetadataImage, Any, int, MetadataDelta], None]] = {
+    RegisterBrokerRecord.TYPE: MetadataImage._replay_register_broker,
+    UnregisterBrokerRecord.TYPE: MetadataImage._replay_unregister_broker,
+    BrokerChangeRecord.TYPE: MetadataImage._replay_broker_change,
+    TopicRecord.TYPE: MetadataImage._replay_topic,
+    PartitionRecord.TYPE: MetadataImage._replay_partition,
+    PartitionChangeRecord.TYPE: MetadataImage._replay_partition_change,
+    RemoveTopicRecord.TYPE: MetadataImage._replay_remove_topic,
+    ConfigRecord.TYPE: MetadataImage._replay_config,
+    ProducerIdsRecord.TYPE: MetadataImage._replay_producer_ids,
+    FeatureLevelRecord.TYPE: MetadataImage._replay_feature_level,
+    RegisterControllerRecord.TYPE: MetadataImage._replay_register_controller,
+}

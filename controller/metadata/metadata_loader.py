@@ -1,0 +1,157 @@
+"""Keeps the committed image of a node and tells its parts what changed.
+
+Every node, broker or controller, has one `MetadataLoader`. It replays what the quorum has committed and calls its
+subscribers in the order of their subscription. The image it hands out is the live one, changed in place by the next
+commit: look things up in it during the call or later, but `copy` it to keep a state.
+
+From time to time, when enough was committed or enough time has passed, the image becomes a snapshot, behind which the
+quorum may cut its log. Each node makes its own. One is due at once when the form of records has changed: older software
+can then start from it, and need not read what is before.
+
+A node that finds a level finalized which it does not know, or a record in a form that it does not know, takes no
+further part in anything (`NewerMetadataError`): it would understand the cluster's state differently from the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ...raft.replication.snapshot_writer import SnapshotContents
+from ...raft.types import CommittedBatch, LeaderAndEpoch
+from ...raft.voters.voter_messages import KRAFT_VERSION_FEATURE
+from ...wire.types import SnapshotId
+from .features import FIXED_LEVELS, SUPPORTED_FEATURES, check_known
+from .metadata_image import RECORD_VERSION_FEATURE, MetadataDelta, MetadataImage
+from .metadata_records import PLAIN_RECORDS, FeatureLevelRecord, Record, decode_record
+from .metadata_snapshot import difference, image_batches
+
+MetadataPublisher: TypeAlias = Callable[[MetadataImage, MetadataDelta], None]
+LeaderObserver: TypeAlias = Callable[[LeaderAndEpoch], None]
+SnapshotSink: TypeAlias = Callable[[SnapshotContents], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPolicy:
+    """When a snapshot is due, whichever comes first: `metadata.log.max.record.bytes.between.snapshots` and
+    `metadata.log.max.snapshot.interval.ms` (0: bytes alone decide). Nothing new makes no snapshot."""
+
+    max_bytes: int = 20 * 1024 * 1024
+    max_interval_ms: int = 60 * 60 * 1000
+
+    def is_due(self, new_bytes: int, passed_ms: int) -> bool:
+        """`new_bytes` were committed in `passed_ms` since the last snapshot."""
+        return new_bytes >= self.max_bytes or 0 < self.max_interval_ms <= passed_ms
+
+
+class MetadataLoader:
+    """The quorum's listener on a node (`raft.types.RaftListener`)."""
+
+    def __init__(
+        self,
+        cluster_id: str,
+        snapshots: SnapshotPolicy = SnapshotPolicy(),
+        supported_features: Mapping[str, tuple[int, int]] = SUPPORTED_FEATURES,
+    ) -> None:
+        self.image = MetadataImage(cluster_id)
+        self.leader = LeaderAndEpoch(None, 0)
+        self._policy = snapshots
+        self.supported_features = supported_features
+        self._record_level = supported_features.get(RECORD_VERSION_FEATURE, (0, PLAIN_RECORDS))[1]
+        self._form_changed = False
+        self._kraft_version: Callable[[], int] = lambda: 0
+        self._snapshot_sink: SnapshotSink | None = None
+        self._bytes_since_snapshot = 0
+        self._last_snapshot_ms: int | None = None
+        self._restored: tuple[SnapshotId, MetadataImage] | None = None
+        """What has been taken in of a snapshot."""
+        self._publishers: list[MetadataPublisher] = []
+        self._leader_observers: list[LeaderObserver] = []
+
+    def subscribe(self, publisher: MetadataPublisher) -> None:
+        """Call `publisher(image, delta)` after every commit; the delta is empty where only the offset moved."""
+        self._publishers.append(publisher)
+
+    def subscribe_leader(self, observer: LeaderObserver) -> None:
+        """Call `observer` at every change of the quorum's leader or epoch."""
+        self._leader_observers.append(observer)
+
+    def kraft_version_from(self, read: Callable[[], int]) -> None:
+        """Where the finalized `kraft.version` is read (`RaftDriver.kraft_version`)."""
+        self._kraft_version = read
+
+    @property
+    def finalized_features(self) -> dict[str, int]:
+        """The levels of all finalized features, the quorum's own included."""
+        level = self._kraft_version()
+        fixed = {name: level for name, level in FIXED_LEVELS.items() if name in self.supported_features}
+        kraft = {KRAFT_VERSION_FEATURE: level} if level else {}
+        return {**self.image.features, **kraft, **fixed}
+
+    def snapshot_to(self, sink: SnapshotSink) -> None:
+        """Hand snapshots to `sink` (`RaftDriver.create_snapshot`), which says whether it takes one now."""
+        self._snapshot_sink = sink
+
+    def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
+        """Replay the batches, then publish them as one delta."""
+        delta = MetadataDelta()
+        for batch in batches:
+            is_first = not self.image.features
+            for index, payload in enumerate(batch.records):
+                record = self._decode(payload)
+                self.image.replay(record, batch.base_offset + index, delta)
+                # Up and down again within one commit is a change too: what lies between is in the other form.
+                if isinstance(record, FeatureLevelRecord) and record.name == RECORD_VERSION_FEATURE:
+                    self._form_changed = not is_first
+            self.image.advance(batch.last_offset, batch.epoch)
+            self._bytes_since_snapshot += batch.size_bytes if batch.records else 0
+        self._publish(delta)
+        if batches and self._snapshot_sink is not None and self._bytes_since_snapshot:
+            self._snapshot_if_due(self._snapshot_sink, batches[-1].append_time_ms)
+
+    def on_snapshot(self, snapshot_id: SnapshotId, records: Sequence[bytes] | None) -> None:
+        """Take in a part of a snapshot; with the last, go on from it: the delta says what is different from before."""
+        if self._restored is None or self._restored[0] != snapshot_id:
+            self._restored = snapshot_id, MetadataImage(self.image.cluster_id)
+        restored = self._restored[1]
+        for payload in records or ():
+            restored.restore(self._decode(payload))
+        if records is None:
+            self._restored = None
+            restored.advance(snapshot_id.end_offset - 1, snapshot_id.epoch)
+            delta = difference(self.image, restored)
+            self.image.become(restored)
+            self._bytes_since_snapshot = 0
+            self._form_changed = False
+            self._publish(delta)
+
+    def _decode(self, payload: bytes) -> Record:
+        record = decode_record(payload, self._record_level)
+        if isinstance(record, FeatureLevelRecord):
+            check_known(self.supported_features, record)
+        return record
+
+    def _publish(self, delta: MetadataDelta) -> None:
+        for publisher in self._publishers:
+            publisher(self.image, delta)
+
+    def _snapshot_if_due(self, sink: SnapshotSink, timestamp_ms: int) -> None:
+        now_ms = int(asyncio.get_running_loop().time() * 1000)
+        if self._last_snapshot_ms is None:
+            self._last_snapshot_ms = now_ms
+        is_due = self._policy.is_due(self._bytes_since_snapshot, now_ms - self._last_snapshot_ms)
+        if not is_due and not self._form_changed:
+            return
+        snapshot_id = SnapshotId(self.image.offset + 1, self.image.epoch)
+        if sink(SnapshotContents(snapshot_id, timestamp_ms, image_batches(self.image.copy()))):
+            self._bytes_since_snapshot = 0
+            self._form_changed = False
+            self._last_snapshot_ms = now_ms
+
+    def on_leader_change(self, leader: LeaderAndEpoch) -> None:
+        """Pass the news on."""
+        self.leader = leader
+        for observer in self._leader_observers:
+            observer(leader)

@@ -1,0 +1,149 @@
+"""AlterPartition (KIP-497): a leader asks for another ISR, and is refused whenever its view or a replica is stale.
+
+The epochs decide. A leader ahead of this controller means that this one was deposed and does not know it yet; a leader
+behind learns which of its epochs is old. A replica may enter the ISR only as the incarnation that the leader saw
+fetching: its broker epoch is compared with the registration (KIP-841, KIP-903), so that a broker that restarted, and
+may have lost its tail, is not counted in sync on the strength of what its former self had fetched.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from ...wire.errors import ErrorCode, ProtocolError
+from ..metadata.metadata_image import MetadataImage, PartitionRegistration, TopicImage
+from ..metadata.metadata_records import RECOVERED, RECOVERING, Record
+from ..result import ControllerResult, Response
+from ..settings import ControllerSettings
+from .leader_election import PartitionRules
+from .partition_change import Goal, decide_partition_change
+
+
+class IsrMember(NamedTuple):
+    """A replica the leader wants in the ISR, as the incarnation it saw; epoch -1 is not checked (v2)."""
+
+    broker_id: int
+    broker_epoch: int = -1
+
+
+def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) -> None:
+    """Refuse a request of a broker that is not registered, or is an older or unknown incarnation of it."""
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise ProtocolError(ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker id {broker_id}")
+    if broker.epoch != broker_epoch:
+        message = f"Expected broker epoch {broker.epoch}, but got broker epoch {broker_epoch}"
+        raise ProtocolError(ErrorCode.STALE_BROKER_EPOCH, message)
+
+
+def alter_partition(image: MetadataImage, settings: ControllerSettings, request: Any) -> ControllerResult:
+    """AlterPartition 2-3. A partition's answer is an error, or its new state."""
+    try:
+        check_broker_epoch(image, request.broker_id, request.broker_epoch)
+    except ProtocolError as error:
+        return ControllerResult([], {"error_code": int(error.code), "topics": []})
+    leader = _Leader(image, PartitionRules(image, settings), request.broker_id, {})
+    topics = [_alter_topic(leader, topic) for topic in request.topics]
+    return ControllerResult(list(leader.changes.values()), {"error_code": 0, "topics": topics})
+
+
+class _Leader(NamedTuple):
+    """Who asks, under which rules, and what was decided for it so far."""
+
+    image: MetadataImage
+    rules: PartitionRules
+    broker_id: int
+    changes: dict[tuple[UUID, int], Record]
+
+
+def _alter_topic(leader: _Leader, asked: Any) -> Response:
+    topic = leader.image.topics_by_id.get(asked.topic_id)
+    rows: list[Response] = []
+    for data in asked.partitions:
+        try:
+            if topic is None:
+                raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_ID)
+            rows.append(_alter_one(leader, topic, data))
+        except ProtocolError as error:
+            rows.append({"partition_index": data.partition_index, "error_code": int(error.code)})
+    return {"topic_id": asked.topic_id, "partitions": rows}
+
+
+def _alter_one(leader: _Leader, topic: TopicImage, data: Any) -> Response:
+    key = (topic.topic_id, data.partition_index)
+    partition = topic.partitions.get(data.partition_index)
+    if partition is None:
+        raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    members = requested_isr(data)
+    recovery = data.get("leader_recovery_state", RECOVERED)
+    if key in leader.changes:
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, "a partition is altered once a request")
+    _check_epochs(partition, leader.broker_id, data)
+    _check_isr(partition, members, recovery)
+    _check_eligible(leader.image, partition, members)
+    isr = tuple(member.broker_id for member in members)
+    # An ISR of the same members keeps the order it has, so that a repeated request is recognised as no change.
+    if sorted(isr) == sorted(partition.isr):
+        isr = partition.isr
+    rule = leader.rules.goal(topic.name, isr, partial(leader.image.may_lead, partition))
+    goal = Goal(isr, rule.acceptable, rule.min_insync_replicas, rule.elr_enabled, rule.election, None, recovery)
+    change = decide_partition_change(topic.topic_id, data.partition_index, partition, goal)
+    if change is not None:
+        leader.changes[key] = change
+        partition = partition.merge(change)
+        if change.leader is not None:
+            raise ProtocolError(ErrorCode.NEW_LEADER_ELECTED)
+    return _state(data.partition_index, partition)
+
+
+def requested_isr(data: Any) -> list[IsrMember]:
+    """The ISR of a request, of version 2 (`new_isr`) or 3 (`new_isr_with_epochs`)."""
+    with_epochs = data.get("new_isr_with_epochs")
+    if with_epochs is None:
+        return [IsrMember(broker_id) for broker_id in data.new_isr]
+    return [IsrMember(member.broker_id, member.broker_epoch) for member in with_epochs]
+
+
+def _check_epochs(partition: PartitionRegistration, broker_id: int, data: Any) -> None:
+    if data.leader_epoch > partition.leader_epoch or data.partition_epoch > partition.partition_epoch:
+        raise ProtocolError(ErrorCode.NOT_CONTROLLER, "the leader has seen metadata that this controller has not")
+    if data.leader_epoch < partition.leader_epoch:
+        raise ProtocolError(ErrorCode.FENCED_LEADER_EPOCH)
+    if broker_id != partition.leader:
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, "only the leader alters its partition")
+    if data.partition_epoch < partition.partition_epoch:
+        raise ProtocolError(ErrorCode.INVALID_UPDATE_VERSION)
+
+
+def _check_isr(partition: PartitionRegistration, members: list[IsrMember], recovery: int) -> None:
+    ids = [member.broker_id for member in members]
+    known = all(broker_id in partition.replicas for broker_id in ids)
+    if not known or len(set(ids)) != len(ids) or partition.leader not in ids:
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, "an ISR is distinct replicas, the leader among them")
+    if recovery not in (RECOVERED, RECOVERING):
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, "no such leader recovery state")
+    if recovery == RECOVERING and (len(ids) > 1 or partition.leader_recovery_state == RECOVERED):
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, "a recovering leader is alone, and recovers only once")
+
+
+def _check_eligible(image: MetadataImage, partition: PartitionRegistration, members: list[IsrMember]) -> None:
+    for member in members:
+        broker = image.brokers.get(member.broker_id)
+        if broker is None or not broker.active or member.broker_epoch not in (-1, broker.epoch):
+            raise ProtocolError(ErrorCode.INELIGIBLE_REPLICA)
+        if not image.is_replica_online(member.broker_id, partition):
+            raise ProtocolError(ErrorCode.INELIGIBLE_REPLICA)
+
+
+def _state(index: int, partition: PartitionRegistration) -> Response:
+    return {
+        "partition_index": index,
+        "error_code": 0,
+        "leader_id": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "isr": list(partition.isr),
+        "leader_recovery_state": partition.leader_recovery_state,
+        "partition_epoch": partition.partition_epoch,
+    }

@@ -1,0 +1,207 @@
+"""How one partition goes from a state to the next: who leads, who is in sync, who could still lead.
+
+Election. The present leader stays while it can. Else the first of the replicas, in their order, that is in the ISR and
+acceptable; with an empty ISR, the first such one in the ELR; then the last known leader; and, only where the operator
+allows it, any acceptable replica at all. The latter two are unclean: the ISR becomes the new leader alone, which must
+report that it has recovered before the ISR may grow (KIP-704).
+
+Eligible leader replicas (KIP-966). A leader does not move its high watermark while the ISR is smaller than
+`min.insync.replicas`. So a replica that left the ISR at or below that size still holds every committed record, and
+stays eligible (in the ELR) until the ISR is large enough again, or until the replica restarts uncleanly and may have
+lost its tail. This is what makes an ISR of nobody safe: the last member of an ISR, when it loses what its disk had not
+synced, is not elected while an eligible replica that kept its data may come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NamedTuple
+from uuid import UUID
+
+from ..metadata.metadata_image import PartitionRegistration
+from ..metadata.metadata_records import NO_LEADER, RECOVERING, PartitionChangeRecord
+
+
+class Election(Enum):
+    """How far an election may go."""
+
+    PREFERRED = "preferred"
+    """Move to the first replica when it can lead; the present leader need not be lost."""
+    ONLINE = "online"
+    """Only when there is no valid leader; cleanly."""
+    UNCLEAN = "unclean"
+    """Like ONLINE, and any live replica rather than none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What is asked of a partition, and the rules it is decided by."""
+
+    isr: tuple[int, ...]
+    acceptable: Callable[[int], bool]
+    min_insync_replicas: int
+    elr_enabled: bool
+    election: Election = Election.ONLINE
+    unclean_shutdown: int | None = None
+    """A broker that came back without its clean-shutdown mark: its log may have lost its tail."""
+    leader_recovery_state: int | None = None
+    is_lost: bool = False
+    """What `unclean_shutdown` held is gone for good: without it in the ISR there may be nobody to lead."""
+
+
+class _Outcome(NamedTuple):
+    leader: int
+    isr: tuple[int, ...]
+    elr: tuple[int, ...]
+    unclean: bool = False
+
+
+class ReplicaSets(NamedTuple):
+    """The replicas of a partition, and which of them come or go (see `reassignment.py`)."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+def decide_partition_change(
+    topic_id: UUID,
+    index: int,
+    partition: PartitionRegistration,
+    goal: Goal,
+    reassigned: ReplicaSets | None = None,
+) -> PartitionChangeRecord | None:
+    """The record that takes `partition` towards `goal`, or None when there is nothing to change.
+
+    `reassigned` gives it other replicas. A reassignment that the new ISR completes is completed in the same record.
+    """
+    isr = goal.isr
+    if not isr and not goal.elr_enabled and not goal.is_lost:
+        isr = partition.isr  # without an ELR the last member is all that tells who may lead again
+    sets, isr = complete(_sets_of(partition) if reassigned is None else reassigned, isr, goal.min_insync_replicas)
+    target = partition._replace(replicas=sets.replicas, adding_replicas=sets.adding, removing_replicas=sets.removing)
+    isr = tuple(replica for replica in isr if replica in target.replicas)
+    elr = _eligible(target, isr, goal)
+    outcome = _elect(target, isr, elr, goal)
+    sets, outcome = _complete_by_election(sets, outcome, goal)
+    target = target._replace(replicas=sets.replicas)
+    if _enough(target, outcome.isr, goal):
+        outcome = outcome._replace(elr=())
+    change = _difference(topic_id, index, partition, outcome, goal)
+    return change if sets == _sets_of(partition) else _with_sets(topic_id, index, partition, change, sets)
+
+
+def complete(sets: ReplicaSets, isr: tuple[int, ...], min_insync_replicas: int) -> tuple[ReplicaSets, tuple[int, ...]]:
+    """The replicas and the ISR once those that go are gone, if all that come are in `isr`; else as they are.
+
+    Unlike Kafka, which is content when anybody stays in the ISR, this waits until enough do to go on writing: those
+    that go are not taken from an ISR that would be too small without them.
+    """
+    staying = tuple(replica for replica in isr if replica not in sets.removing)
+    replicas = tuple(replica for replica in sets.replicas if replica not in sets.removing)
+    enough = len(staying) == len(isr) or len(staying) >= min(min_insync_replicas, len(replicas))
+    if not (sets.adding or sets.removing) or not staying or not enough:
+        return sets, isr
+    if any(added not in staying for added in sets.adding):
+        return sets, isr
+    return ReplicaSets(replicas, (), ()), staying
+
+
+def _complete_by_election(sets: ReplicaSets, outcome: _Outcome, goal: Goal) -> tuple[ReplicaSets, _Outcome]:
+    """A leader elected from outside the ISR makes a new ISR, which may be all that a reassignment waited for."""
+    done, isr = complete(sets, outcome.isr, goal.min_insync_replicas)
+    if done == sets or outcome.leader not in isr:
+        return sets, outcome
+    return done, outcome._replace(isr=isr, elr=tuple(replica for replica in outcome.elr if replica in done.replicas))
+
+
+def _sets_of(partition: PartitionRegistration) -> ReplicaSets:
+    return ReplicaSets(partition.replicas, partition.adding_replicas, partition.removing_replicas)
+
+
+def _with_sets(
+    topic_id: UUID,
+    index: int,
+    partition: PartitionRegistration,
+    change: PartitionChangeRecord | None,
+    sets: ReplicaSets,
+) -> PartitionChangeRecord:
+    """With the replicas that changed; where one goes, the leader epoch grows, and cuts off whoever still fetches."""
+    change = change or PartitionChangeRecord(topic_id, index)
+    is_smaller = any(replica not in sets.replicas for replica in partition.replicas)
+    return replace(
+        change,
+        leader=partition.leader if is_smaller and change.leader is None else change.leader,
+        replicas=None if sets.replicas == partition.replicas else sets.replicas,
+        adding_replicas=None if sets.adding == partition.adding_replicas else sets.adding,
+        removing_replicas=None if sets.removing == partition.removing_replicas else sets.removing,
+    )
+
+
+def _enough(partition: PartitionRegistration, isr: tuple[int, ...], goal: Goal) -> bool:
+    return len(isr) >= min(goal.min_insync_replicas, len(partition.replicas))
+
+
+def _eligible(partition: PartitionRegistration, isr: tuple[int, ...], goal: Goal) -> tuple[int, ...]:
+    if not goal.elr_enabled:
+        return ()
+    candidates = [replica for replica in dict.fromkeys((*partition.elr, *partition.isr)) if replica not in isr]
+    return tuple(r for r in candidates if r in partition.replicas and r != goal.unclean_shutdown)
+
+
+def _elect(partition: PartitionRegistration, isr: tuple[int, ...], elr: tuple[int, ...], goal: Goal) -> _Outcome:
+    def first(eligible: tuple[int, ...]) -> int | None:
+        return next((r for r in partition.replicas if r in eligible and goal.acceptable(r)), None)
+
+    preferred = partition.replicas[0]
+    if goal.election is Election.PREFERRED and preferred in isr and goal.acceptable(preferred):
+        return _Outcome(preferred, isr, elr)
+    if partition.leader in isr and goal.acceptable(partition.leader):
+        return _Outcome(partition.leader, isr, elr)
+    leader = first(isr)
+    if leader is not None:
+        return _Outcome(leader, isr, elr)
+    leader = None if isr else first(elr)
+    if leader is not None:
+        return _Outcome(leader, (leader,), tuple(replica for replica in elr if replica != leader))
+    leader = _last_resort(partition, isr, elr, goal)
+    if leader is not None:
+        return _Outcome(leader, (leader,), (), unclean=True)
+    return _Outcome(NO_LEADER, isr, elr)
+
+
+def _last_resort(
+    partition: PartitionRegistration, isr: tuple[int, ...], elr: tuple[int, ...], goal: Goal
+) -> int | None:
+    if goal.elr_enabled and not isr and not elr and len(partition.last_known_elr) == 1:
+        last_known = partition.last_known_elr[0]
+        if last_known in partition.replicas and goal.acceptable(last_known):
+            return last_known
+    if goal.election is not Election.UNCLEAN:
+        return None
+    return next((replica for replica in partition.replicas if goal.acceptable(replica)), None)
+
+
+def _difference(
+    topic_id: UUID, index: int, partition: PartitionRegistration, outcome: _Outcome, goal: Goal
+) -> PartitionChangeRecord | None:
+    last_known_elr = _last_known(partition, outcome, goal)
+    recovery = RECOVERING if outcome.unclean else goal.leader_recovery_state
+    isr = None if outcome.isr == partition.isr else outcome.isr
+    elr = None if outcome.elr == partition.elr else outcome.elr
+    leader = None if outcome.leader == partition.leader else outcome.leader
+    last_known = None if last_known_elr == partition.last_known_elr else last_known_elr
+    recovery = None if recovery == partition.leader_recovery_state else recovery
+    if isr is None and elr is None and leader is None and last_known is None and recovery is None:
+        return None
+    return PartitionChangeRecord(topic_id, index, isr, leader, elr, last_known, recovery)
+
+
+def _last_known(partition: PartitionRegistration, outcome: _Outcome, goal: Goal) -> tuple[int, ...]:
+    if not goal.elr_enabled or outcome.leader != NO_LEADER:
+        return ()
+    if not outcome.isr and partition.leader != NO_LEADER:
+        return (partition.leader,)
+    return partition.last_known_elr

@@ -1,0 +1,159 @@
+"""Moving partitions to other brokers (KIP-455): who is added, who goes, when it is done, and how it is called off.
+
+While a reassignment is under way a partition has both the old and the new replicas. `adding_replicas` are those it did
+not have before, `removing_replicas` those it will not have in the end. It is done as soon as all the added ones are in
+the ISR and somebody is left in it when the others go: that happens in the very change that lets the last one in.
+Cancelling takes the added ones away again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from ...wire.errors import ErrorCode, ProtocolError
+from ..metadata.metadata_image import MetadataImage, PartitionRegistration, TopicImage
+from ..metadata.metadata_records import PartitionChangeRecord, Record
+from ..result import ControllerResult, Response
+from ..settings import ControllerSettings
+from .leader_election import PartitionRules
+from .partition_change import Election, ReplicaSets, decide_partition_change
+
+
+def plan(partition: PartitionRegistration, target: tuple[int, ...]) -> ReplicaSets:
+    """The way from where `partition` is, perhaps on another way, to `target`, whose order the replicas begin with."""
+    original = [replica for replica in partition.replicas if replica not in partition.adding_replicas]
+    removing = tuple(sorted(replica for replica in partition.replicas if replica not in target))
+    adding = tuple(sorted(replica for replica in target if replica not in original))
+    return ReplicaSets((*target, *removing), adding, removing)
+
+
+def alter_partition_reassignments(image: MetadataImage, settings: ControllerSettings, request: Any) -> ControllerResult:
+    """AlterPartitionReassignments 0-1. Each partition is accepted or refused by itself; null replicas cancel."""
+    records: list[Record] = []
+    rules = PartitionRules(image, settings)
+    may_change_factor = request.get("allow_replication_factor_change", True)
+    responses: list[Response] = []
+    seen: dict[tuple[str, int], None] = {}
+    for topic in request.topics:
+        rows: list[Response] = []
+        for asked in topic.partitions:
+            try:
+                if (topic.name, asked.partition_index) in seen:
+                    raise ProtocolError(ErrorCode.INVALID_REQUEST, "A partition is reassigned once a request.")
+                seen[topic.name, asked.partition_index] = None
+                change = _alter_one(image, rules, topic.name, asked, may_change_factor)
+            except ProtocolError as error:
+                rows.append(_row(asked.partition_index, error.code, error.message or None))
+                continue
+            if change is not None:
+                records.append(change)
+            rows.append(_row(asked.partition_index, ErrorCode.NONE, None))
+        responses.append({"name": topic.name, "partitions": rows})
+    top = {"error_code": 0, "error_message": None, "allow_replication_factor_change": may_change_factor}
+    return ControllerResult(records, {**top, "responses": responses})
+
+
+def _row(index: int, code: ErrorCode, message: str | None) -> Response:
+    return {"partition_index": index, "error_code": int(code), "error_message": message}
+
+
+def _alter_one(
+    image: MetadataImage, rules: PartitionRules, name: str, asked: Any, may_change_factor: bool
+) -> PartitionChangeRecord | None:
+    topic = image.topics_by_name.get(name)
+    partition = None if topic is None else topic.partitions.get(asked.partition_index)
+    if topic is None or partition is None:
+        message = f"Unable to find a partition {asked.partition_index} of a topic named {name}."
+        raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    if asked.replicas is None:
+        way, isr = _back(partition)
+    else:
+        target = tuple(asked.replicas)
+        _check_target(image, partition, target, may_change_factor)
+        way, isr = plan(partition, target), partition.isr
+    return _decide(image, rules, (topic, asked.partition_index), way, isr)
+
+
+def _decide(
+    image: MetadataImage,
+    rules: PartitionRules,
+    key: tuple[TopicImage, int],
+    way: ReplicaSets,
+    isr: tuple[int, ...],
+) -> PartitionChangeRecord | None:
+    topic, index = key
+    partition = topic.partitions[index]
+    goal = rules.goal(topic.name, isr, partial(image.may_lead, partition))
+    is_lossy = not isr and bool(partition.isr)
+    if is_lossy and goal.election is not Election.UNCLEAN:
+        raise ProtocolError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Unable to revert partition assignment for {topic.name}-{index} because it would require an unclean "
+            "leader election.",
+        )
+    return decide_partition_change(topic.topic_id, index, partition, goal, way)
+
+
+def _back(partition: PartitionRegistration) -> tuple[ReplicaSets, tuple[int, ...]]:
+    """The replicas and the ISR as they were before the reassignment."""
+    if not partition.adding_replicas and not partition.removing_replicas:
+        raise ProtocolError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+    added = partition.adding_replicas
+    replicas = tuple(replica for replica in partition.replicas if replica not in added)
+    isr = tuple(replica for replica in partition.isr if replica not in added)
+    return ReplicaSets(replicas, (), ()), isr
+
+
+def _check_target(
+    image: MetadataImage, partition: PartitionRegistration, target: tuple[int, ...], may_change_factor: bool
+) -> None:
+    prefix = "The manual partition assignment includes"
+    unknown = [broker_id for broker_id in target if broker_id not in image.brokers]
+    complaint = None
+    if not target:
+        complaint = f"{prefix} an empty replica list."
+    elif any(target.count(broker_id) > 1 for broker_id in target):
+        twice = next(broker_id for broker_id in target if target.count(broker_id) > 1)
+        complaint = f"{prefix} the broker {twice} more than once."
+    elif any(broker_id < 0 for broker_id in target):
+        complaint = f"{prefix} an invalid broker id {min(target)}."
+    elif unknown:
+        complaint = f"{prefix} broker {unknown[0]}, but no such broker is registered."
+    if complaint is not None:
+        raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, complaint)
+    factor = len(partition.replicas) - len(partition.adding_replicas)
+    if not may_change_factor and len(target) != factor:
+        message = f"The replication factor is changed from {factor} to {len(target)}"
+        raise ProtocolError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+
+
+def list_partition_reassignments(image: MetadataImage, request: Any) -> ControllerResult:
+    """ListPartitionReassignments 0: what is under way, of the partitions asked for, or of all."""
+    asked: Iterable[tuple[str, Any]]
+    if request.topics is None:
+        asked = [(name, None) for name in sorted(image.topics_by_name)]
+    else:
+        asked = [(topic.name, topic.partition_indexes) for topic in request.topics]
+    topics: list[Response] = []
+    for name, indexes in asked:
+        topic = image.topics_by_name.get(name)
+        rows = [] if topic is None else [_listed(i, topic.partitions[i]) for i in _under_way(topic, indexes)]
+        if rows:
+            topics.append({"name": name, "partitions": rows})
+    return ControllerResult([], {"error_code": 0, "error_message": None, "topics": topics})
+
+
+def _under_way(topic: TopicImage, indexes: Iterable[int] | None) -> list[int]:
+    chosen = topic.partitions if indexes is None else [index for index in indexes if index in topic.partitions]
+    return [i for i in chosen if topic.partitions[i].adding_replicas or topic.partitions[i].removing_replicas]
+
+
+def _listed(index: int, partition: PartitionRegistration) -> Response:
+    return {
+        "partition_index": index,
+        "replicas": list(partition.replicas),
+        "adding_replicas": list(partition.adding_replicas),
+        "removing_replicas": list(partition.removing_replicas),
+    }

@@ -1,0 +1,188 @@
+"""In which directory of its broker each replica is (KIP-858): so that a failed disk costs its replicas, not the broker.
+
+A broker registers the ids of its directories, and tells where it put each replica (AssignReplicasToDirs) and which
+directories have failed (BrokerHeartbeat). A replica in a directory that its broker does not have counts for nothing: it
+is in no ISR and is not elected, until the broker says where it is now. A replica whose directory nobody has told
+yet counts as sound.
+
+The reserved id LOST says that what the broker held of a replica is gone for good, as when a disk was exchanged for an
+empty one. It makes the difference between a replica that was found in another directory, and may lead, and one that
+begins anew, and must not lead as if it held what it once had. So a broker tells LOST first, and creates after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from ...wire.errors import ErrorCode, ProtocolError
+from ..metadata.metadata_image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
+from ..metadata.metadata_records import (
+    LOST,
+    MIGRATING,
+    NO_LEADER,
+    UNASSIGNED,
+    BrokerChangeRecord,
+    PartitionChangeRecord,
+    Record,
+)
+from ..result import ControllerResult, Response
+from ..settings import ControllerSettings
+from .alter_partition import check_broker_epoch
+from .leader_election import PartitionRules, directories_fail
+from .partition_change import decide_partition_change
+
+_RESERVED = 100
+
+
+def is_reserved(directory: UUID) -> bool:
+    """Whether the id can be no directory's own; Kafka keeps the first hundred for itself."""
+    return directory.int < _RESERVED
+
+
+def directories_of_new(image: MetadataImage, replicas: Sequence[int]) -> tuple[UUID, ...]:
+    """Where new replicas go, as far as the controller knows: a broker with one directory has no choice."""
+    known = tuple(_default_directory(image, broker_id) for broker_id in replicas)
+    return () if all(directory == MIGRATING for directory in known) else known
+
+
+def _default_directory(image: MetadataImage, broker_id: int) -> UUID:
+    broker = image.brokers.get(broker_id)
+    if broker is None or not broker.log_dirs:
+        return MIGRATING
+    return broker.log_dirs[0] if len(broker.log_dirs) == 1 else UNASSIGNED
+
+
+# -- registration ----------------------------------------------------------------------------------------------------
+
+
+def check_registered_directories(image: MetadataImage, broker_id: int, directories: Sequence[UUID | None]) -> None:
+    """Raise `ProtocolError(INVALID_REGISTRATION)` when the ids cannot be those of the broker's directories."""
+    complaint = None
+    for directory in directories:
+        if directory is None or is_reserved(directory):
+            complaint = "Reserved directory ID in request"
+        elif directories.count(directory) > 1:
+            complaint = "Duplicate directory ID in request"
+        else:
+            owner = next((one for one in image.brokers.values() if directory in one.log_dirs), None)
+            if owner is not None and owner.broker_id != broker_id:
+                complaint = f"Broker {owner.broker_id} is already registered with directory {directory}"
+        if complaint is not None:
+            raise ProtocolError(ErrorCode.INVALID_REGISTRATION, complaint)
+
+
+# -- heartbeats ------------------------------------------------------------------------------------------------------
+
+
+def failed_since(broker: BrokerRegistration, offline: Sequence[UUID | None]) -> list[UUID]:
+    """Those of the directories that a heartbeat calls offline of which the controller did not know."""
+    return [directory for directory in broker.log_dirs if directory in offline]
+
+
+def directories_went_offline(
+    image: MetadataImage, settings: ControllerSettings, broker: BrokerRegistration, failed: Sequence[UUID]
+) -> list[Record]:
+    """The registration without the failed directories, and others in the places of the replicas in them."""
+    left = tuple(directory for directory in broker.log_dirs if directory not in failed)
+    records: list[Record] = directories_fail(image, settings, broker.broker_id, failed)
+    return [*records, BrokerChangeRecord(broker.broker_id, broker.epoch, log_dirs=left)]
+
+
+# -- AssignReplicasToDirs --------------------------------------------------------------------------------------------
+
+
+def assign_replicas_to_dirs(image: MetadataImage, settings: ControllerSettings, request: Any) -> ControllerResult:
+    """AssignReplicasToDirs 0. Raises `ProtocolError(STALE_BROKER_EPOCH)`; each partition is answered by itself."""
+    check_broker_epoch(image, request.broker_id, request.broker_epoch)
+    rules = PartitionRules(image, settings)
+    changes: dict[tuple[UUID | None, int], PartitionChangeRecord | None] = {}
+    directories: list[Response] = []
+    for asked in request.directories:
+        topics: list[Response] = []
+        for topic in asked.topics:
+            rows: list[Response] = []
+            for row in topic.partitions:
+                code = ErrorCode.NONE
+                key = (topic.topic_id, row.partition_index)
+                try:
+                    if key in changes:
+                        raise ProtocolError(ErrorCode.INVALID_REQUEST, "a replica is assigned once a request")
+                    changes[key] = _assign_one(image, rules, request.broker_id, key, asked.id)
+                except ProtocolError as error:
+                    code = error.code
+                rows.append({"partition_index": row.partition_index, "error_code": int(code)})
+            topics.append({"topic_id": topic.topic_id, "partitions": rows})
+        directories.append({"id": asked.id, "topics": topics})
+    records: list[Record] = [change for change in changes.values() if change is not None]
+    return ControllerResult(records, {"error_code": 0, "directories": directories})
+
+
+def _assign_one(
+    image: MetadataImage, rules: PartitionRules, broker_id: int, key: tuple[UUID | None, int], directory: UUID | None
+) -> PartitionChangeRecord | None:
+    topic, index, partition = _find(image, broker_id, key)
+    if directory is None or (is_reserved(directory) and directory != LOST):
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, "a replica is in a directory, or lost")
+    if partition.directory_of(broker_id) == directory:
+        return None
+    known = partition.directories or tuple(MIGRATING for _ in partition.replicas)
+    assigned = tuple(directory if one == broker_id else old for one, old in zip(partition.replicas, known, strict=True))
+    moved = partition._replace(directories=assigned)
+    if image.is_replica_online(broker_id, moved):
+        change = _revived(image, rules, topic, index, moved)
+    else:
+        change = _without_replica(image, rules, topic, index, moved, broker_id)
+    return replace(change or PartitionChangeRecord(topic.topic_id, index), directories=assigned)
+
+
+def _find(
+    image: MetadataImage, broker_id: int, key: tuple[UUID | None, int]
+) -> tuple[TopicImage, int, PartitionRegistration]:
+    topic_id, index = key
+    topic = None if topic_id is None else image.topics_by_id.get(topic_id)
+    if topic is None:
+        raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_ID)
+    partition = topic.partitions.get(index)
+    if partition is None:
+        raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if broker_id not in partition.replicas:
+        raise ProtocolError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return topic, index, partition
+
+
+def _revived(
+    image: MetadataImage, rules: PartitionRules, topic: TopicImage, index: int, partition: PartitionRegistration
+) -> PartitionChangeRecord | None:
+    """A replica that is somewhere again may lead where nobody does."""
+    if partition.leader != NO_LEADER:
+        return None
+    goal = rules.goal(topic.name, partition.isr, partial(image.may_lead, partition))
+    return decide_partition_change(topic.topic_id, index, partition, goal)
+
+
+def _without_replica(
+    image: MetadataImage,
+    rules: PartitionRules,
+    topic: TopicImage,
+    index: int,
+    partition: PartitionRegistration,
+    broker_id: int,
+) -> PartitionChangeRecord | None:
+    """The replica is lost, or was in a directory that has failed meanwhile."""
+    isr = tuple(replica for replica in partition.isr if replica != broker_id)
+    is_lost = partition.directory_of(broker_id) == LOST
+    goal = rules.goal(topic.name, isr, partial(image.may_lead, partition), broker_id)
+    goal = replace(goal, is_lost=is_lost)
+    change = decide_partition_change(topic.topic_id, index, partition, goal)
+    if not is_lost:
+        return change
+    told = None if change is None else change.last_known_elr
+    last_known = partition.last_known_elr if told is None else told
+    if broker_id not in last_known:
+        return change
+    kept = tuple(replica for replica in last_known if replica != broker_id)
+    return replace(change or PartitionChangeRecord(topic.topic_id, index), last_known_elr=kept)

@@ -1,0 +1,175 @@
+"""Moves replicas from one log directory of this broker to another while they serve (AlterReplicaLogDirs, KIP-113).
+
+A copy of the log grows beside it, a piece at a time, so that everything else has its turn in between. When little is
+left, all that is there is made durable; then the rest is copied and the two change places within one turn of the loop,
+in which nobody can append. Where the original was cut, the copy is cut too, as a follower's log would be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from uuid import UUID
+
+from ...log.errors import ColdReadError
+from ...log.partition_log import PartitionLog
+from ...runtime.loop import TaskSet
+from ...wire.errors import ErrorCode, ProtocolError
+from ...wire.types import EpochEndOffset, TopicPartition
+from ..follower.truncation import decide_truncation
+from ..hosted_partitions import HostedPartitions
+from ..ports import ReplicaLogs
+from ..replica import Replica
+from ..throttling.replication_quota import ReplicationQuota
+
+_logger = logging.getLogger(__name__)
+_PIECE_BYTES = 256 * 1024
+_LAST_PIECES_MAX = 4
+_BREATH_S = 0.001
+_LOOK_AGAIN_S = 0.5
+"""The limit may have been raised meanwhile."""
+
+
+class LogDirMoves:
+    """`on_moved` is told of a replica and the directory that has its log now, `on_failed` when that cannot be read."""
+
+    def __init__(
+        self,
+        directory: HostedPartitions,
+        logs: ReplicaLogs,
+        quota: ReplicationQuota,
+        on_moved: Callable[[Replica, UUID], None],
+        on_failed: Callable[[Replica, Exception], None],
+    ) -> None:
+        self._directory = directory
+        self._logs = logs
+        self._quota = quota
+        self._on_moved = on_moved
+        self._on_failed = on_failed
+        self._tasks = TaskSet()
+        self._moving: dict[TopicPartition, None] = {}
+
+    def begin(self, topic_partition: TopicPartition, path: str) -> None:
+        """Move the replica to the directory at `path`; a move elsewhere is called off.
+
+        Raises `ProtocolError`: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR, INVALID_TOPIC_EXCEPTION; and
+        REPLICA_NOT_AVAILABLE when it is not here: if it comes, it is made in that directory.
+        """
+        if topic_partition in self._directory.unusable:
+            raise ProtocolError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition} is offline")
+        replica = self._directory.replicas.get(topic_partition)
+        if replica is not None:
+            replica.check_online()
+        is_begun = self._logs.begin_move(topic_partition, path)
+        if replica is None:
+            raise ProtocolError(ErrorCode.REPLICA_NOT_AVAILABLE, f"no replica of {topic_partition} is here")
+        if is_begun:
+            self._go_on(topic_partition)
+
+    def resume(self) -> None:
+        """Go on with the moves that were under way when the broker stopped."""
+        for topic_partition in self._logs.moving:
+            self._go_on(topic_partition)
+
+    async def stop(self) -> None:
+        """Stop; the copies stay as they are."""
+        await self._tasks.cancel_all()
+
+    def _go_on(self, topic_partition: TopicPartition) -> None:
+        if topic_partition not in self._moving:
+            self._moving[topic_partition] = None
+            self._tasks.spawn(self._run(topic_partition), name=f"move of {topic_partition}")
+
+    async def _run(self, topic_partition: TopicPartition) -> None:
+        try:
+            while (pair := self._pair(topic_partition)) is not None:
+                if await self._step(*pair):
+                    return
+        except (ProtocolError, OSError) as error:
+            _logger.error("%s stays where it is: %s", topic_partition, error)
+            self._logs.cancel_move(topic_partition)
+        finally:
+            self._moving.pop(topic_partition, None)
+
+    def _pair(self, topic_partition: TopicPartition) -> tuple[Replica, PartitionLog] | None:
+        """The replica and the copy of its log, None when one of them is gone."""
+        replica, copy = self._directory.replicas.get(topic_partition), self._logs.future_log(topic_partition)
+        if replica is None or replica.offline or copy is None or copy.is_failed or replica.log.is_failed:
+            return None
+        return replica, copy
+
+    async def _step(self, replica: Replica, copy: PartitionLog) -> bool:
+        """Copy a piece, or make an end; whether that is done."""
+        wait_ms = self._quota.wait_ms(self._now_ms())
+        if wait_ms:
+            await asyncio.sleep(min(wait_ms / 1000, _LOOK_AGAIN_S))
+            return False
+        agree(replica.log, copy)
+        try:
+            copied_bytes = copy_piece(replica.log, copy)
+        except ColdReadError as cold:
+            await asyncio.wait([cold.warming])
+            if self._pair(replica.topic_partition) != (replica, copy):
+                return False
+            agree(replica.log, copy)
+            copied_bytes = copy_piece(replica.log, copy, allow_blocking_io=True)
+        self._quota.record(copied_bytes, self._now_ms())
+        if copy.log_end_offset < replica.log.log_end_offset:
+            await asyncio.sleep(_BREATH_S)
+            return False
+        await copy.flush_soon()
+        if self._pair(replica.topic_partition) != (replica, copy):
+            return False
+        agree(replica.log, copy)
+        for _ in range(_LAST_PIECES_MAX):
+            copy_piece(replica.log, copy, allow_blocking_io=True)
+        if copy.log_end_offset < replica.log.log_end_offset:
+            return False
+        self._finish(replica)
+        return True
+
+    def _now_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    def _finish(self, replica: Replica) -> None:
+        logs, topic_partition = self._logs, replica.topic_partition
+        target = logs.move_target(topic_partition)
+        try:
+            replica.log = logs.finish_move(topic_partition)
+        except (ProtocolError, OSError) as error:
+            if logs.get(topic_partition) is replica.log:
+                raise  # nothing has changed
+            self._on_failed(replica, error)
+        else:
+            _logger.info("%s has moved to %s", topic_partition, replica.log.directory)
+        self._on_moved(replica, target)
+
+
+def agree(log: PartitionLog, copy: PartitionLog) -> None:
+    """Cut from the copy what the log does not have, or has not any more."""
+    while (latest := copy.epoch_cache.latest_epoch()) is not None:
+        end = log.epoch_cache.end_offset_for(latest)
+        known = EpochEndOffset(end.epoch, end.end_offset)
+        if known.epoch == latest and known.end_offset >= copy.log_end_offset:
+            break
+        local = EpochEndOffset(*copy.epoch_cache.end_offset_for(max(known.epoch, 0)))
+        if known.epoch >= latest:
+            local = EpochEndOffset(latest, copy.log_end_offset)
+        cut = decide_truncation(known, local, copy.log_start_offset, copy.log_end_offset)
+        if cut.offset >= copy.log_end_offset:
+            break
+        copy.truncate_to(cut.offset)
+    if not log.log_start_offset <= copy.log_end_offset <= log.log_end_offset:
+        copy.truncate_fully_and_start_at(log.log_start_offset)
+
+
+def copy_piece(log: PartitionLog, copy: PartitionLog, *, allow_blocking_io: bool = False) -> int:
+    """Copy some batches; how many bytes that were. `ColdReadError` as in `PartitionLog.read`."""
+    end_offset = log.log_end_offset
+    if copy.log_end_offset >= end_offset:
+        return 0
+    start_offset = max(copy.log_end_offset, log.log_start_offset)
+    data = log.read(start_offset, _PIECE_BYTES, end_offset=end_offset, allow_blocking_io=allow_blocking_io)
+    copy.append_as_follower(memoryview(data), may_skip=True)
+    return len(data)

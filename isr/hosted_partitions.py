@@ -1,0 +1,74 @@
+"""Which replicas this broker has, and what the metadata says of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..controller.metadata.metadata_image import MetadataImage, PartitionRegistration
+from ..wire.errors import ErrorCode, ProtocolError
+from ..wire.types import LeaderIdAndEpoch, TopicPartition
+from .replica import Replica
+
+
+class BrokersOfPartition:
+    """One partition's view of brokers (`leader_state.BrokerView`)."""
+
+    __slots__ = ("_directory", "_topic_partition")
+
+    def __init__(self, directory: HostedPartitions, topic_partition: TopicPartition) -> None:
+        self._directory = directory
+        self._topic_partition = topic_partition
+
+    def broker_epoch(self, broker_id: int) -> int | None:
+        """See `BrokerView`. A fenced registration counts: it shows that all earlier lives are over."""
+        directory = self._directory
+        if broker_id == directory.local_id:
+            return directory.local_epoch()
+        broker = directory.image.brokers.get(broker_id)
+        return None if broker is None else broker.epoch
+
+    def is_isr_eligible(self, broker_id: int, broker_epoch: int) -> bool:
+        """See `BrokerView`."""
+        image = self._directory.image
+        broker = image.brokers.get(broker_id)
+        if broker is None or not broker.active or broker_epoch not in (-1, broker.epoch):
+            return False
+        registration = self._directory.registration(self._topic_partition)
+        return registration is None or image.is_replica_online(broker_id, registration)
+
+
+class HostedPartitions:
+    """Replicas by partition."""
+
+    def __init__(self, local_id: int, local_epoch: Callable[[], int]) -> None:
+        self.local_id = local_id
+        self.local_epoch = local_epoch
+        self.image = MetadataImage()
+        self.replicas: dict[TopicPartition, Replica] = {}
+        self.unusable: dict[TopicPartition, None] = {}
+        """Assigned here, but their log could not be made or opened."""
+
+    def find(self, topic_partition: TopicPartition) -> Replica:
+        """The replica, or `ProtocolError` with the reason why there is none here."""
+        replica = self.replicas.get(topic_partition)
+        if replica is not None:
+            return replica
+        if topic_partition in self.unusable:
+            raise ProtocolError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {topic_partition} cannot be used")
+        if self.registration(topic_partition) is None:
+            raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic_partition}")
+        raise ProtocolError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"no replica of {topic_partition} is here")
+
+    def registration(self, topic_partition: TopicPartition) -> PartitionRegistration | None:
+        """What the metadata says of the partition."""
+        topic = self.image.topics_by_name.get(topic_partition.topic)
+        return None if topic is None else topic.partitions.get(topic_partition.partition)
+
+    def leader_hint(self, topic_partition: TopicPartition, error_code: int) -> LeaderIdAndEpoch | None:
+        """The newest known leader, for the errors whose answer names it (KIP-951)."""
+        if error_code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+            return None
+        registration = self.registration(topic_partition)
+        if registration is None:
+            return None
+        return LeaderIdAndEpoch(registration.leader, registration.leader_epoch)

@@ -1,0 +1,325 @@
+"""The leader's side of a partition: its followers, its ISR, and the high watermark that follows from them.
+
+The high watermark is the smallest log end offset over the maximal ISR, and over those replicas that are caught up,
+fetch, and are about to join it. It never goes back while a node leads, and stands still while the committed ISR is
+smaller than `min.insync.replicas` (KAFKA-15583): what too few hold must not be seen. A new leader starts from the high
+watermark it had as a follower, knows of no follower's position, and learns them from fetches of its own epoch only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from ...runtime.invariants import invariant
+from ...wire.errors import ErrorCode, ProtocolError
+from .follower_progress import UNKNOWN_EPOCH, FollowerProgress
+from .isr_state import CommittedIsr, IsrState, PendingExpandIsr, PendingIsr, PendingShrinkIsr
+
+
+class BrokerView(Protocol):
+    """What the cluster's metadata says of other brokers."""
+
+    def broker_epoch(self, broker_id: int) -> int | None:
+        """The epoch of the broker's present registration; None when there is none or it is fenced."""
+        ...
+
+    def is_isr_eligible(self, broker_id: int, broker_epoch: int) -> bool:
+        """Registered with this epoch (-1: any), not fenced, not shutting down; its directory has not failed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class IsrProposal:
+    """What a leader asks of the controller. `state` identifies it: an answer counts only while it is current."""
+
+    leader_epoch: int
+    partition_epoch: int
+    new_isr: tuple[tuple[int, int], ...]
+    """Broker id and broker epoch of each member; epoch -1 for one that has not fetched in this leadership."""
+    state: PendingIsr
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartitionResult:
+    """The controller's answer for one partition. `error_code` NONE makes the other fields the committed state."""
+
+    error_code: int
+    leader_id: int = -1
+    leader_epoch: int = -1
+    isr: tuple[int, ...] = ()
+    partition_epoch: int = -1
+    leader_recovery_state: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderConfig:
+    """Settings of a partition's leader. `min_isr` is min.insync.replicas."""
+
+    local_id: int
+    min_isr: int = 1
+    lag_time_max_ms: int = 30_000
+
+
+JOIN_WAIT_MS = 2_000
+"""So long after its last fetch a replica that is about to join the ISR is waited for. It joins by fetching; one that
+came back to life and does not fetch would hold all up for `replica.lag.time.max.ms`, as it does in Apache Kafka."""
+
+RESET_TO_COMMITTED = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
+"""The controller did not and will not carry the proposal out: the leader may forget it."""
+
+AWAIT_METADATA = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NEW_LEADER_ELECTED,
+    }
+)
+"""The proposal may have been carried out, or the leader deposed: the state stays pending until metadata tells."""
+
+
+def min_log_end_offset(
+    leader_end_offset: int, follower_end_offsets: Mapping[int, int], counted: Iterable[int], local_id: int
+) -> int:
+    """The smallest end offset over `counted` replicas and the leader; an unknown follower counts as -1."""
+    lowest = leader_end_offset
+    for replica_id in counted:
+        if replica_id != local_id:
+            lowest = min(lowest, follower_end_offsets.get(replica_id, -1))
+    return lowest
+
+
+class LeaderState:
+    """A partition's leader in one or more consecutive epochs of its own."""
+
+    __slots__ = (
+        "_brokers",
+        "config",
+        "effective_min_isr",
+        "followers",
+        "high_watermark",
+        "isr_state",
+        "leader_epoch",
+        "leader_epoch_start_offset",
+        "partition_epoch",
+        "replicas",
+    )
+
+    def __init__(self, config: LeaderConfig, brokers: BrokerView, high_watermark: int) -> None:
+        self.config = config
+        self._brokers = brokers
+        self.high_watermark = high_watermark
+        self.replicas: tuple[int, ...] = ()
+        self.effective_min_isr = 0
+        """`min.insync.replicas`, or the number of replicas where that is smaller."""
+        self.followers: dict[int, FollowerProgress] = {}
+        self.isr_state: IsrState = CommittedIsr(())
+        self.leader_epoch = -1
+        self.leader_epoch_start_offset = -1
+        self.partition_epoch = -1
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Fewer in the committed ISR than `min.insync.replicas` (or than there are replicas) asks for."""
+        return len(self.isr_state.isr) < self.effective_min_isr
+
+    # ---------------------------------------------------------------- metadata
+
+    def update_config(self, config: LeaderConfig) -> None:
+        """New settings; the high watermark may move at the next chance."""
+        self.config = config
+        self.effective_min_isr = min(config.min_isr, len(self.replicas))
+
+    def on_registration(
+        self,
+        replicas: tuple[int, ...],
+        isr: tuple[int, ...],
+        epochs: tuple[int, int],
+        log_end_offset: int,
+        now_ms: int,
+    ) -> None:
+        """Metadata names this node leader; `epochs` are leader and partition epoch, none lower than the ones known.
+
+        The same epochs again carry no news: a proposal that is under way since must not be forgotten for them, or the
+        high watermark would pass a replica whose joining the controller is just committing (KAFKA-12686).
+        """
+        leader_epoch, partition_epoch = epochs
+        if leader_epoch == self.leader_epoch and partition_epoch <= self.partition_epoch:
+            return
+        invariant(leader_epoch >= self.leader_epoch, "a leader epoch does not go back")
+        invariant(set(isr) <= set(replicas), "the ISR is a subset of the replicas")
+        self.replicas = replicas
+        self.update_config(self.config)
+        old_followers = self.followers
+        self.followers = {
+            replica: old_followers.get(replica) or FollowerProgress(replica)
+            for replica in replicas
+            if replica != self.config.local_id
+        }
+        self._settle(isr)
+        self.partition_epoch = partition_epoch
+        if leader_epoch > self.leader_epoch:
+            self._begin_epoch(leader_epoch, isr, log_end_offset, now_ms)
+        self.maybe_advance_high_watermark(log_end_offset, now_ms)
+
+    def _settle(self, isr: tuple[int, ...]) -> None:
+        """The controller has committed this ISR."""
+        for replica_id in self.isr_state.isr:
+            follower = self.followers.get(replica_id)
+            if follower is not None and replica_id not in isr:
+                follower.leave_isr()
+        self.isr_state = CommittedIsr(isr)
+
+    def _begin_epoch(self, leader_epoch: int, isr: tuple[int, ...], log_end_offset: int, now_ms: int) -> None:
+        """Followers' offsets stay known from one own epoch to the next; a gap in between may hide another leader."""
+        new_leader = self.leader_epoch < 0 or leader_epoch > self.leader_epoch + 1
+        self.leader_epoch = leader_epoch
+        self.leader_epoch_start_offset = log_end_offset
+        for replica_id, follower in self.followers.items():
+            follower.reset(now_ms, log_end_offset, new_leader=new_leader, in_isr=replica_id in isr)
+
+    # ---------------------------------------------------------------- high watermark
+
+    def maybe_advance_high_watermark(self, log_end_offset: int, now_ms: int) -> bool:
+        """True when it moved."""
+        if self.is_under_min_isr:
+            return False
+        lowest = log_end_offset
+        maximal_isr = self.isr_state.maximal_isr
+        for replica_id, follower in self.followers.items():
+            if follower.log_end_offset < lowest and (
+                replica_id in maximal_isr or self._is_joining(follower, log_end_offset, now_ms)
+            ):
+                lowest = follower.log_end_offset
+        if lowest <= self.high_watermark:
+            return False
+        self.high_watermark = lowest
+        return True
+
+    def waits_for(self, replica_id: int, log_end_offset: int, now_ms: int) -> bool:
+        """Whether the high watermark moves only as far as this follower has come."""
+        if replica_id in self.isr_state.maximal_isr:
+            return True
+        follower = self.followers.get(replica_id)
+        return follower is not None and self._is_joining(follower, log_end_offset, now_ms)
+
+    def _is_joining(self, follower: FollowerProgress, log_end_offset: int, now_ms: int) -> bool:
+        lag_time_max_ms = self.config.lag_time_max_ms
+        return (
+            follower.has_fetched_within(min(JOIN_WAIT_MS, lag_time_max_ms), now_ms)
+            and follower.is_caught_up(log_end_offset, now_ms, lag_time_max_ms)
+            and self._is_eligible(follower)
+        )
+
+    def _is_eligible(self, follower: FollowerProgress) -> bool:
+        epoch = follower.broker_epoch
+        return epoch is not None and self._brokers.is_isr_eligible(follower.replica_id, epoch)
+
+    # ---------------------------------------------------------------- fetches of followers
+
+    def check_follower(self, replica_id: int, broker_epoch: int) -> FollowerProgress:
+        """The progress of a replica that may fetch.
+
+        Raises `ProtocolError`: UNKNOWN_LEADER_EPOCH for one that is not (yet) assigned as far as this node knows, and
+        NOT_LEADER_OR_FOLLOWER for an earlier life of the broker (KIP-903).
+        """
+        follower = self.followers.get(replica_id)
+        if follower is None:
+            raise ProtocolError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"broker {replica_id} is not a replica here")
+        if broker_epoch != UNKNOWN_EPOCH:
+            known_epoch = self._brokers.broker_epoch(replica_id)
+            if known_epoch is not None and known_epoch > broker_epoch:
+                raise ProtocolError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"stale epoch {broker_epoch} of {replica_id}")
+        return follower
+
+    def on_follower_fetch(
+        self,
+        follower: FollowerProgress,
+        broker_epoch: int,
+        offsets: tuple[int, int],
+        log_end_offset: int,
+        now_ms: int,
+    ) -> IsrProposal | None:
+        """Count a fetch that passed `check_follower`, the epoch checks and the divergence check (KAFKA-13141).
+
+        `offsets` are the fetch offset and the follower's log start offset. Gives the expansion to propose, if any; the
+        high watermark may have moved.
+        """
+        moved = offsets[0] != follower.log_end_offset
+        follower.on_fetch(offsets[0], offsets[1], log_end_offset, broker_epoch, now_ms)
+        proposal = self.propose_expand(follower)
+        if moved:
+            self.maybe_advance_high_watermark(log_end_offset, now_ms)
+        return proposal
+
+    # ---------------------------------------------------------------- ISR changes
+
+    def propose_expand(self, follower: FollowerProgress) -> IsrProposal | None:
+        """Ask for a replica that holds all committed records and the start of this epoch to be let in."""
+        state = self.isr_state
+        if follower.replica_id in state.isr or not isinstance(state, CommittedIsr):
+            return None
+        end_offset = follower.log_end_offset
+        if end_offset < self.high_watermark or end_offset < self.leader_epoch_start_offset:
+            return None
+        if not self._is_eligible(follower):
+            return None
+        return self._propose(PendingExpandIsr(state, follower.replica_id))
+
+    def propose_shrink(self, log_end_offset: int, now_ms: int) -> IsrProposal | None:
+        """Ask for the replicas that have not been caught up within the lag time to be removed."""
+        state = self.isr_state
+        if not isinstance(state, CommittedIsr):
+            return None
+        out_of_sync = tuple(
+            replica_id
+            for replica_id in state.isr
+            if replica_id != self.config.local_id
+            and not self.followers[replica_id].is_caught_up(log_end_offset, now_ms, self.config.lag_time_max_ms)
+        )
+        return self._propose(PendingShrinkIsr(state, out_of_sync)) if out_of_sync else None
+
+    def _propose(self, pending: PendingIsr) -> IsrProposal:
+        self.isr_state = pending
+        members = tuple((replica_id, self._epoch_of(replica_id)) for replica_id in pending.proposed_isr)
+        return IsrProposal(self.leader_epoch, self.partition_epoch, members, pending)
+
+    def _epoch_of(self, replica_id: int) -> int:
+        if replica_id == self.config.local_id:
+            epoch = self._brokers.broker_epoch(replica_id)
+        else:
+            epoch = self.followers[replica_id].broker_epoch
+        return UNKNOWN_EPOCH if epoch is None else epoch
+
+    def on_alter_partition_result(
+        self, proposal: IsrProposal, result: AlterPartitionResult, log_end_offset: int, now_ms: int
+    ) -> bool:
+        """Take in the controller's answer; true when the same proposal is to be sent again.
+
+        An answer to a proposal that is no longer the current one is out of date: metadata came first. A smaller ISR
+        counts from the metadata that tell of it, for they tell before whether min.insync.replicas has risen: who left
+        by the new value may be eligible to lead (KIP-966), and must hold what is committed by the old one.
+        """
+        if self.isr_state is not proposal.state:
+            return False
+        error_code = result.error_code
+        if error_code == ErrorCode.NONE:
+            if not isinstance(proposal.state, PendingShrinkIsr):
+                self._commit(result, log_end_offset, now_ms)
+            return False
+        if error_code in RESET_TO_COMMITTED:
+            self.isr_state = proposal.state.committed
+            self.maybe_advance_high_watermark(log_end_offset, now_ms)
+            return False
+        return error_code not in AWAIT_METADATA
+
+    def _commit(self, result: AlterPartitionResult, log_end_offset: int, now_ms: int) -> None:
+        if result.leader_epoch != self.leader_epoch or result.partition_epoch < self.partition_epoch:
+            return
+        self._settle(result.isr)
+        self.partition_epoch = result.partition_epoch
+        self.maybe_advance_high_watermark(log_end_offset, now_ms)

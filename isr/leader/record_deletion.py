@@ -1,0 +1,66 @@
+"""DeleteRecords (KIP-107): the leader's log starts later, and the followers' logs follow.
+
+The leader never deletes what is not committed. The low watermark, the least start of the logs of all replicas that are
+up, tells how far everybody has come.
+"""
+
+from __future__ import annotations
+
+from ...wire.errors import ErrorCode, ProtocolError
+from ...wire.types import TopicPartition
+from ..hosted_partitions import HostedPartitions
+from ..purgatory.delayed_operation_completion import DelayedOperationCompletion
+from ..replica import Replica
+from ..results import DeletedRecords
+from .leader_state import LeaderState
+
+HIGH_WATERMARK_OFFSET = -1
+
+
+class RecordDeletion:
+    """For the leaders that are here."""
+
+    def __init__(self, directory: HostedPartitions, consequences: DelayedOperationCompletion) -> None:
+        self._directory = directory
+        self._consequences = consequences
+
+    def delete_before(self, topic_partition: TopicPartition, offset: int) -> DeletedRecords:
+        """Let the log start at `offset` (-1: at the high watermark); errors come as the result's code."""
+        try:
+            replica, leader = self._leader_of(topic_partition)
+            if not replica.log.config.is_deleted:
+                raise ProtocolError(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"Records of {topic_partition} can not be deleted due to the configured policy",
+                )
+            required = replica.high_watermark if offset == HIGH_WATERMARK_OFFSET else offset
+            if not 0 <= required <= replica.high_watermark:
+                raise ProtocolError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE, f"{required} is above the high watermark {replica.high_watermark}"
+                )
+            if replica.log.raise_start(required):
+                self._consequences.on_changed(replica)
+            return DeletedRecords(0, self._low_watermark(replica, leader), required)
+        except (ProtocolError, OSError) as error:
+            return DeletedRecords(int(self._consequences.refused(topic_partition, error).code))
+
+    def low_watermark(self, topic_partition: TopicPartition) -> DeletedRecords:
+        """How far all replicas have come; errors come as the result's code."""
+        try:
+            return DeletedRecords(0, self._low_watermark(*self._leader_of(topic_partition)))
+        except ProtocolError as error:
+            return DeletedRecords(int(error.code))
+
+    def _leader_of(self, topic_partition: TopicPartition) -> tuple[Replica, LeaderState]:
+        replica = self._directory.find(topic_partition)
+        replica.check_online()
+        return replica, replica.partition.require_leader()
+
+    def _low_watermark(self, replica: Replica, leader: LeaderState) -> int:
+        brokers = self._directory.image.brokers
+        lowest = replica.log.log_start_offset
+        for broker_id, follower in leader.followers.items():
+            registration = brokers.get(broker_id)
+            if registration is not None and not registration.fenced:
+                lowest = min(lowest, follower.log_start_offset)
+        return lowest

@@ -1,0 +1,259 @@
+"""Where requests rest that cannot be answered yet, keyed by what they wait for.
+
+A produce with acks=all waits until the high watermark of each of its partitions passes its last record; offsets of a
+partition only grow, so its waiters form a queue, and a move of the high watermark looks at the head alone. A fetch
+waits for bytes: a follower's for any that are appended, a consumer's for those that become committed. Operations are
+completed in the very call that moves the log's end or the high watermark, each exactly once or not at all (cancelled).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ...runtime.timer_wheel import TimerHandle
+from ...wire.errors import ErrorCode
+from ...wire.types import LeaderIdAndEpoch, TopicPartition
+from ..results import AppendDone, AppendResult
+
+
+class Timers(Protocol):
+    """Where time-outs are set."""
+
+    def add(self, delay_ms: int, callback: Callable[[], None]) -> TimerHandle:
+        """Call back after `delay_ms` unless cancelled."""
+        ...
+
+
+class DelayedProduce:
+    """A produce whose batches are in the log here but not committed in `remaining` of its partitions.
+
+    The rows still waited for carry REQUEST_TIMED_OUT already: that is what they are answered with if nothing happens.
+    """
+
+    __slots__ = ("_done", "_results", "remaining", "timer")
+
+    def __init__(self, results: list[AppendResult], done: AppendDone) -> None:
+        self._results = results
+        self._done: AppendDone | None = done
+        self.remaining = 0
+        self.timer: TimerHandle | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self._done is None
+
+    def finish(self) -> None:
+        """Answer with the rows as they are."""
+        done, self._done = self._done, None
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        if done is not None:
+            done(self._results)
+
+    def settle(self, result: AppendResult, error_code: int) -> None:
+        """One row is decided; the last one decides the request."""
+        if self._done is None:
+            return
+        result.error_code = error_code or result.committed_code
+        self.remaining -= 1
+        if self.remaining == 0:
+            self.finish()
+
+
+class DelayedFetch:
+    """A fetch that waits for `missing_bytes` more, for a change of its partitions, or for its time to be up.
+
+    What answers it knows of it, and it of that. It lets go when it is over: a thousand such circles a second would be
+    left to the garbage collector, which then holds the loop for milliseconds.
+    """
+
+    __slots__ = ("_purgatory", "_respond", "is_hurried", "keys", "missing_bytes", "replica_id", "sequence", "timer")
+
+    def __init__(
+        self, respond: Callable[[], None], keys: Sequence[TopicPartition], missing_bytes: int, replica_id: int
+    ) -> None:
+        self._respond: Callable[[], None] | None = respond
+        self._purgatory: Purgatory | None = None
+        self.keys = keys
+        self.missing_bytes = missing_bytes
+        self.replica_id = replica_id
+        self.sequence = 0
+        self.is_hurried = False
+        self.timer: TimerHandle | None = None
+
+    def feed(self, size_bytes: int) -> None:
+        """There are so many more bytes."""
+        self.missing_bytes -= size_bytes
+        if self.missing_bytes <= 0:
+            self.finish()
+
+    @property
+    def is_parked(self) -> bool:
+        return self._purgatory is not None
+
+    def cancel(self) -> bool:
+        """Forget the fetch without an answer, its connection being gone; false when it was answered before."""
+        purgatory, self._purgatory = self._purgatory, None
+        self._respond = None
+        if purgatory is None:
+            return False
+        purgatory.unlist(self)
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        return True
+
+    def finish(self) -> None:
+        """Read again and answer."""
+        respond = self._respond
+        if self.cancel() and respond is not None:
+            respond()
+
+    def attach(self, purgatory: Purgatory) -> None:
+        self._purgatory = purgatory
+
+
+_FetchLists = dict[TopicPartition, dict[int, DelayedFetch]]
+
+
+class Purgatory:
+    """Delayed operations of one broker."""
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self._produces: dict[TopicPartition, deque[tuple[int, DelayedProduce, AppendResult]]] = {}
+        self._follower_fetches: _FetchLists = {}
+        self._consumer_fetches: _FetchLists = {}
+        self._of_followers: dict[int, dict[int, DelayedFetch]] = {}
+        """Fetches of followers by broker and sequence."""
+        self._sequence = 0
+
+    # ---------------------------------------------------------------- parking
+
+    def park_produce(
+        self, operation: DelayedProduce, waits: Sequence[tuple[AppendResult, int]], timeout_ms: int
+    ) -> None:
+        """`waits` are the rows to be committed and the high watermark at which each one is."""
+        operation.remaining = len(waits)
+        for result, required_offset in waits:
+            result.error_code = ErrorCode.REQUEST_TIMED_OUT
+            key = result.topic_partition
+            queue = self._produces.get(key)
+            if queue is None:
+                queue = self._produces[key] = deque()
+            queue.append((required_offset, operation, result))
+            if len(queue) > 1 and queue[-2][0] > required_offset:
+                self._produces[key] = deque(sorted(queue, key=lambda waiter: waiter[0]))
+        operation.timer = self._timers.add(timeout_ms, lambda: self._expire_produce(operation, waits))
+
+    def park_fetch(self, operation: DelayedFetch, max_wait_ms: int) -> None:
+        """Wait for bytes in any of the operation's partitions."""
+        self._sequence += 1
+        operation.sequence = self._sequence
+        operation.attach(self)
+        lists = self._lists_of(operation)
+        for key in operation.keys:
+            waiting = lists.get(key)
+            if waiting is None:
+                waiting = lists[key] = {}
+            waiting[operation.sequence] = operation
+        if operation.replica_id >= 0:
+            self._of_followers.setdefault(operation.replica_id, {})[operation.sequence] = operation
+        operation.timer = self._timers.add(max_wait_ms, operation.finish)
+
+    def hurry(self, replica_id: int, within_ms: int) -> None:
+        """The follower should ask anew soon: it will name partitions that it does not know of yet."""
+        for operation in self._of_followers.get(replica_id, {}).values():
+            if not operation.is_hurried and operation.timer is not None:
+                operation.is_hurried = True
+                operation.timer.cancel()
+                operation.timer = self._timers.add(within_ms, operation.finish)
+
+    # ---------------------------------------------------------------- events
+
+    def on_appended(self, key: TopicPartition, size_bytes: int) -> None:
+        """The leader's log has grown."""
+        waiting = self._follower_fetches.get(key)
+        if waiting:
+            _feed(waiting, size_bytes)
+
+    def on_high_watermark(
+        self, key: TopicPartition, high_watermark: int, committed_bytes: int, error_code: int
+    ) -> None:
+        """The high watermark has moved; `error_code` answers the produces it has passed (0: committed)."""
+        queue = self._produces.get(key)
+        while queue and queue[0][0] <= high_watermark:
+            _, operation, result = queue.popleft()
+            operation.settle(result, error_code)
+        waiting = self._consumer_fetches.get(key)
+        if waiting:
+            _feed(waiting, committed_bytes)
+
+    def on_role_lost(self, key: TopicPartition, error_code: int, leader: LeaderIdAndEpoch | None) -> None:
+        """The replica leads no more, is gone or offline: nothing that waits for it can come true."""
+        for _, operation, result in self._produces.pop(key, ()):
+            if not operation.is_done:
+                result.current_leader = leader
+                operation.settle(result, error_code)
+        self.wake_fetches(key)
+
+    def wake_fetches(self, key: TopicPartition) -> None:
+        """Whoever waits for this partition looks again now."""
+        for lists in (self._follower_fetches, self._consumer_fetches):
+            for operation in list(lists.get(key, {}).values()):
+                operation.finish()
+
+    def close(self) -> None:
+        """Answer everything at once with what there is: the node stops."""
+        for key in list(self._produces):
+            self.on_role_lost(key, ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
+        for lists in (self._follower_fetches, self._consumer_fetches):
+            for key in list(lists):
+                self.wake_fetches(key)
+        for waiting in list(self._of_followers.values()):
+            for operation in list(waiting.values()):
+                operation.finish()
+
+    # ---------------------------------------------------------------- bookkeeping
+
+    def unlist(self, operation: DelayedFetch) -> None:
+        """Take a fetch out of all lists."""
+        lists = self._lists_of(operation)
+        for key in operation.keys:
+            waiting = lists.get(key)
+            if waiting is not None:
+                waiting.pop(operation.sequence, None)
+                if not waiting:
+                    del lists[key]
+        its_own = self._of_followers.get(operation.replica_id)
+        if its_own is not None:
+            its_own.pop(operation.sequence, None)
+
+    def sizes(self) -> tuple[int, int]:
+        """Parked produces (counted by partition) and fetches."""
+        produces = sum(1 for queue in self._produces.values() for _, operation, _ in queue if not operation.is_done)
+        fetches = {
+            sequence: None
+            for lists in (self._of_followers, self._consumer_fetches)
+            for waiting in lists.values()
+            for sequence in waiting
+        }
+        return produces, len(fetches)
+
+    def _lists_of(self, operation: DelayedFetch) -> _FetchLists:
+        return self._follower_fetches if operation.replica_id >= 0 else self._consumer_fetches
+
+    def _expire_produce(self, operation: DelayedProduce, waits: Sequence[tuple[AppendResult, int]]) -> None:
+        operation.finish()
+        for result, _ in waits:
+            queue = self._produces.get(result.topic_partition)
+            while queue and queue[0][1].is_done:
+                queue.popleft()
+
+
+def _feed(waiting: dict[int, DelayedFetch], size_bytes: int) -> None:
+    for operation in list(waiting.values()):
+        operation.feed(size_bytes)

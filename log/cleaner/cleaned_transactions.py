@@ -1,0 +1,56 @@
+"""Transactions as compaction meets them, batch by batch in the order of the log.
+
+Records of aborted transactions are as good as gone. A marker may go when no record of its transaction was met before
+it, and the marker's own delete horizon is over. Source: CleanedTransactionMetadata of Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...wire.records import BatchHeader
+from ..segment.transaction_index import AbortedTransaction
+from ..state.producer_state import EndTransactionMarker
+
+
+class CleanedTransactions:
+    """`aborted` are those with records in the stretch that is looked at. `retained` are those whose marker stays."""
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._to_come = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
+        self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
+        """By producer id; whether a batch of it was met."""
+        self._committed: dict[int, None] = {}
+        self.retained: list[AbortedTransaction] = []
+
+    def on_data(self, header: BatchHeader) -> bool:
+        """A data batch; True when its transaction was aborted."""
+        if not header.is_transactional:
+            return False
+        self._begin(header.base_offset)
+        known = self._aborted.get(header.producer_id)
+        if known is None:
+            self._committed[header.producer_id] = None
+            return False
+        self._aborted[header.producer_id] = (known[0], True)
+        return True
+
+    def on_marker(self, header: BatchHeader, marker: EndTransactionMarker | None) -> bool:
+        """A control batch; True when nothing of its transaction was met."""
+        self._begin(header.last_offset)
+        if marker is None:
+            return False
+        if not marker.is_abort:
+            met_records = header.producer_id in self._committed
+            self._committed.pop(header.producer_id, None)
+            return not met_records
+        known = self._aborted.pop(header.producer_id, None)
+        if known is None or not known[1]:
+            return True
+        self.retained.append(known[0])
+        return False
+
+    def _begin(self, offset: int) -> None:
+        while self._to_come and self._to_come[-1].first_offset <= offset:
+            one = self._to_come.pop()
+            self._aborted[one.producer_id] = (one, False)

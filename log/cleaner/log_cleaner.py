@@ -1,0 +1,225 @@
+"""Which log is compacted next, and the task that does it beside everything else on the loop.
+
+One log at a time, the one with the largest dirty part first. Between any two steps the loop has its turn, and pauses
+keep to `log.cleaner.io.max.bytes.per.second`. How far each log is clean stands in `cleaner-offset-checkpoint`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from ...runtime.loop import TaskSet
+from ...runtime.ports import Runtime
+from ...wire.records import CorruptBatchError
+from ...wire.types import TopicPartition
+from ..errors import StorageError
+from ..partition_log import PartitionLog
+from .cleaning_pass import CleanAbortedError, CleanPlan, CleanResult, NoRoomError, Step, clean
+
+_logger = logging.getLogger(__name__)
+_BYTES_PER_TURN = 64 * 1024
+_BREATH_S = 0.0005
+_RETRY_AFTER_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerConfig:
+    """log.cleaner.*: memory for the offset map and I/O a second in bytes, the pause when nothing is dirty."""
+
+    enabled: bool = True
+    dedupe_buffer_bytes: int = 128 * 1024 * 1024
+    io_bytes_per_s: float = float("inf")
+    backoff_ms: int = 15_000
+
+
+class Dirtiness(NamedTuple):
+    """What of a log may be cleaned: keys from `first_dirty_offset` to `end_offset`."""
+
+    first_dirty_offset: int
+    end_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    is_overdue: bool
+
+    @property
+    def ratio(self) -> float:
+        return self.dirty_bytes / max(self.clean_bytes + self.dirty_bytes, 1)
+
+
+def measure(
+    log: PartitionLog, clean_offset: int, high_watermark: int, durable_offset: int, now_ms: int
+) -> Dirtiness | None:
+    """How dirty a log is, None when nothing can be cleaned.
+
+    The active segment is not cleaned, nor what is not committed, in a transaction whose end is not, younger than
+    `min.compaction.lag.ms`, or not below the recovery point as it is checkpointed: what recovery would go over again
+    must still have the records that leader epochs began with. Source: LogCleanerManager.cleanableOffsets of Kafka.
+    """
+    segments = log.segments
+    unstable = log.producers.first_unstable_offset(high_watermark)
+    bound = min(high_watermark, durable_offset, log.recovery_point)
+    if unstable is not None:
+        bound = min(bound, unstable)
+    start = max(clean_offset, log.log_start_offset)
+    if start > bound:
+        start = log.log_start_offset
+    config = log.config
+    clean_bytes = dirty_bytes = 0
+    end, is_overdue = start, False
+    for segment in segments[:-1]:
+        if segment.next_offset > bound:
+            break
+        if segment.next_offset <= start:
+            clean_bytes += segment.size_bytes
+            continue
+        newest_ms = segment.largest_timestamp()
+        if config.min_compaction_lag_ms > 0 and newest_ms > now_ms - config.min_compaction_lag_ms:
+            break
+        dirty_bytes += segment.size_bytes
+        end = segment.next_offset
+        is_overdue = is_overdue or 0 <= segment.earliest_timestamp() < now_ms - config.max_compaction_lag_ms
+    return Dirtiness(start, end, clean_bytes, dirty_bytes, is_overdue) if dirty_bytes else None
+
+
+class CleanerHost(Protocol):
+    """What the cleaner needs of the log manager."""
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, PartitionLog]: ...
+
+    def clean_offset(self, tp: TopicPartition) -> int:
+        """How far the partition is clean, 0 when it never was."""
+        ...
+
+    def durable_offset(self, tp: TopicPartition) -> int:
+        """The recovery point of the partition, as it is checkpointed."""
+        ...
+
+    def gaps_noted(self, tp: TopicPartition) -> bool:
+        """Whether it is durable that offsets are missing from the partition, without which none may be; else that is
+        begun."""
+        ...
+
+    def note_clean(self, tp: TopicPartition, offset: int) -> None:
+        """The partition is clean up to `offset`: to be remembered on disk too."""
+        ...
+
+
+class LogCleaner:
+    """Made and used on the running loop."""
+
+    def __init__(
+        self,
+        config: CleanerConfig,
+        runtime: Runtime,
+        host: CleanerHost,
+        high_watermark_of: Callable[[TopicPartition], int],
+    ) -> None:
+        self._config = config
+        self._runtime = runtime
+        self._host = host
+        self._high_watermark_of = high_watermark_of
+        self._tasks = TaskSet()
+        self._not_before_s: dict[TopicPartition, float] = {}
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+
+    def start(self) -> None:
+        """Begin, unless `log.cleaner.enable` is off."""
+        if self._config.enabled:
+            self._tasks.spawn(self._run(), name="log cleaner")
+
+    def stop(self) -> None:
+        """End at the next step; what was half copied is removed."""
+        self._tasks.cancel_soon()
+
+    def change(self, config: CleanerConfig) -> None:
+        """Go by this from now on; the pause is begun anew."""
+        if config != self._config:
+            self._config = config
+            self._changed.set()
+
+    async def _pause(self) -> None:
+        """Until the back-off has passed since it was last changed."""
+        while True:
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(self._config.backoff_ms / 1000):
+                    await self._changed.wait()
+            except TimeoutError:
+                return
+
+    async def _run(self) -> None:
+        while True:
+            await self._pause()
+            while (target := self.filthiest()) is not None:
+                await self.clean(*target)
+
+    def filthiest(self) -> tuple[TopicPartition, PartitionLog, Dirtiness] | None:
+        """The log to clean next. Source: LogCleanerManager.grabFilthiestCompactedLog of Apache Kafka."""
+        now_ms, now_s = self._runtime.clock.wall_ms(), self._loop.time()
+        best: tuple[TopicPartition, PartitionLog, Dirtiness] | None = None
+        for tp, log in self._host.logs.items():
+            if not log.config.is_compacted or log.is_failed or log.is_closed:
+                continue
+            if self._not_before_s.get(tp, 0) > now_s:
+                continue
+            found = measure(
+                log, self._host.clean_offset(tp), self._high_watermark_of(tp), self._host.durable_offset(tp), now_ms
+            )
+            if found is None or not (found.is_overdue or found.ratio > log.config.min_cleanable_dirty_ratio):
+                continue
+            if self._host.gaps_noted(tp) and (best is None or found.ratio > best[2].ratio):
+                best = (tp, log, found)
+        return best
+
+    async def clean(self, tp: TopicPartition, log: PartitionLog, found: Dirtiness) -> CleanResult | None:
+        """Compact one log; None when it could not be done, which is tried again some minutes later."""
+        plan = CleanPlan(
+            found.first_dirty_offset, found.end_offset, self._runtime.clock.wall_ms(), self._config.dedupe_buffer_bytes
+        )
+        try:
+            result = await self._drive(log, plan)
+        except CleanAbortedError as reason:
+            _logger.info("%s: compaction given up: %s", tp, reason)
+        except StorageError as error:
+            _logger.error("%s: %s", tp, error)
+        except (OSError, CorruptBatchError, NoRoomError) as error:
+            _logger.error("%s cannot be compacted: %s", tp, error)
+        else:
+            self._host.note_clean(tp, result.clean_offset)
+            _logger.info("%s: clean up to %d, %d of %d bytes left", tp, result.clean_offset, *result[:0:-1])
+            return result
+        self._not_before_s[tp] = self._loop.time() + _RETRY_AFTER_S
+        return None
+
+    async def _carry_out(self, step: Step) -> None:
+        for file in step.to_sync:
+            await self._runtime.disk.fsync_soon(file)
+        if step.renames is not None:
+            await step.renames.soon()
+        if step.cold is not None:
+            await self._runtime.disk.warm_soon(*step.cold)
+
+    async def _drive(self, log: PartitionLog, plan: CleanPlan) -> CleanResult:
+        steps = clean(log, self._runtime.disk, plan)
+        turn_bytes = turn_steps = 0
+        try:
+            while True:
+                try:
+                    step = next(steps)
+                except StopIteration as end:
+                    result: CleanResult = end.value
+                    return result
+                await self._carry_out(step)
+                turn_bytes += step.bytes_done
+                turn_steps += 1
+                if turn_bytes >= _BYTES_PER_TURN or not step.bytes_done or turn_steps >= 16:
+                    await asyncio.sleep(max(turn_bytes / self._config.io_bytes_per_s, _BREATH_S))
+                    turn_bytes = turn_steps = 0
+        finally:
+            steps.close()

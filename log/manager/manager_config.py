@@ -1,0 +1,56 @@
+"""The settings of a node's logs as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ..cleaner.log_cleaner import CleanerConfig
+from ..config import LogConfig
+from ..recovery.recovery_points import RecoveryPointConfig
+from .housekeeping import LogMaintenanceConfig
+
+_FLUSH_INTERVAL_MS_MAX = 5000
+
+
+def _ignore_dir_failure(path: str, error: OSError) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepChange:
+    """What of the upkeep may be changed while the node runs: `producer.id.expiration.ms` and three of log.cleaner.*"""
+
+    producer_expiration_ms: int
+    dedupe_buffer_bytes: int
+    io_bytes_per_s: float
+    backoff_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogManagerConfig:
+    """`on_dir_failed` is told once of a directory whose disk failed; its logs refuse everything from then on.
+
+    `metadata_dir` is the one that the node cannot do without. If it is not among `data_dirs` it gets no partitions;
+    empty `data_dirs` stand for all.
+    """
+
+    dirs: tuple[str, ...]
+    cluster_id: str
+    node_id: int
+    defaults: LogConfig = field(default_factory=LogConfig)
+    file_delete_delay_ms: int = 60_000
+    on_dir_failed: Callable[[str, OSError], None] = _ignore_dir_failure
+    housekeeping: LogMaintenanceConfig = field(default_factory=LogMaintenanceConfig)
+    cleaner: CleanerConfig = field(default_factory=CleanerConfig)
+    recovery_points: RecoveryPointConfig = field(default_factory=RecoveryPointConfig)
+    metadata_dir: str | None = None
+    data_dirs: tuple[str, ...] = ()
+
+    @property
+    def flush_interval_s(self) -> float:
+        """How often rolled segments are fsynced, and recovery points written."""
+        return min(_FLUSH_INTERVAL_MS_MAX, self.recovery_points.interval_ms) / 1000
+
+    def holds_partitions(self, path: str) -> bool:
+        return not self.data_dirs or path in self.data_dirs

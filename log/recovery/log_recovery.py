@@ -1,0 +1,352 @@
+"""Opening a partition's directory: which of its bytes are the log.
+
+After a clean stop the files are trusted. After any other, everything up to the recovery point was fsynced, and what
+stands after it may be anything: blocks that never reached the disk, half a batch, a segment whose predecessor lost
+its tail, a producer snapshot of a history that was truncated away. So from the newest producer snapshot at or below
+the recovery point on (`segment_recovery`), at the earliest from that segment's start, every batch is checked, the log
+ends before the first bad one, and indexes, epochs and producers are made anew.
+
+A compaction that was cut off shows in the names: `.cleaned` files were not ready and go; a `.log.swap` was ready and
+durable, so that it takes the place of the segments whose offsets it covers, some of which may be gone already.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+from uuid import UUID
+
+from ...runtime.ports import Buffer, Disk
+from ...wire.records import BatchHeader, CorruptBatchError
+from ..config import LogConfig
+from ..errors import CorruptFileError
+from ..segment.batch_scan import scan_headers
+from ..segment.segment import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    Segment,
+    segment_path,
+)
+from ..segment.transaction_index import AbortedTransaction, CorruptTransactionIndexError
+from ..state.checkpoints import PARTITION_METADATA_FILE, PARTITION_METADATA_SIZE, read_epochs, read_topic_id
+from ..state.leader_epoch_cache import EpochEntry
+from ..state.producer_snapshots import ProducerSnapshots
+from ..state.producer_state import ProducerStates, read_marker
+from .segment_recovery import check, resume, start_over
+from .steps import STEP_BATCHES, Piece, Steps
+
+_logger = logging.getLogger(__name__)
+_OFFSET_DIGITS = 20
+_LEFTOVERS = (".tmp", CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX)
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """What `load` found.
+
+    `durable_offset`: everything below it is fsynced. `is_settled`: nothing had to be made or made again, so that
+    nothing is to be fsynced either.
+    """
+
+    segments: list[Segment]
+    epochs: list[EpochEntry]
+    snapshots: ProducerSnapshots
+    durable_offset: int
+    is_settled: bool
+    topic_id: UUID | None
+
+
+def load(
+    disk: Disk,
+    directory: str,
+    config: LogConfig,
+    *,
+    recovery_point: int,
+    start_offset: int,
+    clean_shutdown: bool,
+    has_gaps: bool = True,
+    keeps_gaps: bool = False,
+) -> Steps[LoadedLog]:
+    """Open the segments of `directory`, made and empty at `start_offset` if there are none.
+
+    `has_gaps`: offsets may be missing within segments, as compaction leaves them. `keeps_gaps`: offsets that are
+    missing between two sound segments are no sign of loss, as Apache Kafka's compaction leaves such.
+    `OSError` when the disk refuses; damaged contents never raise.
+    """
+    if not disk.exists(directory):
+        disk.makedirs(directory)
+        fresh = Segment.create(disk, directory, start_offset)
+        return LoadedLog([fresh], [], ProducerSnapshots(disk, directory, ()), start_offset, False, None)
+    complete_swaps(disk, directory)
+    files = _sort_out(disk, directory)
+    if files.log_bases:
+        segments = _open_segments(disk, directory, files.log_bases)
+    else:
+        segments = [Segment.create(disk, directory, start_offset)]
+    epochs = _read_epochs(disk, directory, segments)
+    snapshots = ProducerSnapshots(disk, directory, files.snapshots)
+    is_settled = clean_shutdown and segments[-1].become_active()
+    if not is_settled:
+        first = len(segments) - 1 if clean_shutdown else max(bisect_right(files.log_bases, recovery_point) - 1, 0)
+        trusted = -1 if clean_shutdown else snapshots.latest_at_or_below(recovery_point)
+        epochs = yield from _recover(segments, first, trusted, epochs, config, has_gaps, keeps_gaps)
+        snapshot_max = durable_offset = min(recovery_point, segments[-1].next_offset)
+    else:
+        snapshot_max = durable_offset = segments[-1].next_offset
+    end = segments[-1].next_offset
+    # Without a record there is no epoch: what the file says then is of a log that was given up for this one.
+    epochs = [entry for entry in epochs if entry.start_offset < end] if end > segments[0].base_offset else []
+    snapshots.remove_after(snapshot_max)
+    snapshots.remove_stray(segment.base_offset for segment in segments)
+    wrong = next((one for one in segments if not _is_transaction_index_right(one, segments)), None)
+    if wrong is not None:
+        _logger.warning("the transaction index of %s does not agree with it; it is made again", wrong.file.path)
+        snapshots.remove_after(wrong.base_offset)
+    has_removed = len(segments) < len(files.log_bases) or len(snapshots.offsets) < len(files.snapshots)
+    if has_removed or files.has_removed:
+        disk.fsync_dir(directory)  # a removed file that came back would look like a later part of the log
+    is_settled = is_settled and segments[-1].next_offset > 0  # else its names may not be durable
+    return LoadedLog(segments, epochs, snapshots, durable_offset, is_settled, _read_topic_id(disk, directory))
+
+
+def was_never_durable(disk: Disk, directory: str) -> bool:
+    """Whether `partition.metadata` is what a loss of power leaves of a file that was never synced: nothing, a part, or
+    blocks of zeros. Whole but damaged, it says nothing of the kind. `OSError`."""
+    path = f"{directory}/{PARTITION_METADATA_FILE}"
+    content = disk.read_bytes(path) if disk.exists(path) else b""
+    return len(content) < PARTITION_METADATA_SIZE or content.endswith(b"\0")
+
+
+def make_void(disk: Disk, directory: str) -> None:
+    """Remove a log of which a loss of power left no topic id. `OSError`."""
+    if disk.is_dir(directory):
+        if disk.listdir(directory):
+            _logger.warning("%s was never made durable, not even its topic id: it starts empty", directory)
+        disk.remove_tree(directory)
+
+
+def load_producers(
+    producers: ProducerStates, snapshots: ProducerSnapshots, segments: list[Segment], end: int
+) -> Steps[None]:
+    """Make `producers` what the log below `end` says: the newest snapshot, then the batches after it.
+
+    So are the transaction indexes from there on.
+    """
+    start = max(snapshots.load_latest(end, producers), segments[0].base_offset)
+    for segment in segments:
+        if segment.next_offset <= start or segment.base_offset >= end:
+            continue
+        try:
+            position = segment.locate(max(start, segment.base_offset))
+        except CorruptBatchError as error:  # after a clean stop: reads of it are refused, the rest is served
+            _logger.error("%s; the producers in it are not known", error.message)
+            continue
+        segment.transaction_index.cut(start)
+        for number, (at, header) in enumerate(scan_headers(segment.file, position, segment.size_bytes)):
+            if number % STEP_BATCHES == STEP_BATCHES - 1:
+                yield Piece(0)
+            if header.producer_id >= 0 and start <= header.base_offset < end:
+                if header.is_control:
+                    apply_marker(producers, segment, header, segment.file.pread(at, header.size_bytes))
+                else:
+                    producers.update(header)
+
+
+def _is_transaction_index_right(segment: Segment, segments: list[Segment]) -> bool:
+    """Whether each entry has its marker in the segment, and its first batch where the log still has that."""
+    try:
+        return all(_has_marker(segment, one) and _has_first(segments, one) for one in segment.transaction_index.load())
+    except CorruptTransactionIndexError:
+        return False
+    except CorruptBatchError:
+        return True  # the log is to blame
+
+
+def _has_marker(segment: Segment, aborted: AbortedTransaction) -> bool:
+    for at, header in scan_headers(segment.file, segment.locate(aborted.last_offset), segment.size_bytes, 1024):
+        if not header.is_control or (header.base_offset, header.producer_id) != (
+            aborted.last_offset,
+            aborted.producer_id,
+        ):
+            return False
+        marker = read_marker(segment.file.pread(at, header.size_bytes))
+        return marker is not None and marker.is_abort
+    return False
+
+
+def _has_first(segments: list[Segment], aborted: AbortedTransaction) -> bool:
+    offset = aborted.first_offset
+    holding = [segment for segment in segments if segment.base_offset <= offset < segment.next_offset]
+    for segment in holding:
+        for _, header in scan_headers(segment.file, segment.locate(offset), segment.size_bytes, 1024):
+            if header.base_offset <= offset:  # else it was compacted away
+                is_first = header.is_transactional and not header.is_control and header.base_offset == offset
+                return is_first and header.producer_id == aborted.producer_id
+    return True
+
+
+def apply_marker(producers: ProducerStates, segment: Segment, header: BatchHeader, batch: Buffer) -> None:
+    """Take in a control batch that stands in `segment`: the end of a transaction, noted there if that was aborted.
+
+    `OSError` when the index cannot be written; the producer's state is not changed then.
+    """
+    marker = read_marker(batch)
+    entry = producers.get(header.producer_id)
+    if marker is None:
+        return
+    if marker.is_abort and entry is not None and entry.transaction_first_offset >= 0:
+        others = [o for p, o in producers.open_transactions.items() if p != header.producer_id]
+        stable = min(others, default=header.last_offset + 1)
+        segment.transaction_index.add(
+            AbortedTransaction(header.producer_id, entry.transaction_first_offset, header.last_offset, stable)
+        )
+    producers.end_transaction(header, marker)
+
+
+def complete_swaps(disk: Disk, directory: str) -> None:
+    """Put every segment that compaction had ready in its place. `OSError`."""
+    for name in disk.listdir(directory):
+        stem, _, suffix = name.partition(".")
+        if "." + suffix == LOG_SUFFIX + SWAP_SUFFIX and len(stem) == _OFFSET_DIGITS and stem.isdecimal():
+            _complete_swap(disk, directory, int(stem))
+
+
+def _complete_swap(disk: Disk, directory: str, base: int) -> None:
+    segment = Segment(
+        disk, directory, base, disk.open(segment_path(directory, base, LOG_SUFFIX) + SWAP_SUFFIX), SWAP_SUFFIX
+    )
+    end = base
+    for _, header in scan_headers(segment.file, 0, segment.size_bytes):
+        end = header.next_offset
+    for name in disk.listdir(directory):
+        stem, _, suffix = name.partition(".")
+        if "." + suffix in SEGMENT_SUFFIXES and stem.isdecimal() and (base <= int(stem) < end or int(stem) == base):
+            disk.remove(f"{directory}/{name}")
+    disk.fsync_dir(directory)
+    segment.rename("")
+    disk.fsync_dir(directory)
+
+
+@dataclass(slots=True)
+class _Files:
+    log_bases: list[int]
+    snapshots: list[int]
+    has_removed: bool
+
+
+def _sort_out(disk: Disk, directory: str) -> _Files:
+    """The files by kind; temporary ones and indexes without a log are removed."""
+    by_suffix: dict[str, list[int]] = {suffix: [] for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX)}
+    has_removed = False
+    for name in disk.listdir(directory):
+        stem, dot, suffix = name.partition(".")
+        if name.endswith(_LEFTOVERS):
+            disk.remove(f"{directory}/{name}")
+            has_removed = True
+        elif len(stem) == _OFFSET_DIGITS and stem.isdecimal() and dot + suffix in by_suffix:
+            by_suffix[dot + suffix].append(int(stem))
+    logs = dict.fromkeys(sorted(by_suffix[LOG_SUFFIX]))
+    for suffix in SEGMENT_SUFFIXES[1:]:
+        for base in by_suffix[suffix]:
+            if base not in logs:
+                disk.remove(f"{directory}/{base:020d}{suffix}")
+                has_removed = True
+    return _Files(list(logs), by_suffix[SNAPSHOT_SUFFIX], has_removed)
+
+
+def _open_segments(disk: Disk, directory: str, bases: list[int]) -> list[Segment]:
+    segments = [Segment.open(disk, directory, base) for base in bases]
+    for segment, following in pairwise(segments):
+        segment.next_offset = following.base_offset
+    return segments
+
+
+def _read_epochs(disk: Disk, directory: str, segments: list[Segment]) -> list[EpochEntry]:
+    """The epoch checkpoint, or the epochs of all batches when it is missing or unreadable."""
+    try:
+        entries = read_epochs(disk, directory)
+    except CorruptFileError as error:
+        _logger.warning("%s It is made again from the batches.", error)
+        entries = []
+    if entries:
+        return entries
+    latest, next_offset = -1, 0
+    for segment in segments:
+        for _, header in scan_headers(segment.file, 0, segment.size_bytes):
+            if header.base_offset < next_offset:
+                break  # what no recovery has looked at yet
+            next_offset = header.next_offset
+            if header.partition_leader_epoch > latest:
+                latest = header.partition_leader_epoch
+                entries.append(EpochEntry(latest, header.base_offset))
+    return entries
+
+
+def _read_topic_id(disk: Disk, directory: str) -> UUID | None:
+    """None where it cannot be known: the metadata gives it then."""
+    try:
+        return read_topic_id(disk, directory)
+    except CorruptFileError as error:
+        _logger.error("%s", error)
+        return None
+
+
+def _recover(
+    segments: list[Segment],
+    first: int,
+    trusted: int,
+    epochs: list[EpochEntry],
+    config: LogConfig,
+    has_gaps: bool,
+    keeps_gaps: bool,
+) -> Steps[list[EpochEntry]]:
+    """Check the segments from index `first` on, drop what cannot be trusted, return the epochs as they are.
+
+    What that segment holds below the offset `trusted` is durable, its indexes included.
+    """
+    known = [entry for entry in epochs if entry.start_offset < trusted]
+    if resume(segments[first], trusted, known[-1].epoch if known else -1):
+        epochs = known
+    else:
+        start_over(segments[first])
+        epochs = [entry for entry in epochs if entry.start_offset < segments[first].base_offset]
+    epoch = epochs[-1].epoch if epochs else -1
+    for at in range(first, len(segments)):
+        segment = segments[at]
+        before = segment.file.size()
+        following = segments[at + 1] if at + 1 < len(segments) else None
+        if at > first:
+            start_over(segment)
+        epoch_starts, damage = yield from check(
+            segment, config.index_interval_bytes, epoch, has_gaps=has_gaps, following=following
+        )
+        for header in epoch_starts:
+            epoch = header.partition_leader_epoch
+            epochs.append(EpochEntry(epoch, header.base_offset))
+        if damage:
+            _logger.warning(
+                "%s: %s; cut from %d to %d bytes, the log ends at offset %d",
+                *(segment.file.path, damage, before, segment.size_bytes, segment.next_offset),
+            )
+        if following is None:
+            break
+        if keeps_gaps and not damage:
+            segment.next_offset = max(segment.next_offset, following.base_offset)
+        if damage or following.base_offset != segment.next_offset:
+            _drop(segments, at + 1)
+            break
+        segment.finish()
+    return epochs
+
+
+def _drop(segments: list[Segment], first: int) -> None:
+    for segment in segments[first:]:
+        _logger.warning("%s does not continue what is left before it and is removed", segment.file.path)
+        segment.remove()
+    del segments[first:]

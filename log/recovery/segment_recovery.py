@@ -1,0 +1,109 @@
+"""Checking one segment after an unclean stop: what is not good is cut off, the indexes are made again.
+
+Where the recovery point stands inside the segment, only what comes after it is checked. Below it the batches are
+durable, and so are the indexes below a producer snapshot, which is written together with their fsync: the newest
+snapshot at or below the recovery point is where checking begins. Indexes that do not lead there exactly are not
+believed, nor are epochs that are not those of the batch before; then the segment is checked from its first byte, as it
+is where there is no such snapshot.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from ...wire.records import LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader
+from ..config import MAX_INT32
+from ..segment.batch_scan import ValidatingScan, scan_headers
+from ..segment.segment import Segment
+from .steps import STEP_BATCHES, STEP_BYTES, Piece, Steps
+
+
+def resume(segment: Segment, offset: int, epoch: int) -> bool:
+    """Take what stands below `offset` for good, as it is durable, and count it in; False: check the whole segment.
+
+    `epoch` is that of the batch before, by the checkpoint of epochs; -1 where the log starts later. `OSError`.
+    """
+    if not segment.base_offset < offset <= segment.base_offset + MAX_INT32 or not segment.keep_indexes_below(offset):
+        return False
+    segment.forget_recent()
+    segment.max_timestamp, segment.max_timestamp_offset = segment.time_index.last()
+    last_indexed, base_max = segment.offset_index.last_entry()
+    end, next_offset, last_epoch = last_indexed, segment.base_offset, -1
+    batches = scan_headers(segment.file, last_indexed, segment.size_bytes)
+    for position, header in islice(batches, STEP_BATCHES):
+        if not (next_offset <= header.base_offset <= base_max and header.last_offset < offset):
+            return False
+        end, next_offset, base_max = position + header.size_bytes, header.next_offset, offset
+        last_epoch = header.partition_leader_epoch
+        if header.max_timestamp > segment.max_timestamp:
+            segment.max_timestamp, segment.max_timestamp_offset = header.max_timestamp, header.last_offset
+        if next_offset == offset:
+            break
+    if next_offset != offset or -1 != epoch != last_epoch:
+        return False
+    segment.first_timestamp = NO_TIMESTAMP
+    segment.earliest_timestamp()
+    segment.size_bytes, segment.next_offset = end, next_offset
+    segment.uncounted_bytes = end - last_indexed
+    return True
+
+
+def start_over(segment: Segment) -> None:
+    """Nothing of the segment is known: no batch, no entry of an index. `OSError`."""
+    segment.reset_indexes()
+    segment.forget_recent()
+    segment.next_offset = segment.base_offset
+    segment.size_bytes = segment.uncounted_bytes = 0
+    segment.max_timestamp, segment.max_timestamp_offset = NO_TIMESTAMP, segment.base_offset
+    segment.first_timestamp = NO_TIMESTAMP
+
+
+def check(
+    segment: Segment, index_interval_bytes: int, epoch: int, *, has_gaps: bool = True, following: Segment | None = None
+) -> Steps[tuple[list[BatchHeader], str | None]]:
+    """Check every byte after what is counted already, and count it in; cut off what is not good.
+
+    Returns the headers that start a leader epoch, `epoch` being the one before, and what was wrong, if anything.
+    `has_gaps`: offsets may be missing between its batches. `following` is the segment after this one. `OSError`.
+    """
+    file = segment.file
+    size, told, batches = file.size(), segment.size_bytes, 0
+    after = None if following is None else (following.base_offset, following.first_header())
+    scan = ValidatingScan(file, segment.next_offset, epoch, has_gaps=has_gaps, following=after, position=told)
+    epoch_starts: list[BatchHeader] = []
+    offset_index, time_index = segment.offset_index, segment.time_index
+    last_offset_max = segment.base_offset + MAX_INT32
+    yield Piece(0, file, told, min(STEP_BYTES, size - told))
+    if segment.size_bytes == 0:
+        segment.first_timestamp = NO_TIMESTAMP
+    uncounted, greatest = segment.uncounted_bytes, segment.max_timestamp
+    for position, header in scan:
+        last_offset = header[0] + header[6]
+        if last_offset > last_offset_max:
+            scan.damage = f"offset {last_offset} is too far from the segment's first"
+            break
+        if header[8] > greatest:
+            greatest = segment.max_timestamp = header[8]
+            segment.max_timestamp_offset = last_offset
+        if uncounted > index_interval_bytes:
+            offset_index.add(last_offset, position)
+            time_index.add(greatest, segment.max_timestamp_offset)
+            uncounted = 0
+        length = header[1] + LOG_OVERHEAD
+        uncounted += length
+        segment.size_bytes = position + length
+        segment.next_offset = last_offset + 1
+        if header[2] != epoch:
+            epoch = header[2]
+            epoch_starts.append(header)
+        batches += 1
+        if batches >= STEP_BATCHES or position - told >= STEP_BYTES:
+            done, told, batches = segment.size_bytes - told, segment.size_bytes, 0
+            yield Piece(done, file, told, max(min(STEP_BYTES, size - told), 0))
+    yield Piece(segment.size_bytes - told)
+    segment.uncounted_bytes = uncounted
+    segment.earliest_timestamp()
+    if segment.size_bytes < file.size():
+        file.truncate(segment.size_bytes)
+        file.fsync()
+    return epoch_starts, scan.damage

@@ -1,0 +1,579 @@
+"""One segment: a file of batches and its two sparse indexes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ...runtime.files.file_slice import FileSlice
+from ...runtime.ports import Buffer, Disk, File
+from ...wire.errors import ErrorCode
+from ...wire.records import (
+    BATCH_HEADER_SIZE,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    BatchHeader,
+    CorruptBatchError,
+    check_header,
+    read_header,
+)
+from ..config import MAX_INT32, MAX_INT64
+from ..errors import ColdReadError
+from .batch_scan import HEADER_WINDOW_BYTES, LOOKUP_WINDOW_BYTES, scan_headers
+from .indexes import OffsetIndex, TimeIndex
+from .transaction_index import TransactionIndex
+
+_logger = logging.getLogger(__name__)
+_RECENT_BATCHES_MAX = 512
+_SURELY_CACHED_BYTES = 1024 * 1024
+"""So much of a file's end, which is read most often, is taken to be in the page cache without a look."""
+
+LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX = ".log", ".index", ".timeindex", ".snapshot"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX = ".cleaned", ".swap", ".deleted"
+
+
+def segment_path(directory: str, base_offset: int, suffix: str) -> str:
+    """Path of one of a segment's files, named by 20 digits of its base offset."""
+    return f"{directory}/{base_offset:020d}{suffix}"
+
+
+class Slicing(NamedTuple):
+    """Reads of `bytes_min` bytes and more are given as slices, good as long as `is_true()`."""
+
+    bytes_min: int
+    is_true: Callable[[], bool]
+
+
+class TimestampOffset(NamedTuple):
+    """A record found by time; -1 for an unknown epoch."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class Segment:
+    """Batches from `base_offset` up to `next_offset`. Only the last segment of a log is appended to.
+
+    The positions of the last few hundred appended batches are kept, so that whoever reads at the tail finds his place
+    by one bisection instead of an index look-up and a scan.
+    """
+
+    __slots__ = (
+        "_directory",
+        "_disk",
+        "_file",
+        "_indexes",
+        "_is_pinned",
+        "_is_rebuilt",
+        "_recent_last_offsets",
+        "_recent_positions",
+        "_suffix",
+        "_warming",
+        "base_offset",
+        "first_timestamp",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "next_offset",
+        "size_bytes",
+        "transaction_index",
+        "uncounted_bytes",
+    )
+
+    def __init__(self, disk: Disk, directory: str, base_offset: int, file: File, suffix: str = "") -> None:
+        self.base_offset = base_offset
+        self._file: File | None = file
+        self.size_bytes = file.size()
+        self.next_offset = base_offset
+        self.first_timestamp = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        self._disk = disk
+        self._directory = directory
+        self._suffix = suffix
+        self.transaction_index = TransactionIndex(disk, self._path(TRANSACTION_INDEX_SUFFIX))
+        self._indexes: tuple[OffsetIndex, TimeIndex] | None = None
+        self._is_rebuilt = False
+        self._is_pinned = False
+        self.uncounted_bytes = 0
+        self._warming: tuple[int, asyncio.Future[None]] | None = None
+        self._recent_last_offsets = array("q")
+        self._recent_positions = array("q")
+
+    @classmethod
+    def create(cls, disk: Disk, directory: str, base_offset: int, suffix: str = "") -> Segment:
+        """An empty segment; what stood under its names is cut to nothing. On `OSError` no file is left.
+
+        `suffix` is put after the names of all its files.
+        """
+        path = segment_path(directory, base_offset, LOG_SUFFIX) + suffix
+        segment = cls(disk, directory, base_offset, disk.open(path, create=True), suffix)
+        try:
+            segment.file.truncate(0)
+            segment.size_bytes = 0
+            segment.reset_indexes()
+            segment.transaction_index.cut(0)
+            segment.close_indexes()
+        except OSError:
+            segment.remove()
+            raise
+        return segment
+
+    @classmethod
+    def open(cls, disk: Disk, directory: str, base_offset: int) -> Segment:
+        """An existing segment; its contents are not looked at."""
+        return cls(disk, directory, base_offset, disk.open(segment_path(directory, base_offset, LOG_SUFFIX)))
+
+    @property
+    def file(self) -> File:
+        """The batches' file, opened again where it was parked. `OSError`."""
+        file = self._file
+        if file is None:
+            file = self._file = self._disk.open(self._path(LOG_SUFFIX))
+        return file
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether the file holds more than was appended, as when a failed write could not be cut off."""
+        return self._file is not None and self._file.size() != self.size_bytes
+
+    def park(self) -> None:
+        """Give the descriptors free until somebody reads; for a segment that is rolled and durable."""
+        if self._is_pinned:
+            return
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self.close_indexes()
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        return (self._indexes or self._load_indexes())[0]
+
+    @property
+    def time_index(self) -> TimeIndex:
+        return (self._indexes or self._load_indexes())[1]
+
+    def is_index_full(self, index_bytes_max: int) -> bool:
+        """Whether one of the indexes has reached its configured size."""
+        offset_index, time_index = self._indexes or self._load_indexes()
+        return (
+            len(offset_index.positions) >= index_bytes_max // 8 or len(time_index.offsets) >= index_bytes_max // 12 - 1
+        )
+
+    def append(self, data: Buffer, headers: Sequence[BatchHeader], index_interval_bytes: int) -> None:
+        """Write the batches of `data`, whose headers are given. On `OSError` the file is as before.
+
+        The entry rule is Apache Kafka's (LogSegment.append): a batch is noted when more than `index_interval_bytes`
+        were written since the last batch that was.
+        """
+        file = self.file
+        try:
+            file.append((data,))
+        except OSError:
+            file.truncate(self.size_bytes)
+            raise
+        if self.size_bytes == 0:
+            self.first_timestamp = headers[0].max_timestamp
+        for header in headers:
+            self._note(header, index_interval_bytes)
+        recent = self._recent_positions
+        if len(recent) > _RECENT_BATCHES_MAX:
+            del recent[: _RECENT_BATCHES_MAX // 2], self._recent_last_offsets[: _RECENT_BATCHES_MAX // 2]
+
+    def _note(self, header: BatchHeader, index_interval_bytes: int) -> None:
+        """Count in one batch that stands at the end of what is counted already."""
+        last_offset = header[0] + header[6]
+        position = self.size_bytes
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self.uncounted_bytes > index_interval_bytes:
+            self.offset_index.add(last_offset, position)
+            self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
+            self.uncounted_bytes = 0
+        self._recent_last_offsets.append(last_offset)
+        self._recent_positions.append(position)
+        size = header.batch_length + LOG_OVERHEAD
+        self.size_bytes = position + size
+        self.uncounted_bytes += size
+        self.next_offset = last_offset + 1
+
+    def locate(self, offset: int) -> int:
+        """Position of the first batch whose last offset is >= `offset`; the segment's size when there is none.
+
+        `CorruptBatchError` when something on the way is no batch.
+        """
+        if offset >= self.next_offset:
+            return self.size_bytes
+        recent = self._recent_last_offsets
+        at = bisect_left(recent, offset)
+        if at or (recent and self._recent_positions[0] == 0):
+            return self._recent_positions[at]
+        end, base_offset_max = self.offset_index.scan_start(offset)
+        for position, header in scan_headers(self.file, end, self.size_bytes, LOOKUP_WINDOW_BYTES):
+            if header.base_offset > base_offset_max:
+                break
+            if header.last_offset >= offset:
+                return position
+            end, base_offset_max = position + header.size_bytes, MAX_INT64
+        if end == self.size_bytes:
+            return end
+        if base_offset_max != MAX_INT64 and self._distrust_indexes():
+            return self.locate(offset)
+        raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, f"{self.file.path} is damaged at position {end}")
+
+    def read(
+        self, offset: int, end_offset: int, max_bytes: int, min_one_batch: bool, *, allow_blocking_io: bool = True
+    ) -> bytes:
+        """Whole batches from the one that holds `offset`, all of whose offsets are below `end_offset`.
+
+        `ColdReadError` unless `patient`, when they have to come from the device.
+        """
+        return self._read_between(
+            *self._bounds(offset, end_offset, max_bytes, allow_blocking_io), max_bytes, min_one_batch
+        )
+
+    def read_or_slice(
+        self,
+        offset: int,
+        end_offset: int,
+        max_bytes: int,
+        min_one_batch: bool,
+        slicing: Slicing,
+        *,
+        allow_blocking_io: bool,
+    ) -> bytes | FileSlice:
+        """Like `read`, or the place where the same bytes stand, where there are `slicing.bytes_min` of them."""
+        start, end = self._bounds(offset, end_offset, max_bytes, allow_blocking_io)
+        if (length := min(end - start, max_bytes)) >= slicing.bytes_min:
+            if length < end - start:
+                length = self._whole_batches_between(start, start + length)
+            if length >= slicing.bytes_min:
+                return FileSlice(self._disk, self.file, start, length, slicing.is_true)
+        return self._read_between(start, end, max_bytes, min_one_batch)
+
+    def _bounds(self, offset: int, end_offset: int, max_bytes: int, allow_blocking_io: bool) -> tuple[int, int]:
+        """Where the batch that holds `offset` begins, and where those below `end_offset` end."""
+        max_bytes = max(max_bytes, 0)
+        if not allow_blocking_io:
+            self._check_cached(self.offset_index.scan_start(offset)[0], LOOKUP_WINDOW_BYTES, max_bytes)
+        start = self.locate(offset)
+        end = self.locate(end_offset)
+        if not allow_blocking_io:
+            self._check_cached(start, min(max_bytes, end - start), HEADER_WINDOW_BYTES)
+        return start, end
+
+    def _read_between(self, start: int, end: int, max_bytes: int, min_one_batch: bool) -> bytes:
+        max_bytes = max(max_bytes, 0)
+        if end - start <= max_bytes:
+            return self.file.pread(start, end - start) if end > start else b""
+        data = self.file.pread(start, max_bytes)
+        length = self._whole_batches(data, start)
+        if length:
+            return data if length == len(data) else data[:length]
+        if not min_one_batch:
+            return b""
+        head = data if len(data) >= BATCH_HEADER_SIZE else self.file.pread(start, BATCH_HEADER_SIZE)
+        header = read_header(head)
+        check_header(header, self.size_bytes - start)
+        return self.file.pread(start, header.size_bytes)
+
+    def _check_cached(self, position: int, length: int, more: int) -> None:
+        """`more` will be wanted next."""
+        if self.size_bytes - position <= _SURELY_CACHED_BYTES:
+            return
+        if self._warming is not None and self._warming[0] == position and not self._warming[1].done():
+            raise ColdReadError(self._warming[1])
+        if not self.file.is_cached(position, min(length, self.size_bytes - position)):
+            warming = self._disk.warm_soon(self.file, position, min(length + more, self.size_bytes - position))
+            self._warming = position, warming
+            raise ColdReadError(warming)
+
+    def _whole_batches(self, data: bytes, start: int) -> int:
+        """Bytes of whole batches in `data`, which was read from the batch at `start`."""
+        known, is_exact = self._boundary_before(start, start + len(data))
+        length = known - start
+        while not is_exact and length + BATCH_HEADER_SIZE <= len(data):
+            size = read_header(data, length).size_bytes
+            if size < BATCH_HEADER_SIZE or length + size > len(data):
+                break
+            length += size
+        return length
+
+    def _whole_batches_between(self, start: int, end: int) -> int:
+        """Bytes of whole batches from the one at `start` that fit before `end`, by a look at few of them."""
+        known, is_exact = self._boundary_before(start, end)
+        if not is_exact:
+            for position, header in scan_headers(self.file, known, end, LOOKUP_WINDOW_BYTES):
+                known = position + header.size_bytes
+        return known - start
+
+    def _boundary_before(self, start: int, end: int) -> tuple[int, bool]:
+        """The last position from `start` to `end` at which a batch is known to begin; whether it is the last there."""
+        at = bisect_right(self._recent_positions, end)
+        if at:
+            return max(self._recent_positions[at - 1], start), at < len(self._recent_positions)
+        known, base_offset_max = self.offset_index.position_at_or_before(end)
+        if known > start and not self._is_batch_at(known, base_offset_max):
+            self._distrust_indexes()
+            known = start
+        return max(known, start), False
+
+    def find_timestamp(self, timestamp: int, start_offset: int) -> tuple[int, BatchHeader] | None:
+        """Position and header of the first batch that reaches `timestamp` and ends at or after `start_offset`."""
+        offset, greatest = self.time_index.scan_start(timestamp)
+        if not self._has_greatest(offset, greatest) and self._distrust_indexes():
+            offset, greatest = self.time_index.scan_start(timestamp)
+        for position, header in scan_headers(self.file, self.locate(max(offset, start_offset)), self.size_bytes):
+            if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
+                return position, header
+        return None
+
+    def largest_timestamp(self) -> int:
+        """The greatest timestamp in the segment, -1 when there is none."""
+        if self.max_timestamp == NO_TIMESTAMP:
+            self.max_timestamp, self.max_timestamp_offset = self.time_index.last()
+        return self.max_timestamp
+
+    def become_active(self) -> bool:
+        """Learn from the indexes and the batches after them what appending needs; False when the tail is damaged."""
+        self.forget_recent()
+        self.max_timestamp, self.max_timestamp_offset = self.time_index.last()
+        last_indexed = self.offset_index.last_position()
+        self.uncounted_bytes = self.size_bytes - last_indexed
+        self.first_timestamp = NO_TIMESTAMP
+        if not self.size_bytes:
+            self.next_offset = self.base_offset
+            return True
+        position, end = last_indexed, last_indexed
+        self.next_offset = self.base_offset
+        for position, header in scan_headers(self.file, last_indexed, self.size_bytes):
+            if not self.next_offset <= header.base_offset <= header.last_offset <= self.base_offset + MAX_INT32:
+                return False
+            self.next_offset = header.next_offset
+            end = position + header.size_bytes
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+        if end != self.size_bytes:
+            return False
+        self.first_timestamp = read_header(self.file.pread(0, BATCH_HEADER_SIZE)).max_timestamp
+        return True
+
+    def first_header(self) -> BatchHeader | None:
+        """The header of the first batch, None when no whole batch stands there."""
+        for _, header in scan_headers(self.file, 0, self.size_bytes, LOOKUP_WINDOW_BYTES):
+            return header
+        return None
+
+    def boundary_at(self, offset: int) -> tuple[int, int]:
+        """Where to cut so that no batch reaches `offset`: a position, and the offset that comes next there.
+
+        The latter is `offset`, or the base of the batch that holds it.
+        """
+        position = self.locate(offset)
+        if position < self.size_bytes:
+            offset = min(offset, read_header(self.file.pread(position, BATCH_HEADER_SIZE)).base_offset)
+        return position, offset
+
+    def truncate_to(self, position: int, offset: int) -> None:
+        """Cut at a boundary, and be ready for appends; durable on return."""
+        self.file.truncate(position)
+        self.size_bytes = position
+        self.offset_index.cut(position)
+        self.time_index.cut(offset)
+        self.become_active()
+        self.next_offset = offset
+        self.file.fsync()
+
+    def finish(self) -> None:
+        """Note the greatest timestamp and write out the indexes: the segment is rolled or closed."""
+        if self.size_bytes:
+            self.time_index.add(self.largest_timestamp(), self.max_timestamp_offset)
+        self.save_indexes()
+        self.forget_recent()
+
+    def save_indexes(self) -> None:
+        """Bring the index files up to what is in memory."""
+        self.offset_index.save()
+        self.time_index.save()
+        if self.size_bytes:
+            self.offset_index.file.make()
+            self.time_index.file.make()
+
+    def unsynced_index_files(self) -> list[File]:
+        """The index files whose contents a loss of power could take."""
+        files = (self.offset_index.file.unsynced(), self.time_index.file.unsynced(), self.transaction_index.unsynced())
+        return [file for file in files if file is not None]
+
+    def indexes_synced(self) -> None:
+        """The index files were fsynced after they were last written."""
+        self.offset_index.file.mark_synced()
+        self.time_index.file.mark_synced()
+        self.transaction_index.mark_synced()
+
+    def earliest_timestamp(self) -> int:
+        """The greatest timestamp of the first batch, -1 when there is none."""
+        if self.first_timestamp == NO_TIMESTAMP and self.size_bytes >= BATCH_HEADER_SIZE:
+            self.first_timestamp = read_header(self.file.pread(0, BATCH_HEADER_SIZE)).max_timestamp
+        return self.first_timestamp
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self.close_indexes()
+
+    def close_indexes(self) -> None:
+        """Release the index files' descriptors; they are opened again when needed."""
+        if self._indexes is not None:
+            for index in self._indexes:
+                index.file.close()
+        self.transaction_index.close()
+
+    def remove(self) -> None:
+        """Close and delete the segment's files."""
+        self.close()
+        for path in self._existing_paths():
+            self._disk.remove(path)
+
+    def rename(self, suffix: str) -> list[str]:
+        """Close the segment and put `suffix` after the names of its files in the place of what is there now.
+
+        Returns the new paths.
+        """
+        self.close()
+        renames = self.renames_to(suffix)
+        for source, target in renames:
+            self._disk.rename(source, target)
+        self.renamed_to(suffix)
+        return [target for _, target in renames]
+
+    def renames_to(self, suffix: str) -> list[tuple[str, str]]:
+        """What to rename so that `suffix` stands after the names of its files in the place of what is there now.
+
+        The log goes last, so that who finds it under the new name finds the others too.
+        """
+        return [(path, path.removesuffix(self._suffix) + suffix) for path in reversed(self._existing_paths())]
+
+    def renamed_to(self, suffix: str) -> None:
+        """That is done."""
+        self._suffix = suffix
+        self._is_pinned = False
+        self.transaction_index.path = self._path(TRANSACTION_INDEX_SUFFIX)
+        if self._indexes is not None:
+            self._indexes[0].file.path = self._path(INDEX_SUFFIX)
+            self._indexes[1].file.path = self._path(TIME_INDEX_SUFFIX)
+
+    def pin(self) -> None:
+        """Have all that reading takes open or in memory, until `renamed_to`: no file is looked up by its name."""
+        self._is_pinned = True
+        self.file.size()
+        self.offset_index.last_entry()
+        self.transaction_index.read_in()
+
+    def _existing_paths(self) -> list[str]:
+        paths = [self._path(kind) for kind in SEGMENT_SUFFIXES]
+        return [path for path in paths if self._disk.exists(path)]
+
+    def _path(self, kind: str) -> str:
+        return segment_path(self._directory, self.base_offset, kind) + self._suffix
+
+    def forget_recent(self) -> None:
+        del self._recent_last_offsets[:], self._recent_positions[:]
+
+    def _new_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        return (
+            OffsetIndex(self._disk, self._path(INDEX_SUFFIX), self.base_offset),
+            TimeIndex(self._disk, self._path(TIME_INDEX_SUFFIX), self.base_offset),
+        )
+
+    def reset_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        """Empty indexes in memory and on disk."""
+        self.close_indexes()
+        self._indexes = indexes = self._new_indexes()
+        for index in indexes:
+            index.file.entries_loaded(0, exact=False)
+        return indexes
+
+    def keep_indexes_below(self, offset: int) -> bool:
+        """Take the files' entries of batches below `offset`, as all are durable; False where they cannot be right."""
+        self.close_indexes()
+        indexes = self._new_indexes()
+        if not (indexes[0].load(self.size_bytes, offset) and indexes[1].load(self.size_bytes, offset)):
+            return False
+        self._indexes = indexes
+        greatest, at = indexes[1].last()
+        return self._is_batch_at(*indexes[0].last_entry()) and (greatest < 0 or self._has_greatest(at, greatest))
+
+    def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        """The indexes from their files, or from the batches where a file is missing or cannot be right."""
+        indexes = self._new_indexes()
+        if not (indexes[0].load(self.size_bytes) and indexes[1].load(self.size_bytes)):
+            return self._rebuild_indexes()
+        self._indexes = indexes
+        if not self._do_tails_agree():
+            self._distrust_indexes()
+        return self._indexes
+
+    def _do_tails_agree(self) -> bool:
+        """Whether the last entries stand for batches, and none of those after them has a greater timestamp.
+
+        That shows indexes of another log, and such as have lost their end.
+        """
+        offset_index, time_index = self.offset_index, self.time_index
+        greatest, offset = time_index.last()
+        if not self._is_batch_at(*offset_index.last_entry()):
+            return False
+        if greatest >= 0 and not self._has_greatest(offset, greatest):
+            return False
+        tail = scan_headers(self.file, offset_index.last_position(), self.size_bytes, LOOKUP_WINDOW_BYTES)
+        return all(header.max_timestamp <= greatest for _, header in tail)
+
+    def _is_batch_at(self, position: int, base_offset_max: int) -> bool:
+        """Whether a batch stands there that begins no later than at this offset."""
+        for _, header in scan_headers(self.file, position, self.size_bytes, BATCH_HEADER_SIZE):
+            return header.base_offset <= base_offset_max
+        return position == self.size_bytes
+
+    def _has_greatest(self, offset: int, timestamp: int | None) -> bool:
+        """Whether the batch that holds `offset` has this greatest timestamp; true where None is noted."""
+        if timestamp is None:
+            return True
+        start, _ = self.offset_index.scan_start(offset)
+        for _, header in scan_headers(self.file, start, self.size_bytes, LOOKUP_WINDOW_BYTES):
+            if header.last_offset >= offset:
+                return header.max_timestamp == timestamp and header.base_offset <= offset
+        return False
+
+    def _distrust_indexes(self) -> bool:
+        """The indexes do not agree with the batches: make them anew from these. False if that was done before."""
+        if self._is_rebuilt:
+            return False
+        _logger.warning("the indexes of %s do not agree with it and are made again", self.file.path)
+        self._rebuild_indexes()
+        return True
+
+    def _rebuild_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        self._is_rebuilt = True
+        next_offset = self.next_offset
+        indexes = self.reset_indexes()
+        size = self.size_bytes
+        self.size_bytes = self.uncounted_bytes = 0
+        self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+        offset = self.base_offset
+        for _, header in scan_headers(self.file, 0, size):
+            if not offset <= header.base_offset <= header.last_offset <= self.base_offset + MAX_INT32:
+                break  # damaged
+            self._note(header, 4096)
+            offset = header.next_offset
+        self.forget_recent()
+        self.size_bytes = size
+        self.next_offset = max(self.next_offset, next_offset)
+        indexes[1].add(self.max_timestamp, self.max_timestamp_offset)
+        return indexes

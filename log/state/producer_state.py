@@ -1,0 +1,336 @@
+"""What a partition knows of its idempotent producers: the last five batches of each.
+
+A batch that was written already is answered from here, a gap in the sequence is refused. Followers keep the same
+state from the batches they copy, so it is there when one of them leads. It is kept in snapshots (`<offset>.snapshot`,
+where a segment rolls and at a clean stop), from which later batches are replayed.
+Source: KIP-98, KIP-360; the answers are those of Apache Kafka's ProducerStateManager.
+
+A transaction is open from a producer's first transactional batch to its marker. The last stable offset is where the
+first one begins that is open, or whose marker is not committed yet.
+
+A snapshot in Apache Kafka holds a producer's last batch only, so that after a restart the four before it are
+forgotten. Ours holds an entry for each of the five, oldest first; Apache Kafka's reader lets the last one win.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from ...runtime.ports import Buffer
+from ...wire.errors import ErrorCode, ProtocolError
+from ...wire.records import (
+    NO_SEQUENCE,
+    BatchHeader,
+    ControlRecordType,
+    CorruptBatchError,
+    control_record_type,
+    iter_records,
+)
+
+REMEMBERED_BATCHES = 5
+UNKNOWN_DELTA = -1
+_SNAPSHOT_VERSION = 1
+_SNAPSHOT_HEAD = struct.Struct(">hIi")
+_SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
+_CRC_END = 6
+_NO_EPOCH = -1
+_SEQUENCE_MASK = 0x7FFFFFFF
+_KNOWN_SEQUENCES_MAX = 1 << 30
+"""Sequence numbers begin anew after 2^31: half of them can be told from those to come."""
+
+
+class BatchMetadata(NamedTuple):
+    """One batch of a producer as it stands in the log."""
+
+    first_sequence: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class EndTransactionMarker(NamedTuple):
+    """What a control record says of a transaction."""
+
+    is_abort: bool
+    coordinator_epoch: int
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction whose marker stands at `last_offset`."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class ProducerEntry:
+    """One producer: its epoch and its last batches, oldest first."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "first_sequence",
+        "last_timestamp",
+        "silent_since_ms",
+        "transaction_first_offset",
+    )
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.batches: list[BatchMetadata] = []
+        self.first_sequence = NO_SEQUENCE
+        """From here on all that it sent in this epoch is in the log, as far as is known here."""
+        self.last_timestamp = -1
+        self.coordinator_epoch = -1
+        self.transaction_first_offset = -1
+        self.silent_since_ms: int | None = None
+        """When `ProducerStates.expire` first saw that it had written nothing since the time before."""
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def take(self, batch: BatchMetadata) -> None:
+        """It stands in the log, behind all others of the producer."""
+        batches = self.batches
+        if not batches or batch.first_sequence != (batches[-1].last_sequence + 1) & _SEQUENCE_MASK:
+            self.first_sequence = batch.first_sequence
+        elif (batch.first_sequence - self.first_sequence) & _SEQUENCE_MASK > _KNOWN_SEQUENCES_MAX:
+            self.first_sequence = (batch.first_sequence - _KNOWN_SEQUENCES_MAX) & _SEQUENCE_MASK
+        batches.append(batch)
+        if len(batches) > REMEMBERED_BATCHES:
+            del batches[0]
+
+    def is_long_written(self, first_sequence: int, last_sequence: int) -> bool:
+        """Whether these were in the log already when the oldest batch that is remembered came."""
+        if not self.batches:
+            return False
+        length = (self.batches[0].first_sequence - self.first_sequence) & _SEQUENCE_MASK
+        if length > _KNOWN_SEQUENCES_MAX:  # there is a gap among those that are remembered
+            return False
+        begin, end = (first_sequence - self.first_sequence) & _SEQUENCE_MASK, last_sequence - first_sequence + 1
+        return begin + (end & _SEQUENCE_MASK) <= length
+
+
+class CorruptSnapshotError(Exception):
+    """A producer snapshot whose bytes do not match its CRC or format."""
+
+
+_MARKER_VALUE = struct.Struct(">hi")
+
+
+def read_marker(batch: Buffer) -> EndTransactionMarker | None:
+    """The marker in a control batch, None when it holds none: another control record, or one that does not parse."""
+    try:
+        record = next(iter_records(batch), None)
+        if record is None or record.value is None or len(record.value) < _MARKER_VALUE.size:
+            return None
+        record_type = control_record_type(record.key)
+    except CorruptBatchError:
+        return None
+    if record_type not in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
+        return None
+    return EndTransactionMarker(record_type == ControlRecordType.ABORT, _MARKER_VALUE.unpack_from(record.value)[1])
+
+
+class ProducerStates:
+    """The producers of one partition, by producer id."""
+
+    __slots__ = ("_completed", "_entries", "_open_transactions")
+
+    def __init__(self) -> None:
+        self._entries: dict[int, ProducerEntry] = {}
+        self._open_transactions: dict[int, int] = {}
+        """First offset by producer id, in order of the offsets."""
+        self._completed: deque[CompletedTransaction] = deque()
+        """Those whose marker may not be committed yet."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        """What is known of a producer; not to be changed."""
+        return self._entries.get(producer_id)
+
+    def items(self) -> list[tuple[int, ProducerEntry]]:
+        """All producers in order of their first batch."""
+        return list(self._entries.items())
+
+    def check(self, header: BatchHeader, staged: dict[int, tuple[int, int]]) -> BatchMetadata | None:
+        """Judge a client's batch: None to append it, or the batch already in the log that it repeats.
+
+        Of one that is in the log for so long that its place is forgotten, `offset_delta` is `UNKNOWN_DELTA`, and
+        `last_offset` the greatest that it may have. That happens to a client that waits for an answer of a node that is
+        gone while it sends on to the next leader.
+        `staged` holds the epoch and last sequence of producers whose earlier batches of the same call are not yet
+        applied; the batch is noted there. Raises `ProtocolError` with INVALID_PRODUCER_EPOCH for a fenced producer,
+        OUT_OF_ORDER_SEQUENCE_NUMBER for a gap or a repetition that is no longer remembered.
+        """
+        producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
+        last = (first + header.last_offset_delta) & _SEQUENCE_MASK
+        entry = self._entries.get(producer_id)
+        if entry is not None and entry.epoch == epoch:
+            for batch in entry.batches:
+                if batch.first_sequence == first and batch.last_sequence == last:
+                    return batch
+            if producer_id not in staged and entry.is_long_written(first, last):
+                oldest = entry.batches[0]
+                return BatchMetadata(first, last, oldest.first_offset - 1, UNKNOWN_DELTA, header.max_timestamp)
+        known = staged.get(producer_id) or ((entry.epoch, entry.last_sequence) if entry is not None else None)
+        if known is not None:
+            _check_sequence(header, *known)
+        staged[producer_id] = (epoch, last)
+        return None
+
+    def update(self, header: BatchHeader) -> None:
+        """Take in a batch that stands in the log now (on a leader or a follower, or at recovery)."""
+        entry = self._touch(header)
+        if header.is_transactional and entry.transaction_first_offset < 0:
+            entry.transaction_first_offset = header.base_offset
+            self._open_transactions[header.producer_id] = header.base_offset
+        delta = header.last_offset_delta
+        first = header.base_sequence
+        last = (first + delta) & _SEQUENCE_MASK
+        entry.take(BatchMetadata(first, last, header.base_offset + delta, delta, header.max_timestamp))
+
+    def end_transaction(self, header: BatchHeader, marker: EndTransactionMarker) -> CompletedTransaction | None:
+        """Take in a marker that stands in the log now; returns the transaction it ended, if one was open."""
+        entry = self._touch(header)
+        entry.coordinator_epoch = max(entry.coordinator_epoch, marker.coordinator_epoch)
+        first_offset = entry.transaction_first_offset
+        if first_offset < 0:
+            return None
+        entry.transaction_first_offset = -1
+        self._open_transactions.pop(header.producer_id, None)
+        completed = CompletedTransaction(header.producer_id, first_offset, header.last_offset, marker.is_abort)
+        self._completed.append(completed)
+        return completed
+
+    def _touch(self, header: BatchHeader) -> ProducerEntry:
+        entry = self._entries.get(header.producer_id)
+        if entry is None:
+            entry = self._entries[header.producer_id] = ProducerEntry(header.producer_epoch)
+        elif entry.epoch != header.producer_epoch:
+            entry.epoch = header.producer_epoch
+            entry.batches = []
+        entry.last_timestamp = header.max_timestamp
+        entry.silent_since_ms = None
+        return entry
+
+    @property
+    def open_transactions(self) -> Mapping[int, int]:
+        """First offset of each open transaction by producer id, in order of the offsets."""
+        return self._open_transactions
+
+    def first_open_offset(self) -> int | None:
+        """Where the first transaction begins that is open, None when none is."""
+        return next(iter(self._open_transactions.values()), None)
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """Where the first transaction begins that is open, or whose marker is at or above `high_watermark`."""
+        completed = self._completed
+        while completed and completed[0].last_offset < high_watermark:
+            completed.popleft()
+        candidates = [one.first_offset for one in completed]
+        open_offset = self.first_open_offset()
+        if open_offset is not None:
+            candidates.append(open_offset)
+        return min(candidates, default=None)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget the producers that were silent for so long and have no open transaction; returns how many.
+
+        `now_ms` is monotonic. Silence is what this says of one call after the other, not what the records say: Apache
+        Kafka goes by their timestamps, and so forgets at once who loads the past, whose next retry is appended twice.
+        """
+        expired = []
+        for producer_id, entry in self._entries.items():
+            if entry.silent_since_ms is None:
+                entry.silent_since_ms = now_ms
+            if entry.transaction_first_offset < 0 and now_ms - entry.silent_since_ms >= expiration_ms:
+                expired.append(producer_id)
+        for producer_id in expired:
+            del self._entries[producer_id]
+        return len(expired)
+
+    def clear(self) -> None:
+        """Forget all producers."""
+        self._entries.clear()
+        self._open_transactions.clear()
+        self._completed.clear()
+
+    def encode_snapshot(self) -> bytes:
+        """The contents of a snapshot file, version 1."""
+        rows = []
+        for producer_id, entry in self._entries.items():
+            tail = (entry.coordinator_epoch, entry.transaction_first_offset)
+            for batch in entry.batches:
+                row = (batch.last_sequence, batch.last_offset, batch.offset_delta, batch.timestamp)
+                rows.append(_SNAPSHOT_ENTRY.pack(producer_id, entry.epoch, *row, *tail))
+            if not entry.batches:
+                row = (NO_SEQUENCE, -1, 0, entry.last_timestamp)
+                rows.append(_SNAPSHOT_ENTRY.pack(producer_id, entry.epoch, *row, *tail))
+        body = struct.pack(">i", len(rows)) + b"".join(rows)
+        return struct.pack(">hI", _SNAPSHOT_VERSION, crc32c(body)) + body
+
+    def load_snapshot(self, data: bytes) -> None:
+        """Replace everything by a snapshot's contents; `CorruptSnapshotError` leaves it as it was."""
+        entries: dict[int, ProducerEntry] = {}
+        for row in _decode_snapshot(data):
+            producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, transaction_offset = row
+            entry = entries.get(producer_id)
+            if entry is None or entry.epoch != epoch:
+                entry = entries[producer_id] = ProducerEntry(epoch)
+            entry.last_timestamp = timestamp
+            entry.coordinator_epoch = coordinator_epoch
+            entry.transaction_first_offset = transaction_offset
+            if offset >= 0:
+                first = (sequence - delta) & _SEQUENCE_MASK
+                entry.take(BatchMetadata(first, sequence, offset, delta, timestamp))
+        self.clear()
+        self._entries = entries
+        open_offsets = [(e.transaction_first_offset, p) for p, e in entries.items() if e.transaction_first_offset >= 0]
+        self._open_transactions.update((producer_id, offset) for offset, producer_id in sorted(open_offsets))
+
+
+def _check_sequence(header: BatchHeader, known_epoch: int, known_last_sequence: int) -> None:
+    if header.producer_epoch < known_epoch:
+        raise ProtocolError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"Epoch of producer {header.producer_id} is {known_epoch}, the batch has {header.producer_epoch}",
+        )
+    if known_epoch == _NO_EPOCH:
+        return
+    expected = 0 if header.producer_epoch != known_epoch else (known_last_sequence + 1) & _SEQUENCE_MASK
+    if header.base_sequence != expected:
+        raise ProtocolError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"Producer {header.producer_id} (epoch {header.producer_epoch}) sent sequence {header.base_sequence}, "
+            f"expected {expected}",
+        )
+
+
+def _decode_snapshot(data: bytes) -> list[tuple[int, ...]]:
+    if len(data) < _SNAPSHOT_HEAD.size:
+        raise CorruptSnapshotError(f"{len(data)} bytes are too few")
+    version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
+    if version != _SNAPSHOT_VERSION:
+        raise CorruptSnapshotError(f"version {version} is unknown")
+    if crc != crc32c(memoryview(data)[_CRC_END:]):
+        raise CorruptSnapshotError("CRC does not match")
+    rows = memoryview(data)[_SNAPSHOT_HEAD.size :]
+    if len(rows) != count * _SNAPSHOT_ENTRY.size:
+        raise CorruptSnapshotError(f"{count} entries in {len(rows)} bytes")
+    return list(_SNAPSHOT_ENTRY.iter_unpack(rows))

@@ -1,0 +1,184 @@
+"""What stands in a log directory, a partition's directory or one of their files, as rows for people and programs.
+
+Nothing is changed and nothing is trusted: a file that does not parse gives a row that says so.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+from ...runtime.ports import Disk
+from ...wire.compression import Compression
+from ...wire.records import BatchHeader, CorruptBatchError, control_record_type, iter_records
+from ..cleaner.batch_filter import delete_horizon_ms
+from ..errors import CorruptFileError
+from ..manager.log_dir import read_meta_properties
+from ..names import is_partition_dir
+from ..segment.batch_scan import ValidatingScan
+from ..segment.segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
+from ..segment.transaction_index import CorruptTransactionIndexError, decode_transaction_index
+from ..state.checkpoints import (
+    CLEANER_OFFSET_FILE,
+    HIGH_WATERMARK_FILE,
+    LEADER_EPOCH_FILE,
+    LOG_START_OFFSET_FILE,
+    META_PROPERTIES_FILE,
+    PARTITION_METADATA_FILE,
+    RECOVERY_POINT_FILE,
+    encode_uuid,
+    read_epochs,
+    read_offsets,
+    read_topic_id,
+)
+from ..state.producer_state import CorruptSnapshotError, ProducerStates
+
+Row: TypeAlias = dict[str, Any]
+OFFSET_CHECKPOINTS = (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_OFFSET_FILE, CLEANER_OFFSET_FILE)
+_INDEX_ENTRY = struct.Struct(">II")
+_TIME_ENTRY = struct.Struct(">qI")
+
+
+def describe(disk: Disk, path: str, *, with_records: bool = False) -> Iterator[Row]:
+    """Rows for everything at or below `path`, each with the `file` it is from. `OSError` when the disk refuses."""
+    if not disk.is_dir(path):
+        yield from _describe_file(disk, path, with_records)
+        return
+    names = disk.listdir(path)
+    for name in names:
+        if not disk.is_dir(f"{path}/{name}"):
+            yield from _describe_file(disk, f"{path}/{name}", with_records)
+    for name in names:
+        if disk.is_dir(f"{path}/{name}") and is_partition_dir(name):
+            yield from describe(disk, f"{path}/{name}", with_records=with_records)
+
+
+def partition_dirs(disk: Disk, path: str) -> list[str]:
+    """The partitions' directories at or directly below `path`."""
+    names = disk.listdir(path)
+    if any(name.endswith(LOG_SUFFIX) for name in names):
+        return [path]
+    return [f"{path}/{name}" for name in names if is_partition_dir(name) and disk.is_dir(f"{path}/{name}")]
+
+
+def _describe_file(disk: Disk, path: str, with_records: bool) -> Iterator[Row]:
+    name = path.rpartition("/")[2]
+    try:
+        for row in _rows(disk, path, name, with_records):
+            yield {"file": path, **row}
+    except (CorruptFileError, CorruptSnapshotError, CorruptTransactionIndexError, CorruptBatchError) as error:
+        yield {"file": path, "kind": "damage", "what": str(error)}
+
+
+def _rows(disk: Disk, path: str, name: str, with_records: bool) -> Iterator[Row]:
+    directory = path.rpartition("/")[0] or "."
+    stem, dot, suffix = name.partition(".")
+    if stem.isdecimal() and dot:
+        yield from _segment_rows(disk, path, int(stem), "." + suffix, with_records)
+    elif name in OFFSET_CHECKPOINTS:
+        for (topic, partition), offset in read_offsets(disk, path).items():
+            yield {"kind": "offset", "topic": topic, "partition": partition, "offset": offset}
+    elif name == LEADER_EPOCH_FILE:
+        for epoch, start in read_epochs(disk, directory):
+            yield {"kind": "epoch", "epoch": epoch, "start_offset": start}
+    elif name == PARTITION_METADATA_FILE:
+        topic_id = read_topic_id(disk, directory)
+        yield {"kind": "topic", "topic_id": None if topic_id is None else encode_uuid(topic_id)}
+    elif name == META_PROPERTIES_FILE:
+        found = read_meta_properties(disk, directory)
+        if found is not None:
+            yield {
+                "kind": "directory",
+                "cluster_id": found.cluster_id,
+                "node_id": found.node_id,
+                "directory_id": encode_uuid(found.directory_id),
+            }
+
+
+def _segment_rows(disk: Disk, path: str, base: int, suffix: str, with_records: bool) -> Iterator[Row]:
+    if suffix == LOG_SUFFIX:
+        yield from _batch_rows(disk, path, base, with_records)
+    elif suffix == INDEX_SUFFIX:
+        data = disk.read_bytes(path)
+        for relative, position in _INDEX_ENTRY.iter_unpack(data[: len(data) // 8 * 8]):
+            yield {"kind": "index", "offset": base + relative, "position": position}
+    elif suffix == TIME_INDEX_SUFFIX:
+        data = disk.read_bytes(path)
+        for timestamp, relative in _TIME_ENTRY.iter_unpack(data[: len(data) // 12 * 12]):
+            yield {"kind": "time_index", "timestamp": timestamp, "offset": base + relative}
+    elif suffix == TRANSACTION_INDEX_SUFFIX:
+        for aborted in decode_transaction_index(disk.read_bytes(path)):
+            yield {"kind": "aborted_transaction", **aborted._asdict()}
+    elif suffix == SNAPSHOT_SUFFIX:
+        yield from _producer_rows(disk.read_bytes(path))
+
+
+def _batch_rows(disk: Disk, path: str, base: int, with_records: bool) -> Iterator[Row]:
+    file = disk.open(path)
+    try:
+        scan = ValidatingScan(file, base)
+        for position, header in scan:
+            yield {"kind": "batch", "position": position, **_batch_row(header)}
+            if with_records:
+                yield from _record_rows(header, file.pread(position, header.size_bytes))
+        if scan.damage is not None:
+            yield {"kind": "damage", "what": scan.damage, "bytes_left": file.size() - scan.end_position}
+    finally:
+        file.close()
+
+
+def _batch_row(header: BatchHeader) -> Row:
+    return {
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "count": header.record_count,
+        "size_bytes": header.size_bytes,
+        "leader_epoch": header.partition_leader_epoch,
+        "compression": _codec_name(header.compression),
+        "timestamp_type": header.timestamp_type.name,
+        "max_timestamp": header.max_timestamp,
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+        "is_transactional": header.is_transactional,
+        "is_control": header.is_control,
+        "delete_horizon_ms": delete_horizon_ms(header),
+        "crc": header.crc,
+    }
+
+
+def _codec_name(codec: int) -> str:
+    return Compression(codec).name.lower() if codec <= max(Compression) else str(codec)
+
+
+def _record_rows(header: BatchHeader, batch: bytes) -> Iterator[Row]:
+    for record in iter_records(batch):
+        row: Row = {"kind": "record", "offset": record.offset, "timestamp": record.timestamp}
+        if header.is_control:
+            yield {**row, "control_type": control_record_type(record.key)}
+        else:
+            headers = {key: _text(value) for key, value in record.headers}
+            yield {**row, "key": _text(record.key), "value": _text(record.value), "headers": headers}
+
+
+def _text(data: bytes | None) -> str | None:
+    """The bytes as UTF-8 text, those that are none as \\x escapes."""
+    return None if data is None else data.decode("utf-8", "backslashreplace")
+
+
+def _producer_rows(data: bytes) -> Iterator[Row]:
+    producers = ProducerStates()
+    producers.load_snapshot(data)
+    for producer_id, entry in producers.items():
+        yield {
+            "kind": "producer",
+            "producer_id": producer_id,
+            "producer_epoch": entry.epoch,
+            "last_sequence": entry.last_sequence,
+            "last_offset": entry.batches[-1].last_offset if entry.batches else -1,
+            "last_timestamp": entry.last_timestamp,
+            "coordinator_epoch": entry.coordinator_epoch,
+            "transaction_first_offset": entry.transaction_first_offset,
+            "remembered_batches": len(entry.batches),
+        }

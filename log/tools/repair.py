@@ -1,0 +1,88 @@
+"""Making a damaged partition's directory sound again, offline.
+
+The log is cut before the first batch that is not good, later segments go with it, and everything that can be made from
+the batches is made anew. What is cut off is lost here: where other replicas have it, removing the whole partition's
+directory lets the node fetch all of it from them instead.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...runtime.ports import Disk
+from ..config import LogConfig
+from ..recovery import log_recovery
+from ..recovery.steps import at_once
+from ..segment.batch_scan import ValidatingScan
+from ..segment.segment import LOG_SUFFIX, segment_path
+from ..state.checkpoints import write_epochs
+from ..state.producer_state import ProducerStates
+
+
+class RepairResult(NamedTuple):
+    """Where the log ends, and how many bytes of batches are kept and cut off."""
+
+    log_end_offset: int
+    kept_bytes: int
+    lost_bytes: int
+
+
+def plan_repair(disk: Disk, path: str) -> RepairResult:
+    """What `repair_partition` would leave; nothing is changed. `OSError`."""
+    kept = total = end = 0
+    is_damaged = False
+    epoch = -1
+    for base in _bases(disk, path):
+        file = disk.open(segment_path(path, base, LOG_SUFFIX))
+        try:
+            total += file.size()
+            if is_damaged or base < end:
+                is_damaged = True
+                continue
+            scan = ValidatingScan(file, base, epoch)
+            for _, header in scan:
+                epoch = header.partition_leader_epoch
+            kept += scan.end_position
+            end = scan.next_offset
+            is_damaged = scan.damage is not None
+        finally:
+            file.close()
+    return RepairResult(end, kept, total - kept)
+
+
+def repair_partition(disk: Disk, path: str) -> RepairResult:
+    """Repair one partition's directory, which no node may have open. `OSError`."""
+    before = sum(_size(disk, path, base) for base in _bases(disk, path))
+    loaded = at_once(
+        log_recovery.load(
+            disk, path, LogConfig(), recovery_point=0, start_offset=0, clean_shutdown=False, keeps_gaps=True
+        )
+    )
+    end = loaded.segments[-1].next_offset
+    producers = ProducerStates()
+    at_once(log_recovery.load_producers(producers, loaded.snapshots, loaded.segments, end))
+    if end > loaded.segments[0].base_offset:
+        loaded.snapshots.write(end, producers.encode_snapshot())
+    loaded.snapshots.sync()
+    for segment in loaded.segments:
+        segment.finish()
+        for file in (segment.file, *segment.unsynced_index_files()):
+            file.fsync()
+        segment.close()
+    write_epochs(disk, path, loaded.epochs)
+    disk.fsync_dir(path)
+    kept = sum(segment.size_bytes for segment in loaded.segments)
+    return RepairResult(end, kept, before - kept)
+
+
+def _bases(disk: Disk, path: str) -> list[int]:
+    names = disk.listdir(path)
+    return [int(name[:20]) for name in names if name.endswith(LOG_SUFFIX) and name[:-4].isdecimal()]
+
+
+def _size(disk: Disk, path: str, base: int) -> int:
+    file = disk.open(segment_path(path, base, LOG_SUFFIX))
+    try:
+        return file.size()
+    finally:
+        file.close()

@@ -1,0 +1,152 @@
+"""Is a partition's directory sound? Every batch, index entry, epoch and snapshot is held against the others."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ...runtime.ports import Disk
+from ...wire.records import BatchHeader
+from ..errors import CorruptFileError
+from ..manager.log_dir import read_meta_properties
+from ..segment.batch_scan import ValidatingScan
+from ..segment.segment import (
+    CLEANED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_path,
+)
+from ..segment.transaction_index import CorruptTransactionIndexError, decode_transaction_index
+from ..state.checkpoints import META_PROPERTIES_FILE, read_epochs, read_offsets, read_topic_id
+from ..state.producer_state import CorruptSnapshotError, ProducerStates
+from .inspection import OFFSET_CHECKPOINTS
+
+_INDEX_ENTRY = struct.Struct(">II")
+_TIME_ENTRY = struct.Struct(">qI")
+
+
+class Finding(NamedTuple):
+    """Something amiss. `is_fatal`: records are lost or in danger; otherwise opening the log mends it."""
+
+    file: str
+    what: str
+    is_fatal: bool
+
+
+class SegmentSummary(NamedTuple):
+    """A segment as its batches tell."""
+
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    batches: dict[int, BatchHeader]
+    """By position."""
+
+
+def verify_dir(disk: Disk, path: str) -> Iterator[Finding]:
+    """The files directly in a log directory. `OSError`."""
+    for name in disk.listdir(path):
+        try:
+            if name in OFFSET_CHECKPOINTS:
+                read_offsets(disk, f"{path}/{name}")
+            elif name == META_PROPERTIES_FILE:
+                read_meta_properties(disk, path)
+        except CorruptFileError as error:
+            yield Finding(f"{path}/{name}", str(error), name == META_PROPERTIES_FILE)
+
+
+def verify_partition(disk: Disk, path: str) -> Iterator[Finding]:
+    """One partition's directory. `OSError`."""
+    names = disk.listdir(path)
+    bases = [int(name[:20]) for name in names if name.endswith(LOG_SUFFIX) and name[:-4].isdecimal()]
+    if not bases:
+        yield Finding(path, "there is no segment", False)
+        return
+    previous: SegmentSummary | None = None
+    epochs: dict[int, int] = {}
+    for base in bases:
+        summary, damage = _read_segment(disk, path, base, epochs)
+        file = segment_path(path, base, LOG_SUFFIX)
+        if damage is not None:
+            yield Finding(file, damage, True)
+        if previous is not None and previous.next_offset != base:
+            overlaps = previous.next_offset > base  # a gap may be left by Apache Kafka's compaction
+            yield Finding(file, f"begins at {base}, the segment before it ends at {previous.next_offset}", overlaps)
+        yield from _verify_indexes(disk, path, summary)
+        previous = summary
+    if previous is not None:
+        yield from _verify_side_files(disk, path, names, epochs, previous.next_offset)
+
+
+def _read_segment(disk: Disk, path: str, base: int, epochs: dict[int, int]) -> tuple[SegmentSummary, str | None]:
+    file = disk.open(segment_path(path, base, LOG_SUFFIX))
+    try:
+        scan = ValidatingScan(file, base, max(epochs, default=-1))
+        batches = dict(scan)
+        for header in batches.values():
+            epochs.setdefault(header.partition_leader_epoch, header.base_offset)
+        return SegmentSummary(base, scan.next_offset, scan.end_position, batches), scan.damage
+    finally:
+        file.close()
+
+
+def _verify_indexes(disk: Disk, path: str, segment: SegmentSummary) -> Iterator[Finding]:
+    base = segment.base_offset
+    file = segment_path(path, base, INDEX_SUFFIX)
+    data = disk.read_bytes(file) if disk.exists(file) else None
+    if data is None and segment.batches:
+        yield Finding(file, "is missing", False)
+    for relative, position in _INDEX_ENTRY.iter_unpack(_used(data or b"", 8)):
+        header = segment.batches.get(position)
+        if header is None or not header.base_offset <= base + relative <= header.last_offset:
+            yield Finding(file, f"offset {base + relative} is not at position {position}", False)
+            break
+    file = segment_path(path, base, TIME_INDEX_SUFFIX)
+    data = disk.read_bytes(file) if disk.exists(file) else None
+    if data is None and segment.batches:
+        yield Finding(file, "is missing", False)
+    ends = {header.last_offset: header.max_timestamp for header in segment.batches.values()}
+    for timestamp, relative in _TIME_ENTRY.iter_unpack(_used(data or b"", 12)):
+        if ends.get(base + relative, timestamp) != timestamp:
+            yield Finding(file, f"offset {base + relative} has not timestamp {timestamp}", False)
+            break
+    file = segment_path(path, base, TRANSACTION_INDEX_SUFFIX)
+    if disk.exists(file):
+        try:
+            decode_transaction_index(disk.read_bytes(file))
+        except CorruptTransactionIndexError as error:
+            yield Finding(file, str(error), True)
+
+
+def _used(data: bytes, entry_size: int) -> bytes:
+    """Whole entries, without the zeros that Apache Kafka preallocates."""
+    size = len(data) // entry_size * entry_size
+    while size and not any(data[size - entry_size : size]):
+        size -= entry_size
+    return data[:size]
+
+
+def _verify_side_files(
+    disk: Disk, path: str, names: list[str], epochs: dict[int, int], end_offset: int
+) -> Iterator[Finding]:
+    try:
+        read_topic_id(disk, path)
+        for number, (epoch, start) in enumerate(read_epochs(disk, path)):
+            is_late = number > 0 and start > epochs.get(epoch, start)  # the first starts where the log does
+            if is_late or start > end_offset:
+                yield Finding(path, f"leader epoch {epoch} is said to start at {start}", False)
+    except CorruptFileError as error:
+        yield Finding(path, str(error), "partition.metadata" in str(error))
+    for name in names:
+        if name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX, ".tmp")):
+            yield Finding(f"{path}/{name}", "is left over from an interrupted compaction or write", False)
+        elif name.endswith(SNAPSHOT_SUFFIX):
+            try:
+                ProducerStates().load_snapshot(disk.read_bytes(f"{path}/{name}"))
+            except CorruptSnapshotError as error:
+                yield Finding(f"{path}/{name}", str(error), False)

@@ -1,0 +1,119 @@
+"""Connections to the other controllers, and what became of each request sent over them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
+
+from ...runtime.ports import Buffer
+from ...wire.api_keys import ApiKey
+from ...wire.client import Connection, RequestTimedOutError
+from ...wire.client import connect as wire_connect
+from ...wire.codec import decode_response, encode_request
+from ...wire.errors import ProtocolError, WireFormatError
+from ...wire.fetch import decode_fetch_response, encode_fetch_request
+from ..messages.messages import Fetch, FetchSnapshot, Outgoing, ProbeVoter, Reply, Request, VoterChange
+from ..messages.wire_messages import (
+    api_of,
+    election_request_fields,
+    fetch_request,
+    fetch_snapshot_request_fields,
+    parse_election_reply,
+    parse_fetch_reply,
+    parse_snapshot_reply,
+)
+from ..quorum.config import RaftConfig
+from ..quorum.effects import FailureKind
+from ..voters.voter_messages import API_VERSIONS_FIELDS, change_request_fields, parse_change_reply, parse_probe_reply
+from ..voters.voter_set import VoterEndpoint
+
+Connect: TypeAlias = Callable[[str, int], Awaitable[Connection]]
+
+
+def connector(config: RaftConfig) -> Connect:
+    """The ordinary way to connect, with the quorum's time-out."""
+
+    async def connect(host: str, port: int) -> Connection:
+        timeout_s = config.timing.request_timeout_ms / 1000
+        return await wire_connect(host, port, client_id=f"raft-{config.node_id}", timeout_s=timeout_s)
+
+    return connect
+
+
+class Peers:
+    """Two connections to each endpoint: a fetch may wait long for its answer, and a vote must not wait behind it."""
+
+    def __init__(self, config: RaftConfig, connect: Connect) -> None:
+        self._config = config
+        self._connect = connect
+        self._timeout_s = config.timing.request_timeout_ms / 1000
+        self._connections: dict[tuple[VoterEndpoint, bool], Connection] = {}
+        self._connecting: dict[tuple[VoterEndpoint, bool], asyncio.Lock] = {}
+
+    async def exchange(self, outgoing: Outgoing) -> Reply | FailureKind:
+        """Send a request, connecting first where needed; its reply, or why there is none."""
+        request = outgoing.request
+        api_key, version = api_of(request)
+        try:
+            connection = await self._connection(outgoing.endpoint, isinstance(request, Fetch | FetchSnapshot))
+            body = self._encode(api_key, version, request)
+            answer = await connection.send_raw(api_key, version, [body], timeout_s=self._timeout_s)
+            return _decode(api_key, version, request, answer)
+        except (TimeoutError, RequestTimedOutError):
+            return FailureKind.TIMEOUT
+        except OSError as error:
+            return FailureKind.REFUSED if is_refused(error) else FailureKind.LOST
+        except (WireFormatError, ProtocolError):
+            return FailureKind.LOST
+
+    def _encode(self, api_key: ApiKey, version: int, request: Request) -> Buffer:
+        if isinstance(request, Fetch):
+            return encode_fetch_request(version, fetch_request(request))
+        if isinstance(request, FetchSnapshot):
+            fields: Mapping[str, Any] = fetch_snapshot_request_fields(request)
+        elif isinstance(request, ProbeVoter):
+            fields = API_VERSIONS_FIELDS
+        elif isinstance(request, VoterChange):
+            fields = change_request_fields(request)
+        else:
+            fields = election_request_fields(request, self._config.listener_name)
+        return encode_request(api_key, version, fields)
+
+    async def _connection(self, endpoint: VoterEndpoint, is_fetch: bool) -> Connection:
+        key = endpoint, is_fetch
+        async with self._connecting.setdefault(key, asyncio.Lock()):
+            connection = self._connections.get(key)
+            if connection is None or connection.is_closed:
+                connection = await self._connect(endpoint.host, endpoint.port)
+                self._connections[key] = connection
+            return connection
+
+    def close(self) -> None:
+        """Close all connections; requests under way end as lost."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+
+def _decode(api_key: ApiKey, version: int, request: Request, answer: memoryview) -> Reply:
+    if isinstance(request, Fetch):
+        return parse_fetch_reply(decode_fetch_response(version, answer))
+    response = decode_response(api_key, version, answer)
+    if isinstance(request, FetchSnapshot):
+        return parse_snapshot_reply(response)
+    if isinstance(request, ProbeVoter):
+        return parse_probe_reply(response)
+    return parse_change_reply(response) if isinstance(request, VoterChange) else parse_election_reply(request, response)
+
+
+def is_refused(error: OSError) -> bool:
+    """Whether nothing listens at any address of the host: the process is dead while its machine is not.
+
+    A name with several addresses fails with one text for all of them, in which each must be a refusal.
+    """
+    if error.errno is not None or isinstance(error, ConnectionRefusedError):
+        return isinstance(error, ConnectionRefusedError) or error.errno == errno.ECONNREFUSED
+    text = str(error)
+    return "Errno" in text and text.count("Errno") == text.count(f"Errno {errno.ECONNREFUSED}")

@@ -1,0 +1,78 @@
+"""The `quorum-state` file, in the JSON that Apache Kafka writes (data_version 1; version 0 is read too).
+
+The vote in it is a promise: it is on disk before it is answered. A file that is there but cannot be read is an error,
+since a node that forgets its vote could vote twice.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+from uuid import UUID
+
+from ...runtime.ports import Disk
+from ..types import NO_DIRECTORY, ElectionState, ReplicaKey
+
+QUORUM_STATE_FILE = "quorum-state"
+_NOBODY = -1
+
+
+class QuorumStateError(Exception):
+    """The quorum-state file is damaged or of an unknown version."""
+
+
+def format_quorum_state(state: ElectionState) -> bytes:
+    """The contents of the file, as Kafka's `FileQuorumStateStore` writes them."""
+    voted = state.voted or ReplicaKey(_NOBODY)
+    fields = {
+        "leaderId": _NOBODY if state.leader_id is None else state.leader_id,
+        "leaderEpoch": state.epoch,
+        "votedId": voted.id,
+        "votedDirectoryId": base64.urlsafe_b64encode(voted.directory_id.bytes).rstrip(b"=").decode(),
+        "data_version": 1,
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def parse_quorum_state(data: bytes) -> ElectionState:
+    """The inverse of `format_quorum_state`; raises `QuorumStateError`."""
+    try:
+        fields = json.loads(data)
+        version = fields["data_version"]
+        if version not in (0, 1):
+            raise QuorumStateError(f"data_version {version!r} is not known; 0 and 1 are")
+        leader_id, voted_id = int(fields["leaderId"]), int(fields["votedId"])
+        return ElectionState(
+            epoch=int(fields["leaderEpoch"]),
+            leader_id=None if leader_id == _NOBODY else leader_id,
+            voted=None if voted_id == _NOBODY else ReplicaKey(voted_id, _voted_directory(fields)),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise QuorumStateError(f"not a quorum-state file: {error!r}") from error
+
+
+def _voted_directory(fields: dict[str, Any]) -> UUID:
+    text = fields.get("votedDirectoryId")
+    return NO_DIRECTORY if text is None else UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+
+
+class QuorumStateStore:
+    """Reads and durably replaces `quorum-state` in one directory."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self.path = f"{directory}/{QUORUM_STATE_FILE}"
+
+    def read(self) -> ElectionState:
+        """The last state written; epoch 0 on a fresh node. Raises `QuorumStateError` and `OSError`."""
+        if not self._disk.exists(self.path):
+            return ElectionState()
+        try:
+            return parse_quorum_state(self._disk.read_bytes(self.path))
+        except QuorumStateError as error:
+            raise QuorumStateError(f"{self.path}: {error}") from error
+
+    def write(self, state: ElectionState) -> None:
+        """Returns when `state` would survive a loss of power."""
+        self._disk.write_atomic(self.path, format_quorum_state(state))

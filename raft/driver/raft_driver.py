@@ -1,0 +1,511 @@
+"""The asyncio shell around `Quorum`: carries out its effects, in their order, on disk, network and clock.
+
+Every event runs through `_handle`: the quorum decides, the election state is made durable, only then requests and
+answers leave. What fails on disk ends this node's part in the quorum for good: a failed fsync is never tried again,
+since the kernel may have dropped the very pages that it failed to write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from ...log.config import MAX_INT32, MAX_INT64, LogConfig
+from ...log.errors import StorageError
+from ...log.partition_log import PartitionLog
+from ...runtime.invariants import InvariantViolation
+from ...runtime.log_lines import log_event
+from ...runtime.loggers import STATE_CHANGE
+from ...runtime.loop import TaskSet
+from ...runtime.ports import Runtime
+from ...wire.api_keys import ApiKey
+from ...wire.errors import ErrorCode, ProtocolError
+from ...wire.fetch import FetchRequest, FetchResponse
+from ..messages.describe_quorum import describe_quorum_fields
+from ..messages.messages import (
+    BeginQuorumEpoch,
+    ChangeReply,
+    EndQuorumEpoch,
+    EpochReply,
+    FetchReply,
+    Outgoing,
+    Vote,
+    VoteReply,
+)
+from ..messages.wire_messages import (
+    election_reply_fields,
+    fetch_response,
+    fetch_snapshot_fields,
+    parse_fetch,
+    parse_fetch_snapshot,
+    parse_request,
+    refused_fetch_response,
+)
+from ..quorum.config import RaftConfig
+from ..quorum.effects import Effects, FailureKind
+from ..quorum.quorum import Quorum
+from ..replication.partition_raft_log import PartitionRaftLog
+from ..replication.snapshot_writer import SnapshotContents, write_snapshot
+from ..roles import Leader, Resigned
+from ..types import METADATA_PARTITION, METADATA_TOPIC, METADATA_TOPIC_ID, LeaderAndEpoch, RaftListener
+from ..voters.voter_messages import CHANGE_APIS, change_reply_fields, parse_change
+from ..voters.voter_set import VoterEndpoint, VoterSet
+from .commit_publisher import CommitPublisher
+from .peers import Connect, Peers, connector
+from .quorum_state_store import QuorumStateStore
+
+T = TypeVar("T")
+
+_CLEAN_WAIT_MAX_S = 24 * 60 * 60.0
+"""Old snapshots are looked for at least so often: the wall clock may jump."""
+
+_logger = logging.getLogger(__name__)
+_state_changes = logging.getLogger(STATE_CHANGE)
+
+
+class QuorumFailedError(Exception):
+    """This node has left the quorum after a disk failure or a broken invariant; a restart may heal it."""
+
+
+def open_metadata_log(runtime: Runtime, log_dir: str) -> PartitionLog:
+    """Open (or make) `log_dir`/__cluster_metadata-0, checking all of it. Raises `StorageError`.
+
+    Its name is durable on return: a loss of power would take along the vote that is synced in it before any record is.
+    """
+    config = LogConfig(segment_ms=MAX_INT64, max_message_bytes=MAX_INT32, message_timestamp_after_max_ms=MAX_INT64)
+    directory = metadata_log_dir(log_dir)
+    log = PartitionLog.open(runtime, directory, config, has_gaps=False)
+    try:
+        runtime.disk.fsync_dir(log_dir)
+    except OSError as error:
+        raise StorageError(f"{directory} cannot be made durable: {error}") from error
+    if log.topic_id is None:
+        log.set_topic_id(METADATA_TOPIC_ID)
+    return log
+
+
+def metadata_log_dir(log_dir: str) -> str:
+    """Where in `log_dir` the metadata partition and `quorum-state` are."""
+    return f"{log_dir}/{METADATA_TOPIC}-{METADATA_PARTITION}"
+
+
+def _resolve(future: asyncio.Future[T], result: T) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+class RaftDriver:
+    """One node's part in the quorum, running. Make it and use it on the event loop.
+
+    It owns `log` from the start on and closes it in `stop`. `failure` is done when the node had to leave the quorum;
+    its result is the reason. Raises `StorageError`, `OSError` or `QuorumStateError` when the state cannot be read.
+    """
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        runtime: Runtime,
+        log: PartitionLog,
+        state_dir: str,
+        listener: RaftListener,
+        connect: Connect | None = None,
+    ) -> None:
+        self.config = config
+        self._loop = asyncio.get_running_loop()
+        self._clock = runtime.clock
+        self._store = QuorumStateStore(runtime.disk, state_dir)
+        self._log = PartitionRaftLog(log, runtime)
+        self._quorum = Quorum(config, self._log, self._store.read(), runtime.rng)
+        self._publisher = CommitPublisher(self._quorum, self._log, listener)
+        self._peers = Peers(config, connect or connector(config))
+        self._tasks = TaskSet()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._cleaner: asyncio.TimerHandle | None = None
+        self._now_ms = 0
+        self._fetches: dict[int, asyncio.Future[FetchReply]] = {}
+        self._changes: dict[int, asyncio.Future[ChangeReply]] = {}
+        self._last_token = 0
+        self._publish_is_due = False
+        self._serve_is_due = False
+        self._is_running = False
+        self._logged_role = ""
+        self._is_snapshotting = False
+        self._left_resigned: asyncio.Future[Any] | None = None
+        self.failure: asyncio.Future[Any] = self._loop.create_future()
+
+    # ---- life -----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Take part. The server must listen already, as others answer at once."""
+        self._is_running = True
+        self._handle(self._quorum.start)
+        self._clean_by_timer()
+
+    async def stop(self) -> None:
+        """Hand leadership over where this node has it, then leave and close the log."""
+        if self._is_running and self.is_leader:
+            self._left_resigned = self._loop.create_future()
+            self._handle(self._quorum.resign)
+            grace_s = self.config.timing.shutdown_grace_ms / 1000
+            await asyncio.wait(
+                [self._left_resigned, self.failure], timeout=grace_s, return_when=asyncio.FIRST_COMPLETED
+            )
+        self._leave()
+        self._peers.close()
+        await self._tasks.cancel_all()
+        try:
+            self._log.close(clean=not self.failure.done())
+        except StorageError as error:
+            _logger.error("the metadata log is left to recovery: %s", error)
+
+    def _leave(self) -> None:
+        self._is_running = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._stop_cleaner()
+        fetches, self._fetches = self._fetches, {}
+        for fetch in fetches.values():
+            _resolve(fetch, FetchReply(error=ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=None, epoch=self.epoch))
+        changes, self._changes = self._changes, {}
+        for change in changes.values():
+            _resolve(change, self._refused_change(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the node is stopping"))
+
+    def _fail(self, reason: BaseException) -> None:
+        if self.failure.done():
+            return
+        _logger.critical("node %d leaves the metadata quorum: %r", self.config.node_id, reason)
+        self._is_running = False
+        self.failure.set_result(reason)
+        self._tell_of_resignation()
+        self._leave()
+        self._loop.call_soon(self._publisher.tell_none_leads)
+
+    def _tell_of_resignation(self) -> None:
+        """A leader whose disk failed says so, as far as it can without writing anything."""
+        try:
+            self._quorum.resign(self._time_ms())
+        except InvariantViolation:
+            return
+        effects = self._quorum.take_effects()
+        self._answer(effects)
+        if effects.election_state is None:
+            for outgoing in effects.requests:
+                self._tasks.spawn(self._exchange(outgoing), name=f"raft to {outgoing.to}")
+
+    # ---- what others may know -------------------------------------------------------------------------------------
+
+    @property
+    def leader_and_epoch(self) -> LeaderAndEpoch:
+        """The leader as this node knows it now; listeners are told a little later."""
+        if not self._is_running:
+            return LeaderAndEpoch(None, self.epoch)
+        return self._quorum.leader_and_epoch
+
+    @property
+    def epoch(self) -> int:
+        return self._quorum.epoch
+
+    @property
+    def is_leader(self) -> bool:
+        return self._is_running and isinstance(self._quorum.role, Leader)
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset below which all is committed, as far as this node knows; 0 at first."""
+        return self._quorum.high_watermark or 0
+
+    @property
+    def is_high_watermark_current(self) -> bool:
+        """Whether `high_watermark` is of this life: until the leader tells it, it is that of the latest snapshot."""
+        return self._quorum.is_high_watermark_current
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._log.end_offset
+
+    @property
+    def quorum(self) -> Quorum:
+        """The state machine, to be looked at only: for metrics and for the simulator's checks."""
+        return self._quorum
+
+    def leader_endpoint(self) -> VoterEndpoint | None:
+        """Where the leader's controller listener is."""
+        return self._quorum.leader_endpoint if self._is_running else None
+
+    @property
+    def voters(self) -> VoterSet:
+        """The voters that count now."""
+        return self._quorum.voters
+
+    def voter_endpoints(self) -> dict[int, VoterEndpoint]:
+        """Where the voters listen, by id."""
+        found = [(voter.key.id, voter.endpoint(self.config.listener_name)) for voter in self.voters.voters]
+        return {voter_id: endpoint for voter_id, endpoint in found if endpoint is not None}
+
+    @property
+    def kraft_version(self) -> int:
+        """The finalized `kraft.version`, by all that is committed as far as this node knows."""
+        return self._log.voters.version_at(self.high_watermark)
+
+    @property
+    def snapshot_end_offset(self) -> int | None:
+        """The end offset of the latest snapshot on this node's disk."""
+        latest = self._log.latest_snapshot
+        return None if latest is None else latest.end_offset
+
+    # ---- appending ------------------------------------------------------------------------------------------------
+
+    def append(self, records: Sequence[bytes], epoch: int) -> int:
+        """Append one batch as the leader of `epoch`; returns its last offset, which `on_commit` will pass.
+
+        All that is appended in one turn of the loop goes out to the followers and to the disk together. Raises
+        `NotLeaderError`, `QuorumFailedError`, and `ProtocolError` for a batch that the log refuses.
+        """
+        offset = self._handle(lambda _: self._quorum.append(records, epoch))
+        if not self._serve_is_due:
+            self._serve_is_due = True
+            self._loop.call_soon(self._serve_parked)
+        return offset
+
+    def upgrade_kraft_version(self, epoch: int, level: int, validate_only: bool) -> None:
+        """Finalize `kraft.version` as the leader of `epoch`, or look whether that could be done; the record is the last
+        of the log then. Raises `NotLeaderError`, `QuorumFailedError`, and `ProtocolError` with the reason."""
+        self._handle(lambda _: self._quorum.upgrade_version(epoch, level, validate_only=validate_only))
+        self._handle(self._quorum.serve_parked)
+
+    def _serve_parked(self) -> None:
+        self._serve_is_due = False
+        self._handle_quietly(self._quorum.serve_parked)
+
+    # ---- snapshots ------------------------------------------------------------------------------------------------
+
+    def create_snapshot(self, contents: SnapshotContents) -> bool:
+        """Write a snapshot of committed state in the background, then cut the log; False while another is written.
+
+        A disk that refuses the snapshot is logged, and all stays as it was.
+        """
+        if self._is_snapshotting or not self._is_running:
+            return False
+        self._is_snapshotting = True
+        contents = replace(contents, controls=tuple(self._log.voters.snapshot_records(contents.id.end_offset)))
+        self._tasks.spawn(self._create_snapshot(contents), name=f"snapshot {contents.id.end_offset}")
+        return True
+
+    async def _create_snapshot(self, contents: SnapshotContents) -> None:
+        try:
+            await write_snapshot(self._log.snapshots, contents)
+            if self._is_running:
+                self._log.add_snapshot(contents.id)
+                self._clean()
+        except StorageError as error:
+            self._fail(error)
+        except OSError as error:
+            _logger.error("the metadata snapshot at offset %d was not written: %s", contents.id.end_offset, error)
+        finally:
+            self._is_snapshotting = False
+
+    def _clean(self) -> None:
+        """Give up old snapshots and what lies before them, now and when the next one is too old."""
+        self._stop_cleaner()
+        now_ms = self._clock.wall_ms()
+        due_ms = self._log.clean(self.config.snapshot_retention, now_ms)
+        if due_ms is not None:
+            wait_s = min((due_ms - now_ms) / 1000, _CLEAN_WAIT_MAX_S)
+            self._cleaner = self._loop.call_later(wait_s, self._clean_by_timer)
+
+    def _clean_by_timer(self) -> None:
+        self._cleaner = None
+        if not self._is_running:
+            return
+        try:
+            self._clean()
+        except StorageError as error:
+            self._fail(error)
+        except OSError as error:
+            _logger.error("old metadata snapshots were not deleted: %s", error)
+
+    def _stop_cleaner(self) -> None:
+        if self._cleaner is not None:
+            self._cleaner.cancel()
+            self._cleaner = None
+
+    # ---- requests of others ---------------------------------------------------------------------------------------
+
+    async def handle_request(self, api_key: int, version: int, request: Any) -> dict[str, Any]:
+        """Vote, BeginQuorumEpoch, EndQuorumEpoch, DescribeQuorum or FetchSnapshot, decoded; the response's fields."""
+        if not self._is_running:
+            return {"error_code": int(self._error_when_gone()), "topics": []}
+        if api_key in CHANGE_APIS:
+            return await self._change_voters(api_key, request)
+        if api_key == ApiKey.DESCRIBE_QUORUM:
+            return describe_quorum_fields(self._quorum, request, self._time_ms(), self._clock.wall_ms())
+        try:
+            if api_key == ApiKey.FETCH_SNAPSHOT:
+                part = parse_fetch_snapshot(request)
+                return fetch_snapshot_fields(
+                    part, self._handle(lambda now_ms: self._quorum.on_fetch_snapshot(part, now_ms))
+                )
+            message = parse_request(api_key, request, self.config.listener_name)
+            reply = self._handle(lambda now_ms: self._on_election_request(message, now_ms))
+        except ProtocolError as error:
+            return {"error_code": int(error.code), "error_message": error.message, "topics": []}
+        except QuorumFailedError:
+            return {"error_code": int(ErrorCode.KAFKA_STORAGE_ERROR), "topics": []}
+        return election_reply_fields(reply)
+
+    async def _change_voters(self, api_key: int, request: Any) -> dict[str, Any]:
+        try:
+            change = parse_change(api_key, request)
+            token, future = self._wait_for_answer(self._changes)
+            self._handle(lambda now_ms: self._quorum.on_voter_change(token, change, now_ms))
+            reply = await future
+        except ProtocolError as error:
+            reply = self._refused_change(error.code, error.message)
+        except QuorumFailedError:
+            reply = self._refused_change(ErrorCode.KAFKA_STORAGE_ERROR, None)
+        return change_reply_fields(api_key, reply)
+
+    def _refused_change(self, error: ErrorCode, message: str | None) -> ChangeReply:
+        return ChangeReply(error=error, leader_id=None, epoch=self.epoch, message=message)
+
+    def _wait_for_answer(self, waiting: dict[int, asyncio.Future[T]]) -> tuple[int, asyncio.Future[T]]:
+        self._last_token += 1
+        future = waiting[self._last_token] = self._loop.create_future()
+        return self._last_token, future
+
+    def _on_election_request(
+        self, message: Vote | BeginQuorumEpoch | EndQuorumEpoch, now_ms: int
+    ) -> VoteReply | EpochReply:
+        if isinstance(message, Vote):
+            return self._quorum.on_vote(message, now_ms)
+        if isinstance(message, BeginQuorumEpoch):
+            return self._quorum.on_begin_quorum_epoch(message, now_ms)
+        return self._quorum.on_end_quorum_epoch(message, now_ms)
+
+    async def handle_fetch(self, version: int, request: FetchRequest) -> FetchResponse:
+        """A fetch of the metadata partition by a voter or an observer; waits for news up to the request's wait."""
+        if not self._is_running:
+            return refused_fetch_response(request, self._error_when_gone())
+        try:
+            fetch = parse_fetch(request)
+            token, future = self._wait_for_answer(self._fetches)
+            self._handle(lambda now_ms: self._quorum.on_fetch(token, fetch, now_ms))
+            return fetch_response(await future)
+        except ProtocolError as error:
+            return refused_fetch_response(request, error.code)
+        except QuorumFailedError:
+            return refused_fetch_response(request, ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _error_when_gone(self) -> ErrorCode:
+        return ErrorCode.KAFKA_STORAGE_ERROR if self.failure.done() else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    # ---- events and their effects ---------------------------------------------------------------------------------
+
+    def _time_ms(self) -> int:
+        self._now_ms = max(self._now_ms, int(self._loop.time() * 1000))
+        return self._now_ms
+
+    def _handle(self, event: Callable[[int], T]) -> T:
+        """Let the quorum decide on an event and carry out what follows from it.
+
+        Raises `QuorumFailedError` when the disk failed or an invariant broke, now or before.
+        """
+        if not self._is_running:
+            raise QuorumFailedError(f"node {self.config.node_id} is not in the metadata quorum")
+        try:
+            result = event(self._time_ms())
+            self._carry_out(self._quorum.take_effects())
+        except (OSError, StorageError, InvariantViolation) as reason:
+            self._fail(reason)
+            raise QuorumFailedError(f"node {self.config.node_id} left the metadata quorum: {reason}") from reason
+        return result
+
+    def _handle_quietly(self, event: Callable[[int], object]) -> None:
+        """For events that nobody waits for: the failure has been reported by `failure` and the log."""
+        if self._is_running:
+            try:
+                self._handle(event)
+            except QuorumFailedError:
+                pass
+
+    def _carry_out(self, effects: Effects) -> None:
+        if effects.election_state is not None:
+            self._store.write(effects.election_state)
+        for outgoing in effects.requests:
+            self._tasks.spawn(self._exchange(outgoing), name=f"raft to {outgoing.to}")
+        self._answer(effects)
+        self._log_role()
+        self._log.flush_if_behind(self._on_flushed)
+        self._arm_timer()
+        if self._publisher.is_behind and not self._publish_is_due:
+            self._publish_is_due = True
+            self._loop.call_soon(self._publish)
+        self._check_left_resigned()
+
+    def _log_role(self) -> None:
+        role = type(self._quorum.role).__name__.lower()
+        if role != self._logged_role:
+            before, self._logged_role = self._logged_role, role
+            log_event(_state_changes, "quorum-role", role=role, role_before=before or "none", epoch=self.epoch)
+
+    def _answer(self, effects: Effects) -> None:
+        for token, reply in effects.fetch_replies:
+            _resolve(self._fetches.pop(token), reply)
+        for token, answer in effects.change_replies:
+            _resolve(self._changes.pop(token), answer)
+
+    async def _exchange(self, outgoing: Outgoing) -> None:
+        outcome = await self._peers.exchange(outgoing)
+        if isinstance(outcome, FailureKind):
+            kind = outcome
+            self._handle_quietly(lambda now_ms: self._quorum.on_failure(outgoing, kind, now_ms))
+        else:
+            reply = outcome
+            self._handle_quietly(lambda now_ms: self._quorum.on_reply(outgoing, reply, now_ms))
+
+    def _on_flushed(self, error: BaseException | None) -> None:
+        if not self._is_running:
+            return
+        if error is not None:
+            self._fail(error)
+        else:
+            self._handle_quietly(self._quorum.on_flushed)
+
+    def _arm_timer(self) -> None:
+        deadline_ms = self._quorum.next_deadline_ms()
+        if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = deadline_ms
+        self._timer = self._loop.call_at(deadline_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        # Loops may call a little early: the time is then what the timer was set to, lest it be set again and again.
+        self._now_ms = max(self._now_ms, self._timer_ms)
+        self._handle_quietly(self._quorum.on_timer)
+
+    def _publish(self) -> None:
+        self._publish_is_due = False
+        if not self._is_running:
+            return
+        try:
+            self._publisher.publish()
+        except Exception as reason:
+            # A listener that cannot take a committed record has no right state to go on from.
+            self._fail(reason)
+            return
+        if self._publisher.is_behind and not self._publish_is_due:
+            self._publish_is_due = True
+            self._loop.call_soon(self._publish)
+
+    def _check_left_resigned(self) -> None:
+        waiter, role = self._left_resigned, self._quorum.role
+        if waiter is not None and not waiter.done() and (not isinstance(role, Resigned) or role.is_alone):
+            waiter.set_result(None)

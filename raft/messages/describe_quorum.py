@@ -1,0 +1,86 @@
+"""DescribeQuorum: what the quorum tells tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...wire.errors import ErrorCode
+from ..quorum.quorum import Quorum
+from ..roles import Leader
+from ..roles.leader import ReplicaProgress
+from ..types import METADATA_PARTITION, METADATA_TOPIC, ReplicaKey
+
+_UNKNOWN = -1
+
+
+def describe_quorum_fields(quorum: Quorum, request: Any, now_ms: int, wall_ms: int) -> dict[str, Any]:
+    """The response's schema fields; only the leader knows the replicas' positions (KIP-595, KIP-836).
+
+    Progress is kept in monotonic time (`now_ms`), the response speaks of the wall clock (`wall_ms`).
+    """
+    role, current = quorum.role, quorum.leader_and_epoch
+    topics = [
+        {
+            "topic_name": topic.topic_name,
+            "partitions": [
+                _refused(partition.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                if topic.topic_name != METADATA_TOPIC or partition.partition_index != METADATA_PARTITION
+                else _described(quorum, role, now_ms, wall_ms)
+                if isinstance(role, Leader)
+                else _refused(METADATA_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                | {"leader_id": _UNKNOWN if current.leader_id is None else current.leader_id}
+                | {"leader_epoch": current.epoch}
+                for partition in topic.partitions
+            ],
+        }
+        for topic in request.topics
+    ]
+    nodes = [
+        {"node_id": voter.key.id, "listeners": [listener._asdict() for listener in voter.listeners]}
+        for voter in quorum.voters.voters
+    ]
+    return {"error_code": 0, "topics": topics, "nodes": nodes}
+
+
+def _described(quorum: Quorum, role: Leader, now_ms: int, wall_ms: int) -> dict[str, Any]:
+    shift_ms = wall_ms - now_ms
+    own = _replica(quorum.config.own_key, quorum.log.end_offset) | {
+        "last_fetch_timestamp": wall_ms,
+        "last_caught_up_timestamp": wall_ms,
+    }
+    voters = [_follower(progress, shift_ms) for progress in role.peers.values()]
+    observers = [_follower(progress, shift_ms) for progress in role.observers.values()]
+    (voters if role.is_voter else observers).append(own)
+    return {
+        "partition_index": METADATA_PARTITION,
+        "error_code": 0,
+        "leader_id": role.leader_id,
+        "leader_epoch": role.epoch,
+        "high_watermark": _UNKNOWN if quorum.high_watermark is None else quorum.high_watermark,
+        "current_voters": sorted(voters, key=lambda voter: int(voter["replica_id"])),
+        "observers": observers,
+    }
+
+
+def _follower(progress: ReplicaProgress, shift_ms: int) -> dict[str, Any]:
+    fetched_ms, caught_up_ms = progress.last_fetch_ms, progress.last_caught_up_ms
+    return _replica(progress.key, progress.end_offset) | {
+        "last_fetch_timestamp": _UNKNOWN if fetched_ms is None else fetched_ms + shift_ms,
+        "last_caught_up_timestamp": _UNKNOWN if caught_up_ms is None else caught_up_ms + shift_ms,
+    }
+
+
+def _replica(key: ReplicaKey, end_offset: int) -> dict[str, Any]:
+    return {"replica_id": key.id, "replica_directory_id": key.directory_id, "log_end_offset": end_offset}
+
+
+def _refused(partition_index: int, error: ErrorCode) -> dict[str, Any]:
+    return {
+        "partition_index": partition_index,
+        "error_code": int(error),
+        "leader_id": _UNKNOWN,
+        "leader_epoch": _UNKNOWN,
+        "high_watermark": _UNKNOWN,
+        "current_voters": [],
+        "observers": [],
+    }

@@ -1,0 +1,59 @@
+"""What a leader answers to those who fetch: records, a truncation, or the way to a snapshot. Pure functions."""
+
+from __future__ import annotations
+
+from ...wire.errors import ErrorCode
+from ..messages.messages import FetchReply, FetchSnapshot, SnapshotReply
+from ..roles.leader import Leader, ParkedFetch
+from .divergence import divergence, needs_snapshot
+from .raft_log import RaftLog
+
+
+def fetch_answer(
+    log: RaftLog, role: Leader, parked: ParkedFetch, high_watermark: int | None, now_ms: int
+) -> FetchReply | None:
+    """The answer when there is anything to tell, or when the wait is over; None while the fetch should wait on."""
+    fetch = parked.request
+    progress = role.progress_of(fetch.replica)
+    committed = -1 if high_watermark is None else high_watermark
+    if needs_snapshot(log, fetch) and log.latest_snapshot is not None:
+        return FetchReply(
+            error=ErrorCode.NONE,
+            leader_id=role.leader_id,
+            epoch=role.epoch,
+            high_watermark=committed,
+            log_start_offset=log.start.end_offset,
+            snapshot_id=log.latest_snapshot,
+        )
+    diverging = divergence(log, fetch)
+    has_records = diverging is None and fetch.fetch_offset < log.end_offset
+    known = progress.sent_high_watermark if fetch.high_watermark is None else fetch.high_watermark
+    if diverging is None and not has_records and committed <= known and now_ms < parked.deadline_ms:
+        return None
+    progress.sent_high_watermark = committed
+    return FetchReply(
+        error=ErrorCode.NONE,
+        leader_id=role.leader_id,
+        epoch=role.epoch,
+        high_watermark=committed,
+        log_start_offset=log.start.end_offset,
+        diverging=diverging,
+        records=log.read(fetch.fetch_offset, fetch.max_bytes) if has_records else b"",
+    )
+
+
+def snapshot_answer(log: RaftLog, role: Leader, request: FetchSnapshot) -> SnapshotReply:
+    """A part of a snapshot; SNAPSHOT_NOT_FOUND or POSITION_OUT_OF_RANGE where there is no such part."""
+    error, size_bytes, data = ErrorCode.SNAPSHOT_NOT_FOUND, 0, None
+    found = log.read_snapshot(request.snapshot_id, max(0, request.position), request.max_bytes)
+    if found is not None:
+        size_bytes, data = found
+        error = ErrorCode.NONE if 0 <= request.position < size_bytes else ErrorCode.POSITION_OUT_OF_RANGE
+    return SnapshotReply(
+        error=error,
+        leader_id=role.leader_id,
+        epoch=role.epoch,
+        size_bytes=size_bytes,
+        position=request.position,
+        data=b"" if data is None or error is not ErrorCode.NONE else data,
+    )

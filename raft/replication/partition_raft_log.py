@@ -1,0 +1,253 @@
+"""The quorum's log port on a partition log: `__cluster_metadata-0` in Kafka's format on disk."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+
+from ...log.errors import StorageError
+from ...log.partition_log import PartitionLog
+from ...runtime.ports import Buffer, File, Runtime
+from ...wire.errors import ProtocolError
+from ...wire.records import NewRecord, encode_batch, iter_headers, iter_records
+from ...wire.types import SnapshotId
+from ..messages.control_records import encode_control, voter_records
+from ..types import LOG_BEGIN, CommittedBatch, EpochEndOffset
+from ..voters.voter_set import ControlRecord, VoterHistory
+from .snapshot_store import SnapshotRetention, SnapshotStore, snapshot_batches
+
+_READ_BYTES = 1024 * 1024
+
+
+class PartitionRaftLog:
+    """A `RaftLog` that also knows how to become durable, one fsync at a time, and how to give up its beginning.
+
+    `durable_offset` is kept here and not taken from the partition log, because a flush that began before a truncation
+    says nothing about what was written after it at the same offsets.
+    """
+
+    def __init__(self, log: PartitionLog, runtime: Runtime) -> None:
+        self._log = log
+        self._clock = runtime.clock
+        self.snapshots = SnapshotStore(runtime.disk, log.directory)
+        self._part: File | None = None
+        self.voters = VoterHistory()
+        self._start = self._reconcile()
+        self._read_voters()
+        self._flush_is_running = False
+        self._truncations = 0
+        # What is there when the log is opened may still be in the page cache only.
+        log.flush()
+        self._durable_offset = log.log_end_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self._log.log_end_offset
+
+    @property
+    def durable_offset(self) -> int:
+        return self._durable_offset
+
+    @property
+    def last_epoch(self) -> int:
+        latest = self._log.epoch_cache.latest_epoch()
+        return self._start.epoch if latest is None else latest
+
+    def end_offset_for(self, epoch: int) -> EpochEndOffset:
+        latest = self._log.epoch_cache.latest_epoch()
+        if latest is not None and epoch >= latest:
+            return EpochEndOffset(latest, self.end_offset)
+        # What is below the log's start counts as one epoch, that of its last record.
+        starts: list[tuple[int, int]] = [] if self._start == LOG_BEGIN else [(self._start.epoch, 0)]
+        starts.extend(entry for entry in self._log.epoch_cache.entries if entry.epoch > self._start.epoch)
+        at = bisect_right(starts, epoch, key=lambda entry: entry[0])
+        if not at:
+            return EpochEndOffset(-1, -1)
+        return EpochEndOffset(starts[at - 1][0], starts[at][1] if at < len(starts) else self.end_offset)
+
+    @property
+    def start(self) -> SnapshotId:
+        return self._start
+
+    @property
+    def latest_snapshot(self) -> SnapshotId | None:
+        return self.snapshots.latest
+
+    def append_records(self, records: Sequence[bytes], epoch: int) -> int:
+        now_ms = self._clock.wall_ms()
+        batch = encode_batch([NewRecord(None, record, (), now_ms) for record in records])
+        self._log.append_as_leader(memoryview(batch), epoch, now_ms, internal=True)
+        return self.end_offset - 1
+
+    def append_controls(self, records: Sequence[ControlRecord], epoch: int) -> int:
+        now_ms, base_offset = self._clock.wall_ms(), self.end_offset
+        batch = encode_batch([encode_control(record, now_ms) for record in records], is_control=True)
+        self._log.append_as_leader(memoryview(batch), epoch, now_ms, internal=True)
+        for index, record in enumerate(records):
+            self.voters.add(base_offset + index, record)
+        return self.end_offset - 1
+
+    def append_fetched(self, records: Buffer) -> None:
+        found = list(voter_records(records, may_be_cut_off=True))
+        self._log.append_as_follower(memoryview(records))
+        for offset, record in found:
+            if offset < self.end_offset:
+                self.voters.add(offset, record)
+
+    def truncate_to(self, offset: int) -> None:
+        self._truncations += 1
+        self._log.truncate_to(offset)
+        self._durable_offset = min(self._durable_offset, self.end_offset)
+        self.voters.truncate_to(self.end_offset)
+
+    def read(self, offset: int, max_bytes: int) -> Buffer:
+        return self._log.read(offset, max_bytes, end_offset=self.end_offset)
+
+    def read_batches(self, offset: int, end_offset: int, max_bytes: int) -> list[CommittedBatch]:
+        """Decoded batches of [`offset`, `end_offset`), at least one while there are any."""
+        data = memoryview(self._log.read(offset, max_bytes, end_offset=end_offset))
+        return [
+            CommittedBatch(
+                header.base_offset,
+                header.last_offset,
+                header.partition_leader_epoch,
+                header.max_timestamp,
+                []
+                if header.is_control
+                else [r.value or b"" for r in iter_records(data[position : position + header.size_bytes])],
+                header.size_bytes,
+            )
+            for position, header in iter_headers(data)
+        ]
+
+    # ---- snapshots ------------------------------------------------------------------------------------------------
+
+    def _reconcile(self) -> SnapshotId:
+        """Where the log starts. A crash may have come between a snapshot and what was to be done to the log."""
+        log, store = self._log, self.snapshots
+        latest, base = store.latest, log.log_start_offset
+        if latest is None or latest.end_offset < base:
+            if base > 0:
+                raise StorageError(
+                    f"{log.directory} starts at offset {base}, and the snapshot of what was before is not there: "
+                    "restore it, or empty the directory and let the node fetch all from the others"
+                )
+            return LOG_BEGIN
+        if not self._reaches(latest):
+            log.truncate_fully_and_start_at(latest.end_offset)
+            base = latest.end_offset
+        store.forget_before(base)
+        if base:
+            log.advance_start(store.ids[0].end_offset)
+        return store.ids[0] if base else LOG_BEGIN
+
+    def _read_voters(self) -> None:
+        """From the snapshot that the log starts with, or that formatting wrote, and then from the log."""
+        if self._start in self.snapshots.ids:
+            self.voters.start_from(self._start.end_offset, self.snapshots.controls(self._start))
+        offset = self._start.end_offset
+        while offset < self.end_offset:
+            data = self._log.read(offset, _READ_BYTES, end_offset=self.end_offset)
+            for at, record in voter_records(data):
+                self.voters.add(at, record)
+            offset = max(header.last_offset for _, header in iter_headers(data)) + 1
+
+    def _reaches(self, snapshot_id: SnapshotId) -> bool:
+        """Whether the log has the snapshot's last record, or starts right after it."""
+        end_offset, epoch = snapshot_id
+        if end_offset == self._log.log_start_offset:
+            return True
+        return end_offset <= self.end_offset and self._log.epoch_cache.epoch_for_offset(end_offset - 1) == epoch
+
+    def read_snapshot(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> tuple[int, Buffer] | None:
+        return self.snapshots.read(snapshot_id, position, max_bytes)
+
+    def receive_snapshot(self, snapshot_id: SnapshotId, position: int, data: Buffer) -> None:
+        if position == 0 or self._part is None:
+            self._drop_part()
+            self._part = self.snapshots.begin(snapshot_id)
+        self._part.append([data])
+
+    def install_snapshot(self, snapshot_id: SnapshotId) -> bool:
+        part, self._part = self._part, None
+        if part is None:
+            return False
+        try:
+            snapshot_batches(part.pread(0, part.size()))
+            part.fsync()
+        except ProtocolError:
+            self.snapshots.discard(snapshot_id)
+            return False
+        finally:
+            part.close()
+        self.snapshots.publish(snapshot_id)
+        self._truncations += 1
+        self._log.truncate_fully_and_start_at(snapshot_id.end_offset)
+        self._start = snapshot_id
+        self._durable_offset = snapshot_id.end_offset
+        self.voters.start_from(snapshot_id.end_offset, self.snapshots.controls(snapshot_id))
+        self.snapshots.forget_before(snapshot_id.end_offset)
+        return True
+
+    def add_snapshot(self, snapshot_id: SnapshotId) -> None:
+        """A snapshot of this node's own is written and synced: name it. May raise `StorageError` and `OSError`."""
+        latest = self.snapshots.latest
+        if latest is not None and latest.end_offset >= snapshot_id.end_offset:
+            self.snapshots.discard(snapshot_id)
+            return
+        self.snapshots.publish(snapshot_id)
+        self._log.roll()
+
+    def clean(self, retention: SnapshotRetention, now_ms: int) -> int | None:
+        """Give up what newer snapshots make superfluous; returns when, by the wall clock, there will be more to do.
+
+        The log and its snapshots keep within the retention's bytes, and its oldest snapshot within its time, but the
+        newest snapshot and all after it stay; the log starts where its oldest snapshot ends. May raise `StorageError`
+        and `OSError`.
+        """
+        ids = list(self.snapshots.ids)
+        while len(ids) >= 2:
+            kept_bytes = self._log.size_bytes + sum(self.snapshots.size_bytes(each) for each in ids)
+            expires_ms = retention.expiry_ms(self.snapshots.timestamp_ms(ids[0]))
+            if not retention.is_too_much(kept_bytes) and (expires_ms is None or now_ms < expires_ms):
+                return expires_ms
+            oldest = ids.pop(0)
+            self._log.advance_start(ids[0].end_offset)
+            self._start = ids[0]
+            self.snapshots.forget_before(oldest.end_offset + 1)
+        return None
+
+    def _drop_part(self) -> None:
+        if self._part is not None:
+            self._part.close()
+            self._part = None
+
+    # ---- durability -----------------------------------------------------------------------------------------------
+
+    def flush_if_behind(self, on_flushed: Callable[[BaseException | None], None]) -> None:
+        """Start an fsync unless one runs or all is durable; `on_flushed` is told of its end, or of its error.
+
+        It runs again for what was appended meanwhile only when called again.
+        """
+        if self._flush_is_running or self._durable_offset >= self.end_offset:
+            return
+        self._flush_is_running = True
+        began_at = self._truncations
+        future = self._log.flush_soon()
+
+        def done(flushed: asyncio.Future[int]) -> None:
+            self._flush_is_running = False
+            if flushed.cancelled():
+                return
+            error = flushed.exception()
+            if error is None and began_at == self._truncations:
+                self._durable_offset = max(self._durable_offset, min(flushed.result(), self.end_offset))
+            on_flushed(error)
+
+        future.add_done_callback(done)
+
+    def close(self, *, clean: bool) -> None:
+        """Close the files; not `clean` leaves what was not flushed to recovery."""
+        self._drop_part()
+        self._log.close(clean=clean)

@@ -1,0 +1,213 @@
+"""Snapshots of the metadata on disk: `<end offset>-<epoch>.checkpoint` beside the log's segments (KIP-630).
+
+A snapshot is a file of record batches as they stand in a log: a control record that heads it, the data records, a
+control record that ends it. While it is written it is called `.part`; it gets its name when every byte is durable, so
+that a file with a snapshot's name is whole. Nothing in the log is given up before the name, too, is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ...log.errors import StorageError
+from ...runtime.ports import Buffer, Disk, File
+from ...wire.codec import encode_data
+from ...wire.errors import ErrorCode, ProtocolError
+from ...wire.records import (
+    BATCH_HEADER_SIZE,
+    ControlRecordType,
+    NewRecord,
+    RecordLike,
+    control_record_type,
+    encode_batch,
+    encode_control_record,
+    iter_headers,
+    iter_records,
+    read_header,
+    verify_crc,
+)
+from ...wire.types import SnapshotId
+from ..messages.control_records import encode_control, voter_records
+from ..voters.voter_set import ControlRecord
+
+SNAPSHOT_SUFFIX = ".checkpoint"
+_PART_SUFFIX = ".part"
+_OFFSET_DIGITS, _EPOCH_DIGITS = 20, 10
+_RECORD_VERSION = 0
+
+
+def snapshot_name(snapshot_id: SnapshotId) -> str:
+    """The file's name."""
+    end_offset, epoch = snapshot_id
+    return f"{end_offset:0{_OFFSET_DIGITS}d}-{epoch:0{_EPOCH_DIGITS}d}{SNAPSHOT_SUFFIX}"
+
+
+def parse_snapshot_name(name: str) -> SnapshotId | None:
+    """The inverse of `snapshot_name`; None for names of other files."""
+    stem, dot, suffix = name.partition(".")
+    offset, _, epoch = stem.partition("-")
+    is_snapshot = dot + suffix == SNAPSHOT_SUFFIX and len(offset) == _OFFSET_DIGITS and len(epoch) == _EPOCH_DIGITS
+    return SnapshotId(int(offset), int(epoch)) if is_snapshot and offset.isdecimal() and epoch.isdecimal() else None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRetention:
+    """How much of the past is kept: `metadata.max.retention.bytes` and `metadata.max.retention.ms`, -1: all of it."""
+
+    max_bytes: int = 100 * 1024 * 1024
+    max_ms: int = 7 * 24 * 60 * 60 * 1000
+
+    def is_too_much(self, kept_bytes: int) -> bool:
+        """Whether something has to go, for its size."""
+        return 0 <= self.max_bytes < kept_bytes
+
+    def expiry_ms(self, timestamp_ms: int) -> int | None:
+        """When a snapshot of that time is too old."""
+        return None if self.max_ms < 0 else timestamp_ms + self.max_ms + 1
+
+
+class SnapshotStore:
+    """The snapshots in the metadata log's directory. Every method may raise `OSError`."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.ids: list[SnapshotId] = []
+        """Ascending by end offset."""
+        for name in disk.listdir(directory):
+            found = parse_snapshot_name(name)
+            if found is not None:
+                self.ids.append(found)
+            elif name.endswith(SNAPSHOT_SUFFIX + _PART_SUFFIX):
+                disk.remove(f"{directory}/{name}")
+        self.ids.sort()
+
+    @property
+    def latest(self) -> SnapshotId | None:
+        return self.ids[-1] if self.ids else None
+
+    def path(self, snapshot_id: SnapshotId) -> str:
+        return f"{self.directory}/{snapshot_name(snapshot_id)}"
+
+    def begin(self, snapshot_id: SnapshotId) -> File:
+        """A new file for a snapshot to come, empty."""
+        file = self.disk.open(self.path(snapshot_id) + _PART_SUFFIX, create=True)
+        file.truncate(0)
+        return file
+
+    def publish(self, snapshot_id: SnapshotId) -> None:
+        """The file that was begun is complete and synced: give it its name, durably."""
+        path = self.path(snapshot_id)
+        self.disk.rename(path + _PART_SUFFIX, path)
+        self.disk.fsync_dir(self.directory)
+        if snapshot_id not in self.ids:
+            self.ids.append(snapshot_id)
+            self.ids.sort()
+
+    def discard(self, snapshot_id: SnapshotId) -> None:
+        """Give up a file that was begun."""
+        path = self.path(snapshot_id) + _PART_SUFFIX
+        if self.disk.exists(path):
+            self.disk.remove(path)
+
+    def forget_before(self, end_offset: int) -> None:
+        """Remove the snapshots that end before `end_offset`."""
+        while self.ids and self.ids[0].end_offset < end_offset:
+            self.disk.remove(self.path(self.ids[0]))
+            del self.ids[0]
+
+    def read(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> tuple[int, bytes] | None:
+        """The size in bytes and a part; None when there is no such snapshot."""
+        if snapshot_id not in self.ids:
+            return None
+        file = self.disk.open(self.path(snapshot_id))
+        try:
+            return file.size(), file.pread(position, max_bytes)
+        finally:
+            file.close()
+
+    def size_bytes(self, snapshot_id: SnapshotId) -> int:
+        found = self.read(snapshot_id, 0, 0)
+        return 0 if found is None else found[0]
+
+    def timestamp_ms(self, snapshot_id: SnapshotId) -> int:
+        """When the last record in it was written, by the wall clock of who wrote it; 0 when the file does not say."""
+        found = self.read(snapshot_id, 0, BATCH_HEADER_SIZE)
+        return 0 if found is None or len(found[1]) < BATCH_HEADER_SIZE else read_header(found[1], 0).base_timestamp
+
+    def controls(self, snapshot_id: SnapshotId) -> list[ControlRecord]:
+        """What it says of the voters. `StorageError` when the file is damaged."""
+        path = self.path(snapshot_id)
+        try:
+            return [record for _, record in voter_records(self.disk.read_bytes(path))]
+        except ProtocolError as error:
+            raise StorageError(f"{path} is damaged: {error}") from error
+
+    def batches(self, snapshot_id: SnapshotId) -> Iterator[list[bytes]]:
+        """All data records, a batch at a time. `StorageError` when the file is damaged."""
+        path = self.path(snapshot_id)
+        try:
+            yield from snapshot_batches(self.disk.read_bytes(path))
+        except ProtocolError as error:
+            raise StorageError(
+                f"{path} is damaged ({error}): restore it, or empty the directory and let the node fetch it anew"
+            ) from error
+
+
+# ---- the format -----------------------------------------------------------------------------------------------------
+
+
+def encode_snapshot(
+    snapshot_id: SnapshotId,
+    timestamp_ms: int,
+    batches: Iterator[Sequence[bytes]],
+    controls: Sequence[ControlRecord] = (),
+) -> Iterator[bytearray]:
+    """The batches of a snapshot's file; `timestamp_ms` is that of the last record in it.
+
+    `controls` tell of the voters (`VoterHistory.snapshot_records`) and stand right behind the header, in its batch.
+    """
+    offset = 0
+
+    def batch(records: Sequence[RecordLike], *, is_control: bool = False) -> bytearray:
+        nonlocal offset
+        encoded = encode_batch(records, base_offset=offset, leader_epoch=snapshot_id.epoch, is_control=is_control)
+        offset += len(records)
+        return encoded
+
+    header = {"version": _RECORD_VERSION, "last_contained_log_timestamp": timestamp_ms}
+    message = encode_data("snapshot_header_record", _RECORD_VERSION, header)
+    head = [encode_control_record(ControlRecordType.SNAPSHOT_HEADER, message, timestamp_ms)]
+    yield batch([*head, *(encode_control(record, timestamp_ms) for record in controls)], is_control=True)
+    for payloads in batches:
+        if payloads:
+            yield batch([NewRecord(None, payload, (), timestamp_ms) for payload in payloads])
+    message = encode_data("snapshot_footer_record", _RECORD_VERSION, {"version": _RECORD_VERSION})
+    yield batch([encode_control_record(ControlRecordType.SNAPSHOT_FOOTER, message, timestamp_ms)], is_control=True)
+
+
+def snapshot_batches(data: Buffer) -> Iterator[list[bytes]]:
+    """The data records of a snapshot's file, a batch at a time: to decode all of a large one takes long.
+
+    `ProtocolError` at once, unless it is whole from header to footer and every batch is sound.
+    """
+    view = memoryview(data)
+    controls: list[tuple[int, int]] = []
+    positions: list[tuple[int, int]] = []
+    count = 0
+    for position, header in iter_headers(view):
+        if not verify_crc(view, position, header):
+            raise ProtocolError(ErrorCode.CORRUPT_MESSAGE, f"the batch at {position} has another checksum")
+        end = position + header.size_bytes
+        count += header.record_count
+        if header.is_control:
+            controls += [
+                (control_record_type(record.key), record.offset) for record in iter_records(view[position:end])
+            ]
+        else:
+            positions.append((position, end))
+    ends = [(ControlRecordType.SNAPSHOT_HEADER, 0), (ControlRecordType.SNAPSHOT_FOOTER, count - 1)]
+    if len(controls) < 2 or [controls[0], controls[-1]] != ends:
+        raise ProtocolError(ErrorCode.CORRUPT_MESSAGE, "it does not go from a header to a footer")
+    return ([record.value or b"" for record in iter_records(view[start:end])] for start, end in positions)

@@ -1,0 +1,136 @@
+"""What may be wrong with a change of the voters, and what a node itself has to ask for. Pure functions (KIP-853).
+
+One voter at a time is added or removed, and only when no such change is uncommitted; and the leader must have committed
+a record of its own epoch first. Without that second rule, two leaders in turn could each append a change to the same
+old set, and the two new sets need not share a voter (Ongaro, raft-dev 2015: "bug in single-server membership changes").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...wire.errors import ErrorCode, ProtocolError
+from ..messages.messages import AddVoter, RemoveVoter, UpdateVoter, VoterChange
+from ..quorum.config import RaftConfig
+from ..roles.leader import Leader
+from ..types import NO_DIRECTORY, ReplicaKey
+from .voter_set import DYNAMIC_VERSION, VersionRange, Voter, VoterHistory, VoterSet
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the leader knows of the log when a change is asked for."""
+
+    high_watermark: int | None
+    history: VoterHistory
+
+
+def check_ready(role: Leader, standing: Standing) -> None:
+    """Raise `ProtocolError` unless a change may begin now; REQUEST_TIMED_OUT where it may some time later."""
+    high_watermark = standing.high_watermark
+    if role.change is not None:
+        raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, "another change of the voters is under way")
+    if high_watermark is None or high_watermark <= role.epoch_start_offset:
+        raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, "the leader has not committed a record of its epoch yet")
+    if standing.history.last_offset >= high_watermark:
+        raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, "the last change of the voters is not committed yet")
+
+
+def check_dynamic(standing: Standing) -> None:
+    """Raise `ProtocolError(UNSUPPORTED_VERSION)` while the voters are those of the configuration."""
+    if standing.history.version < DYNAMIC_VERSION:
+        raise ProtocolError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            "The cluster's voters are static (kraft.version 0): upgrade the feature kraft.version to 1 first.",
+        )
+
+
+def check_add(request: AddVoter, voters: VoterSet, listener_name: str) -> None:
+    """Raise `ProtocolError` when the new voter cannot be one, whatever it says when it is asked itself."""
+    voter = request.voter
+    present = voters.get(voter.key.id)
+    if present is not None:
+        message = f"The voter id {voter.key.id} is already part of the set of voters {voters}."
+        raise ProtocolError(ErrorCode.DUPLICATE_VOTER, message)
+    _check_listeners(voter, listener_name)
+
+
+def check_probed(role: Leader, voter: ReplicaKey, versions: VersionRange, now_ms: int, patience_ms: int) -> None:
+    """Raise `ProtocolError` when a voter to be is too old, or has not been at the end of the log lately.
+
+    Nor may its node have come with another directory since: the vote would be that of a disk which is gone.
+    """
+    if not versions.lowest <= DYNAMIC_VERSION <= versions.highest:
+        message = f"Node {voter.id} does not support kraft.version {DYNAMIC_VERSION}."
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, message)
+    progress = role.observers.get(voter)
+    caught_up_ms = progress.last_caught_up_ms if progress is not None else None
+    is_here = progress is not None and not role.is_replaced(progress)
+    if not is_here or caught_up_ms is None or caught_up_ms < now_ms - patience_ms:
+        fetches = "has not caught up with the log" if is_here else "does not fetch with this directory id"
+        raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, f"Node {voter.id} {fetches}, so it cannot vote yet.")
+
+
+def remaining_voters(request: RemoveVoter, voters: VoterSet) -> VoterSet:
+    """The set after the removal. Raises `ProtocolError`."""
+    present = voters.get(request.voter.id)
+    if present is None or present.key != request.voter:
+        message = f"Cannot remove voter {request.voter.id} with this directory id: the voters are {voters}."
+        raise ProtocolError(ErrorCode.VOTER_NOT_FOUND, message)
+    rest = voters.lacking(request.voter.id)
+    if not rest.voters:
+        message = f"Node {request.voter.id} is the last voter: add another one before it is removed."
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, message)
+    return rest
+
+
+def check_update(request: UpdateVoter, voters: VoterSet, level: int, listener_name: str) -> None:
+    """Raise `ProtocolError` when a voter says of itself what cannot be."""
+    voter = request.voter
+    if not voters.is_voter(voter.key):
+        message = f"Node {voter.key.id} with this directory id is not among the voters {voters}."
+        raise ProtocolError(ErrorCode.VOTER_NOT_FOUND, message)
+    _check_listeners(voter, listener_name)
+    if not voter.versions.lowest <= level <= voter.versions.highest:
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, f"kraft.version {level} is finalized, and not supported by it.")
+
+
+def _check_listeners(voter: Voter, listener_name: str) -> None:
+    if all(listener.name != listener_name for listener in voter.listeners):
+        message = f"Node {voter.key.id} names no endpoint for the listener {listener_name}, by which the quorum talks."
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, message)
+
+
+def own_change(config: RaftConfig, epoch: int, voters: VoterSet, level: int) -> VoterChange | None:
+    """What a controller that follows the leader of `epoch` asks it for by itself.
+
+    A voter whose endpoints are not those of its record tells the new ones. With `controller.quorum.auto.join.enable`,
+    one that is no voter asks to become one; where its id stands for another directory, which it must have had before,
+    that one goes first (KIP-853, "Controller auto joining").
+    """
+    if level < DYNAMIC_VERSION or not config.can_vote or not config.own_listeners:
+        return None
+    own, present = config.own_voter, voters.get(config.node_id)
+    if present is not None and present.key == own.key:
+        same = sorted(present.listeners) == sorted(own.listeners) and present.versions == own.versions
+        return None if same else UpdateVoter(cluster_id=config.cluster_id, epoch=epoch, voter=own)
+    if not config.auto_join:
+        return None
+    if present is not None:
+        return RemoveVoter(cluster_id=config.cluster_id, voter=present.key)
+    timeout_ms = config.timing.request_timeout_ms
+    return AddVoter(cluster_id=config.cluster_id, voter=own, timeout_ms=timeout_ms, ack_when_committed=False)
+
+
+def upgraded_voters(role: Leader, own: Voter) -> VoterSet:
+    """The static voters with their directories, as a VotersRecord needs them. Raises `ProtocolError`."""
+    found = VoterSet()
+    for voter in role.voters.voters:
+        key = own.key if voter.key.id == own.key.id else role.peers[voter.key.id].key
+        if key.directory_id == NO_DIRECTORY:
+            raise ProtocolError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"Voter {key.id} has not told its directory id in this epoch: is it running, and new enough?",
+            )
+        found = found.having(Voter(key, voter.listeners, voter.versions))
+    return found

@@ -1,0 +1,326 @@
+"""An open file of the operating system, which may be without a descriptor while nobody uses it; see `open_files`.
+
+Writes are positioned (`pwritev` at the end that this handle knows), so a file has one handle that writes to it; any
+number of others may read. Every write loops over short writes and over the kernel's limit of buffers a call.
+
+`fsync_soon` runs `fdatasync` in a private thread, one at a time for each file. Calls that come while one waits or is
+running are answered by the next, together: that is the group commit which makes small durable appends cheap.
+
+After a failed fsync the kernel may have dropped the dirty pages and marked them clean, so a second fsync would lie
+(PostgreSQL's "fsyncgate", 2018). A file whose fsync failed therefore fails every later fsync with the same error.
+For the same reason a descriptor that wrote must not simply be closed before its fsync: Linux reports a failed
+write-back once to each open file description that was there before, and forgets it with the inode. So the description
+is kept in a mapping of one page, which takes no descriptor, and the next fsync asks that one too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+
+from ..ports import Buffer
+from ..work_queue import WorkQueue
+from . import page_cache
+from .open_files import Hold, NamedFile, is_out_of_files
+
+_IOV_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
+
+
+class OpenFile(NamedFile):
+    """A file of which there may be a descriptor, and what of it is not on the device."""
+
+    __slots__ = ("_anchor", "_identity", "_may_create", "_synced_writes", "fd", "is_read_at_random", "size_bytes",
+                 "sync_error", "sync_waiters", "syncs", "writes")  # fmt: skip
+
+    def __init__(self, path: str, *, create: bool) -> None:
+        super().__init__(path)
+        self.fd = -1
+        self.size_bytes = 0
+        """When it was last opened."""
+        self.is_read_at_random = False
+        self.writes = 0
+        self.syncs = False
+        """Whether an fsync waits or is under way."""
+        self.sync_error: OSError | None = None
+        self.sync_waiters: list[asyncio.Future[None]] = []
+        self._synced_writes = 0
+        self._may_create = create
+        self._identity: tuple[int, int] | None = None
+        self._anchor: int | None = None
+
+    @property
+    def has_descriptor(self) -> bool:
+        return self.fd >= 0
+
+    def open(self) -> None:
+        """`FileNotFoundError` unless it exists or may be created; ESTALE when another file has its name."""
+        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if self._may_create else 0), 0o644)
+        status = os.fstat(fd)
+        identity = status.st_dev, status.st_ino
+        if identity != (self._identity or identity):
+            os.close(fd)
+            raise OSError(errno.ESTALE, "another file has its name", self.path)
+        self.fd, self.size_bytes = fd, status.st_size
+        self._identity, self._may_create = identity, False
+        if self.is_read_at_random:
+            page_cache.read_no_more_than_asked(fd)
+
+    def give_back(self) -> bool:
+        """Where no mapping can keep the description, what was written is synced here and now."""
+        if self.writes > self._synced_writes and self._anchor is None and self.sync_error is None:
+            self._anchor = page_cache.keep_description(self.fd)
+            if self._anchor is None and not self._is_synced_now():
+                return False
+        self._close_descriptor()
+        return True
+
+    def close(self) -> None:
+        self._close_descriptor()
+        self._drop_anchor()
+
+    def sync(self, fd: int) -> None:
+        """fdatasync, in any thread; `fd` is this file's, and pinned. `OSError`."""
+        os.fdatasync(fd)
+        if self._anchor is not None:
+            page_cache.sync_description(self._anchor)
+
+    def synced(self, writes: int) -> None:
+        """So many of the writes are on the device."""
+        self._synced_writes = max(self._synced_writes, writes)
+        self._drop_anchor()
+
+    def _is_synced_now(self) -> bool:
+        try:
+            os.fdatasync(self.fd)
+        except OSError as error:
+            self.sync_error = error
+            return False
+        self.synced(self.writes)
+        return True
+
+    def _close_descriptor(self) -> None:
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _drop_anchor(self) -> None:
+        anchor, self._anchor = self._anchor, None
+        if anchor is not None:
+            page_cache.drop_description(anchor)
+
+
+class RealFile:
+    """A handle; see `ports.File`."""
+
+    __slots__ = ("_held", "_path", "_size")
+
+    def __init__(self, held: Hold[OpenFile], path: str, size_bytes: int) -> None:
+        self._held: Hold[OpenFile] | None = held
+        self._path = path
+        self._size = size_bytes
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def size(self) -> int:
+        """Length in bytes as this handle knows it."""
+        return self._size
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Write all of `buffers` at the end; on error `size()` tells how much of them was written."""
+        start = self._size
+        remaining = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
+        file = self.hold().file()
+        file.writes += 1
+        while remaining:
+            written = os.pwritev(file.fd, remaining[:_IOV_MAX], self._size)
+            self._size += written
+            _drop_written(remaining, written)
+        return self._size - start
+
+    def pread(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset`; fewer only at the end of the file."""
+        fd = self.hold().file().fd
+        data = os.pread(fd, length, offset)
+        if len(data) == length or not data:
+            return data
+        parts = [data]
+        have = len(data)
+        while have < length and (data := os.pread(fd, length - have, offset + have)):
+            parts.append(data)
+            have += len(data)
+        return b"".join(parts)
+
+    def is_cached(self, offset: int, length: int) -> bool:
+        """See `page_cache.is_cached`. From then on reads of this file wait for nothing that they did not ask for."""
+        file = self.hold().file()
+        if not file.is_read_at_random:
+            page_cache.read_no_more_than_asked(file.fd)
+            file.is_read_at_random = True
+        return page_cache.is_cached(file.fd, offset, length)
+
+    def warm_soon(self, offset: int, length: int, queue: WorkQueue, threads: Executor) -> asyncio.Future[None]:
+        """`page_cache.warm` in a thread."""
+        held, loop = self.hold(), asyncio.get_running_loop()
+        warmed: asyncio.Future[None] = loop.create_future()
+
+        def begin() -> asyncio.Future[None] | None:
+            try:
+                file = held.file()
+            except OSError as error:
+                if is_out_of_files(error):
+                    raise
+                resolve([warmed], None)  # who reads the file next is told
+                return None
+            file.pins += 1
+
+            def finish(_: asyncio.Future[None]) -> None:
+                held.file(is_used=False).pins -= 1
+                resolve([warmed], None)
+
+            return _watched(loop.run_in_executor(threads, page_cache.warm, file.fd, offset, length), finish)
+
+        queue.submit(begin)
+        return warmed
+
+    def send(self, offset: int, length: int, socket_fd: int) -> int:
+        """Bytes that the non-blocking socket took; 0 when it is full."""
+        try:
+            sent = os.sendfile(socket_fd, self.hold().file().fd, offset, length)
+        except BlockingIOError:
+            return 0
+        if not sent and length:
+            raise OSError(errno.EIO, "the file ends before what is to be sent", self._path)
+        return sent
+
+    def pwrite(self, offset: int, data: Buffer) -> None:
+        """Overwrite in place, extending the file where needed."""
+        view = memoryview(data).cast("B")
+        file = self.hold().file()
+        file.writes += 1
+        while view:
+            written = os.pwrite(file.fd, view, offset)
+            offset += written
+            view = view[written:]
+            self._size = max(self._size, offset)
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes."""
+        file = self.hold().file()
+        file.writes += 1
+        os.ftruncate(file.fd, size)
+        self._size = size
+
+    def fsync(self) -> None:
+        """Block until the contents are on the device."""
+        file = self.hold().file()
+        if file.sync_error is not None:
+            raise file.sync_error
+        try:
+            file.sync(file.fd)
+        except OSError as error:
+            file.sync_error = error
+            raise
+        if not file.syncs:
+            file.synced(file.writes)
+
+    def share(self) -> RealFile:
+        """See `ports.File`."""
+        return RealFile(self.hold(), self._path, self._size)
+
+    def close(self) -> None:
+        """Release the file; it is closed when no fsync under way, and nobody it is shared with, needs it."""
+        self._held = None
+
+    def fsync_soon(self, queue: WorkQueue, threads: Executor) -> asyncio.Future[None]:
+        """Covers what was written before the call; see the module's text."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._held is None:
+            waiter.set_exception(OSError(errno.EBADF, "file is closed", self._path))
+            return waiter
+        file = self._held.file(is_used=False)
+        if file.sync_error is not None:
+            waiter.set_exception(file.sync_error)
+        else:
+            file.sync_waiters.append(waiter)
+            if not file.syncs:
+                file.syncs = True
+                _submit_sync(self._held, queue, threads)
+        return waiter
+
+    def hold(self) -> Hold[OpenFile]:
+        """What keeps the file open, for whoever wants that. `OSError` when this handle is closed."""
+        if self._held is None:
+            raise OSError(errno.EBADF, "file is closed", self._path)
+        return self._held
+
+
+def _submit_sync(held: Hold[OpenFile], queue: WorkQueue, threads: Executor) -> None:
+    """fsync the file when it is its turn: while it waits it needs no descriptor."""
+    loop = asyncio.get_running_loop()
+
+    def begin() -> asyncio.Future[None] | None:
+        file = held.file(is_used=False)
+        try:
+            held.file()
+        except OSError as error:
+            if is_out_of_files(error):
+                raise
+            file.syncs = False
+            resolve(file.sync_waiters, error)
+            return None
+        covered, file.sync_waiters = file.sync_waiters, []
+        writes = file.writes
+        file.pins += 1
+
+        def finish(done: asyncio.Future[None]) -> None:
+            file.pins -= 1
+            file.syncs = False
+            error = done.exception() if not done.cancelled() else OSError(errno.ECANCELED, "fsync cancelled")
+            if error is None:
+                file.synced(writes)
+            elif isinstance(error, OSError):
+                file.sync_error = error
+            resolve(covered, error)
+            if file.sync_error is not None:
+                resolve(file.sync_waiters, file.sync_error)
+            elif file.sync_waiters:
+                file.syncs = True
+                _submit_sync(held, queue, threads)
+
+        return _watched(loop.run_in_executor(threads, file.sync, file.fd), finish)
+
+    queue.submit(begin)
+
+
+def _watched(running: asyncio.Future[None], finish: Callable[[asyncio.Future[None]], None]) -> asyncio.Future[None]:
+    running.add_done_callback(finish)
+    return running
+
+
+def _drop_written(remaining: list[memoryview], written: int) -> None:
+    whole = 0
+    for view in remaining:
+        if written < len(view):
+            break
+        written -= len(view)
+        whole += 1
+    del remaining[:whole]
+    if written:
+        remaining[0] = remaining[0][written:]
+
+
+def resolve(waiters: list[asyncio.Future[None]], error: BaseException | None) -> None:
+    """Tell all of them, and forget them."""
+    for waiter in waiters:
+        if waiter.done():
+            continue
+        if error is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(error)
+    waiters.clear()

@@ -1,6 +1,0 @@
-"""Puts `group_members` within reach of the tests of this folder."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))

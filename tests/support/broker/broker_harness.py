@@ -1,0 +1,319 @@
+"""In-memory twins for driving the server: a scripted transport, replicas that do as they are told, a small image."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from raftwerk.broker.apis.registry import broker_registry
+from raftwerk.broker.config import AdvertisedListener, BrokerConfig, TopicDefaults
+from raftwerk.broker.fetch_sessions import FetchSessionCache
+from raftwerk.broker.groups.coordinator import GroupCoordinator
+from raftwerk.broker.network.connection import Connection, ConnectionLimits
+from raftwerk.broker.network.dispatch import Dispatcher
+from raftwerk.broker.network.server import Server, ServerConfig
+from raftwerk.broker.services import BrokerServices
+from raftwerk.broker.to_controller.suspected_brokers import SuspectedBrokers
+from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage
+from raftwerk.controller.metadata.metadata_records import (
+    BrokerChangeRecord,
+    Endpoint,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
+from raftwerk.isr.fetching.fetch_requests import WatchedFetch
+from raftwerk.isr.fetching.incremental_fetch_context import IncrementalFetchContext, Watches
+from raftwerk.isr.results import AppendResult
+from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.codec import Struct, decode_response, encode_request
+from raftwerk.wire.errors import ErrorCode, ProtocolError
+from raftwerk.wire.fetch import FetchPartitionResponse
+from raftwerk.wire.frames import RequestHeader, parse_response_header
+from raftwerk.wire.frames import encode_request as encode_frame
+
+LISTENER = "PLAINTEXT"
+TOPIC = "flights"
+TOPIC_ID = UUID(int=0xF117)
+
+
+class FakeTransport(asyncio.Transport):
+    """Collects what is written; delivers scripted bytes the way the event loop does."""
+
+    def __init__(self, peer: str = "192.0.2.1") -> None:
+        super().__init__()
+        self.written = bytearray()
+        self.writes = 0
+        self.closing = False
+        self.reading = True
+        self.peer = peer
+        self.protocol: Any = None
+        self.backlog = bytearray()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return (self.peer, 50000) if name == "peername" else default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+        if self.backlog:
+            data, self.backlog = bytes(self.backlog), bytearray()
+            asyncio.get_running_loop().call_soon(self.deliver, data)
+
+    def write(self, data: Any) -> None:
+        self.writes += 1
+        self.written += data
+
+    def writelines(self, buffers: Any) -> None:
+        self.write(b"".join(buffers))
+
+    def close(self) -> None:
+        if not self.closing:
+            self.closing = True
+            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
+
+    abort = close
+
+    def deliver(self, data: bytes, chunk: int = 65536) -> None:
+        """Hand `data` to the protocol in reads of at most `chunk` bytes, as long as it reads."""
+        position = 0
+        while position < len(data) and not self.closing:
+            if not self.reading:
+                self.backlog += data[position:]
+                return
+            view = self.protocol.get_buffer(-1)
+            piece = data[position : position + min(chunk, len(view))]
+            view[: len(piece)] = piece
+            position += len(piece)
+            self.protocol.buffer_updated(len(piece))
+
+    def frames(self) -> list[bytes]:
+        """The complete frames written so far, sizes cut off."""
+        result, position = [], 0
+        while position < len(self.written):
+            (size,) = struct.unpack_from(">i", self.written, position)
+            result.append(bytes(self.written[position + 4 : position + 4 + size]))
+            position += 4 + size
+        assert position == len(self.written)
+        return result
+
+
+@dataclass
+class FakeReplicas:
+    """Appends succeed at offsets that count up; `hold` keeps the callbacks until `release`."""
+
+    hold: bool = False
+    error: int = 0
+    fail_with: Exception | None = None
+    appended: list[tuple[Any, bytes]] = field(default_factory=list)
+    fetched: list[Any] = field(default_factory=list)
+    held: list[Callable[[], None]] = field(default_factory=list)
+    records: dict[str, bytes] = field(default_factory=dict)
+    high_watermark: int = 10
+    partitions: dict[Any, Any] = field(default_factory=dict)
+
+    def append(self, acks: int, timeout_ms: int, entries: Sequence[Any], done: Callable[[Any], None]) -> None:
+        if self.fail_with is not None:
+            raise self.fail_with
+        results = []
+        for topic_partition, records in entries:
+            self.appended.append((topic_partition, bytes(records)))
+            base_offset = -1 if self.error else len(self.appended) - 1
+            results.append(AppendResult(topic_partition, self.error, base_offset, -1, 0))
+        self._later(lambda: done(results))
+
+    def fetch(self, params: Any, partitions: Sequence[Any], done: Callable[[Any], None]) -> None:
+        self.fetched.append((params, list(partitions)))
+        results = [
+            FetchPartitionResponse(
+                wanted.partition,
+                self.error,
+                self.high_watermark,
+                self.high_watermark,
+                0,
+                records=self.records.get(f"{key.topic_partition.topic}-{wanted.partition}", b""),
+            )
+            for key, wanted in partitions
+        ]
+        self._later(lambda: done(results))
+
+    def open_watch(self, replica_id: int) -> IncrementalFetchContext:
+        return Watches().open(replica_id)
+
+    def fetch_watched(self, params: Any, fetch: WatchedFetch) -> None:
+        self.fetch(params, fetch.wanted(), fetch.done)
+
+    def _later(self, callback: Callable[[], None]) -> None:
+        if self.hold:
+            self.held.append(callback)
+        else:
+            callback()
+
+    def list_offset(self, topic_partition: Any, timestamp: int, *rest: Any) -> Any:
+        return SimpleNamespace(error_code=0, timestamp=timestamp, offset=42, leader_epoch=3)
+
+    def offset_for_leader_epoch(self, topic_partition: Any, current: int, epoch: int) -> Any:
+        return (0, epoch, 17)
+
+
+class FakeController:
+    """A forwarder, producer-id source and topic creator."""
+
+    def __init__(self) -> None:
+        self.answer: dict[str, Any] = {}
+        self.gate: asyncio.Event | None = None
+        self.created: list[str] = []
+        self.ids = 100
+
+    async def forward(self, request: Any, message: Struct) -> Struct:
+        if self.gate is not None:
+            await self.gate.wait()
+        if not self.answer:
+            raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, "nobody there")
+        return Struct(self.answer)
+
+    def next_id(self) -> int | None:
+        self.ids += 1
+        return self.ids
+
+    async def wait_for_id(self) -> int:
+        return 7
+
+    def request_topics(self, names: Sequence[str]) -> None:
+        self.created += names
+
+
+def make_image(brokers: int = 3, partitions: int = 2) -> MetadataImage:
+    """`brokers` unfenced brokers on two listeners, and one topic with RF3."""
+    image, delta, offset = MetadataImage("cluster-1"), MetadataDelta(), 0
+    for broker_id in range(1, brokers + 1):
+        listeners = (
+            Endpoint(LISTENER, f"host{broker_id}", 9090 + broker_id),
+            Endpoint("INTERNAL", f"int{broker_id}", 8090 + broker_id),
+        )
+        record = RegisterBrokerRecord(
+            broker_id=broker_id,
+            incarnation_id=UUID(int=broker_id),
+            listeners=listeners,
+            rack=f"r{broker_id}",
+            fenced=True,
+            in_controlled_shutdown=False,
+            log_dirs=(),
+        )
+        image.replay(record, offset, delta)
+        image.replay(BrokerChangeRecord(broker_id, offset, fenced=False), offset + 1, delta)
+        offset += 2
+    image.replay(TopicRecord(TOPIC, TOPIC_ID), offset, delta)
+    replicas = tuple(range(1, brokers + 1))
+    for index in range(partitions):
+        offset += 1
+        leader = replicas[index % brokers]
+        image.replay(PartitionRecord(TOPIC_ID, index, replicas, replicas, leader), offset, delta)
+    return image
+
+
+class Harness:
+    """A server without a socket. `connect` gives a transport; `call` sends one request and decodes its answer."""
+
+    def __init__(self, limits: ConnectionLimits | None = None, image: MetadataImage | None = None) -> None:
+        self.replicas = FakeReplicas()
+        self.controller = FakeController()
+        self.image = image or make_image()
+        self.fatal: list[BaseException] = []
+        self.lingering: list[int] = []
+        self.suspects = SuspectedBrokers()
+        rng = random.Random(1)
+        self.config = BrokerConfig(
+            node_id=1,
+            cluster_id="cluster-1",
+            listeners=(AdvertisedListener(LISTENER, "host1", 9091),),
+            inter_broker_listener=LISTENER,
+            topics=TopicDefaults(configs={"retention.ms": "1000"}),
+            values={"node.id": "1", "ssl.keystore.password": "hunter2"},
+            supported_features={"metadata.version": (7, 27), "kraft.version": (0, 1)},
+        )
+        registry = broker_registry()
+        metadata = SimpleNamespace(image=self.image, finalized_features=self.image.features)
+        runtime: Any = SimpleNamespace(rng=rng, clock=SimpleNamespace(wall_ms=lambda: 1_000_000))
+        self.groups = GroupCoordinator(1, self.config.groups, runtime, metadata, self.replicas)
+        services = BrokerServices(
+            config=self.config,
+            runtime=SimpleNamespace(rng=rng),  # type: ignore[arg-type]
+            metadata=metadata,
+            replicas=self.replicas,
+            sessions=FetchSessionCache(2, rng),
+            forwarder=self.controller,
+            producer_ids=self.controller,
+            topic_creator=self.controller,
+            active_controller=lambda: 2,
+            lingering_brokers=lambda: self.lingering,
+            suspects=self.suspects,
+            version_rows=registry.version_rows,
+            groups=self.groups,
+        )
+        self.services = services
+        self.registry = registry
+        self.dispatcher = Dispatcher(registry, services, self.fatal.append)
+        config = ServerConfig(LISTENER, "127.0.0.1", 0, limits or ConnectionLimits())
+        self.server = Server(config, self.dispatcher)
+        self.correlation_id = 0
+
+    def connect(self, peer: str = "192.0.2.1") -> FakeTransport:
+        transport = FakeTransport(peer)
+        transport.protocol = self.server.make_connection()
+        transport.protocol.connection_made(transport)
+        return transport
+
+    def frame(self, key: ApiKey, version: int, fields: Any, client_id: str | None = "test") -> bytes:
+        body = fields if isinstance(fields, bytes) else encode_request(key, version, fields)
+        self.correlation_id += 1
+        return b"".join(encode_frame(RequestHeader(key, version, self.correlation_id, client_id), body))
+
+    async def call(self, key: ApiKey, version: int, fields: Any, transport: FakeTransport | None = None) -> Struct:
+        transport = transport or self.connect()
+        before = len(transport.frames())
+        transport.deliver(self.frame(key, version, fields))
+        await settle()
+        frames = transport.frames()[before:]
+        assert len(frames) == 1, f"{len(frames)} answers; closed: {transport.closing}"
+        return decode_answer(key, version, frames[0])
+
+
+def decode_answer(key: ApiKey, version: int, frame: bytes) -> Struct:
+    _, position = parse_response_header(key, version, frame)
+    return decode_response(key, version, frame, position)
+
+
+def correlation_ids(transport: FakeTransport) -> list[int]:
+    return [struct.unpack_from(">i", frame)[0] for frame in transport.frames()]
+
+
+def connection_of(transport: FakeTransport) -> Connection:
+    connection: Connection = transport.protocol
+    return connection
+
+
+async def settle(rounds: int = 10) -> None:
+    """Let everything that is ready run."""
+    for _ in range(rounds):
+        await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Return when `condition` holds; real sockets need real time."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.001)

@@ -1,0 +1,188 @@
+"""A broker that leads all of `__consumer_offsets`, whose log is a list in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from support.broker.broker_harness import Harness, decode_answer, make_image, settle
+
+from raftwerk.broker.groups.config import OFFSETS_TOPIC
+from raftwerk.broker.groups.offsets.record_fields import FieldWriter
+from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
+from raftwerk.controller.metadata.metadata_image import MetadataDelta
+from raftwerk.controller.metadata.metadata_records import (
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from raftwerk.isr.results import AppendResult
+from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.codec import Struct
+from raftwerk.wire.records import Record, iter_records, set_base_offset
+from raftwerk.wire.types import TopicPartition
+
+OFFSETS_TOPIC_ID = UUID(int=0x0FF5)
+PARTITIONS = 3
+
+
+class FakeLog:
+    """Batches by offset."""
+
+    def __init__(self) -> None:
+        self.log_start_offset = 0
+        self.log_end_offset = 0
+        self.batches: list[tuple[int, bytes]] = []
+
+    def append(self, batch: memoryview) -> int:
+        base = self.log_end_offset
+        set_base_offset(batch, 0, base)
+        self.batches.append((base, bytes(batch)))
+        self.log_end_offset += len(list(iter_records(batch)))
+        return base
+
+    def read(self, offset: int, max_bytes: int, *, end_offset: int, min_one_batch: bool = True) -> bytes:
+        found = b""
+        for base, batch in self.batches:
+            if offset <= base < end_offset and (not found or len(found) + len(batch) <= max_bytes):
+                found += batch
+        return found
+
+    def records(self) -> list[Record]:
+        return [record for _, batch in self.batches for record in iter_records(batch)]
+
+
+class GroupHarness(Harness):
+    """`logs` outlive coordinators: a second harness may be made with the first one's."""
+
+    def __init__(self, logs: dict[TopicPartition, FakeLog] | None = None) -> None:
+        super().__init__(image=make_image())
+        self.offset = self.image.offset
+        self.replay(TopicRecord(OFFSETS_TOPIC, OFFSETS_TOPIC_ID))
+        for index in range(PARTITIONS):
+            self.replay(PartitionRecord(OFFSETS_TOPIC_ID, index, (1, 2, 3), (1, 2, 3), 1))
+        keys = [TopicPartition(OFFSETS_TOPIC, index) for index in range(PARTITIONS)]
+        self.logs = logs or {key: FakeLog() for key in keys}
+        self.append_error = 0
+        self.held_appends: list[Callable[[], None]] = []
+        self.hold = False
+        for key in keys:
+            self.replicas.partitions[key] = SimpleNamespace(is_leader=True, log=self.logs[key])
+        self.replicas.append = self.append  # type: ignore[method-assign]
+        self.groups.start()
+
+    def replay(self, record: Any) -> MetadataDelta:
+        delta = MetadataDelta()
+        self.offset += 1
+        self.image.replay(record, self.offset, delta)
+        return delta
+
+    def tell(self, record: Any) -> None:
+        """A change of the metadata that the coordinator hears of."""
+        self.groups.on_metadata(self.image, self.replay(record))
+
+    def lead(self, broker_id: int) -> None:
+        for index in range(PARTITIONS):
+            self.tell(PartitionChangeRecord(OFFSETS_TOPIC_ID, index, leader=broker_id))
+
+    def remove_topic(self, topic_id: UUID) -> None:
+        self.tell(RemoveTopicRecord(topic_id))
+
+    def append(self, acks: int, timeout_ms: int, entries: Sequence[Any], done: Callable[[Any], None]) -> None:
+        assert acks == -1
+        ((key, batch),) = entries
+        base = -1 if self.append_error else self.logs[key].append(batch)
+        result = [AppendResult(key, self.append_error, base)]
+        if self.hold:
+            self.held_appends.append(lambda: done(result))
+        else:
+            done(result)
+
+    def release(self) -> None:
+        self.hold = False
+        held, self.held_appends = self.held_appends, []
+        for finish in held:
+            finish()
+
+    def records(self) -> list[Record]:
+        return [record for log in self.logs.values() for record in log.records()]
+
+    def parked(self, key: ApiKey, version: int, fields: Any) -> Callable[[], Struct | None]:
+        """Send a request that may wait; the result tells its answer when there is one."""
+        transport = self.connect()
+        transport.deliver(self.frame(key, version, fields))
+
+        def answer() -> Struct | None:
+            frames = transport.frames()
+            return decode_answer(key, version, frames[0]) if frames else None
+
+        return answer
+
+    async def join(self, group: str, version: int = 9, **fields: Any) -> Struct:
+        """Become the only member, or come back as it."""
+        asked = {
+            "group_id": group,
+            "session_timeout": 10_000,
+            "rebalance_timeout": 60_000,
+            "member_id": "",
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": subscription("flights")}],
+            **fields,
+        }
+        answer = self.parked(ApiKey.JOIN_GROUP, version, asked)
+        for _ in range(500):
+            await asyncio.sleep(0.01)
+            if (found := answer()) is not None:
+                break
+        assert found is not None
+        if found.error_code == 79:
+            return await self.join(group, version, **{**fields, "member_id": found.member_id})
+        return found
+
+    async def sync(self, group: str, joined: Struct, version: int = 5) -> Struct:
+        fields = {
+            "group_id": group,
+            "generation_id": joined.generation_id,
+            "member_id": joined.member_id,
+            "protocol_type": "consumer",
+            "protocol_name": joined.protocol_name,
+            "assignments": [{"member_id": joined.member_id, "assignment": b"all"}],
+        }
+        return await self.call(ApiKey.SYNC_GROUP, version, fields)
+
+    async def commit(self, group: str, version: int = 9, offset: int = 42, **fields: Any) -> int:
+        """Commit `offset` of flights-0; the code."""
+        row = {"partition_index": 0, "committed_offset": offset, "committed_leader_epoch": 3, "committed_metadata": "m"}
+        topic = {"name": "flights", "topic_id": UUID(int=0xF117), "partitions": [row]}
+        asked = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "topics": [topic]}
+        answer = await self.call(ApiKey.OFFSET_COMMIT, version, {"retention_time": -1, **asked, **fields})
+        return int(answer.topics[0].partitions[0].error_code)
+
+    async def committed(self, group: str, version: int = 9) -> int:
+        """The offset of flights-0."""
+        topics = [{"name": "flights", "topic_id": UUID(int=0xF117), "partition_indexes": [0]}]
+        asked = {"group_id": group, "topics": topics}
+        answer = await self.call(ApiKey.OFFSET_FETCH, version, {**asked, "groups": [asked], "require_stable": True})
+        if version >= 8:
+            assert answer.groups[0].error_code == 0
+            return int(answer.groups[0].topics[0].partitions[0].committed_offset)
+        return int(answer.topics[0].partitions[0].committed_offset)
+
+
+def subscription(*topics: str) -> bytes:
+    writer = FieldWriter().int16(0).count(len(topics))
+    for topic in topics:
+        writer.string(topic)
+    return bytes(writer.blob(b"").data)
+
+
+def on_virtual_time(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run on the simulator's loop, where waiting costs nothing."""
+    ProcessLoop(Scheduler(), "test").run_until_complete(test(), 100_000.0)
+
+
+__all__ = ["GroupHarness", "on_virtual_time", "settle", "subscription"]

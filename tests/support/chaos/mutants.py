@@ -1,0 +1,469 @@
+"""Known bugs of replicated logs, as patches on whole nodes, for the check of the checkers.
+
+Each mutant says which scenarios it is run in, and after how many seeds at most it must have been noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from raftwerk.broker.broker import Broker
+from raftwerk.broker.groups.classic.classic_group import ClassicGroup
+from raftwerk.broker.groups.consumer import consumer_group
+from raftwerk.broker.groups.offsets import group_log
+from raftwerk.chaos.sim.disk import disk
+from raftwerk.chaos.sim.scenarios import SCENARIOS, Run
+from raftwerk.controller.brokers import broker_registration
+from raftwerk.controller.configs import alter_configs
+from raftwerk.controller.metadata import features
+from raftwerk.controller.metadata.metadata_image import MetadataImage
+from raftwerk.controller.metadata.metadata_loader import MetadataLoader
+from raftwerk.controller.metadata.metadata_records import PartitionChangeRecord
+from raftwerk.controller.partitions import alter_partition, leader_election, reassignment
+from raftwerk.isr.directories.directory_assignments import Place
+from raftwerk.isr.follower import fetch_request_timeout
+from raftwerk.isr.follower.fetcher_state import FetcherState
+from raftwerk.isr.leader import appends
+from raftwerk.isr.leader.follower_progress import FollowerProgress
+from raftwerk.isr.leader.isr_state import PendingExpandIsr, PendingShrinkIsr
+from raftwerk.isr.leader.leader_state import LeaderState
+from raftwerk.isr.partition import Partition
+from raftwerk.isr.replica import Replica
+from raftwerk.isr.roles import metadata_delta_applier
+from raftwerk.isr.roles.metadata_delta_applier import MetadataDeltaApplier
+from raftwerk.log.manager.log_dir import LogDir
+from raftwerk.log.manager.log_manager import LogManager
+from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.recovery.durability import Durability
+from raftwerk.log.state.producer_state import ProducerStates
+from raftwerk.raft.driver.quorum_state_store import QuorumStateStore, format_quorum_state
+from raftwerk.raft.roles import Leader
+from raftwerk.runtime.ports import File
+from raftwerk.wire.errors import ErrorCode
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`apply` puts the bug in."""
+
+    name: str
+    apply: Patch
+    scenarios: tuple[str, ...]
+    seeds: int = 40
+    first: int = 0
+    """The seed to begin with where the ones before are known not to show it, to spare the time."""
+
+
+def replacing(owner: Any, name: str, value: Any) -> Patch:
+    return lambda monkeypatch: monkeypatch.setattr(owner, name, value)
+
+
+def truncate_by_high_watermark(self: Replica, registration: Any) -> bool:
+    changed = ORIGINAL_MAKE_FOLLOWER(self, registration)
+    if changed:
+        self.truncate_to(self.high_watermark)
+    return changed
+
+
+def leave_divergence(self: Replica, diverging: object) -> None:
+    """Append behind what the leader does not have."""
+
+
+def vote_without_sync(self: QuorumStateStore, state: Any) -> None:
+    disk: Any = self._disk
+    file: File = disk.open(self.path, create=True)
+    file.truncate(0)
+    file.append([format_quorum_state(state)])
+    file.close()
+
+
+def high_watermark_of_the_leader_alone(self: LeaderState, log_end_offset: int, now_ms: int) -> bool:
+    """Moves although fewer than min ISR are in sync."""
+    offsets = [follower.log_end_offset for id, follower in self.followers.items() if id in self.isr_state.maximal_isr]
+    lowest = min([log_end_offset, *offsets])
+    moved = lowest > self.high_watermark
+    self.high_watermark = max(lowest, self.high_watermark)
+    return moved
+
+
+async def at_once(self: Broker) -> None:
+    """Take up the roles that the metadata gave to a former incarnation."""
+
+
+def unclean_goal(self: Any, *arguments: Any) -> Any:
+    goal = ORIGINAL_GOAL(self, *arguments)
+    return type(goal)(
+        goal.isr, goal.acceptable, goal.min_insync_replicas, goal.elr_enabled, leader_election.Election.UNCLEAN
+    )
+
+
+def read_uncommitted(self: Replica, params: Any, request: Any, max_bytes: int, **options: bool) -> Any:
+    """What the leader has, whether the followers have it or not."""
+    found = ORIGINAL_READ(self, params, request, max_bytes, **options)
+    end_offset = self.log.log_end_offset
+    if params.replica_id >= 0 or found.diverging_epoch is not None or request.fetch_offset >= end_offset:
+        return found
+    return replace(found, records=self.log.read(request.fetch_offset, max_bytes, end_offset=end_offset))
+
+
+def ignore_broker_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        LeaderState, "check_follower", lambda self, replica_id, broker_epoch: self.followers[replica_id]
+    )
+    monkeypatch.setattr(alter_partition, "_check_eligible", lambda *_: None)
+    monkeypatch.setattr(LeaderState, "_is_eligible", lambda self, follower: follower.broker_epoch is not None)
+    monkeypatch.setattr(broker_registration, "broker_leaves", lambda *_, **__: [])
+
+
+def fenced_in_isr(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alter_partition, "_check_eligible", lambda *_: None)
+    monkeypatch.setattr(LeaderState, "_is_eligible", lambda self, follower: follower.broker_epoch is not None)
+
+
+def every_shutdown_is_clean(image: Any, settings: Any, broker_id: int, *, unclean: bool = False, **_: Any) -> Any:
+    return ORIGINAL_LEAVES(image, settings, broker_id)
+
+
+def believe_a_failed_fsync(self: Durability, target: int) -> None:
+    try:
+        ORIGINAL_SYNC(self, target)
+    except OSError:
+        self._synced_up_to(target)
+
+
+def believe_failed_fsyncs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Durability, "sync", believe_a_failed_fsync)
+    monkeypatch.setattr(disk.SimFile, "finish_sync", _sync_or_drop)
+
+
+def _sync_or_drop(file: Any, operations: Any) -> None:
+    try:
+        ORIGINAL_FINISH(file, operations)
+    except OSError:
+        return
+
+
+def trust_before_the_fsync(self: Durability, end: int, producers: bytes, result: Any) -> None:
+    """The recovery point moves into the segment while its records are in the page cache still."""
+    self._files.segments.active.save_indexes()
+    self._files.snapshots.write(end, producers)
+    self._synced_up_to(end)
+    result.set_result(end)
+
+
+def move_at_once(partition: Any, target: Any) -> Any:
+    """The new replicas take over before they have anything."""
+    return reassignment.ReplicaSets(target, (), ())
+
+
+def no_fencing(self: Partition, requested_epoch: int) -> None:
+    """Whoever asks is answered, however little it knows of the present leader."""
+
+
+def look_at_offsets_only(self: Replica, request: Any) -> Any:
+    """A follower's log is taken for a prefix of the leader's unless it is longer."""
+    end = ORIGINAL_DIVERGENCE(self, request)
+    return None if end is not None and end.end_offset >= request.fetch_offset else end
+
+
+def names_for_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic is what bears its name, as before there were ids."""
+    monkeypatch.setattr(MetadataDeltaApplier, "_log_for", log_by_name)
+    monkeypatch.setattr(LogManager, "set_strays_aside", strays_by_name)
+
+
+def strays_by_name(self: LogManager, wanted: Any) -> Any:
+    """Only what no topic bears the name of."""
+
+    def own(topic_partition: Any) -> Any:
+        log = self.get(topic_partition)
+        return None if wanted(topic_partition) is None or log is None else log.topic_id
+
+    return ORIGINAL_STRAYS(self, own)
+
+
+def log_by_name(self: MetadataDeltaApplier, topic_partition: Any, topic_id: Any, *rest: Any) -> Any:
+    """The log of this name, whoever's it is."""
+    log = self._logs.get(topic_partition)
+    if log is not None:
+        log.set_topic_id(topic_id)
+    return ORIGINAL_LOG_FOR(self, topic_partition, topic_id, *rest)
+
+
+def commit_before_replication(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_log, "ACKS_ALL", 1)
+
+
+ORIGINAL_STRAYS = LogManager.set_strays_aside
+ORIGINAL_LOG_FOR = MetadataDeltaApplier._log_for
+ORIGINAL_DIVERGENCE = Replica._divergence
+ORIGINAL_MAKE_FOLLOWER = Replica.make_follower
+ORIGINAL_GOAL = leader_election.PartitionRules.goal
+ORIGINAL_READ = Replica.read
+ORIGINAL_LEAVES = broker_registration.broker_leaves
+ORIGINAL_SYNC = Durability.sync
+ORIGINAL_TAKE_MARK = LogDir.take_clean_shutdown_mark
+ORIGINAL_BEGIN_LOAD = LogManager.begin_load
+ORIGINAL_FINISH = disk.SimFile.finish_sync
+ORIGINAL_FOLLOWER_APPEND = PartitionLog.append_as_follower
+
+
+def forget_producers(self: PartitionLog, *arguments: Any, **named: Any) -> Any:
+    info = ORIGINAL_FOLLOWER_APPEND(self, *arguments, **named)
+    self.producers.clear()
+    return info
+
+
+def ack_uncommitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(appends, "ACKS_ALL", -2)
+
+
+def take_no_notice_of_an_exchanged_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clean stop of the other disks counts for the empty one too, and its replicas begin anew without a word."""
+    marks: list[int] = []
+
+    def take_mark(self: LogDir) -> int | None:
+        epoch = ORIGINAL_TAKE_MARK(self)
+        marks.append(-1 if epoch is None else epoch)
+        return epoch
+
+    def begin_load(self: LogManager) -> None:
+        marks.clear()
+        ORIGINAL_BEGIN_LOAD(self)
+        self.previous_broker_epoch = max(marks)
+
+    monkeypatch.setattr(LogDir, "take_clean_shutdown_mark", take_mark)
+    monkeypatch.setattr(LogManager, "begin_load", begin_load)
+    monkeypatch.setattr(metadata_delta_applier, "place_of", lambda registered, online, some_failed: Place.ANYWHERE)
+
+
+def give_at_once(member: Any, target_epoch: int, target: Any, owned: Any, is_free: Any) -> Any:
+    """A partition goes to its next reader before the last one has let it go."""
+    return ORIGINAL_RECONCILE(member, target_epoch, target, owned, lambda part: True)
+
+
+def forget_who_reads(group: Any, topics: Any) -> Any:
+    return [replace(member, assigned=()) for member in ORIGINAL_UPGRADE(group, topics)]
+
+
+def wait_at_half_open_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower waits for what cannot come, and its leader counts on it, until replica.*.ms are over."""
+    monkeypatch.setattr(fetch_request_timeout, "_GRACE_S", 30.0)
+    monkeypatch.setattr(FollowerProgress, "has_fetched_within", lambda *_: True)
+    monkeypatch.setattr(FollowerProgress, "leave_isr", lambda _: None)
+
+
+def expire_by_timestamps(self: ProducerStates, now_ms: int, expiration_ms: int) -> int:
+    """As Apache Kafka does: a producer is as silent as its newest record is old."""
+    newest_ms = max((entry.last_timestamp for _, entry in self.items()), default=0)
+    old = [one for one, entry in self.items() if newest_ms - entry.last_timestamp >= expiration_ms]
+    for producer_id in old:
+        del self._entries[producer_id]
+    return len(old)
+
+
+def begin_at_the_end(self: FetcherState, key: Any, start_offset: int, end_offset: int, now_ms: int) -> None:
+    """A follower whose offset is gone leaves out all that the leader has."""
+    ORIGINAL_RESTART(self, key, end_offset if start_offset else start_offset, end_offset, now_ms)
+
+
+def empty_every_elr(topics: Any) -> Any:
+    return [
+        PartitionChangeRecord(topic.topic_id, index, elr=(), last_known_elr=())
+        for topic in topics
+        for index, partition in topic.partitions.items()
+        if partition.elr or partition.last_known_elr
+    ]
+
+
+def settings_come_last(self: MetadataDeltaApplier, image: MetadataImage, delta: Any) -> None:
+    changed, delta.changed_configs = delta.changed_configs, {}
+    ORIGINAL_APPLY(self, image, delta)
+    delta.changed_configs = changed
+    if changed:
+        self._apply_configs(delta)
+
+
+def patch_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MetadataDeltaApplier, "apply", settings_come_last)
+    monkeypatch.setattr(MetadataDeltaApplier, "_take_minimum", lambda *_: None)
+
+
+ORIGINAL_RESTART = FetcherState.restart
+ORIGINAL_APPLY = MetadataDeltaApplier.apply
+ORIGINAL_RECONCILE = consumer_group.reconcile
+ORIGINAL_UPGRADE = consumer_group.upgraded_members
+
+MUTANTS = (
+    Mutant(
+        "commits of any generation are taken",
+        replacing(ClassicGroup, "check_commit", lambda *_: ErrorCode.NONE),
+        ("classic-groups",),
+    ),
+    Mutant(
+        "commits of fenced members are taken",
+        replacing(consumer_group.ConsumerGroup, "check_commit", lambda *_: ErrorCode.NONE),
+        ("groups",),
+    ),
+    Mutant(
+        "a partition has two readers while it moves",
+        replacing(consumer_group, "reconcile", give_at_once),
+        ("groups",),
+    ),
+    Mutant(
+        "an upgraded group forgets what its members read",
+        replacing(consumer_group, "upgraded_members", forget_who_reads),
+        ("migrations",),
+    ),
+    Mutant(
+        "a controller that ignores failed directories",
+        replacing(broker_registration, "failed_since", lambda *_: []),
+        ("dirs",),
+    ),
+    Mutant("an exchanged disk goes unnoticed", take_no_notice_of_an_exchanged_disk, ("lost-dir",), first=5),
+    Mutant("a leader counts that was removed (KAFKA-16530)", replacing(Leader, "is_voter", True), ("voters",)),
+    Mutant("acks before the followers have it", ack_uncommitted, ("kill",)),
+    Mutant(
+        "truncation by high watermark (KIP-101)",
+        replacing(Replica, "make_follower", truncate_by_high_watermark),
+        ("chase", "kill"),
+    ),
+    Mutant(
+        "append before truncation (KAFKA-14704)",
+        replacing(Replica, "truncate_to_divergence", leave_divergence),
+        ("chase", "mixed"),
+    ),
+    Mutant(
+        "a vote that is not synced", replacing(QuorumStateStore, "write", vote_without_sync), ("power", "leader-crash")
+    ),
+    Mutant(
+        "high watermark below min ISR (KAFKA-15583)",
+        replacing(LeaderState, "maybe_advance_high_watermark", high_watermark_of_the_leader_alone),
+        ("kill", "mixed"),
+    ),
+    Mutant(
+        "high watermark past a joining replica (KAFKA-12686)",
+        replacing(PendingExpandIsr, "maximal_isr", property(lambda self: self.committed.isr)),
+        ("kill", "mixed"),
+    ),
+    Mutant("leading for a former incarnation", replacing(Broker, "registered", at_once), ("leader-crash",)),
+    Mutant(
+        "a leader counts a diverging fetch (KAFKA-13141)",
+        replacing(Replica, "_divergence", lambda *_: None),
+        ("chase", "mixed"),
+    ),
+    Mutant(
+        "dedupe lost at a leader change",
+        replacing(PartitionLog, "append_as_follower", forget_producers),
+        ("kill", "stop"),
+    ),
+    Mutant("a fenced replica back in the ISR (KAFKA-13916)", fenced_in_isr, ("kill", "roles")),
+    Mutant("no broker epochs (KAFKA-14617)", ignore_broker_epochs, ("leader-crash", "lost-disk")),
+    Mutant(
+        "a cut-off leader never resigns (KAFKA-15489)",
+        replacing(Leader, "quorum_deadline_ms", lambda self: None),
+        ("isolation",),
+    ),
+    Mutant(
+        "last replica standing after an unclean shutdown (KIP-966)",
+        replacing(broker_registration, "broker_leaves", every_shutdown_is_clean),
+        ("elr",),
+    ),
+    Mutant("a failed fsync is believed", believe_failed_fsyncs, ("disk",)),
+    Mutant(
+        "a recovery point before its fsync",
+        replacing(Durability, "checkpoint_soon", trust_before_the_fsync),
+        ("leader-crash",),
+        first=25,
+    ),
+    Mutant("consumers read what is not committed", replacing(Replica, "read", read_uncommitted), ("kill",)),
+    Mutant(
+        "a partition moves before its new replicas have it", replacing(reassignment, "plan", move_at_once), ("moves",)
+    ),
+    Mutant(
+        "a stale fetch is not fenced (KIP-320)", replacing(Partition, "check_leader_epoch", no_fencing), ("elections",)
+    ),
+    Mutant(
+        "divergence after a fast double failover (KIP-279)",
+        replacing(Replica, "_divergence", look_at_offsets_only),
+        ("elections",),
+    ),
+    Mutant("a topic made anew takes up the old one's log (KIP-516)", names_for_ids, ("churn",), first=20),
+    Mutant("half-open connections are waited for", wait_at_half_open_connections, ("network",)),
+    Mutant("offsets answered before they are replicated", commit_before_replication, ("groups",)),
+    Mutant(
+        "a form of records is finalized that a controller does not know",
+        replacing(features, "_check_voters", lambda image, update, voter_ids: None),
+        ("upgrades-apart",),
+        seeds=12,
+    ),
+    Mutant(
+        "a form of records is finalized that a broker does not know",
+        replacing(features, "_check_range", lambda update, who, levels: None),
+        ("upgrades",),
+        seeds=12,
+    ),
+    Mutant(
+        "no snapshot in the older form before the older software",
+        replacing(MetadataLoader, "_snapshot_if_due", lambda self, sink, timestamp_ms: None),
+        ("upgrades",),
+        seeds=12,
+    ),
+    Mutant(
+        "the new form is written before it is finalized",
+        replacing(MetadataImage, "record_level", 1),
+        ("upgrades",),
+        seeds=4,
+    ),
+    Mutant(
+        "producers are forgotten by the age of their records",
+        replacing(ProducerStates, "expire", expire_by_timestamps),
+        ("trims",),
+        seeds=20,
+    ),
+    Mutant(
+        "a follower that is out of range begins at the leader's end",
+        replacing(FetcherState, "restart", begin_at_the_end),
+        ("trims",),
+        seeds=20,
+    ),
+    Mutant(
+        "high watermark past a replica that is still in the ISR (KIP-497)",
+        replacing(PendingShrinkIsr, "maximal_isr", property(lambda self: self.proposed_isr)),
+        ("sessions", "min-isr"),
+    ),
+    Mutant(
+        "another min.insync.replicas leaves nobody to lead",
+        replacing(alter_configs, "clear_elr", empty_every_elr),
+        ("min-isr",),
+    ),
+    Mutant("roles are taken up before settings", patch_settings, ("min-isr",), seeds=60),
+    Mutant(
+        "who leads no more commits by a lower minimum",
+        replacing(MetadataDeltaApplier, "_awaits_role", lambda *_: False),
+        ("min-isr",),
+        first=9000,
+        seeds=60,
+    ),
+    Mutant("unclean elections", replacing(leader_election.PartitionRules, "goal", unclean_goal), ("few-alive",)),
+)
+
+
+def seeds_until_caught(mutant: Mutant, first: int = 0) -> tuple[int, str] | None:
+    """How many runs from this seed on it took, and what the last one found; None when it was not noticed."""
+    count = 0
+    for seed in range(first, mutant.first + mutant.seeds):
+        for scenario in mutant.scenarios:
+            count += 1
+            failure = Run(SCENARIOS[scenario], seed).execute().failure
+            if failure is not None:
+                if any(text in failure for text in ("TypeError", "AttributeError", "positional argument")):
+                    raise ValueError(f"the patch does not fit the code: {failure}")
+                return count, f"{scenario} {seed}: {failure}"
+    return None

@@ -1,0 +1,188 @@
+"""A `RaftLog` in memory, which can lose what was not flushed. One record is one batch."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from raftwerk.raft.types import LOG_BEGIN, EpochEndOffset, ReplicaKey
+from raftwerk.raft.voters.voter_set import ControlRecord, KRaftVersion, LeaderChange, VoterHistory
+from raftwerk.wire.types import SnapshotId
+
+
+class Entry(NamedTuple):
+    offset: int
+    epoch: int
+    payload: bytes
+    control: ControlRecord | None = None
+
+
+def describe_control(record: ControlRecord) -> str:
+    """A control record in a few words."""
+    match record:
+        case LeaderChange():
+            return f"leader {record.leader_id} by {[key.id for key in record.granting]}"
+        case KRaftVersion():
+            return f"kraft.version {record.level}"
+    return f"voters {','.join(voter_text(key) for key in record.keys)}"
+
+
+def voter_text(key: ReplicaKey) -> str:
+    """A voter by id, with the number of its directory unless that is its first."""
+    number = key.directory_id.int
+    return f"{key.id}" if number in (0, key.id) else f"{key.id}/{number}"
+
+
+class MemoryLog:
+    """`read` gives a tuple of entries where the real one gives bytes; the quorum only passes it on.
+
+    `entries` goes on to hold what the log gave up: it is the state that the snapshot at its start stands for. A
+    snapshot's contents are the entries below its end, its bytes are counted in entries.
+    """
+
+    def __init__(
+        self,
+        on_append: Callable[[Entry, int], None] = lambda entry, previous_epoch: None,
+        formatted: Sequence[ControlRecord] = (),
+    ) -> None:
+        self.formatted = tuple(formatted)
+        """What the snapshot says that formatting wrote."""
+        self.voters = VoterHistory()
+        self.voters.start_from(0, self.formatted)
+        self.entries: list[Entry] = []
+        self.durable: list[Entry] = []
+        self.durable_offset = 0
+        self._on_append = on_append
+        self._truncations = 0
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        self.start = LOG_BEGIN
+        self.snapshots: dict[SnapshotId, tuple[Entry, ...]] = {}
+        self.installed: SnapshotId | None = None
+        self._received: list[Entry] = []
+
+    @property
+    def end_offset(self) -> int:
+        return len(self.entries)
+
+    @property
+    def last_epoch(self) -> int:
+        return self._epochs[-1] if self._epochs else self.start.epoch
+
+    def end_offset_for(self, epoch: int) -> EpochEndOffset:
+        at = bisect_right(self._epochs, epoch)
+        if at == 0 and (self.start == LOG_BEGIN or epoch < self.start.epoch):
+            return EpochEndOffset(-1, -1)
+        end_offset = self._starts[at] if at < len(self._starts) else self.end_offset
+        return EpochEndOffset(self._epochs[at - 1] if at else self.start.epoch, end_offset)
+
+    # ---- snapshots ----
+
+    @property
+    def latest_snapshot(self) -> SnapshotId | None:
+        return max(self.snapshots, default=None)
+
+    def take_snapshot(self, snapshot_id: SnapshotId, *, kept: int) -> None:
+        """Make one of what is there below its end; the log gives up what is before the oldest of the `kept` newest."""
+        self.snapshots[snapshot_id] = tuple(self.entries[: snapshot_id.end_offset])
+        for old in sorted(self.snapshots)[:-kept]:
+            del self.snapshots[old]
+            self.start = min(self.snapshots)
+            self._index()
+
+    def read_snapshot(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> Any:
+        contents = self.snapshots.get(snapshot_id)
+        return None if contents is None else (len(contents), contents[position : position + max(1, max_bytes)])
+
+    def receive_snapshot(self, snapshot_id: SnapshotId, position: int, data: Any) -> None:
+        if position == 0:
+            self._received = []
+        assert position == len(self._received), "the parts of a snapshot come in order"
+        self._received.extend(data)
+
+    def install_snapshot(self, snapshot_id: SnapshotId) -> bool:
+        self.entries = list(self._received)
+        self.installed = self.start = snapshot_id
+        self.snapshots = {snapshot_id: tuple(self.entries)}
+        self._truncations += 1
+        self._read_voters()
+        self._index()
+        self.durable = list(self.entries)
+        self.durable_offset = len(self.entries)
+        return True
+
+    def append_records(self, records: Sequence[bytes], epoch: int) -> int:
+        for record in records:
+            self._append(Entry(self.end_offset, epoch, record))
+        return self.end_offset - 1
+
+    def append_controls(self, records: Sequence[ControlRecord], epoch: int) -> int:
+        for record in records:
+            self._append(Entry(self.end_offset, epoch, describe_control(record).encode(), record))
+        return self.end_offset - 1
+
+    def append_fetched(self, records: Any) -> None:
+        for entry in records:
+            assert entry.offset == self.end_offset, "fetched records continue the log"
+            self._append(entry)
+
+    def _append(self, entry: Entry) -> None:
+        assert entry.epoch >= self.last_epoch, "epochs never go back in a log"
+        self._on_append(entry, self.last_epoch)
+        if entry.control is not None:
+            self.voters.add(entry.offset, entry.control)
+        if entry.epoch > self.last_epoch:
+            self._epochs.append(entry.epoch)
+            self._starts.append(entry.offset)
+        self.entries.append(entry)
+
+    def truncate_to(self, offset: int) -> None:
+        self._truncations += 1
+        del self.entries[offset:]
+        self.durable_offset = min(self.durable_offset, offset)
+        self.voters.truncate_to(offset)
+        self._index()
+
+    def read(self, offset: int, max_bytes: int) -> Any:
+        assert offset >= self.start.end_offset, "nothing is read that was given up"
+        return tuple(self.entries[offset : offset + max(1, max_bytes)])
+
+    def _read_voters(self) -> None:
+        """A snapshot's contents are the entries it stands for, and so are what it says of the voters."""
+        self.voters.start_from(0, self.formatted)
+        for entry in self.entries:
+            if entry.control is not None:
+                self.voters.add(entry.offset, entry.control)
+
+    def _index(self) -> None:
+        self._epochs, self._starts = [], []
+        for entry in self.entries[self.start.end_offset :]:
+            if entry.epoch > self.last_epoch:
+                self._epochs.append(entry.epoch)
+                self._starts.append(entry.offset)
+
+    # ---- the disk beneath ----
+
+    def begin_flush(self) -> tuple[int, int]:
+        return self._truncations, self.end_offset
+
+    def end_flush(self, begun: tuple[int, int]) -> None:
+        truncations, end = begun
+        if truncations == self._truncations:
+            self.durable = self.entries[:end]
+            self.durable_offset = end
+
+    def flush(self) -> None:
+        self.end_flush(self.begin_flush())
+
+    def crash(self, rng: random.Random | None = None) -> None:
+        """Go back to what was flushed. By `rng`, some of the unflushed tail may have made it to the disk."""
+        if rng is not None and self.entries[: len(self.durable)] == self.durable:
+            self.durable = self.entries[: rng.randint(len(self.durable), len(self.entries))]
+        self.entries = list(self.durable)
+        self.durable_offset = len(self.durable)
+        self._truncations += 1
+        self._read_voters()
+        self._index()
