@@ -18,7 +18,7 @@ from ..runtime.log_lines import log_event
 from ..runtime.loggers import STATE_CHANGE
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.fetch import FetchPartition, FetchPartitionResponse
-from ..wire.types import EpochEndOffset, LeaderIdAndEpoch, TopicPartition
+from ..wire.types import UNKNOWN_EPOCH_END, EpochEndOffset, LeaderIdAndEpoch, TopicPartition
 from .follower.truncation import decide_truncation
 from .leader.leader_state import IsrProposal
 from .leader.refused_first_batches import RefusedFirstBatches
@@ -289,18 +289,18 @@ class Replica:
         latest = log.epoch_cache.latest_epoch()
         if leader is not None:
             if epoch > leader.leader_epoch:
-                return EpochEndOffset(-1, -1)
+                return UNKNOWN_EPOCH_END
             if epoch == leader.leader_epoch:
                 return EpochEndOffset(epoch, log.log_end_offset)
             if latest is None:
                 return EpochEndOffset(epoch, leader.leader_epoch_start_offset)
         if latest is None or epoch < 0:
-            return EpochEndOffset(-1, -1)
+            return UNKNOWN_EPOCH_END
         if epoch == latest:
             return EpochEndOffset(epoch, log.log_end_offset)
         if epoch > latest:
-            return EpochEndOffset(latest, log.log_end_offset) if leader is not None else EpochEndOffset(-1, -1)
-        return EpochEndOffset(*log.epoch_cache.end_offset_for(epoch))
+            return EpochEndOffset(latest, log.log_end_offset) if leader is not None else UNKNOWN_EPOCH_END
+        return log.epoch_cache.end_offset_for(epoch)
 
     # ---------------------------------------------------------------- follower
 
@@ -316,7 +316,7 @@ class Replica:
         if latest is not None and latest <= diverging.epoch:
             local = EpochEndOffset(latest, log.log_end_offset)
         else:
-            local = EpochEndOffset(*log.epoch_cache.end_offset_for(diverging.epoch))
+            local = log.epoch_cache.end_offset_for(diverging.epoch)
         self.truncate_to(decide_truncation(diverging, local, log.log_start_offset, log.log_end_offset).offset)
 
     def truncate_to(self, offset: int) -> None:

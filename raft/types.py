@@ -58,14 +58,6 @@ class ElectionState:
     voted: ReplicaKey | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EpochEndOffset:
-    """The end offset (exclusive) of the records of `epoch`; (-1, -1) when the log knows no such epoch."""
-
-    epoch: int
-    end_offset: int
-
-
 LOG_BEGIN = SnapshotId(0, 0)
 """Where a log starts that no snapshot stands for."""
 

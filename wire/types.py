@@ -16,10 +16,14 @@ class TopicPartition(NamedTuple):
 
 
 class EpochEndOffset(NamedTuple):
-    """A leader epoch and the offset after its last record; -1 for unknown."""
+    """A leader epoch and the offset after its last record; see `UNKNOWN_EPOCH_END`."""
 
     epoch: int
     end_offset: int
+
+
+UNKNOWN_EPOCH_END = EpochEndOffset(-1, -1)
+"""The answer for an epoch that a log does not know."""
 
 
 class LeaderIdAndEpoch(NamedTuple):

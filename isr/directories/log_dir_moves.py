@@ -149,11 +149,10 @@ class LogDirMoves:
 def agree(log: PartitionLog, copy: PartitionLog) -> None:
     """Cut from the copy what the log does not have, or has not any more."""
     while (latest := copy.epoch_cache.latest_epoch()) is not None:
-        end = log.epoch_cache.end_offset_for(latest)
-        known = EpochEndOffset(end.epoch, end.end_offset)
+        known = log.epoch_cache.end_offset_for(latest)
         if known.epoch == latest and known.end_offset >= copy.log_end_offset:
             break
-        local = EpochEndOffset(*copy.epoch_cache.end_offset_for(max(known.epoch, 0)))
+        local = copy.epoch_cache.end_offset_for(max(known.epoch, 0))
         if known.epoch >= latest:
             local = EpochEndOffset(latest, copy.log_end_offset)
         cut = decide_truncation(known, local, copy.log_start_offset, copy.log_end_offset)

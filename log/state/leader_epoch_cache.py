@@ -9,22 +9,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from ...wire.types import UNKNOWN_EPOCH_END, EpochEndOffset
+
 
 class EpochEntry(NamedTuple):
     """A leader epoch and the offset of its first batch."""
 
     epoch: int
     start_offset: int
-
-
-class EpochEndOffset(NamedTuple):
-    """An epoch and the first offset after it."""
-
-    epoch: int
-    end_offset: int
-
-
-UNKNOWN_EPOCH_END = EpochEndOffset(-1, -1)
 
 
 class LeaderEpochCache:

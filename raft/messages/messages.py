@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from ...runtime.ports import Buffer
 from ...wire.errors import ErrorCode
-from ...wire.types import SnapshotId
-from ..types import EpochEndOffset, ReplicaKey
+from ...wire.types import EpochEndOffset, SnapshotId
+from ..types import ReplicaKey
 from ..voters.voter_set import VersionRange, Voter, VoterEndpoint
 
 

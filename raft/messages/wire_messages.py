@@ -20,9 +20,8 @@ from ...wire.fetch import (
     FetchTopicResponse,
 )
 from ...wire.primitives import NodeEndpoint
-from ...wire.types import EpochEndOffset as WireEpochEndOffset
 from ...wire.types import LeaderIdAndEpoch, SnapshotId
-from ..types import METADATA_PARTITION, METADATA_TOPIC, METADATA_TOPIC_ID, NO_DIRECTORY, EpochEndOffset, ReplicaKey
+from ..types import METADATA_PARTITION, METADATA_TOPIC, METADATA_TOPIC_ID, NO_DIRECTORY, ReplicaKey
 from ..voters.voter_set import VoterEndpoint
 from .messages import (
     AddVoter,
@@ -313,14 +312,13 @@ def fetch_response(reply: FetchReply) -> FetchResponse:
     """The answer to a metadata fetch; always names the leader and epoch, by which replicas follow the quorum."""
     if reply.error in (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.KAFKA_STORAGE_ERROR):
         return _fetch_response(reply.error, [])
-    diverging = reply.diverging
     partition = FetchPartitionResponse(
         partition=METADATA_PARTITION,
         error_code=int(reply.error),
         high_watermark=reply.high_watermark,
         last_stable_offset=reply.high_watermark,
         log_start_offset=reply.log_start_offset,
-        diverging_epoch=None if diverging is None else WireEpochEndOffset(diverging.epoch, diverging.end_offset),
+        diverging_epoch=reply.diverging,
         current_leader=LeaderIdAndEpoch(_NOBODY if reply.leader_id is None else reply.leader_id, reply.epoch),
         snapshot_id=reply.snapshot_id,
         records=reply.records,
@@ -399,7 +397,7 @@ def parse_fetch_reply(response: FetchResponse) -> FetchReply:
     if response.error_code:
         return FetchReply(error=known_error(response.error_code), leader_id=None, epoch=0)
     partition = _only_partition_of_reply(response.topics)
-    leader, diverging = partition.current_leader, partition.diverging_epoch
+    leader = partition.current_leader
     leader_id = None if leader is None or leader.leader_id == _NOBODY else leader.leader_id
     at = next((node for node in response.node_endpoints if node.node_id == leader_id), None)
     return FetchReply(
@@ -409,7 +407,7 @@ def parse_fetch_reply(response: FetchResponse) -> FetchReply:
         leader_endpoint=None if at is None else VoterEndpoint(at.host, at.port),
         high_watermark=partition.high_watermark,
         log_start_offset=partition.log_start_offset,
-        diverging=None if diverging is None else EpochEndOffset(diverging.epoch, diverging.end_offset),
+        diverging=partition.diverging_epoch,
         snapshot_id=partition.snapshot_id,
         records=partition.records_in_memory(),
     )

@@ -7,8 +7,8 @@ cuts what cannot be in the leader's log and asks again; each round removes at le
 
 from __future__ import annotations
 
+from ...wire.types import EpochEndOffset
 from ..messages.messages import Fetch
-from ..types import EpochEndOffset
 from .raft_log import RaftLog
 
 

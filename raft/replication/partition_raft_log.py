@@ -11,9 +11,9 @@ from ...log.partition_log import PartitionLog
 from ...runtime.ports import Buffer, File, Runtime
 from ...wire.errors import ProtocolError
 from ...wire.records import NewRecord, encode_batch, iter_headers, iter_records
-from ...wire.types import SnapshotId
+from ...wire.types import UNKNOWN_EPOCH_END, EpochEndOffset, SnapshotId
 from ..messages.control_records import encode_control, voter_records
-from ..types import LOG_BEGIN, CommittedBatch, EpochEndOffset
+from ..types import LOG_BEGIN, CommittedBatch
 from ..voters.voter_set import ControlRecord, VoterHistory
 from .snapshot_store import SnapshotRetention, SnapshotStore, snapshot_batches
 
@@ -63,7 +63,7 @@ class PartitionRaftLog:
         starts.extend(entry for entry in self._log.epoch_cache.entries if entry.epoch > self._start.epoch)
         at = bisect_right(starts, epoch, key=lambda entry: entry[0])
         if not at:
-            return EpochEndOffset(-1, -1)
+            return UNKNOWN_EPOCH_END
         return EpochEndOffset(starts[at - 1][0], starts[at][1] if at < len(starts) else self.end_offset)
 
     @property

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ...runtime.ports import Buffer
-from ...wire.types import SnapshotId
-from ..types import EpochEndOffset
+from ...wire.types import EpochEndOffset, SnapshotId
 from ..voters.voter_set import ControlRecord, VoterHistory
 
 

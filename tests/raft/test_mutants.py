@@ -16,8 +16,7 @@ from raftwerk.raft.quorum.quorum import Quorum
 from raftwerk.raft.replication import fetch_answers
 from raftwerk.raft.roles import Candidate, Unattached, ballot
 from raftwerk.raft.roles import leader as leader_module
-from raftwerk.raft.types import EpochEndOffset
-from raftwerk.wire.types import SnapshotId
+from raftwerk.wire.types import EpochEndOffset, SnapshotId
 
 Mutate = Callable[[pytest.MonkeyPatch], None]
 

@@ -16,6 +16,7 @@ from raftwerk.raft.types import ElectionState, NotLeaderError, ReplicaKey, RoleK
 from raftwerk.raft.voters.voter_set import VoterEndpoint
 from raftwerk.runtime.invariants import InvariantViolation
 from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.types import EpochEndOffset
 
 VOTERS = {i: VoterEndpoint(f"n{i}", 9093) for i in (1, 2, 3)}
 
@@ -219,8 +220,6 @@ def test_two_leaders_in_an_epoch_stop_the_node() -> None:
 
 
 def test_truncation_below_the_high_watermark_stops_the_node() -> None:
-    from raftwerk.raft.types import EpochEndOffset
-
     log = MemoryLog()
     log.append_records([b"a", b"b", b"c"], 4)
     log.flush()

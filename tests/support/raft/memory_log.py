@@ -7,9 +7,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from raftwerk.raft.types import LOG_BEGIN, EpochEndOffset, ReplicaKey
+from raftwerk.raft.types import LOG_BEGIN, ReplicaKey
 from raftwerk.raft.voters.voter_set import ControlRecord, KRaftVersion, LeaderChange, VoterHistory
-from raftwerk.wire.types import SnapshotId
+from raftwerk.wire.types import UNKNOWN_EPOCH_END, EpochEndOffset, SnapshotId
 
 
 class Entry(NamedTuple):
@@ -74,7 +74,7 @@ class MemoryLog:
     def end_offset_for(self, epoch: int) -> EpochEndOffset:
         at = bisect_right(self._epochs, epoch)
         if at == 0 and (self.start == LOG_BEGIN or epoch < self.start.epoch):
-            return EpochEndOffset(-1, -1)
+            return UNKNOWN_EPOCH_END
         end_offset = self._starts[at] if at < len(self._starts) else self.end_offset
         return EpochEndOffset(self._epochs[at - 1] if at else self.start.epoch, end_offset)
 
