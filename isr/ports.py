@@ -10,10 +10,12 @@ from uuid import UUID
 
 from ..log.config import LogConfig
 from ..log.partition_log import PartitionLog
-from ..log.results import LogDirView
+from ..log.results import AppendInfo, LogDirView
 from ..runtime.ports import Buffer
+from ..wire.fetch import FetchPartition, FetchPartitionResponse
 from ..wire.types import TopicPartition
 from .leader.leader_state import AlterPartitionResult, IsrProposal
+from .results import AppendDone, FetchParams
 
 ReplicaKey: TypeAlias = tuple[UUID, int]
 """Topic id and partition index."""
@@ -141,6 +143,39 @@ class ReplicaLogs(Protocol):
         ...
 
 
+class ReplicaObserver:
+    """Sees the records that pass through a replica manager, to count them. This class does nothing with what it sees.
+
+    Its methods run on the path of every request, so an implementation must be fast and must not raise.
+    """
+
+    __slots__ = ()
+
+    def on_append(self, entries: Sequence[tuple[TopicPartition, memoryview | None]], done: AppendDone) -> AppendDone:
+        """A produce request has come. Returns the callback to answer it with: `done`, or one that ends in `done`."""
+        return done
+
+    def on_appended(self, topic_partition: TopicPartition, info: AppendInfo, records: memoryview) -> None:
+        """The leader's log has taken `records`, as they came from the producer, or knows them already."""
+
+    def on_fetch(self, params: FetchParams, wanted: Sequence[tuple[TopicIdPartition, FetchPartition]]) -> None:
+        """A fetch request without a follower's incremental session has come."""
+
+    def on_fetched(
+        self,
+        params: FetchParams,
+        wanted: Sequence[tuple[TopicIdPartition, FetchPartition]],
+        rows: Sequence[FetchPartitionResponse],
+    ) -> None:
+        """A fetch request is answered, with one row for each partition of `wanted`."""
+
+    def on_records_fetched(self, topic_partition: TopicPartition, size_bytes: int) -> None:
+        """This broker, as a follower, has fetched records."""
+
+
+NO_OBSERVER = ReplicaObserver()
+
+
 def _ignore_storage_error(topic_partition: TopicPartition, error: OSError) -> None:
     """Nobody asked to be told."""
 
@@ -168,6 +203,7 @@ class ReplicaPorts:
     """A write to the partition's log found the disk full, and was taken back."""
     assign_to_dirs: Callable[[Mapping[ReplicaKey, UUID]], Awaitable[Mapping[ReplicaKey, int]]] = _assign_nowhere
     """Tells the controller in which directories replicas are; the error code of each. Raises as `alter_partition`."""
+    observer: ReplicaObserver = NO_OBSERVER
 
 
 @dataclass(frozen=True, slots=True)

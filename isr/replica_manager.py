@@ -43,6 +43,7 @@ class ReplicaManager:
         self.config = config
         self._runtime = runtime
         self._logs = logs
+        self._observer = ports.observer
         self._loop = asyncio.get_running_loop()
         self._deadlines = DelayedOperationTimers(self._loop)
         self.purgatory = Purgatory(self._deadlines)
@@ -69,9 +70,15 @@ class ReplicaManager:
             config, self._directory, logs, self._fetchers, self._consequences, self._assignments, now_ms
         )
         self._roles.on_led = self._on_led
-        self._appends = Appends(self._directory, self.purgatory, self._consequences, self._now)
+        self._appends = Appends(self._directory, self.purgatory, self._consequences, self._now, ports.observer)
         self._fetches = FetchRequests(
-            self._directory, self.purgatory, self._consequences, self._expected, self.throttles.leader, now_ms
+            self._directory,
+            self.purgatory,
+            self._consequences,
+            self._expected,
+            self.throttles.leader,
+            now_ms,
+            ports.observer,
         )
         self.append: Callable[[int, int, Entries, AppendDone], None] = self._appends.append
         """`append(acks, timeout_ms, entries, done)`: `entries` are partitions and batches (mutable: offsets are set in
@@ -247,7 +254,8 @@ class ReplicaManager:
                 self.on_replica_failed(replica, error)
 
     def on_records_fetched(self, replica: Replica, size_bytes: int) -> None:
-        """A fetcher has got records; whoever counts them stands before this."""
+        """A fetcher has got records."""
+        self._observer.on_records_fetched(replica.topic_partition, size_bytes)
 
     def on_follower_high_watermark(self, replica: Replica) -> None:
         """A fetcher has moved a follower's high watermark."""

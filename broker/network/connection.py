@@ -18,7 +18,7 @@ from ...runtime.files.file_slice import Sendable
 from ...runtime.loop import files_left_after
 from .dispatch import Dispatcher
 from .frame_reader import BadFrameError, FrameReader
-from .request import Request
+from .request import Request, RequestObserver
 from .response_queue import ResponseQueue
 
 TURN_FRAMES = 64
@@ -42,6 +42,7 @@ class ConnectionOwner(Protocol):
     listener_name: str
     limits: ConnectionLimits
     scratch: memoryview
+    observer: RequestObserver
     dispatcher: Dispatcher[Any]
 
     def opened(self, connection: Connection, files_left: int) -> None: ...
@@ -60,6 +61,7 @@ class Connection(asyncio.BufferedProtocol):
         self._owner = owner
         self._limits = owner.limits
         self._dispatcher = owner.dispatcher
+        self._observer = owner.observer
         self.listener_name = owner.listener_name
         self.peer = "?"
         self.software = ("unknown", "unknown")
@@ -218,6 +220,7 @@ class Connection(asyncio.BufferedProtocol):
     def _begin(self, request: Request) -> None:
         self._pending.append(request)
         self._in_flight_bytes += request.frame_bytes
+        self._observer.on_begun(request)
 
     def _resume(self) -> None:
         if self._transport is None or self._reading or not self._blocked or self._held or self._is_write_blocked:
@@ -246,6 +249,7 @@ class Connection(asyncio.BufferedProtocol):
         outbox = self._outbox
         if request.response is not None or self._transport is None or outbox is None or self._is_closing:
             return
+        self._observer.on_completed(request)
         request.response = response
         pending = self._pending
         if not pending or pending[0] is not request:

@@ -35,14 +35,35 @@ class RequestSink(Protocol):
         ...
 
 
+class RequestObserver:
+    """Sees the requests of connections, to time them. This class does nothing with what it sees.
+
+    Its methods run on the path of every request, so an implementation must be fast and must not raise.
+    """
+
+    __slots__ = ()
+
+    def on_begun(self, request: Request) -> None:
+        """The request is read to its last byte. An implementation may set `begun_at_s` by its own clock."""
+
+    def on_completed(self, request: Request) -> None:
+        """The request has its answer, which may still wait for answers to earlier requests."""
+
+
+NO_OBSERVER = RequestObserver()
+
+
 class Request:
     """Header fields, the body's bytes and the way back. Answer exactly once: `respond`, `no_response` or `reject`.
 
     The body is valid only until the handler returns; the memory behind it is used again for the next read.
     """
 
-    __slots__ = ("api_key", "api_version", "body", "client_id", "correlation_id", "frame_bytes", "on_gone", "response",
-                 "sink")  # fmt: skip
+    __slots__ = ("api_key", "api_version", "begun_at_s", "body", "client_id", "correlation_id", "frame_bytes",
+                 "on_gone", "response", "sink")  # fmt: skip
+
+    begun_at_s: float
+    """Set and read by a `RequestObserver` only."""
 
     def __init__(self, sink: RequestSink, header: RequestHeader, frame: memoryview, body_at: int) -> None:
         self.sink = sink

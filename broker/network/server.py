@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +11,7 @@ from .connection import Connection, ConnectionLimits
 from .connection_quota import ConnectionQuota
 from .dispatch import Dispatcher
 from .frame_reader import SCRATCH_BYTES
+from .request import NO_OBSERVER, RequestObserver
 
 logger = logging.getLogger("raftwerk.broker")
 
@@ -58,15 +58,21 @@ class RejectionLog:
 class Server:
     """Owns the connections of one listener."""
 
-    def __init__(self, config: ServerConfig, dispatcher: Dispatcher[Any], quota: ConnectionQuota | None = None) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        dispatcher: Dispatcher[Any],
+        quota: ConnectionQuota | None = None,
+        observer: RequestObserver = NO_OBSERVER,
+    ) -> None:
         self.config = config
         self._quota = quota
         self.listener_name = config.listener_name
         self.limits = config.limits
         self.dispatcher = dispatcher
+        self.observer = observer
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.connections: dict[Connection, None] = {}
-        self.connection_factory: Callable[[Server], Connection] = Connection
         self.accepted_total = 0
         self.rejected_total = 0
         self._rejections = RejectionLog()
@@ -91,7 +97,7 @@ class Server:
 
     def make_connection(self) -> Connection:
         """A protocol for one accepted connection."""
-        return self.connection_factory(self)
+        return Connection(self)
 
     def stop_accepting(self) -> None:
         """Close the listening socket; connections go on."""

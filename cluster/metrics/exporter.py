@@ -19,9 +19,10 @@ from prometheus_client.registry import Collector
 from ...runtime.ports import Runtime
 from ..node.errors import NodeFailedError
 from ..node.node import Node
+from ..node.observers import NodeObservers
 from .catalog import CATALOG, COUNTER, SUMMARY, Spec
-from .readers import Samples, Taps, not_ready_because, read_all
-from .taps import ElectionWatch, ProcessTaps, RequestTimes, TrafficTap
+from .counters import BrokerTopicStats, PartitionChanges, ProcessTimings, RequestMetrics
+from .node_samples import Counters, not_ready_because, read_all
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BY_NAME = {spec.name: spec for spec in CATALOG}
@@ -41,15 +42,15 @@ class _Family(Collector):
 class NodeCollector(Collector):
     """A `prometheus_client` collector of one node's state."""
 
-    def __init__(self, node: Node, taps: Taps, partition_limit: int) -> None:
+    def __init__(self, node: Node, counters: Counters, partition_limit: int) -> None:
         self._node = node
-        self._taps = taps
+        self._counters = counters
         self._partition_limit = partition_limit
 
     def collect(self) -> Iterator[Metric]:
         """Families in the order they are read; each is complete."""
         now = asyncio.get_running_loop().time()
-        for samples in read_all(self._node, self._taps, self._partition_limit):
+        for samples in read_all(self._node, self._counters, self._partition_limit):
             for name, rows in samples.rows.items():
                 yield family(_BY_NAME[name], rows, now)
 
@@ -80,26 +81,35 @@ class ExporterConfig:
 
 
 class Exporter:
-    """Listens before the node starts, so that it can be seen starting. `measured`, `listen`, `tap`, `stop`."""
+    """Serves metrics and health over HTTP.
+
+    Make the node with `with_timed_disk` and `observers`; call `listen` before it starts, so that its start can be seen,
+    `subscribe` when it has started, and `stop` at the end.
+    """
 
     def __init__(self, config: ExporterConfig) -> None:
         self.config = config
         self.port = config.port
-        self._taps = Taps(ProcessTaps(), RequestTimes())
+        self._counters = Counters(ProcessTimings(), RequestMetrics(), BrokerTopicStats())
         self._registry = CollectorRegistry(auto_describe=False)
         self._node: Node | None = None
         self._runner: web.AppRunner | None = None
 
-    def measured(self, runtime: Runtime) -> Runtime:
-        """The runtime for the node, with what must be measured in it."""
-        return self._taps.process.measured(runtime)
+    @property
+    def observers(self) -> NodeObservers:
+        """What the node must be made with, so that its requests are counted."""
+        return NodeObservers(self._counters.topics, self._counters.requests)
+
+    def with_timed_disk(self, runtime: Runtime) -> Runtime:
+        """What the node must be made with, so that syncs of its disk are timed."""
+        return self._counters.process.with_timed_disk(runtime)
 
     async def listen(self, node: Node) -> None:
         """Open the port. `NodeFailedError` when it is taken."""
         self._node = node
         for collector in (PROCESS_COLLECTOR, GC_COLLECTOR):
             self._registry.register(collector)
-        self._registry.register(NodeCollector(node, self._taps, self.config.partition_limit))
+        self._registry.register(NodeCollector(node, self._counters, self.config.partition_limit))
         app = web.Application()
         app.add_routes(
             [
@@ -116,24 +126,22 @@ class Exporter:
         except OSError as error:
             raise NodeFailedError(f"metrics.port={self.config.port}: {error.strerror or error}") from error
         self.port = int(self._runner.addresses[0][1])
-        self._taps.process.start()
+        self._counters.process.start()
 
-    def tap(self, node: Node) -> None:
-        """Stand before the started node's ports, before its clients come."""
-        if node.loader is None:
+    def subscribe(self, node: Node) -> None:
+        """Subscribe to the metadata of a node that has just started."""
+        loader, node_id, counters = node.loader, node.config.node_id, self._counters
+        if loader is None:
             return
-        self._taps.elections = ElectionWatch(node.config.node_id, node.loader.image)
-        node.loader.subscribe(self._taps.elections.on_metadata)
-        node.loader.subscribe_leader(self._taps.elections.on_leader)
-        if node.replica_manager is not None:
-            self._taps.traffic = TrafficTap(node.replica_manager, node.config.node_id, node.loader.image)
-            node.loader.subscribe(self._taps.traffic.forget)
-        for server in node.servers:
-            server.connection_factory = self._taps.requests.connection
+        counters.changes = PartitionChanges(node_id, loader.image)
+        loader.subscribe(counters.changes.on_metadata)
+        loader.subscribe_leader(counters.changes.on_leader)
+        counters.topics.know_metadata(node_id, loader.image)
+        loader.subscribe(counters.topics.forget_deleted)
 
     async def stop(self) -> None:
         """Close the port."""
-        self._taps.process.stop()
+        self._counters.process.stop()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -179,6 +187,3 @@ class _Registry(CollectorRegistry):
     def __init__(self, metric: Metric) -> None:
         super().__init__(auto_describe=False)
         self.register(_Family(metric))
-
-
-__all__ = ["CONTENT_TYPE", "Exporter", "ExporterConfig", "NodeCollector", "Samples", "family"]

@@ -23,6 +23,7 @@ from ..settings.node_config import NodeConfig
 from .controller_registration import leader_address
 from .disk_space_guard import DiskSpaceGuard, others_can_lead
 from .errors import listen
+from .observers import NodeObservers
 
 _STUCK_LIMIT_S = 0.6
 _STUCK_CHECK_S = 0.05
@@ -40,6 +41,7 @@ class BrokerRole:
         loader: MetadataLoader,
         raft: RaftDriver,
         log_manager: LogManager,
+        observers: NodeObservers,
         on_fatal: Callable[[BaseException], None],
     ) -> None:
         self._config = config
@@ -64,6 +66,7 @@ class BrokerRole:
                 self.broker.replica_ports(),
                 on_storage_error=log_manager.on_storage_error,
                 on_no_space=self._on_no_space,
+                observer=observers.replicas,
             ),
         )
         self._space = DiskSpaceGuard(config["log.dirs.reserve.bytes"], self._free_bytes(runtime), self._on_space)
@@ -71,7 +74,9 @@ class BrokerRole:
         loader.subscribe(self._on_metadata)
         dispatcher = self.broker.dispatcher(self.replica_manager)
         quota = ConnectionQuota(loader.image, config.node_id, config.properties)
-        self.servers = [Server(server_config(config, one), dispatcher, quota) for one in config.broker_listeners]
+        self.servers = [
+            Server(server_config(config, one), dispatcher, quota, observers.requests) for one in config.broker_listeners
+        ]
 
     async def start(self) -> None:
         """Open the logs, register, take up the partitions, listen, then ask to be unfenced.

@@ -17,6 +17,7 @@ from ..settings.node_config import NodeConfig
 from .bootstrap_features import read_levels
 from .controller_registration import ControllerRegistrar
 from .errors import listen
+from .observers import NodeObservers
 
 
 class ControllerRole:
@@ -28,6 +29,7 @@ class ControllerRole:
         runtime: Runtime,
         loader: MetadataLoader,
         raft: RaftDriver,
+        observers: NodeObservers,
         on_fatal: Callable[[BaseException], None],
     ) -> None:
         ports = ControllerPorts(
@@ -57,7 +59,7 @@ class ControllerRole:
         for listener in config.controller_listeners:
             server = server_config(config, listener)
             limits = replace(server.limits, ordered_start=False)
-            self.servers.append(Server(replace(server, limits=limits), dispatcher))
+            self.servers.append(Server(replace(server, limits=limits), dispatcher, observer=observers.requests))
 
     async def start(self) -> None:
         """Listen. `NodeFailedError` when a port cannot be had."""

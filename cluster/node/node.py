@@ -27,6 +27,7 @@ from .broker_role import BrokerRole
 from .controller_role import ControllerRole
 from .errors import NodeFailedError
 from .formatting import cluster_id_of
+from .observers import NO_OBSERVERS, NodeObservers
 from .policies import PolicyError
 from .state_change_log import StateChangeLog
 
@@ -39,8 +40,15 @@ class Node:
     `supported_features` are the levels that its software knows; with fewer it behaves like older software.
     """
 
-    def __init__(self, config: NodeConfig, runtime: Runtime, supported_features: Ranges = SUPPORTED_FEATURES) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        runtime: Runtime,
+        supported_features: Ranges = SUPPORTED_FEATURES,
+        observers: NodeObservers = NO_OBSERVERS,
+    ) -> None:
         self.config = config
+        self._observers = observers
         self._supported_features = supported_features
         self._runtime = runtime
         self.log_manager: LogManager | None = None
@@ -148,10 +156,12 @@ class Node:
         self.loader.kraft_version_from(lambda: self.raft.kraft_version if self.raft is not None else 0)
         self.raft.failure.add_done_callback(lambda done: self._fail(done.result()))
         if config.is_controller:
-            self._controller_part = ControllerRole(config, runtime, self.loader, self.raft, self._fail)
+            self._controller_part = ControllerRole(config, runtime, self.loader, self.raft, self._observers, self._fail)
             await self._controller_part.start()
         if config.is_broker:
-            self._broker_part = BrokerRole(config, runtime, self.loader, self.raft, self.log_manager, self._fail)
+            self._broker_part = BrokerRole(
+                config, runtime, self.loader, self.raft, self.log_manager, self._observers, self._fail
+            )
         changes = StateChangeLog(config.node_id)
         self.loader.subscribe(changes.on_metadata)
         self.loader.subscribe_leader(changes.on_leader)

@@ -141,7 +141,10 @@ async def _serve(config: NodeConfig, options: NodeOptions) -> int:
     exporter = _exporter(config)
     stall_ms = config["event.loop.stall.log.ms"]
     stalls = StallWatch(stall_ms) if stall_ms else None
-    node = Node(config, exporter.measured(runtime) if exporter else runtime)
+    if exporter is None:
+        node = Node(config, runtime)
+    else:
+        node = Node(config, exporter.with_timed_disk(runtime), observers=exporter.observers)
     try:
         if options.format_id:
             first = FirstVoters(initial=options.initial_controllers, none=options.no_initial_controllers)
@@ -152,7 +155,7 @@ async def _serve(config: NodeConfig, options: NodeOptions) -> int:
             await exporter.listen(node)
         await node.start()
         if exporter is not None:
-            exporter.tap(node)
+            exporter.subscribe(node)
         await _until_ready(node, asked_to_stop, options.ready_fd)
         await _first(node.wait_failed(), asked_to_stop.wait())
     except (NodeFailedError, FormatError) as error:

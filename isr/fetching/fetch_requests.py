@@ -16,7 +16,7 @@ from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.fetch import FetchPartition, FetchPartitionResponse
 from ..hosted_partitions import HostedPartitions
 from ..leader.expected_fetches import ExpectedFetches
-from ..ports import TopicIdPartition
+from ..ports import ReplicaObserver, TopicIdPartition
 from ..purgatory.delayed_operation_completion import DelayedOperationCompletion
 from ..purgatory.purgatory import DelayedFetch, Purgatory
 from ..replica import Replica
@@ -79,6 +79,7 @@ class FetchRequests:
         expected: ExpectedFetches,
         throttle: Throttle,
         now_ms: Callable[[], int],
+        observer: ReplicaObserver,
     ) -> None:
         self._directory = directory
         self._purgatory = purgatory
@@ -86,9 +87,11 @@ class FetchRequests:
         self._expected = expected
         self._throttle = throttle
         self._now_ms = now_ms
+        self._observer = observer
 
     def fetch(self, params: FetchParams, wanted: Wanted, done: FetchDone) -> DelayedFetch | None:
         """See `ReplicaManager.fetch`."""
+        self._observer.on_fetch(params, wanted)
         cold = ColdReads()
         found = self._read(params, wanted, cold, count=True)
         if found.answer_now or found.size_bytes >= params.min_bytes or params.max_wait_ms <= 0 or not wanted:
@@ -152,6 +155,7 @@ class FetchRequests:
                 if throttle.is_throttled(key.topic_partition)
             )
             throttle.quota.record(sum(throttled), self._now_ms())
+        self._observer.on_fetched(params, wanted, rows)
         return rows
 
     def _park(self, operation: DelayedFetch, params: FetchParams, *, is_held: bool) -> None:

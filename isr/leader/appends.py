@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
 from ..hosted_partitions import HostedPartitions
+from ..ports import ReplicaObserver
 from ..purgatory.delayed_operation_completion import DelayedOperationCompletion
 from ..purgatory.purgatory import DelayedProduce, Purgatory
 from ..replica import ACKS_ALL, Replica
@@ -27,11 +28,13 @@ class Appends:
         purgatory: Purgatory,
         consequences: DelayedOperationCompletion,
         now: Callable[[], tuple[int, int]],
+        observer: ReplicaObserver,
     ) -> None:
         self._directory = directory
         self._purgatory = purgatory
         self._consequences = consequences
         self._now = now
+        self._observer = observer
 
     def append(self, acks: int, timeout_ms: int, entries: Entries, done: AppendDone) -> None:
         """See `ReplicaManager.append`."""
@@ -39,6 +42,7 @@ class Appends:
             error_code = int(ErrorCode.INVALID_REQUIRED_ACKS)
             done([AppendResult(key, error_code, message=f"acks {acks}") for key, _ in entries])
             return
+        done = self._observer.on_append(entries, done)
         now_ms, wall_ms = self._now()
         results: list[AppendResult] = []
         appended: list[_Appended] = []
@@ -75,6 +79,7 @@ class Appends:
             info = replica.append_as_leader(records, acks, *times)
         except (ProtocolError, OSError) as error:
             return self._refusal(key, self._consequences.refused(key, error))
+        self._observer.on_appended(key, info, records)
         # Clients take this code for success without an offset (KIP-98).
         is_forgotten = info.duplicate and info.first_offset < 0
         code = int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER) if is_forgotten else 0

@@ -14,8 +14,7 @@ from ...isr.replica import Replica
 from ...wire.api_keys import ApiKey
 from ...wire.types import TopicPartition
 from ..node.node import Node
-from .latency import Latency
-from .taps import ElectionWatch, ProcessTaps, RequestTimes, TrafficTap
+from .counters import BrokerTopicStats, PartitionChanges, ProcessTimings, RequestMetrics
 
 _MS = 1000.0
 
@@ -32,13 +31,13 @@ class Samples:
 
 
 @dataclass(slots=True)
-class Taps:
-    """What was counted; the first three are None until the node has the part they stand before."""
+class Counters:
+    """What was counted; `changes` is None until the node has metadata."""
 
-    process: ProcessTaps
-    requests: RequestTimes
-    traffic: TrafficTap | None = None
-    elections: ElectionWatch | None = None
+    process: ProcessTimings
+    requests: RequestMetrics
+    topics: BrokerTopicStats
+    changes: PartitionChanges | None = None
 
 
 def not_ready_because(node: Node) -> str | None:
@@ -61,49 +60,50 @@ def not_ready_because(node: Node) -> str | None:
     return None
 
 
-def read_all(node: Node, taps: Taps, partition_limit: int) -> Iterator[Samples]:
+def read_all(node: Node, counters: Counters, partition_limit: int) -> Iterator[Samples]:
     """The samples, in parts between which others may run."""
-    yield _read_process(node, taps, partition_limit)
+    yield _read_process(node, counters, partition_limit)
     if node.raft is None or node.loader is None:
         return
     yield _read_quorum(node)
     if node.controller is not None:
-        yield _read_controller(node, taps)
+        yield _read_controller(node, counters)
     if node.replica_manager is not None:
-        yield _read_replicas(node, taps)
+        yield _read_replicas(node, counters)
         yield _read_logs(node, partition_limit)
         yield _read_groups(node, partition_limit)
 
 
-def _read_process(node: Node, taps: Taps, limit: int) -> Samples:
+def _read_process(node: Node, counters: Counters, limit: int) -> Samples:
     samples = Samples()
     put = samples.put
     config = node.config
     put("raftwerk_build_info", 1, __version__, str(config.node_id), ",".join(config["process.roles"]))
     put("raftwerk_ready", int(not_ready_because(node) is None))
-    put("raftwerk_event_loop_lag_seconds", (taps.process.loop_lag, 1.0))
-    put("raftwerk_gc_pause_seconds", (taps.process.gc_pauses, 1.0))
-    put("kafka_log_logflushstats_logflushrateandtimems", (taps.process.fsyncs, _MS))
+    put("raftwerk_event_loop_lag_seconds", (counters.process.loop_lag, 1.0))
+    put("raftwerk_gc_pause_seconds", (counters.process.gc_pauses, 1.0))
+    put("kafka_log_logflushstats_logflushrateandtimems", (counters.process.fsyncs, _MS))
     for server in node.servers:
         put("kafka_server_socket_server_metrics_connection_count", len(server.connections), server.listener_name)
         put("kafka_server_socket_server_metrics_connection_creation_total", server.accepted_total, server.listener_name)
         put("raftwerk_connections_rejected_total", server.rejected_total, server.listener_name)
-    for api_key, latency in sorted(taps.requests.by_api.items()):
+    for api_key, latency in sorted(counters.requests.by_api.items()):
         name = _api_name(api_key)
         put("kafka_network_requestmetrics_requests_total", latency.count, name)
         put("kafka_network_requestmetrics_totaltimems", (latency, _MS), name)
     for directory, free in node.free_bytes().items():
         put("raftwerk_log_dir_free_bytes", free, directory)
-    if taps.traffic is not None:
-        put("kafka_server_brokertopicmetrics_reassignmentbytesin_total", taps.traffic.reassignment_bytes_in)
-        put("kafka_server_brokertopicmetrics_reassignmentbytesout_total", taps.traffic.reassignment_bytes_out)
-        for topic, traffic in list(taps.traffic.topics.items())[:limit]:
-            for name, field in _TRAFFIC:
-                put(name, getattr(traffic, field), topic)
+    if node.replica_manager is not None:
+        topics = counters.topics
+        put("kafka_server_brokertopicmetrics_reassignmentbytesin_total", topics.reassignment_bytes_in)
+        put("kafka_server_brokertopicmetrics_reassignmentbytesout_total", topics.reassignment_bytes_out)
+        for topic, stats in list(topics.by_topic.items())[:limit]:
+            for name, field in _TOPIC_STATS:
+                put(name, getattr(stats, field), topic)
     return samples
 
 
-_TRAFFIC = tuple(
+_TOPIC_STATS = tuple(
     (f"kafka_server_brokertopicmetrics_{name}_total", field)
     for name, field in (
         ("messagesin", "messages_in"),
@@ -142,7 +142,7 @@ def _read_quorum(node: Node) -> Samples:
     return samples
 
 
-def _read_controller(node: Node, taps: Taps) -> Samples:
+def _read_controller(node: Node, counters: Counters) -> Samples:
     samples = Samples()
     loader = node.loader
     if loader is None:
@@ -163,17 +163,17 @@ def _read_controller(node: Node, taps: Taps) -> Samples:
     }
     for name, value in values.items():
         samples.put(f"kafka_controller_kafkacontroller_{name}", value)
-    watch = taps.elections
-    if watch is not None:
-        samples.put("kafka_controller_kafkacontroller_newactivecontrollerscount", watch.new_controllers)
-        samples.put("kafka_controller_controllerstats_uncleanleaderelections_total", watch.unclean_leader_elections)
-        samples.put("kafka_controller_controllerstats_leaderelectionrateandtimems_count", watch.leader_elections)
+    changes = counters.changes
+    if changes is not None:
+        samples.put("kafka_controller_kafkacontroller_newactivecontrollerscount", changes.new_controllers)
+        samples.put("kafka_controller_controllerstats_uncleanleaderelections_total", changes.unclean_leader_elections)
+        samples.put("kafka_controller_controllerstats_leaderelectionrateandtimems_count", changes.leader_elections)
     if active:
         samples.put("kafka_brokers", len(image.brokers) - fenced)
     return samples
 
 
-def _read_replicas(node: Node, taps: Taps) -> Samples:
+def _read_replicas(node: Node, counters: Counters) -> Samples:
     samples = Samples()
     manager = node.replica_manager
     if manager is None:
@@ -191,9 +191,9 @@ def _read_replicas(node: Node, taps: Taps) -> Samples:
     }
     for name, value in values.items():
         samples.put(f"kafka_server_replicamanager_{name}", value)
-    if taps.elections is not None:
-        samples.put("kafka_server_replicamanager_isrshrinks_total", taps.elections.isr_shrinks)
-        samples.put("kafka_server_replicamanager_isrexpands_total", taps.elections.isr_expands)
+    if counters.changes is not None:
+        samples.put("kafka_server_replicamanager_isrshrinks_total", counters.changes.isr_shrinks)
+        samples.put("kafka_server_replicamanager_isrexpands_total", counters.changes.isr_expands)
     produces, fetches = manager.purgatory.sizes()
     samples.put("kafka_server_delayedoperationpurgatory_purgatorysize", produces, "Produce")
     samples.put("kafka_server_delayedoperationpurgatory_purgatorysize", fetches, "Fetch")
@@ -284,6 +284,3 @@ def _api_name(api_key: int) -> str:
         return ApiKey(api_key).name.title().replace("_", "")
     except ValueError:
         return str(api_key)
-
-
-__all__ = ["Latency", "Samples", "Taps", "not_ready_because", "read_all"]
