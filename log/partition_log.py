@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from ..runtime.files.file_slice import FileSlice
+from ..runtime.incremental_work import Work, run_at_once
 from ..runtime.invariants import invariant
 from ..runtime.ports import Runtime
 from ..wire.errors import ErrorCode, ProtocolError
@@ -27,7 +28,6 @@ from .errors import NoSpaceError, StorageError, refused_write
 from .recompression import recompress
 from .recovery import log_recovery
 from .recovery.durability import Durability, LogFiles
-from .recovery.steps import Steps, at_once
 from .results import AppendInfo, LogHooks
 from .segment.retention import count_expired
 from .segment.rolling import fits
@@ -76,7 +76,7 @@ class PartitionLog:
     @classmethod
     def open(cls, runtime: Runtime, directory: str, config: LogConfig, **known: Any) -> PartitionLog:
         """`opening`, all at once."""
-        return at_once(cls.opening(runtime, directory, config, **known))
+        return run_at_once(cls.opening(runtime, directory, config, **known))
 
     @classmethod
     def opening(
@@ -91,7 +91,7 @@ class PartitionLog:
         void_without_id: bool = False,
         has_gaps: bool = True,
         hooks: LogHooks = _NO_HOOKS,
-    ) -> Steps[PartitionLog]:
+    ) -> Work[PartitionLog]:
         """Open the log in `directory`, made if it is not there; damaged tails are cut off unless `clean_shutdown`.
 
         `void_without_id`: without a whole topic id nothing else was durable: what is there is nobody's and goes.
@@ -468,7 +468,7 @@ class PartitionLog:
             self._snapshots.remove_after(end)
             self._disk.fsync_dir(self.directory)
             self._ends_at(end)
-            at_once(log_recovery.load_producers(self.producers, self._snapshots, self._segments.items, end))
+            run_at_once(log_recovery.load_producers(self.producers, self._snapshots, self._segments.items, end))
         except OSError as error:
             raise self._fail("it could not be truncated", error) from error
 

@@ -28,9 +28,9 @@ from ...controller.metadata.metadata_image import (
 from ...controller.metadata.metadata_records import LOST
 from ...log.config import LogConfig
 from ...log.partition_log import PartitionLog
+from ...runtime.incremental_work import IncrementalTask, for_each
 from ...runtime.log_lines import log_event
 from ...runtime.loggers import STATE_CHANGE
-from ...runtime.slices import Slices
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
 from ..directories.directory_assignments import DirectoryAssignments, Place, place_of
@@ -48,7 +48,7 @@ _state_changes = logging.getLogger(STATE_CHANGE)
 
 MIN_ISR_KEY = "min.insync.replicas"
 INTERNAL_PREFIX = "__"
-LET_IN_PER_TURN = 250
+LET_IN_PER_SLICE = 250
 
 
 class MetadataDeltaApplier:
@@ -75,7 +75,7 @@ class MetadataDeltaApplier:
         self.on_led: Callable[[Replica], None] = lambda replica: None
         """Told of every partition that this broker leads, anew or in another way."""
         self._seen_offset = -1
-        self._let_in_slices: dict[int, Slices[Replica]] = {}
+        self._let_in_tasks: dict[int, IncrementalTask[None]] = {}
 
     # ---------------------------------------------------------------- images
 
@@ -92,9 +92,9 @@ class MetadataDeltaApplier:
     def stop(self) -> None:
         """Take up nothing more."""
         self._backlog.stop()
-        for slices in self._let_in_slices.values():
-            slices.cancel()
-        self._let_in_slices.clear()
+        for task in self._let_in_tasks.values():
+            task.cancel()
+        self._let_in_tasks.clear()
 
     def apply_all(self, image: MetadataImage) -> None:
         """Everything the image says."""
@@ -218,11 +218,12 @@ class MetadataDeltaApplier:
 
     def _let_in(self, broker_id: int) -> None:
         """A broker may be in ISRs now: where it has caught up already, ask for it at once, some partitions a turn."""
-        former = self._let_in_slices.pop(broker_id, None)
+        former = self._let_in_tasks.pop(broker_id, None)
         if former is not None:
             former.cancel()
         led = [replica for replica in self._directory.replicas.values() if replica.partition.leader is not None]
-        self._let_in_slices[broker_id] = Slices(led, partial(self._let_in_one, broker_id), LET_IN_PER_TURN)
+        work = for_each(led, partial(self._let_in_one, broker_id))
+        self._let_in_tasks[broker_id] = IncrementalTask(work, steps_per_slice=LET_IN_PER_SLICE)
 
     def _let_in_one(self, broker_id: int, replica: Replica) -> None:
         registration = self._directory.image.brokers.get(broker_id)

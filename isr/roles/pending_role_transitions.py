@@ -1,4 +1,4 @@
-"""The partitions whose roles are yet to be taken up: a few a turn of the loop, and the first of them at once."""
+"""The partitions whose role changes are still to be applied: a few in each iteration of the loop, the first at once."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from itertools import islice
 from typing import TypeAlias
 from uuid import UUID
 
+from ...runtime.incremental_work import PLAIN_STEP, IncrementalTask, Work
 from ...wire.types import TopicPartition
 
 PartitionKey: TypeAlias = tuple[UUID, int]
 Gone: TypeAlias = tuple[TopicPartition, UUID]
 Turn: TypeAlias = Callable[[list[Gone], list[PartitionKey]], None]
 
-PARTITIONS_PER_TURN = 30
+PARTITIONS_PER_SLICE = 30
 """Making a replica with its directory costs some tenths of a millisecond, a change of its role some hundredths."""
 
 
@@ -29,7 +30,7 @@ class PendingRoleTransitions:
         self._gone: dict[Gone, None] = {}
         self._to_lead: dict[PartitionKey, None] = {}
         self._others: dict[PartitionKey, None] = {}
-        self._handle: asyncio.Handle | None = None
+        self._task: IncrementalTask[None] | None = None
         self._settled: asyncio.Future[None] | None = None
         self.held_offset: int | None = None
 
@@ -48,13 +49,13 @@ class PendingRoleTransitions:
 
     def begin(self, offset_before: int) -> None:
         """Carry out the first turn now, unless others wait for theirs; `offset_before` is the last delta's."""
-        if self._handle is None and len(self):
+        if not self._is_running and len(self):
             self.held_offset = offset_before
-            self._run()
+            self._task = IncrementalTask(self._transitions(), done=self._release)
 
     async def settled(self) -> None:
         """Return when nothing is left."""
-        if self._handle is None:
+        if not self._is_running:
             return
         if self._settled is None:
             self._settled = asyncio.get_running_loop().create_future()
@@ -62,32 +63,34 @@ class PendingRoleTransitions:
 
     def stop(self) -> None:
         """Forget it all."""
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
+        if self._task is not None:
+            self._task.cancel()
         for waiting in (self._gone, self._to_lead, self._others):
             waiting.clear()
         self._release()
 
-    def _run(self) -> None:
-        self._handle = None
-        gone = list(islice(self._gone, PARTITIONS_PER_TURN))
-        for one in gone:
-            del self._gone[one]
-        room = PARTITIONS_PER_TURN - len(gone)
-        keys = [*islice(self._to_lead, room)]
-        for key in keys:
-            del self._to_lead[key]
-        others = [*islice(self._others, room - len(keys))]
-        for key in others:
-            del self._others[key]
-        self._turn(gone, keys + others)
-        if len(self):
-            self._handle = asyncio.get_running_loop().call_soon(self._run)
-        else:
-            self._release()
+    @property
+    def _is_running(self) -> bool:
+        return self._task is not None and self._task.is_running
 
-    def _release(self) -> None:
+    def _transitions(self) -> Work[None]:
+        while True:
+            gone = list(islice(self._gone, PARTITIONS_PER_SLICE))
+            for one in gone:
+                del self._gone[one]
+            room = PARTITIONS_PER_SLICE - len(gone)
+            keys = [*islice(self._to_lead, room)]
+            for key in keys:
+                del self._to_lead[key]
+            others = [*islice(self._others, room - len(keys))]
+            for key in others:
+                del self._others[key]
+            self._turn(gone, keys + others)
+            if not len(self):
+                return
+            yield PLAIN_STEP
+
+    def _release(self, _: None = None) -> None:
         self.held_offset = None
         settled, self._settled = self._settled, None
         if settled is not None and not settled.done():

@@ -17,17 +17,17 @@ Sources: Cleaner of Apache Kafka; KIP-58, KIP-98, KIP-354, KIP-534.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ...runtime.incremental_work import PLAIN_STEP, FileRange, Step, Work
 from ...runtime.ports import Disk, File
 from ...wire.errors import ErrorCode
 from ...wire.records import BATCH_HEADER_SIZE, BatchHeader, CorruptBatchError, check_header, read_header, verify_crc
 from ..config import MAX_INT32
 from ..partition_log import PartitionLog
 from ..segment.segment import CLEANED_SUFFIX, Segment
-from ..segment.segment_renames import SegmentRenames
 from ..state.producer_state import read_marker
 from .batch_filter import RawRecord, batch_body, delete_horizon_ms, emptied, filler, raw_records, rebuild
 from .cleaned_transactions import CleanedTransactions
@@ -37,19 +37,6 @@ _READ_BYTES = 256 * 1024
 _WRITE_BYTES = 128 * 1024
 _SYNC_BYTES = 4 * 1024 * 1024
 _RECORDS_PER_STEP = 250
-
-
-class Step(NamedTuple):
-    """A pause: `bytes_done` since the last one, and what must be over before the generator may go on.
-
-    `to_sync`: these are fsynced. `renames` are done. `cold`: these bytes are in the page cache, which makes no
-    difference but to whoever else would have to wait for them.
-    """
-
-    bytes_done: int
-    to_sync: tuple[File, ...] = ()
-    renames: SegmentRenames | None = None
-    cold: tuple[File, int, int] | None = None
 
 
 class CleanAbortedError(Exception):
@@ -78,10 +65,7 @@ class CleanResult(NamedTuple):
     bytes_after: int
 
 
-Steps = Generator[Step, None, None]
-
-
-def clean(log: PartitionLog, disk: Disk, plan: CleanPlan) -> Generator[Step, None, CleanResult]:
+def clean(log: PartitionLog, disk: Disk, plan: CleanPlan) -> Work[CleanResult]:
     """One pass. `CleanAbortedError`, `NoRoomError`, `CorruptBatchError`, `OSError`: what was copied is removed then.
 
     Segments that were put in place before stay so, which is always right. `StorageError` when putting in place fails.
@@ -151,7 +135,7 @@ class _Watch:
                 self.check(segment)
                 length = min(max(_READ_BYTES, wanted), size - position)
                 if not segment.file.is_cached(position, length):
-                    yield Step(0, cold=(segment.file, position, length))
+                    yield Step(reads=FileRange(segment.file, position, length))
                     self.check(segment)
                 window, at = memoryview(segment.file.pread(position, length)), 0
                 if len(window) < min(wanted, length):
@@ -166,7 +150,7 @@ class _Watch:
             position += header.size_bytes
 
 
-def _build_map(watch: _Watch, plan: CleanPlan, offsets: OffsetMap) -> Steps:
+def _build_map(watch: _Watch, plan: CleanPlan, offsets: OffsetMap) -> Work[None]:
     log, start, end = watch.log, plan.first_dirty_offset, plan.end_offset
     transactions = CleanedTransactions(log.aborted_transactions(start, end))
     for segment in [s for s in log.segments if s.next_offset > start and s.base_offset < end]:
@@ -187,14 +171,14 @@ def _build_map(watch: _Watch, plan: CleanPlan, offsets: OffsetMap) -> Steps:
         offsets.latest_offset = segment.next_offset - 1
 
 
-def _note_keys(header: BatchHeader, batch: memoryview, start: int, offsets: OffsetMap) -> Generator[Step, None, bool]:
+def _note_keys(header: BatchHeader, batch: memoryview, start: int, offsets: OffsetMap) -> Work[bool]:
     """Whether the map is full; `latest_offset` is then the last record that is in it."""
     for number, record in enumerate(raw_records(batch_body(batch, header), header.record_count)):
         offset = header.base_offset + record.offset_delta
         if record.key is not None and offset >= start and not offsets.put(record.key, offset):
             return True
         if number % _RECORDS_PER_STEP == _RECORDS_PER_STEP - 1:
-            yield Step(0)
+            yield PLAIN_STEP
     return False
 
 
@@ -214,7 +198,7 @@ class _GroupCopy:
         self._waiting_bytes = 0
         self._synced_bytes = 0
 
-    def run(self, group: Sequence[Segment]) -> Generator[Step, None, int]:
+    def run(self, group: Sequence[Segment]) -> Work[int]:
         """Returns the bytes of the new segment."""
         log = self._watch.log
         cleaned = Segment.create(self._disk, log.directory, group[0].base_offset, CLEANED_SUFFIX)
@@ -224,11 +208,11 @@ class _GroupCopy:
             cleaned.finish()
             yield Step(0, (cleaned.file, *cleaned.unsynced_index_files()))
             while log.is_rearranged:
-                yield Step(0)
+                yield PLAIN_STEP
             self._watch.check(*group)
             cleaned.indexes_synced()
             is_placed = True
-            yield Step(0, renames=log.replace_segments(group, cleaned))
+            yield Step(change=log.replace_segments(group, cleaned))
             return cleaned.size_bytes
         finally:
             if not is_placed and not log.is_failed:
@@ -241,7 +225,7 @@ class _GroupCopy:
         except OSError:
             cleaned.close()  # the directory may be gone; what is left in it is removed when the log is opened again
 
-    def _copy(self, group: Sequence[Segment], cleaned: Segment) -> Steps:
+    def _copy(self, group: Sequence[Segment], cleaned: Segment) -> Work[None]:
         last: BatchHeader | None = None
         retained = len(self._transactions.retained)
         for segment in group:
@@ -282,7 +266,7 @@ class _GroupCopy:
         self._data.append(batch[1])
         self._waiting_bytes += batch[0].size_bytes
 
-    def _copy_batch(self, header: BatchHeader, batch: memoryview) -> Steps:
+    def _copy_batch(self, header: BatchHeader, batch: memoryview) -> Work[None]:
         is_stale = has_idle_marker = False
         if header.is_control:
             has_idle_marker = header.has_producer_id and self._transactions.on_marker(header, read_marker(batch))
@@ -306,7 +290,7 @@ class _GroupCopy:
         else:
             self._add(rebuild(header, body, kept, horizon_ms))
 
-    def _choose(self, header: BatchHeader, body: memoryview) -> Generator[Step, None, tuple[list[RawRecord], bool]]:
+    def _choose(self, header: BatchHeader, body: memoryview) -> Work[tuple[list[RawRecord], bool]]:
         """The records that stay, and whether a tombstone is among them."""
         horizon = delete_horizon_ms(header)
         tombstones_stay = horizon is None or self._plan.now_ms < horizon
@@ -317,7 +301,7 @@ class _GroupCopy:
                 kept.append(record)
                 has_tombstone = has_tombstone or not (record.has_value or header.is_control)
             if number % _RECORDS_PER_STEP == _RECORDS_PER_STEP - 1:
-                yield Step(0)
+                yield PLAIN_STEP
         return kept, has_tombstone
 
     def _stays(self, offset: int, record: RawRecord, tombstones_stay: bool) -> bool:

@@ -12,17 +12,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from ...runtime.incremental_work import Step, run_in_steps
 from ...runtime.loop import TaskSet
 from ...runtime.ports import Runtime
 from ...wire.records import CorruptBatchError
 from ...wire.types import TopicPartition
 from ..errors import StorageError
 from ..partition_log import PartitionLog
-from .cleaning_pass import CleanAbortedError, CleanPlan, CleanResult, NoRoomError, Step, clean
+from .cleaning_pass import CleanAbortedError, CleanPlan, CleanResult, NoRoomError, clean
 
 _logger = logging.getLogger(__name__)
-_BYTES_PER_TURN = 64 * 1024
-_BREATH_S = 0.0005
+_SLICE_BYTES = 64 * 1024
+_SLICE_STEPS = 16
+_PAUSE_S_MIN = 0.0005
 _RETRY_AFTER_S = 300.0
 
 
@@ -183,7 +185,8 @@ class LogCleaner:
             found.first_dirty_offset, found.end_offset, self._runtime.clock.wall_ms(), self._config.dedupe_buffer_bytes
         )
         try:
-            result = await self._drive(log, plan)
+            pace = _Pace(lambda: self._config.io_bytes_per_s)
+            result = await run_in_steps(clean(log, self._runtime.disk, plan), self._runtime.disk, pace.pause_s)
         except CleanAbortedError as reason:
             _logger.info("%s: compaction given up: %s", tp, reason)
         except StorageError as error:
@@ -197,29 +200,20 @@ class LogCleaner:
         self._not_before_s[tp] = self._loop.time() + _RETRY_AFTER_S
         return None
 
-    async def _carry_out(self, step: Step) -> None:
-        for file in step.to_sync:
-            await self._runtime.disk.fsync_soon(file)
-        if step.renames is not None:
-            await step.renames.soon()
-        if step.cold is not None:
-            await self._runtime.disk.warm_soon(*step.cold)
 
-    async def _drive(self, log: PartitionLog, plan: CleanPlan) -> CleanResult:
-        steps = clean(log, self._runtime.disk, plan)
-        turn_bytes = turn_steps = 0
-        try:
-            while True:
-                try:
-                    step = next(steps)
-                except StopIteration as end:
-                    result: CleanResult = end.value
-                    return result
-                await self._carry_out(step)
-                turn_bytes += step.bytes_done
-                turn_steps += 1
-                if turn_bytes >= _BYTES_PER_TURN or not step.bytes_done or turn_steps >= 16:
-                    await asyncio.sleep(max(turn_bytes / self._config.io_bytes_per_s, _BREATH_S))
-                    turn_bytes = turn_steps = 0
-        finally:
-            steps.close()
+class _Pace:
+    """Says when a compaction pauses, and for how long: after some bytes, some steps, or a step without progress."""
+
+    def __init__(self, io_bytes_per_s: Callable[[], float]) -> None:
+        self._io_bytes_per_s = io_bytes_per_s
+        self._bytes = self._steps = 0
+
+    def pause_s(self, step: Step) -> float | None:
+        """Seconds to pause after this step, None to go on at once."""
+        self._bytes += step.done_bytes
+        self._steps += 1
+        if self._bytes < _SLICE_BYTES and step.done_bytes and self._steps < _SLICE_STEPS:
+            return None
+        pause_s = max(self._bytes / self._io_bytes_per_s(), _PAUSE_S_MIN)
+        self._bytes = self._steps = 0
+        return pause_s

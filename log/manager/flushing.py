@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ...runtime.slices import Slices
+from ...runtime.incremental_work import IncrementalTask, for_each
 from ...wire.types import TopicPartition
 from ..partition_log import PartitionLog
 from ..recovery.durability import swallow
 from .trash import now_s
 
-_LOGS_PER_TURN = 500
+_LOGS_PER_SLICE = 500
 
 
 class Flusher:
@@ -25,7 +25,7 @@ class Flusher:
 
     def flush_dirty(
         self, logs: Mapping[TopicPartition, PartitionLog], done: Callable[[], None]
-    ) -> Slices[tuple[TopicPartition, PartitionLog]]:
+    ) -> IncrementalTask[None]:
         """Begin what is due, some logs a turn of the loop; `done` when all is begun."""
         at_s = now_s()
 
@@ -41,4 +41,5 @@ class Flusher:
             elif log.durability.has_unsynced_segments:
                 log.flush_rolled_soon().add_done_callback(swallow)
 
-        return Slices(list(logs.items()), visit, _LOGS_PER_TURN, done)
+        work = for_each(list(logs.items()), visit)
+        return IncrementalTask(work, steps_per_slice=_LOGS_PER_SLICE, done=lambda _: done())

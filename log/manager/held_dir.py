@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from ...runtime.incremental_work import Work
 from ...runtime.ports import Disk, Runtime
 from ...wire.types import TopicPartition
 from ..config import LogConfig
 from ..errors import DirFailedError
 from ..partition_log import PartitionLog
-from ..recovery.steps import Steps
 from ..results import LogDirView, LogHooks
 from .dir_checkpoints import DirCheckpoints
 from .log_dir import LogDir
@@ -46,7 +46,7 @@ class LogDirState:
 
     def opening(
         self, runtime: Runtime, tp: TopicPartition, path: str, config: LogConfig, clean_shutdown: bool, hooks: LogHooks
-    ) -> Steps[PartitionLog]:
+    ) -> Work[PartitionLog]:
         """Open the partition's log at `path` by what the checkpoints know of it. `StorageError`."""
 
         def recovery_point_lowered(_: PartitionLog, offset: int) -> None:

@@ -11,13 +11,14 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ...runtime.incremental_work import IncrementalTask, for_each
 from ...runtime.ports import Clock
 from ...wire.types import TopicPartition
 from ..errors import StorageError
 from ..partition_log import PartitionLog
 
 _logger = logging.getLogger(__name__)
-_LOGS_PER_TURN = 20
+_LOGS_PER_SLICE = 20
 _FIRST_ROUND_AFTER_MS = 30_000
 
 
@@ -44,28 +45,26 @@ class LogMaintenance:
         self._logs = logs
         self._high_watermark_of = high_watermark_of
         self._timer: asyncio.Handle | None = None
+        self._round: IncrementalTask[None] | None = None
 
     def start(self) -> None:
         """Begin, on the running loop."""
         self._schedule(min(self.config.interval_ms, _FIRST_ROUND_AFTER_MS))
 
     def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timed in (self._timer, self._round):
+            if timed is not None:
+                timed.cancel()
+        self._timer = self._round = None
 
     def _schedule(self, delay_ms: int) -> None:
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(delay_ms / 1000, lambda: self._turn(list(self._logs().items()), 0))
+        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._begin_round)
 
-    def _turn(self, logs: list[tuple[TopicPartition, PartitionLog]], start: int) -> None:
-        for tp, log in logs[start : start + _LOGS_PER_TURN]:
-            self.visit(tp, log)
-        start += _LOGS_PER_TURN
-        if start < len(logs):
-            self._timer = asyncio.get_running_loop().call_soon(self._turn, logs, start)
-        else:
-            self._schedule(self.config.interval_ms)
+    def _begin_round(self) -> None:
+        work = for_each(list(self._logs().items()), lambda item: self.visit(*item))
+        self._round = IncrementalTask(
+            work, steps_per_slice=_LOGS_PER_SLICE, done=lambda _: self._schedule(self.config.interval_ms)
+        )
 
     def visit(self, tp: TopicPartition, log: PartitionLog) -> None:
         """Do what is due for one log. A disk that refuses has been reported by the log itself."""

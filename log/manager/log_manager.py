@@ -13,11 +13,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 from uuid import UUID
 
+from ...runtime.incremental_work import PLAIN_STEP, IncrementalTask, Work, for_each, run_at_once, run_in_steps
 from ...runtime.ports import Runtime
-from ...runtime.slices import Slices
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
 from ..config import LogConfig
@@ -25,7 +24,6 @@ from ..errors import DirFailedError, LogDirError, StorageError
 from ..names import parse_dir_name
 from ..partition_log import LogHooks, PartitionLog
 from ..recovery.load_progress import LoadProgress
-from ..recovery.steps import Piece, Steps, at_once, in_turns
 from ..results import LogDirView
 from .flushing import Flusher
 from .future_logs import FUTURE_SUFFIX, FutureLogs, finish_swaps, future_of
@@ -54,7 +52,7 @@ class LogManager:
         self._trash = Trash(runtime.disk)
         self._flusher = Flusher()
         self._timer: asyncio.TimerHandle | None = None
-        self._slices: Slices[Any] | None = None
+        self._slices: IncrementalTask[None] | None = None
         self._upkeep: Upkeep | None = None
         self._futures = FutureLogs(runtime)
         self._displaced: dict[TopicPartition, UUID] = {}
@@ -94,11 +92,11 @@ class LogManager:
     def load(self) -> None:
         """Open every partition's log, recovering where the last stop was not clean. `LogDirError`, `StorageError`."""
         self.begin_load()
-        at_once(self._loading())
+        run_at_once(self._loading())
 
     async def load_soon(self) -> None:
         """Like `load` after `begin_load`, in steps between which the loop turns."""
-        await in_turns(self._loading(), self._runtime.disk)
+        await run_in_steps(self._loading(), self._runtime.disk)
 
     def begin_load(self) -> None:
         """Take the directories, and learn how they were left. `LogDirError`."""
@@ -115,15 +113,15 @@ class LogManager:
             log_dir.was_left_cleanly = epoch is not None
         self.previous_broker_epoch = -1 if self.has_failed_dirs else min(epochs)
 
-    def _loading(self) -> Steps[None]:
+    def _loading(self) -> Work[None]:
         progress = LoadProgress()
         for log_dir in self._dirs:
             if log_dir.failure is not None:
                 continue
             try:
-                for piece in self._load_dir(log_dir, progress):
-                    progress.checked(piece.done_bytes)
-                    yield piece
+                for step in self._load_dir(log_dir, progress):
+                    progress.checked(step.done_bytes)
+                    yield step
             except OSError as error:
                 self._cannot_load(log_dir, error)
             except StorageError as error:
@@ -370,14 +368,15 @@ class LogManager:
         if self._slices is None or not self._slices.is_running:
             self._slices = self.flush_dirty(self._after_flush)
 
-    def flush_dirty(self, done: Callable[[], None] = lambda: None) -> Slices[tuple[TopicPartition, PartitionLog]]:
+    def flush_dirty(self, done: Callable[[], None] = lambda: None) -> IncrementalTask[None]:
         """Begin to fsync rolled segments everywhere, and the whole log where `flush.ms` is over; some logs a turn."""
         return self._flusher.flush_dirty(self.logs, done)
 
     def _after_flush(self) -> None:
         if self._timer is not None:  # else the end has come meanwhile
             self._checkpoint_recovery_points_soon()
-            self._slices = Slices(self._trash.take_due(), self._trash.remove_soon, _REMOVED_PER_TURN)
+            removal = for_each(self._trash.take_due(), self._trash.remove_soon)
+            self._slices = IncrementalTask(removal, steps_per_slice=_REMOVED_PER_TURN)
 
     def checkpoint_recovery_points(self) -> None:
         """Write the recovery points and log start offsets that changed. A refusing disk fails its directory."""
@@ -480,7 +479,7 @@ class LogManager:
 
     # Inside
 
-    def _load_dir(self, log_dir: LogDirState, progress: LoadProgress) -> Steps[None]:
+    def _load_dir(self, log_dir: LogDirState, progress: LoadProgress) -> Work[None]:
         disk, root = self._runtime.disk, log_dir.held.path
         names = [name for name in disk.listdir(root) if disk.is_dir(f"{root}/{name}")]
         report_strays(root, names)
@@ -502,7 +501,7 @@ class LogManager:
             log = yield from self._opening(log_dir, tp, self._config.defaults, log_dir.was_left_cleanly, None)
             self._adopt(log_dir, tp, log)
             progress.opened()
-            yield Piece(0)
+            yield PLAIN_STEP
             if tp in log_dir.checkpoints.clean_offsets.offsets:
                 log_dir.clean_offsets[tp] = log_dir.checkpoints.clean_offsets.offsets[tp]
             if tp in log_dir.checkpoints.high_watermarks.offsets:
@@ -544,11 +543,11 @@ class LogManager:
         clean_shutdown: bool,
         future_path: str | None = None,
     ) -> PartitionLog:
-        return at_once(self._opening(log_dir, tp, config, clean_shutdown, future_path))
+        return run_at_once(self._opening(log_dir, tp, config, clean_shutdown, future_path))
 
     def _opening(
         self, log_dir: LogDirState, tp: TopicPartition, config: LogConfig, clean_shutdown: bool, future_path: str | None
-    ) -> Steps[PartitionLog]:
+    ) -> Work[PartitionLog]:
         def files_deleted(log: PartitionLog, paths: list[str]) -> None:
             self._trash.add(paths, log.config.file_delete_delay_ms)
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from uuid import UUID
 
+from ...runtime.incremental_work import PLAIN_STEP, Work
 from ...runtime.ports import Buffer, Disk
 from ...wire.records import BatchHeader, CorruptBatchError
 from ..config import LogConfig
@@ -38,8 +39,7 @@ from ..state.checkpoints import PARTITION_METADATA_FILE, PARTITION_METADATA_SIZE
 from ..state.leader_epoch_cache import EpochEntry
 from ..state.producer_snapshots import ProducerSnapshots
 from ..state.producer_state import ProducerStates, read_marker
-from .segment_recovery import check, resume, start_over
-from .steps import STEP_BATCHES, Piece, Steps
+from .segment_recovery import STEP_BATCHES, check, resume, start_over
 
 _logger = logging.getLogger(__name__)
 _OFFSET_DIGITS = 20
@@ -72,7 +72,7 @@ def load(
     clean_shutdown: bool,
     has_gaps: bool = True,
     keeps_gaps: bool = False,
-) -> Steps[LoadedLog]:
+) -> Work[LoadedLog]:
     """Open the segments of `directory`, made and empty at `start_offset` if there are none.
 
     `has_gaps`: offsets may be missing within segments, as compaction leaves them. `keeps_gaps`: offsets that are
@@ -133,7 +133,7 @@ def make_void(disk: Disk, directory: str) -> None:
 
 def load_producers(
     producers: ProducerStates, snapshots: ProducerSnapshots, segments: list[Segment], end: int
-) -> Steps[None]:
+) -> Work[None]:
     """Make `producers` what the log below `end` says: the newest snapshot, then the batches after it.
 
     So are the transaction indexes from there on.
@@ -150,7 +150,7 @@ def load_producers(
         segment.transaction_index.cut(start)
         for number, (at, header) in enumerate(scan_headers(segment.file, position, segment.size_bytes)):
             if number % STEP_BATCHES == STEP_BATCHES - 1:
-                yield Piece(0)
+                yield PLAIN_STEP
             if header.producer_id >= 0 and start <= header.base_offset < end:
                 if header.is_control:
                     apply_marker(producers, segment, header, segment.file.pread(at, header.size_bytes))
@@ -305,7 +305,7 @@ def _recover(
     config: LogConfig,
     has_gaps: bool,
     keeps_gaps: bool,
-) -> Steps[list[EpochEntry]]:
+) -> Work[list[EpochEntry]]:
     """Check the segments from index `first` on, drop what cannot be trusted, return the epochs as they are.
 
     What that segment holds below the offset `trusted` is durable, its indexes included.

@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from ...runtime.slices import Slices
+from ...runtime.incremental_work import IncrementalTask, for_each
 from ...wire.types import TopicPartition
 from ..partition_log import PartitionLog
 from .durability import swallow
 
-_LOGS_PER_TURN = 500
+_LOGS_PER_SLICE = 500
 _FIRST_ROUND_AFTER_MS = 5000
 """What was checked at the start shall not have to be checked again, however soon the next kill comes."""
 
@@ -39,7 +39,7 @@ class RecoveryPoints:
         self._logs = logs
         self._due: deque[PartitionLog] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        self._slices: Slices[PartitionLog] | None = None
+        self._round: IncrementalTask[None] | None = None
         self._round_began_s = 0.0
 
     def start(self) -> None:
@@ -48,10 +48,10 @@ class RecoveryPoints:
 
     def stop(self) -> None:
         """What is under way ends by itself."""
-        for timed in (self._timer, self._slices):
+        for timed in (self._timer, self._round):
             if timed is not None:
                 timed.cancel()
-        self._timer = self._slices = None
+        self._timer = self._round = None
         self._due.clear()
 
     def _call_later(self, delay_s: float, what: Callable[[], None]) -> None:
@@ -59,7 +59,8 @@ class RecoveryPoints:
 
     def _begin_round(self) -> None:
         self._round_began_s = asyncio.get_running_loop().time()
-        self._slices = Slices(list(self._logs().values()), self._visit, _LOGS_PER_TURN, self._next)
+        work = for_each(list(self._logs().values()), self._visit)
+        self._round = IncrementalTask(work, steps_per_slice=_LOGS_PER_SLICE, done=lambda _: self._next())
 
     def _visit(self, log: PartitionLog) -> None:
         if self._is_worth_it(log):

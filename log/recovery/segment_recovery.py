@@ -11,11 +11,15 @@ from __future__ import annotations
 
 from itertools import islice
 
+from ...runtime.incremental_work import FileRange, Step, Work
 from ...wire.records import LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader
 from ..config import MAX_INT32
 from ..segment.batch_scan import ValidatingScan, scan_headers
 from ..segment.segment import Segment
-from .steps import STEP_BATCHES, STEP_BYTES, Piece, Steps
+
+STEP_BATCHES = 1000
+STEP_BYTES = 4 * 1024 * 1024
+"""A step of a check ends after so many batches or bytes."""
 
 
 def resume(segment: Segment, offset: int, epoch: int) -> bool:
@@ -60,7 +64,7 @@ def start_over(segment: Segment) -> None:
 
 def check(
     segment: Segment, index_interval_bytes: int, epoch: int, *, has_gaps: bool = True, following: Segment | None = None
-) -> Steps[tuple[list[BatchHeader], str | None]]:
+) -> Work[tuple[list[BatchHeader], str | None]]:
     """Check every byte after what is counted already, and count it in; cut off what is not good.
 
     Returns the headers that start a leader epoch, `epoch` being the one before, and what was wrong, if anything.
@@ -73,7 +77,7 @@ def check(
     epoch_starts: list[BatchHeader] = []
     offset_index, time_index = segment.offset_index, segment.time_index
     last_offset_max = segment.base_offset + MAX_INT32
-    yield Piece(0, file, told, min(STEP_BYTES, size - told))
+    yield Step(reads=FileRange(file, told, min(STEP_BYTES, size - told)))
     if segment.size_bytes == 0:
         segment.first_timestamp = NO_TIMESTAMP
     uncounted, greatest = segment.uncounted_bytes, segment.max_timestamp
@@ -99,8 +103,8 @@ def check(
         batches += 1
         if batches >= STEP_BATCHES or position - told >= STEP_BYTES:
             done, told, batches = segment.size_bytes - told, segment.size_bytes, 0
-            yield Piece(done, file, told, max(min(STEP_BYTES, size - told), 0))
-    yield Piece(segment.size_bytes - told)
+            yield Step(done, reads=FileRange(file, told, max(min(STEP_BYTES, size - told), 0)))
+    yield Step(segment.size_bytes - told)
     segment.uncounted_bytes = uncounted
     segment.earliest_timestamp()
     if segment.size_bytes < file.size():

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ...runtime.incremental_work import run_at_once
 from ...runtime.ports import Disk
 from ..config import LogConfig
 from ..recovery import log_recovery
-from ..recovery.steps import at_once
 from ..segment.batch_scan import ValidatingScan
 from ..segment.segment import LOG_SUFFIX, segment_path
 from ..state.checkpoints import write_epochs
@@ -53,14 +53,14 @@ def plan_repair(disk: Disk, path: str) -> RepairResult:
 def repair_partition(disk: Disk, path: str) -> RepairResult:
     """Repair one partition's directory, which no node may have open. `OSError`."""
     before = sum(_size(disk, path, base) for base in _bases(disk, path))
-    loaded = at_once(
+    loaded = run_at_once(
         log_recovery.load(
             disk, path, LogConfig(), recovery_point=0, start_offset=0, clean_shutdown=False, keeps_gaps=True
         )
     )
     end = loaded.segments[-1].next_offset
     producers = ProducerStates()
-    at_once(log_recovery.load_producers(producers, loaded.snapshots, loaded.segments, end))
+    run_at_once(log_recovery.load_producers(producers, loaded.snapshots, loaded.segments, end))
     if end > loaded.segments[0].base_offset:
         loaded.snapshots.write(end, producers.encode_snapshot())
     loaded.snapshots.sync()

@@ -20,7 +20,7 @@ from raftwerk.raft.driver import commit_publisher
 
 @pytest.fixture(autouse=True)
 def _one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending_role_transitions, "PARTITIONS_PER_TURN", 1)
+    monkeypatch.setattr(pending_role_transitions, "PARTITIONS_PER_SLICE", 1)
     monkeypatch.setattr(incremental_fetch_context, "LOOKED_AT_ONCE", 1)
     monkeypatch.setattr(incremental_fetch_context, "AUDIT_INTERVAL_MS", 10**9)
     monkeypatch.setattr(fetch_session, "NAMED_AT_ONCE", 1)

@@ -8,11 +8,11 @@ from uuid import UUID
 import pytest
 from support.isr.manager_cluster import Cluster
 
-from raftwerk.isr.roles.pending_role_transitions import PARTITIONS_PER_TURN
+from raftwerk.isr.roles.pending_role_transitions import PARTITIONS_PER_SLICE
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.types import TopicPartition
 
-COUNT = 5 * PARTITIONS_PER_TURN
+COUNT = 5 * PARTITIONS_PER_SLICE
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_the_first_turn_is_at_once_and_the_rest_follows(cluster: Cluster) -> Non
     before = cluster.latest().offset
     create(cluster)
     cluster.tell(1)
-    assert here(cluster, 1) == PARTITIONS_PER_TURN
+    assert here(cluster, 1) == PARTITIONS_PER_SLICE
     assert cluster.managers[1].applied_offset == before
     assert cluster.produce(1, TopicPartition("t", COUNT - 1)).error == ErrorCode.NOT_LEADER_OR_FOLLOWER
     cluster.sleep(0.001)

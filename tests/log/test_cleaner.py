@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import random
 import struct
-from collections.abc import Generator
 from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -18,7 +17,7 @@ from raftwerk.chaos.sim.disk.disk import SimDisk
 from raftwerk.chaos.sim.disk.inodes import Write
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.log.cleaner import cleaning_pass
-from raftwerk.log.cleaner.cleaning_pass import CleanAbortedError, CleanPlan, CleanResult, Step, clean, group_segments
+from raftwerk.log.cleaner.cleaning_pass import CleanAbortedError, CleanPlan, CleanResult, clean, group_segments
 from raftwerk.log.cleaner.log_cleaner import CleanerConfig, measure
 from raftwerk.log.cleaner.offset_map import BYTES_PER_KEY, OffsetMap
 from raftwerk.log.config import LogConfig
@@ -27,6 +26,7 @@ from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
 from raftwerk.log.manager.manager_config import UpkeepChange
 from raftwerk.log.partition_log import LogHooks, PartitionLog
 from raftwerk.runtime.files.file_slice import in_memory
+from raftwerk.runtime.incremental_work import Step, Work
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.compression import Compression
 from raftwerk.wire.records import (
@@ -149,13 +149,13 @@ def plan_of(log: PartitionLog, *, start: int = 0, now_ms: int = NOW_MS, memory: 
 
 
 def carry_out(step: Step) -> None:
-    for file in step.to_sync:
+    for file in step.fsyncs:
         file.fsync()
-    if step.renames is not None:
-        step.renames.finish()
+    if step.change is not None:
+        step.change.finish()
 
 
-def drive(steps: Generator[Step, None, CleanResult], most: int = 1 << 30) -> CleanResult | None:
+def drive(steps: Work[CleanResult], most: int = 1 << 30) -> CleanResult | None:
     """Run to the end, or for `most` steps."""
     for _ in range(most):
         try:

@@ -17,7 +17,8 @@ from raftwerk.log.config import LogConfig
 from raftwerk.log.manager.log_dir import format_dirs
 from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
 from raftwerk.log.partition_log import PartitionLog
-from raftwerk.log.recovery.steps import STEP_BATCHES, at_once
+from raftwerk.log.recovery.segment_recovery import STEP_BATCHES
+from raftwerk.runtime.incremental_work import run_at_once
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.types import TopicPartition
 
@@ -88,7 +89,7 @@ def test_a_large_segment_is_checked_in_pieces() -> None:
     assert len(pieces) >= 4
     assert sum(piece.done_bytes for piece in pieces) == len(content[TopicPartition("t", 0)]) == log.size_bytes
     assert max(piece.done_bytes for piece in pieces) < log.size_bytes / 2
-    again = at_once(PartitionLog.opening(runtime, "/data/t-0", LARGE))
+    again = run_at_once(PartitionLog.opening(runtime, "/data/t-0", LARGE))
     assert read_all(again) == read_all(log) == content[TopicPartition("t", 0)]
 
 

@@ -261,10 +261,10 @@ class World:
         steps = clean(self.log, self.cutting, plan)  # type: ignore[arg-type]
         try:
             for step in steps:
-                for file in step.to_sync:
+                for file in step.fsyncs:
                     file.fsync()
-                if step.renames is not None:
-                    step.renames.finish()
+                if step.change is not None:
+                    step.change.finish()
         finally:
             with contextlib.suppress(PowerCut):
                 steps.close()
