@@ -15,7 +15,7 @@ from .common_options import json_option
 
 if TYPE_CHECKING:
     from ..chaos.live.checker.findings import Verdict
-    from ..chaos.live.nemesis.run import RunResult
+    from ..chaos.live.run import RunResult
 
 
 @click.group()
@@ -36,10 +36,10 @@ def chaos() -> None:
 def faults(as_json: bool) -> None:
     """List the faults, and why this machine cannot do some of them."""
     from ..chaos.live.nemesis.faults import FAULTS
-    from ..chaos.live.nemesis.machine import unmet
+    from ..chaos.live.nemesis.machine_capabilities import unmet_needs
 
     for fault in FAULTS.values():
-        reasons = unmet(fault.needs)
+        reasons = unmet_needs(fault.needs)
         if as_json:
             click.echo(json.dumps({"fault": fault.name, "what": fault.what, "left_out": reasons}))
         else:
@@ -76,8 +76,8 @@ def run(ctx: click.Context, /, nemesis: str, directory: str | None, as_json: boo
     code 0 when nothing is wrong, 1 otherwise.
     """
     from ..chaos.live.nemesis.faults import FAULTS
-    from ..chaos.live.nemesis.machine import CommandFailed
-    from ..chaos.live.nemesis.run import ChaosRun, RunOptions
+    from ..chaos.live.nemesis.machine_capabilities import CommandFailed
+    from ..chaos.live.run import ChaosRun, RunOptions
     from ..cluster.client.client_errors import ClientError
     from ..cluster.local.supervisor import NodeFailed
 
@@ -115,7 +115,7 @@ def check(ctx: click.Context, paths: tuple[str, ...], to_edn: str | None, as_jso
     Exit code 0 when the history is valid, 1 when it is not or says too little.
     """
     from ..chaos.live.checker.checker import check_paths
-    from ..chaos.live.checker.edn import write_edn
+    from ..chaos.live.checker.jepsen_edn import write_edn
     from ..chaos.live.history import HistoryError
 
     try:
@@ -136,7 +136,7 @@ def report(directory: str, output: str | None) -> None:
     """Write the report of a run anew, from its history."""
     from ..chaos.live.checker.checker import check_paths
     from ..chaos.live.history import HistoryError
-    from ..chaos.live.report import render_report
+    from ..chaos.live.report.report_page import render_report
 
     path = output or os.path.join(directory, "report.html")
     try:
@@ -149,7 +149,7 @@ def report(directory: str, output: str | None) -> None:
 
 
 def _write_results(directory: str, outcome: RunResult) -> None:
-    from ..chaos.live.report import render_report
+    from ..chaos.live.report.report_page import render_report
 
     with open(os.path.join(directory, "report.html"), "w", encoding="utf-8") as file:
         file.write(render_report(outcome.result, os.path.basename(directory), outcome.left_out))

@@ -13,7 +13,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from .scenarios import SCENARIOS, Outcome, Run
+from .run import Outcome, Run
+from .scenarios import SCENARIOS
 from .shrink import shrink
 
 _DEFAULT_SEEDS = 100
@@ -21,7 +22,7 @@ _RUNS_A_WORKER = 50
 
 
 @dataclass(slots=True)
-class Sums:
+class Totals:
     """What the runs so far come to."""
 
     runs: int = 0
@@ -54,10 +55,10 @@ def main(arguments: Sequence[str]) -> int:
     names = options.scenario or list(SCENARIOS)
     tasks, resume_at = _tasks(options, names)
     started = time.monotonic()
-    sums = Sums()
+    totals = Totals()
     try:
         for outcome, cpu_s in _run_all(tasks, options.jobs):
-            sums.add(outcome, cpu_s)
+            totals.add(outcome, cpu_s)
             if options.verbose and not options.json:
                 print(_line(outcome), flush=True)
             if outcome.failure is not None and not options.json:
@@ -68,12 +69,12 @@ def main(arguments: Sequence[str]) -> int:
                 break
     except KeyboardInterrupt:
         pass
-    following = None if resume_at is None else resume_at + sums.runs
+    following = None if resume_at is None else resume_at + totals.runs
     if options.json:
-        print(json.dumps(_summary(sums, time.monotonic() - started, following), indent=2))
+        print(json.dumps(_summary(totals, time.monotonic() - started, following), indent=2))
     else:
-        _print_summary(sums, time.monotonic() - started, following)
-    return 1 if sums.failed else 0
+        _print_summary(totals, time.monotonic() - started, following)
+    return 1 if totals.failed else 0
 
 
 def _tasks(options: argparse.Namespace, names: Sequence[str]) -> tuple[list[tuple[str, int]], int | None]:
@@ -148,29 +149,30 @@ def _print_failure(outcome: Outcome, options: argparse.Namespace) -> None:
     print(f"\nAgain: raftwerk sim --scenario {outcome.scenario} --seed {outcome.seed}\n", flush=True)
 
 
-def _print_summary(sums: Sums, wall_s: float, following: int | None) -> None:
-    failed = [f"{outcome.scenario}:{outcome.seed}" for outcome in sums.failed]
+def _print_summary(totals: Totals, wall_s: float, following: int | None) -> None:
+    failed = [f"{outcome.scenario}:{outcome.seed}" for outcome in totals.failed]
     print(
-        f"{sums.runs} runs, {sums.virtual_s / 3600:.2f} simulated hours, {sums.events:,} events, "
-        f"{sums.acked:,} records acked, in {wall_s:.1f} s; {sums.seeds_per_core_minute:.0f} seeds a core-minute; "
+        f"{totals.runs} runs, {totals.virtual_s / 3600:.2f} simulated hours, {totals.events:,} events, "
+        f"{totals.acked:,} records acked, in {wall_s:.1f} s; {totals.seeds_per_core_minute:.0f} seeds a core-minute; "
         f"{len(failed)} failed{': ' + ', '.join(failed) if failed else ''}."
     )
     if following is not None:
         print(f"To go on: --resume {following}")
 
 
-def _summary(sums: Sums, wall_s: float, following: int | None) -> dict[str, object]:
+def _summary(totals: Totals, wall_s: float, following: int | None) -> dict[str, object]:
     return {
-        "runs": sums.runs,
-        "simulated_hours": round(sums.virtual_s / 3600, 4),
-        "events": sums.events,
-        "records_acked": sums.acked,
+        "runs": totals.runs,
+        "simulated_hours": round(totals.virtual_s / 3600, 4),
+        "events": totals.events,
+        "records_acked": totals.acked,
         "wall_s": round(wall_s, 1),
-        "cpu_s": round(sums.cpu_s, 1),
-        "seeds_per_core_minute": round(sums.seeds_per_core_minute, 1),
-        "scenarios": sums.scenarios,
+        "cpu_s": round(totals.cpu_s, 1),
+        "seeds_per_core_minute": round(totals.seeds_per_core_minute, 1),
+        "scenarios": totals.scenarios,
         "failed": [
-            {"scenario": outcome.scenario, "seed": outcome.seed, "failure": outcome.failure} for outcome in sums.failed
+            {"scenario": outcome.scenario, "seed": outcome.seed, "failure": outcome.failure}
+            for outcome in totals.failed
         ],
         "resume": following,
     }

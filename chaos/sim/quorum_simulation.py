@@ -26,8 +26,9 @@ from ...wire.fetch import decode_fetch_request, encode_fetch_response
 from ...wire.frames import encode_response as encode_response_frame
 from ...wire.frames import parse_request_header
 from ...wire.types import SnapshotId
-from .faults import FaultKind
-from .invariants.quorum_invariants import InvariantBroken, QuorumChecker
+from .faults.fault import FaultKind
+from .invariants.invariant_broken import InvariantBroken
+from .invariants.quorum_invariants import QuorumChecker
 from .kernel.event_loop import ProcessLoop
 from .kernel.world import World
 
@@ -133,7 +134,7 @@ def snapshot_id_after(batch: CommittedBatch) -> SnapshotId:
     return SnapshotId(batch.last_offset + 1, batch.epoch)
 
 
-class QuorumSim:
+class QuorumSimulation:
     """`voters` nodes and their faults' effects; `acked` are records whose commit their leader saw.
 
     With `snapshots`, every node makes one after so many records, and its log keeps nothing before it.
@@ -145,7 +146,7 @@ class QuorumSim:
         self.ids = list(range(1, voters + 1))
         self.names = [f"n{node_id}" for node_id in self.ids]
         self.client_names: list[str] = []
-        self.extra_dirs: list[str] = []
+        self.extra_log_dirs: list[str] = []
         self.checker = QuorumChecker(self.ids, world.trace.note, lambda: world.now_s)
         self.listeners: dict[int, _Listener] = {}
         self.drivers: dict[int, RaftDriver] = {}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .faults import Fault
-from .scenarios import Outcome, Run, Scenario
+from .faults.fault import Fault
+from .run import Outcome, Run
+from .scenarios import Scenario
 
 
 def shrink(scenario: Scenario, seed: int) -> tuple[Sequence[Fault], Outcome]:

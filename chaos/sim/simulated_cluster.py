@@ -17,8 +17,9 @@ from ...controller.metadata.metadata_image import RECORD_VERSION_FEATURE, Metada
 from ...log.state.checkpoints import encode_uuid
 from ...raft.driver.raft_driver import metadata_log_dir
 from ...runtime.ports import Runtime
+from .invariants.invariant_broken import InvariantBroken
 from .invariants.partition_invariants import PartitionChecker, PartitionKey
-from .invariants.quorum_invariants import InvariantBroken, QuorumChecker
+from .invariants.quorum_invariants import QuorumChecker
 from .kernel.event_loop import ProcessLoop
 from .kernel.world import World
 
@@ -36,21 +37,21 @@ _MANY_SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "500", "me
 class ClusterConfig:
     """`properties` go to every node on top of the simulator's own. With `controllers`, the nodes are but brokers.
 
-    `extra_dirs` are log directories beside the one that holds the metadata log too.
+    `extra_log_dirs` are log directories beside the one that holds the metadata log too.
     """
 
     nodes: int = 3
     controllers: int = 0
     client_names: Sequence[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
-    extra_dirs: Sequence[str] = ()
+    extra_log_dirs: Sequence[str] = ()
     is_old: bool = False
     """The nodes have software at first that knows the first form of metadata records only."""
     first_voters: int = 0
     """With it the voters are dynamic: so many controllers are formatted as the first ones, and the others join them."""
 
 
-class SimCluster:
+class SimulatedCluster:
     """Brokers n1 to nN, controllers too unless there are c101, c102 ...; watched by the checkers. A `Target`."""
 
     def __init__(self, world: World, config: ClusterConfig) -> None:
@@ -61,7 +62,7 @@ class SimCluster:
         self.voters = apart or self.brokers
         self.ids = self.brokers + apart
         self.client_names = config.client_names
-        self.extra_dirs = config.extra_dirs
+        self.extra_log_dirs = config.extra_log_dirs
         self.names = [_host_name(node_id) for node_id in self.ids]
         self.nodes: dict[int, Node] = {}
         self.ready: dict[int, None] = {}
@@ -102,7 +103,7 @@ class SimCluster:
             "process.roles": ",".join(role for role, listener in roles.items() if listener),
             "listeners": ",".join(listener for listener in roles.values() if listener),
             "controller.listener.names": "CONTROLLER",
-            "log.dirs": ",".join((LOG_DIR, *self.extra_dirs)),
+            "log.dirs": ",".join((LOG_DIR, *self.extra_log_dirs)),
             "default.replication.factor": str(min(3, len(self.brokers))),
             "min.insync.replicas": str(min(3, len(self.brokers)) // 2 + 1),
             "offsets.topic.num.partitions": "2",
@@ -199,7 +200,7 @@ class SimCluster:
         image = self._image()
         return (
             image is not None
-            and self.why_not_whole({}) is None
+            and self.why_not_healthy({}) is None
             and self.partitions.one_can_be_spared(image)
             and self.quorum.in_sync()
         )
@@ -225,24 +226,24 @@ class SimCluster:
 
     # -- the state of things
 
-    def whole(self) -> bool:
+    def is_healthy(self) -> bool:
         """All nodes are ready, every partition has a leader, all ISRs are full, all replicas have caught up."""
-        return self.why_not_whole() is None
+        return self.why_not_healthy() is None
 
-    def whole_again(self) -> tuple[Callable[[], bool], Callable[[], str | None]]:
-        """`whole` and what it waits for, under a load that goes on: up to what is committed at this call."""
+    def healthy_again(self) -> tuple[Callable[[], bool], Callable[[], str | None]]:
+        """`is_healthy` and what it waits for, under a load that goes on: up to what is committed at this call."""
         ends = self.partitions.ends()
-        return lambda: self.why_not_whole(ends) is None, lambda: self.why_not_whole(ends)
+        return lambda: self.why_not_healthy(ends) is None, lambda: self.why_not_healthy(ends)
 
-    def why_not_whole(self, ends: Mapping[PartitionKey, int] | None = None) -> str | None:
-        """What `whole` waits for: everything that is committed, or what is below `ends`."""
+    def why_not_healthy(self, ends: Mapping[PartitionKey, int] | None = None) -> str | None:
+        """What `is_healthy` waits for: everything that is committed, or what is below `ends`."""
         for node_id in self.ids:
             if node_id not in self.ready:
                 return f"{_host_name(node_id)} is not ready"
         image = self._image()
         if image is None:
             return "no controller"
-        failing = [each for each in self.brokers if self.world.hosts[_host_name(each)].disk.broken_dirs]
+        failing = [each for each in self.brokers if self.world.hosts[_host_name(each)].disk.failed_dirs]
         return self.partitions.describe_lag(image, self.partitions.ends() if ends is None else ends, failing)
 
     def _image(self) -> MetadataImage | None:

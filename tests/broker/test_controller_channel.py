@@ -9,7 +9,7 @@ import pytest
 
 from raftwerk.broker.to_controller import controller_channel
 from raftwerk.broker.to_controller.controller_channel import ControllerAddress, ControllerChannel
-from raftwerk.chaos.sim.disk.disk import SimDisk
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.api_keys import ApiKey
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from raftwerk.chaos.sim.scenarios import SCENARIOS, Run
+from raftwerk.chaos.sim.run import Run
+from raftwerk.chaos.sim.scenarios import SCENARIOS
 from raftwerk.controller.brokers import broker_registration
 from raftwerk.controller.partitions import leader_election
 from raftwerk.isr.fetching import incremental_fetch_context

@@ -16,12 +16,13 @@ import pytest
 from support.chaos.mutants import MUTANTS
 
 from raftwerk.chaos.sim import main as sim_main
-from raftwerk.chaos.sim import scenarios
-from raftwerk.chaos.sim.faults import Fault, FaultKind
+from raftwerk.chaos.sim import run as sim_run
+from raftwerk.chaos.sim.faults.fault import Fault, FaultKind
 from raftwerk.chaos.sim.main import main
-from raftwerk.chaos.sim.scenarios import SCENARIOS, Outcome, Run
+from raftwerk.chaos.sim.run import Outcome, Run
+from raftwerk.chaos.sim.scenarios import SCENARIOS
 from raftwerk.chaos.sim.shrink import shrink
-from raftwerk.chaos.sim.workloads.administrators import ThrottledMover
+from raftwerk.chaos.sim.workloads.partition_changes import ThrottledReassignments
 
 CHUNK = 10
 SEEDS = {
@@ -107,11 +108,11 @@ def test_without_faults_the_cluster_starts_fast_and_acks_steadily() -> None:
 
 
 def test_what_is_in_sync_does_not_notice_a_throttle_that_lets_nothing_pass() -> None:
-    class Nothing(ThrottledMover):
+    class Nothing(ThrottledReassignments):
         rates = (0,)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scenarios, "ThrottledMover", Nothing)
+        patch.setattr(sim_run, "ThrottledReassignments", Nothing)
         outcome = Run(replace(SCENARIOS["throttled"], faults_s=3.0), 5, faults=[]).execute()
     assert outcome.failure is None
     assert outcome.longest_ack_gap_s < 0.5
@@ -128,7 +129,8 @@ def test_writes_resume_within_a_second_of_a_kill(target: str) -> None:
 
 def test_a_seed_gives_one_trace_whatever_the_hash_seed() -> None:
     script = (
-        "from raftwerk.chaos.runs import SCENARIOS, Run\n"
+        "from raftwerk.chaos.sim.run import Run\n"
+        "from raftwerk.chaos.sim.scenarios import SCENARIOS\n"
         "for name in ('mixed', 'leader-crash', 'disk', 'clients', 'churn', 'moves', 'elections', 'shapes'):\n"
         "    print(name, Run(SCENARIOS[name], 11).execute().digest)\n"
     )
@@ -200,7 +202,7 @@ def test_an_interrupted_run_tells_its_sums(monkeypatch: pytest.MonkeyPatch, caps
     def interrupt(task: tuple[str, int]) -> tuple[Outcome, float]:
         if runs:
             raise KeyboardInterrupt
-        scenarios.append(run_one(task))
+        runs.append(run_one(task))
         return runs[0]
 
     monkeypatch.setattr(sim_main, "_run_one", interrupt)

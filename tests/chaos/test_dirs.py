@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from raftwerk.chaos.sim.faults import Fault, FaultKind
-from raftwerk.chaos.sim.scenarios import SCENARIOS, Run
+from raftwerk.chaos.sim.faults.fault import Fault, FaultKind
+from raftwerk.chaos.sim.run import Run
+from raftwerk.chaos.sim.scenarios import SCENARIOS
 
 DIRS = replace(SCENARIOS["dirs"], faults_s=2.0)
 

@@ -8,10 +8,12 @@ from uuid import UUID
 import pytest
 from support.chaos.group_members import PARTITIONS, TOPIC, ClassicMember, ConsumerMember, GroupHistory, Member
 
-from raftwerk.chaos.sim.faults import FaultKind, Nemesis, draw_faults
-from raftwerk.chaos.sim.invariants.quorum_invariants import InvariantBroken
+from raftwerk.chaos.sim.faults.fault import FaultKind
+from raftwerk.chaos.sim.faults.fault_drawing import draw_faults
+from raftwerk.chaos.sim.faults.nemesis import Nemesis
+from raftwerk.chaos.sim.invariants.invariant_broken import InvariantBroken
 from raftwerk.chaos.sim.kernel.world import World
-from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimCluster
+from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
 from raftwerk.cluster.client.cluster_client import ClusterClient, NewTopic
 
 CLIENT = "k1"
@@ -34,7 +36,7 @@ class GroupRun:
 
     def __init__(self, protocol: str, faults: str, seed: int) -> None:
         self.world = World(seed)
-        self.cluster = SimCluster(self.world, ClusterConfig(3, 0, (CLIENT,), SETTINGS))
+        self.cluster = SimulatedCluster(self.world, ClusterConfig(3, 0, (CLIENT,), SETTINGS))
         self.client_host = self.world.add_host(CLIENT)
         self.history = GroupHistory()
         self.protocol = protocol
@@ -49,13 +51,13 @@ class GroupRun:
     def execute(self) -> GroupHistory:
         with self.world:
             self.cluster.start_all()
-            self.until(self.cluster.whole, "the cluster starts")
+            self.until(self.cluster.is_healthy, "the cluster starts")
             process = self.client_host.start(lambda _: self.main())
             assert process is not None
             nemesis = Nemesis(self.cluster, self.faults)
             nemesis.run(6.0)
             nemesis.end_all()
-            self.until(self.cluster.whole, "the cluster heals")
+            self.until(self.cluster.is_healthy, "the cluster heals")
             self.until(self.is_settled, "the group settles")
             before = dict(self.history.acked)
             self.until(

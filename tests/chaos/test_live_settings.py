@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop
 from raftwerk.chaos.sim.kernel.world import World
-from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimCluster
+from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
 from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.log.manager.manager_config import UpkeepChange
 from raftwerk.wire.api_keys import ApiKey
@@ -16,12 +16,12 @@ def test_upkeep_of_logs() -> None:
     """For all brokers, and for one of them."""
     told: dict[int, UpkeepChange] = {}
     with World(1) as world:
-        cluster = SimCluster(world, ClusterConfig())
+        cluster = SimulatedCluster(world, ClusterConfig())
         world.network.add_host("client")
         client = ProcessLoop(world.scheduler, "client", world.network)
         world.processes.append(client)
         cluster.start_all()
-        assert world.scheduler.run_until(cluster.whole, 10.0)
+        assert world.scheduler.run_until(cluster.is_healthy, 10.0)
         listen(cluster, told)
         client.run_until_complete(alter(cluster.bootstrap, "", {"log.cleaner.backoff.ms": "77"}))
         client.run_until_complete(alter(cluster.bootstrap, "2", {"producer.id.expiration.ms": "5000"}))
@@ -34,7 +34,7 @@ def test_upkeep_of_logs() -> None:
         }
 
 
-def listen(cluster: SimCluster, told: dict[int, UpkeepChange]) -> None:
+def listen(cluster: SimulatedCluster, told: dict[int, UpkeepChange]) -> None:
     for node_id, node in cluster.nodes.items():
         manager = node.log_manager
         assert manager is not None

@@ -8,14 +8,14 @@ import pytest
 
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop
 from raftwerk.chaos.sim.kernel.world import World
-from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimCluster
+from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
 from raftwerk.cluster.client.cluster_client import ClusterClient, NewTopic
 
 METADATA = "/data/__cluster_metadata-0"
 FOR_EVER = {"metadata.max.retention.ms": "-1", "metadata.max.retention.bytes": "-1"}
 
 
-def files(cluster: SimCluster, node: str, suffix: str) -> list[str]:
+def files(cluster: SimulatedCluster, node: str, suffix: str) -> list[str]:
     return sorted(name for name in cluster.world.hosts[node].disk.listdir(METADATA) if name.endswith(suffix))
 
 
@@ -24,13 +24,13 @@ class Life:
 
     def __init__(self, world: World, properties: Mapping[str, str]) -> None:
         self.world = world
-        self.cluster = SimCluster(world, ClusterConfig(properties=properties))
+        self.cluster = SimulatedCluster(world, ClusterConfig(properties=properties))
         world.network.add_host("client")
         self.client = ProcessLoop(world.scheduler, "client", world.network)
         world.processes.append(self.client)
         self.topics = 0
         self.cluster.start_all()
-        assert world.scheduler.run_until(self.cluster.whole, 10.0)
+        assert world.scheduler.run_until(self.cluster.is_healthy, 10.0)
 
     def make_topics(self, count: int, every_s: float) -> None:
         async def make() -> None:
@@ -50,7 +50,7 @@ class Life:
         for name in self.cluster.names:
             self.cluster.crash(name, power_loss=False)
         self.cluster.start_all()
-        assert self.world.scheduler.run_until(self.cluster.whole, 10.0), self.cluster.why_not_whole()
+        assert self.world.scheduler.run_until(self.cluster.is_healthy, 10.0), self.cluster.why_not_healthy()
         assert self.cluster.views_of(f"t{self.topics}").count(None) == 0
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from raftwerk.chaos.sim.faults import FaultKind, Nemesis, draw_faults
+from raftwerk.chaos.sim.faults.fault import FaultKind
+from raftwerk.chaos.sim.faults.fault_drawing import draw_faults
+from raftwerk.chaos.sim.faults.nemesis import Nemesis
 from raftwerk.chaos.sim.kernel.world import World
-from raftwerk.chaos.sim.quorum_simulation import FAULTS, QuorumSim
+from raftwerk.chaos.sim.quorum_simulation import FAULTS, QuorumSimulation
 
 FAULTS_S = 8.0
 
@@ -14,7 +16,7 @@ FAULTS_S = 8.0
 def run(seed: int, voters: int) -> tuple[str, int]:
     with World(seed) as world:
         world.scheduler.stop_at_first_error = True
-        cluster = QuorumSim(world, voters)
+        cluster = QuorumSimulation(world, voters)
         cluster.start_all()
         faults = draw_faults(
             world.rng_for("faults"),

@@ -9,7 +9,7 @@ import pytest
 
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop
 from raftwerk.chaos.sim.kernel.world import World
-from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimCluster
+from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
 from raftwerk.cluster.client.cluster_client import ClusterClient, NewTopic
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
@@ -40,12 +40,12 @@ async def append(client: ClusterClient, leader: int, size: int) -> int:
 
 
 def test_a_full_disk_ends_the_node_and_writes_go_on(world: World) -> None:
-    cluster = SimCluster(world, ClusterConfig(3))
+    cluster = SimulatedCluster(world, ClusterConfig(3))
     cluster.start_all()
     world.network.add_host("client")
     process = ProcessLoop(world.scheduler, "client", world.network)
     world.processes.append(process)
-    assert world.scheduler.run_until(cluster.whole, 10.0)
+    assert world.scheduler.run_until(cluster.is_healthy, 10.0)
 
     async def scenario() -> tuple[int, float]:
         loop = asyncio.get_running_loop()

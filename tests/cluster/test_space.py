@@ -9,7 +9,7 @@ import pytest
 
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop
 from raftwerk.chaos.sim.kernel.world import World
-from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimCluster
+from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
 from raftwerk.cluster.client.client_errors import ClientError
 from raftwerk.cluster.client.cluster_client import ClusterClient, NewTopic
 from raftwerk.cluster.node.disk_space_guard import is_full_now, next_look_s
@@ -23,16 +23,16 @@ MB = 1 << 20
 
 
 @pytest.fixture
-def cluster() -> Iterator[tuple[SimCluster, ProcessLoop]]:
+def cluster() -> Iterator[tuple[SimulatedCluster, ProcessLoop]]:
     """Three nodes that keep 16 MB free, and a client's process."""
     world = World(1)
     with world:
-        cluster = SimCluster(world, ClusterConfig(3))
+        cluster = SimulatedCluster(world, ClusterConfig(3))
         cluster.start_all()
         world.network.add_host("client")
         process = ProcessLoop(world.scheduler, "client", world.network)
         world.processes.append(process)
-        assert world.scheduler.run_until(cluster.whole, 10.0)
+        assert world.scheduler.run_until(cluster.is_healthy, 10.0)
         yield cluster, process
 
 
@@ -71,13 +71,13 @@ async def until_isr(client: ClusterClient, isr: list[int], limit_s: float) -> No
     raise AssertionError(f"the ISR is not {isr} within {limit_s} s")
 
 
-def starts(cluster: SimCluster) -> list[int]:
+def starts(cluster: SimulatedCluster) -> list[int]:
     return [cluster.world.hosts[name].starts for name in cluster.names]
 
 
-def test_one_disk_full_others_lead(cluster: tuple[SimCluster, ProcessLoop]) -> None:
+def test_one_disk_full_others_lead(cluster: tuple[SimulatedCluster, ProcessLoop]) -> None:
     sim, process = cluster
-    assert sim.world.scheduler.run_until(sim.whole, 10.0)
+    assert sim.world.scheduler.run_until(sim.is_healthy, 10.0)
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
@@ -99,10 +99,10 @@ def test_one_disk_full_others_lead(cluster: tuple[SimCluster, ProcessLoop]) -> N
 
     process.run_until_complete(scenario(), 60.0)
     assert starts(sim) == [1, 1, 1]
-    assert sim.world.scheduler.run_until(sim.whole, 10.0)
+    assert sim.world.scheduler.run_until(sim.is_healthy, 10.0)
 
 
-def test_all_disks_full_nobody_is_fenced_for_nothing(cluster: tuple[SimCluster, ProcessLoop]) -> None:
+def test_all_disks_full_nobody_is_fenced_for_nothing(cluster: tuple[SimulatedCluster, ProcessLoop]) -> None:
     sim, process = cluster
 
     async def scenario() -> None:
@@ -122,7 +122,7 @@ def test_all_disks_full_nobody_is_fenced_for_nothing(cluster: tuple[SimCluster, 
 
     process.run_until_complete(scenario(), 90.0)
     assert starts(sim) == [1, 1, 1]
-    assert sim.world.scheduler.run_until(sim.whole, 10.0)
+    assert sim.world.scheduler.run_until(sim.is_healthy, 10.0)
 
 
 def test_the_nearer_the_end_the_more_often_it_is_looked_at() -> None:

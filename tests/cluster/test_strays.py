@@ -11,7 +11,7 @@ import pytest
 
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop
 from raftwerk.chaos.sim.kernel.world import World
-from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimCluster
+from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
 from raftwerk.cluster.client.client_errors import ClientError
 from raftwerk.cluster.client.cluster_client import ClusterClient, NewTopic
 from raftwerk.wire.api_keys import ApiKey
@@ -27,13 +27,13 @@ def world() -> Iterator[World]:
         yield world
 
 
-def started(world: World, nodes: int) -> tuple[SimCluster, ProcessLoop]:
-    cluster = SimCluster(world, ClusterConfig(nodes))
+def started(world: World, nodes: int) -> tuple[SimulatedCluster, ProcessLoop]:
+    cluster = SimulatedCluster(world, ClusterConfig(nodes))
     cluster.start_all()
     world.network.add_host("client")
     process = ProcessLoop(world.scheduler, "client", world.network)
     world.processes.append(process)
-    assert world.scheduler.run_until(cluster.whole, 10.0)
+    assert world.scheduler.run_until(cluster.is_healthy, 10.0)
     return cluster, process
 
 
@@ -81,13 +81,13 @@ def records_in(world: World, name: str, directory: str) -> int:
     return sum(header.record_count for path in files for _, header in iter_headers(disk.read_bytes(path)))
 
 
-def stop(world: World, cluster: SimCluster, *names: str) -> None:
+def stop(world: World, cluster: SimulatedCluster, *names: str) -> None:
     for name in names:
         cluster.stop(name)
     assert world.scheduler.run_until(lambda: not any(world.hosts[name].running for name in names), 30.0)
 
 
-def restart(world: World, cluster: SimCluster) -> None:
+def restart(world: World, cluster: SimulatedCluster) -> None:
     """Until it serves."""
     cluster.restart("n1")
     assert world.scheduler.run_until(lambda: 1 in cluster.nodes and cluster.nodes[1].broker is not None, 10.0)
@@ -113,7 +113,7 @@ def test_a_flipped_letter_of_the_topic_id_costs_no_record(world: World, caplog: 
             raise AssertionError("not in sync again")
 
     process.run_until_complete(fill(), 60.0)
-    assert world.scheduler.run_until(cluster.whole, 10.0)
+    assert world.scheduler.run_until(cluster.is_healthy, 10.0)
     stop(world, cluster, "n2")
     flip_a_letter_of_the_topic_id(world, "n2")
     with caplog.at_level(logging.WARNING):
@@ -122,12 +122,12 @@ def test_a_flipped_letter_of_the_topic_id_costs_no_record(world: World, caplog: 
     (stray,) = set_aside(world, "n2")
     assert records_in(world, "n2", stray) == 10 and records_in(world, "n2", f"/data/{TOPIC}-0") == 11
     assert any("has topic id" in line and stray in line for line in caplog.messages)
-    assert world.scheduler.run_until(cluster.whole, 10.0)
+    assert world.scheduler.run_until(cluster.is_healthy, 10.0)
     caplog.clear()
     stop(world, cluster, "n2")
     with caplog.at_level(logging.WARNING):
         cluster.restart("n2")
-        assert world.scheduler.run_until(cluster.whole, 20.0)
+        assert world.scheduler.run_until(cluster.is_healthy, 20.0)
     assert any("were set aside" in line for line in caplog.messages), "it is told at each start"
     assert set_aside(world, "n2") == [stray]
 

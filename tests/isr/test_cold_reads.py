@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.isr.manager_cluster import Answer, Cluster
 
-from raftwerk.chaos.sim.disk.disk import SimDisk
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.isr.ports import TopicIdPartition
 from raftwerk.isr.results import FetchParams
 from raftwerk.wire.fetch import FetchPartition

@@ -13,8 +13,8 @@ from uuid import UUID
 import pytest
 from support.log.logs import DIRECTORY, NOW_MS, batch, headers_of, make_runtime, open_log, read_all
 
-from raftwerk.chaos.sim.disk.disk import SimDisk
 from raftwerk.chaos.sim.disk.inodes import Write
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.log.cleaner import cleaning_pass
 from raftwerk.log.cleaner.cleaning_pass import CleanAbortedError, CleanPlan, CleanResult, clean, group_segments

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from support.log.logs import DIRECTORY, append, batch, headers_of, make_runtime, open_log, read_all
 
-from raftwerk.chaos.sim.disk.disk import SimDisk
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.log.config import LogConfig
 from raftwerk.log.errors import StorageError
 from raftwerk.log.partition_log import LogHooks, PartitionLog

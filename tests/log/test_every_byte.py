@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 from support.log.logs import NOW_MS, FixedClock, batch, headers_of
 
-from raftwerk.chaos.sim.disk.disk import SimDisk
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.log.config import LogConfig
 from raftwerk.log.errors import LogDirError
 from raftwerk.log.manager.log_dir import format_dirs, random_id

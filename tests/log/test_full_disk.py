@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from support.log.logs import NOW_MS, SMALL, FixedClock, append, batch, make_runtime, open_log, read_all
 
-from raftwerk.chaos.live.nemesis import machine
-from raftwerk.chaos.live.nemesis.labs import DiskLab
+from raftwerk.chaos.live.nemesis import machine_capabilities
+from raftwerk.chaos.live.nemesis.network_namespaces import NodeFilesystems
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 from raftwerk.log.config import LogConfig
@@ -110,11 +110,11 @@ def test_a_flush_that_finds_no_room_for_a_small_file_is_tried_again() -> None:
 
 def test_a_small_file_system_fills_and_empties(tmp_path: Path) -> None:
     """The real thing: every roll, flush and checkpoint meets a full tmpfs at some time."""
-    reasons = machine.unmet(["tmpfs"])
+    reasons = machine_capabilities.unmet(["tmpfs"])
     if reasons:
         pytest.skip(f"no small file systems here ({reasons[0]}): NOT tested")
     plan = plan_cluster(str(tmp_path), ClusterShape(brokers=1, port=21000))
-    lab = DiskLab(plan, ext4=False, size_mb=4)
+    lab = NodeFilesystems(plan, ext4=False, size_mb=4)
 
     async def main(directory: str) -> None:
         runtime = Runtime(RealDisk(), FixedClock(), random.Random(1))

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from support.log.logs import DIRECTORY, SMALL, append, headers_of, make_runtime, open_log, read_all
 
-from raftwerk.chaos.sim.disk.disk import SimDisk
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.cli import cli
 from raftwerk.log.cleaner.cleaning_pass import clean
 from raftwerk.log.manager.log_dir import format_dirs

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from support.log.logs import append, make_runtime, read_all
 
-from raftwerk.chaos.sim.disk.disk import SimDisk
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.log.config import LogConfig
 from raftwerk.log.manager.log_dir import format_dirs

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from support.log.logs import SMALL, append, make_runtime, read_all
 
-from raftwerk.chaos.sim.disk.disk import SimDisk
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.log.errors import (
     CorruptFileError,
@@ -493,17 +493,17 @@ def test_a_node_starts_without_a_directory_whose_disk_refuses() -> None:
     first.create(A, TOPIC_ID, directory_id=ids["/one"])
     first.create(B, TOPIC_ID, directory_id=ids["/two"])
     first.shutdown(5)
-    disk.break_dir("/two")
+    disk.fail_dir("/two")
     second = loaded(runtime, "/one", "/two")
     assert (second.online_ids, list(second.failures), second.has_failed_dirs) == ([ids["/one"]], ["/two"], True)
     assert (set(second.logs), second.previous_broker_epoch) == ({A}, -1)
     assert [view.is_failed for view in second.describe()] == [False, True]
     second.shutdown(6)
-    disk.mend_dirs()
+    disk.repair_dirs()
     third = loaded(runtime, "/one", "/two")
     assert (set(third.logs), third.previous_broker_epoch, third.failures) == ({A, B}, 5, {})
     third.shutdown(7)
-    disk.break_dir("/one")  # the metadata's
+    disk.fail_dir("/one")  # the metadata's
     with pytest.raises(LogDirError, match="/one cannot be used"):
         manager_of(runtime, "/one", "/two").load()
 

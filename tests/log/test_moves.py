@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from support.log.logs import SMALL, append, make_runtime, read_all
 
-from raftwerk.chaos.sim.disk.disk import SimDisk
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.isr.directories.log_dir_moves import agree, copy_piece
 from raftwerk.log.errors import StorageError
 from raftwerk.log.manager.log_dir import format_dirs
@@ -191,7 +191,7 @@ def test_a_failed_target_leaves_the_log_where_it_is() -> None:
     copy = manager.future_log(T)
     assert copy is not None
     copy_all(log, copy)
-    disk.break_dir("/two")
+    disk.fail_dir("/two")
     with pytest.raises(StorageError):
         manager.finish_move(T)
     assert manager.get(T) is log

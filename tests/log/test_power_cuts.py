@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 from support.log.logs import NOW_MS, FixedClock, headers_of, read_all
 
-from raftwerk.chaos.sim.disk.disk import SimDisk, SimFile
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk, SimFile
 from raftwerk.log.cleaner.cleaning_pass import CleanPlan, clean
 from raftwerk.log.config import LogConfig
 from raftwerk.log.manager.log_dir import format_dirs, random_id

@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 from support.log.logs import NOW_MS, SMALL, append, batch, headers_of, make_runtime, open_log, read_all
 
-from raftwerk.chaos.sim.disk.disk import SimDisk
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.log.config import LogConfig
 from raftwerk.log.manager.log_dir import format_dirs, random_id

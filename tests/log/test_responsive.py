@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 from support.log.logs import NOW_MS, append, make_runtime, read_all
 
-from raftwerk.chaos.sim.disk.disk import SimDisk
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.log.cleaner.log_cleaner import CleanerConfig
 from raftwerk.log.config import LogConfig

@@ -298,7 +298,7 @@ def test_no_history_is_named(spark: Any, tmp_path: Path) -> None:
 
 def test_the_audit_reads_the_topic_too(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
     """A record that was acked and is not in the topic is lost, though a history alone would not know."""
-    from raftwerk.chaos.live.load.settings import encode_value
+    from raftwerk.chaos.live.load.load_task import encode_value
 
     make(bootstrap, topic, 1)
     send(bootstrap, topic, [Sent(0, b"%d" % (n % 3), encode_value(0, n, n % 3, 60)) for n in range(20)])

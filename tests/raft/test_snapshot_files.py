@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from raftwerk.chaos.sim.disk.disk import SimDisk, SimFile
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk, SimFile
 from raftwerk.log.errors import StorageError
 from raftwerk.raft.driver.quorum_state_store import QuorumStateStore
 from raftwerk.raft.driver.raft_driver import metadata_log_dir, open_metadata_log

@@ -7,9 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from raftwerk.chaos.sim import quorum_simulation
-from raftwerk.chaos.sim.faults import FaultKind, Nemesis, draw_faults
+from raftwerk.chaos.sim.faults.fault import FaultKind
+from raftwerk.chaos.sim.faults.fault_drawing import draw_faults
+from raftwerk.chaos.sim.faults.nemesis import Nemesis
 from raftwerk.chaos.sim.kernel.world import World
-from raftwerk.chaos.sim.quorum_simulation import QuorumSim
+from raftwerk.chaos.sim.quorum_simulation import QuorumSimulation
 from raftwerk.wire.types import SnapshotId
 
 FAULTS_S = 6.0
@@ -20,7 +22,7 @@ def run(seed: int, voters: int) -> tuple[str, int]:
     """One history; the digest of its trace, and how often a running node had to go on from a snapshot."""
     with World(seed) as world:
         world.scheduler.stop_at_first_error = True
-        cluster = QuorumSim(world, voters, snapshots=5)
+        cluster = QuorumSimulation(world, voters, snapshots=5)
         cluster.start_all()
         faults = draw_faults(
             world.rng_for("faults"),

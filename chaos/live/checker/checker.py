@@ -14,18 +14,18 @@ from typing import Any
 from ..history import VERSION, HistoryError, Line, history_files, read_lines
 from .findings import Findings, Verdict
 from .ledger import ACKED, SKIPS_MAX, STATES, Ledger
-from .series import Series
+from .time_series import TimeSeries
 
 _TOTALS = ("sends", "acked", "failed", "unknown", "unanswered", "reads")
 
 
 @dataclass
-class Check:
+class HistoryCheck:
     """A check under way, and after `finish` its results."""
 
     ledger: Ledger
     findings: Findings
-    series: Series = field(default_factory=Series)
+    series: TimeSeries = field(default_factory=TimeSeries)
     totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_TOTALS, 0))
     positions: dict[tuple[str, int], int] = field(default_factory=dict)
     untimed: dict[int, None] = field(default_factory=dict)
@@ -133,15 +133,15 @@ class Check:
 
 
 _HANDLERS = {
-    "history": Check.on_header,
-    "send": Check.on_send,
-    "assign": Check.on_assign,
-    "poll": Check.on_poll,
-    "final": Check.on_final,
-    "heal": Check.on_heal,
-    "fault": Check.on_fault,
-    "cluster": Check.on_cluster,
-    "stall": Check.on_stall,
+    "history": HistoryCheck.on_header,
+    "send": HistoryCheck.on_send,
+    "assign": HistoryCheck.on_assign,
+    "poll": HistoryCheck.on_poll,
+    "final": HistoryCheck.on_final,
+    "heal": HistoryCheck.on_heal,
+    "fault": HistoryCheck.on_fault,
+    "cluster": HistoryCheck.on_cluster,
+    "stall": HistoryCheck.on_stall,
 }
 
 
@@ -150,14 +150,14 @@ class Result:
     """A verdict and what a report draws."""
 
     verdict: Verdict
-    series: Series
+    series: TimeSeries
 
 
 def check_lines(lines: Iterable[Line], *, evidence_max: int = 20) -> Result:
     """Judge lines that are at hand."""
     with tempfile.TemporaryDirectory(prefix="raftwerk-check-") as directory:
         findings = Findings(evidence_max)
-        check = Check(Ledger(directory, findings), findings)
+        check = HistoryCheck(Ledger(directory, findings), findings)
         try:
             for line in lines:
                 check.add(line)

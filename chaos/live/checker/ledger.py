@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..history import HistoryError
 from .findings import Findings
-from .paged import INDEX_LIMIT, PagedTable
+from .paged_table import INDEX_LIMIT, PagedTable
 
 # Columns of a record's row.
 STATE, KEY, PLACE, ACK, START, END, SEEN_PLACE, SEEN, FIRST_NS, FINAL, READ_KEY = range(11)

@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from ..history import HistoryWriter, ReadRecord
-from .settings import Task, asked_to_stop, client_config, decode_record
+from .load_task import Task, asked_to_stop, client_config, decode_record
 
 _POLL_S = 0.2
 _POLL_RECORDS = 2000

@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import KafkaError, Producer
 
 from ..history import HistoryWriter, Send
-from .settings import Task, asked_to_stop, client_config, encode_value
+from .load_task import Task, asked_to_stop, client_config, encode_value
 
 _TICK_S = 0.005
 _FLUSH_EVERY_S = 0.25

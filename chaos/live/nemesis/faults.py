@@ -15,24 +15,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....cluster.client.client_errors import ClientError
-from ..load.observer import look
-from .labs import DiskLab, NetworkLab
-from .nodes import Nodes
+from ..load.cluster_observer import look
+from .network_namespaces import NetworkNamespaces, NodeFilesystems
+from .node_processes import Nodes
 
 _LOOK_TRIES = 25
 _CHASE_PAUSE_S = 1.5
 
 
 @dataclass
-class Field:
+class ClusterUnderTest:
     """Where the faults strike. Labs are there only when a chosen fault asked for them."""
 
     nodes: Nodes
     rng: random.Random
     bootstrap: str
     topic: str
-    network: NetworkLab | None = None
-    disks: DiskLab | None = None
+    network: NetworkNamespaces | None = None
+    disks: NodeFilesystems | None = None
     hold_s: float = 4.0
     struck_ns: int = 0
 
@@ -66,7 +66,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Inflicted:
+class ActiveFault:
     """A fault that is on: whom it struck, how to take it back, and how long it should last (None: as long as asked)."""
 
     target: str
@@ -84,7 +84,7 @@ class Fault:
 
     name: str
     what: str
-    inflict: Callable[[Field], Inflicted]
+    inflict: Callable[[ClusterUnderTest], ActiveFault]
     needs: tuple[str, ...] = ()
     labs: tuple[str, ...] = ()
     calm: bool = False
@@ -93,19 +93,19 @@ class Fault:
 # -- processes
 
 
-def _kill(role: str) -> Callable[[Field], Inflicted]:
-    def inflict(field: Field) -> Inflicted:
+def _kill(role: str) -> Callable[[ClusterUnderTest], ActiveFault]:
+    def inflict(field: ClusterUnderTest) -> ActiveFault:
         node_id, who = field.pick(role)
         field.nodes.signal(node_id, signal.SIGKILL)
-        return Inflicted(who, lambda: field.nodes.start(node_id))
+        return ActiveFault(who, lambda: field.nodes.start(node_id))
 
     return inflict
 
 
-def _kill_all(field: Field) -> Inflicted:
+def _kill_all(field: ClusterUnderTest) -> ActiveFault:
     for node_id in field.nodes.ids:
         field.nodes.signal(node_id, signal.SIGKILL)
-    return Inflicted("all nodes", lambda: start_all(field.nodes), min(field.hold_s, 2.0))
+    return ActiveFault("all nodes", lambda: start_all(field.nodes), min(field.hold_s, 2.0))
 
 
 def start_all(nodes: Nodes) -> None:
@@ -117,7 +117,7 @@ def start_all(nodes: Nodes) -> None:
         list(pool.map(nodes.start, dead))
 
 
-def _chase(field: Field) -> Inflicted:
+def _chase(field: ClusterUnderTest) -> ActiveFault:
     """Kill the leader of a partition, then its successor, and so on; the one before comes back first."""
     killed = []
     until = time.monotonic() + field.hold_s * 2
@@ -127,21 +127,21 @@ def _chase(field: Field) -> Inflicted:
         killed.append(node_id)
         time.sleep(_CHASE_PAUSE_S)
         field.nodes.start(node_id)
-    return Inflicted(f"leaders {', '.join(map(str, killed))}, one after the other", lambda: None, 0.0)
+    return ActiveFault(f"leaders {', '.join(map(str, killed))}, one after the other", lambda: None, 0.0)
 
 
-def _rolling(field: Field) -> Inflicted:
+def _rolling(field: ClusterUnderTest) -> ActiveFault:
     for node_id in field.nodes.ids:
         field.nodes.signal(node_id, signal.SIGTERM)
         field.nodes.start(node_id)
-    return Inflicted("all nodes, one after the other", lambda: None, 0.0)
+    return ActiveFault("all nodes, one after the other", lambda: None, 0.0)
 
 
-def _pause(role: str) -> Callable[[Field], Inflicted]:
-    def inflict(field: Field) -> Inflicted:
+def _pause(role: str) -> Callable[[ClusterUnderTest], ActiveFault]:
+    def inflict(field: ClusterUnderTest) -> ActiveFault:
         node_id, who = field.pick(role)
         field.nodes.signal(node_id, signal.SIGSTOP)
-        return Inflicted(who, lambda: field.nodes.signal(node_id, signal.SIGCONT))
+        return ActiveFault(who, lambda: field.nodes.signal(node_id, signal.SIGCONT))
 
     return inflict
 
@@ -149,10 +149,10 @@ def _pause(role: str) -> Callable[[Field], Inflicted]:
 # -- networks
 
 
-def _rules(role: str, *kinds: str) -> Callable[[Field], Inflicted]:
+def _rules(role: str, *kinds: str) -> Callable[[ClusterUnderTest], ActiveFault]:
     """Rules in the chosen node's namespace: `in`, `out`, `loss`, `reset` for peers; `clients` for the outside."""
 
-    def inflict(field: Field) -> Inflicted:
+    def inflict(field: ClusterUnderTest) -> ActiveFault:
         network = _network(field)
         node_id, who = field.pick(role)
         for peer in field.nodes.ids:
@@ -160,12 +160,12 @@ def _rules(role: str, *kinds: str) -> Callable[[Field], Inflicted]:
                 _one_rule(network, node_id, network.address(peer), kind)
         if "clients" in kinds:
             network.inside(node_id, "iptables", "-A", "INPUT", "-s", network.client_address, "-j", "DROP")
-        return Inflicted(who, lambda: network.heal(node_id))
+        return ActiveFault(who, lambda: network.heal(node_id))
 
     return inflict
 
 
-def _one_rule(network: NetworkLab, node_id: int, address: str, kind: str) -> None:
+def _one_rule(network: NetworkNamespaces, node_id: int, address: str, kind: str) -> None:
     if kind == "in":
         network.inside(node_id, "iptables", "-A", "INPUT", "-s", address, "-j", "DROP")
     elif kind == "out":
@@ -178,15 +178,15 @@ def _one_rule(network: NetworkLab, node_id: int, address: str, kind: str) -> Non
         network.inside(node_id, "iptables", "-A", "INPUT", "-s", address, "-p", "tcp", *reject)
 
 
-def _slow(field: Field) -> Inflicted:
+def _slow(field: ClusterUnderTest) -> ActiveFault:
     network = _network(field)
     node_id, who = field.pick("any")
     limit = ("rate", "2mbit", "burst", "32kb", "latency", "400ms")
     network.inside(node_id, "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", *limit)
-    return Inflicted(who, lambda: network.heal(node_id))
+    return ActiveFault(who, lambda: network.heal(node_id))
 
 
-def _network(field: Field) -> NetworkLab:
+def _network(field: ClusterUnderTest) -> NetworkNamespaces:
     if field.network is None:
         raise ValueError("this fault needs a network of its own")
     return field.network
@@ -195,7 +195,7 @@ def _network(field: Field) -> NetworkLab:
 # -- disks
 
 
-def _disk_full(field: Field) -> Inflicted:
+def _disk_full(field: ClusterUnderTest) -> ActiveFault:
     disks = _disks(field)
     node_id, who = field.pick("any")
     disks.fill(node_id)
@@ -204,10 +204,10 @@ def _disk_full(field: Field) -> Inflicted:
         disks.make_room(node_id)
         field.nodes.start(node_id)
 
-    return Inflicted(who, heal)
+    return ActiveFault(who, heal)
 
 
-def _power(field: Field) -> Inflicted:
+def _power(field: ClusterUnderTest) -> ActiveFault:
     """The process stops, its device is gone, the process is gone; later the device is mounted anew."""
     disks = _disks(field)
     node_id, who = field.pick("any")
@@ -220,10 +220,10 @@ def _power(field: Field) -> Inflicted:
         disks.mount(node_id)
         field.nodes.start(node_id)
 
-    return Inflicted(who, heal)
+    return ActiveFault(who, heal)
 
 
-def _eio(field: Field) -> Inflicted:
+def _eio(field: ClusterUnderTest) -> ActiveFault:
     """Every fsync of the node fails for as long as a tracer is at it."""
     import subprocess
 
@@ -237,10 +237,10 @@ def _eio(field: Field) -> Inflicted:
         tracer.wait()
         field.nodes.start(node_id)
 
-    return Inflicted(who, heal)
+    return ActiveFault(who, heal)
 
 
-def _disks(field: Field) -> DiskLab:
+def _disks(field: ClusterUnderTest) -> NodeFilesystems:
     if field.disks is None:
         raise ValueError("this fault needs disks of its own")
     return field.disks

@@ -1,15 +1,10 @@
-"""Files and directories of the disk in memory, each as programs see it and as the device holds it, and what a loss of
-power leaves of them; see `sim_disk`."""
+"""Files and directories of the disk in memory: each as programs see it, and as the device holds it."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
-
-_REORDERED_PROBABILITY = 0.25
-_LEFT_BEHIND_PROBABILITY = 0.4
 
 
 @dataclass(slots=True, eq=False)
@@ -59,28 +54,6 @@ class Inode:
     def drop_dirty(self) -> None:
         self.unsynced.clear()
 
-    def lose_power(self, rng: random.Random) -> None:
-        if self.unsynced:
-            kept = rng.randrange(len(self.unsynced) + 1)
-            reordered = rng.random() < _REORDERED_PROBABILITY
-            for operation in self.unsynced[:kept]:
-                if reordered and isinstance(operation, Write) and rng.random() < _LEFT_BEHIND_PROBABILITY:
-                    operation = operation.size_only(len(self.durable))
-                operation.apply(self.durable)
-            if kept < len(self.unsynced):
-                self._tear(self.unsynced[kept], rng)
-            self.unsynced.clear()
-        self.data = bytearray(self.durable)
-
-    def _tear(self, operation: Write | Truncate, rng: random.Random) -> None:
-        if isinstance(operation, Truncate) or rng.random() < 0.3:
-            return
-        length = rng.randrange(len(operation.data) + 1)
-        torn = operation.data[:length]
-        if rng.random() < 0.2:
-            torn = bytes(length)
-        Write(operation.offset, torn).apply(self.durable)
-
 
 @dataclass(slots=True, eq=False)
 class Directory:
@@ -92,12 +65,6 @@ class Directory:
             yield node
             if isinstance(node, Directory):
                 yield from node.walk()
-
-    def lose_power(self) -> None:
-        self.entries = dict(self.durable)
-        for node in self.entries.values():
-            if isinstance(node, Directory):
-                node.lose_power()
 
 
 DiskCopy: TypeAlias = Directory

@@ -24,7 +24,7 @@ from ....isr.replica_manager import ReplicaManager
 from ....log.errors import StorageError
 from ....wire.records import CorruptBatchError, iter_headers, iter_records, read_header, verify_crc
 from ....wire.types import TopicPartition
-from .quorum_invariants import InvariantBroken
+from .invariant_broken import InvariantBroken
 
 _READ_BYTES = 1 << 20
 

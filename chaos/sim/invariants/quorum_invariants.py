@@ -15,6 +15,7 @@ from ....raft.driver.raft_driver import RaftDriver
 from ....raft.replication.partition_raft_log import PartitionRaftLog
 from ....raft.roles import Leader, Role
 from ....raft.types import CommittedBatch, ReplicaKey
+from .invariant_broken import InvariantBroken
 
 _READ_BYTES = 1 << 20
 _OUTDATED_LIMIT_S = 4.0
@@ -22,15 +23,6 @@ _OUTDATED_LIMIT_S = 4.0
 _SPARING_VOTERS = 3
 _PAUSE_S = 1.0
 """A process that does nothing for so long was stopped, and may need a moment to see what time it is."""
-
-
-class InvariantBroken(Exception):
-    """A state that must never be was seen."""
-
-    def __init__(self, name: str, detail: str) -> None:
-        super().__init__(f"{name}: {detail}")
-        self.name = name
-        self.detail = detail
 
 
 _ON_ITS_WAY_S = 0.3

@@ -45,7 +45,7 @@ class UnhandledError:
         return f"{self.time_s:.6f} {self.process}: {self.message}: {self.error!r}"
 
 
-class SimHandle(asyncio.TimerHandle):
+class ScheduledHandle(asyncio.TimerHandle):
     """A callback at a time. Ordered by time, then by sequence."""
 
     __slots__ = ("process", "sequence", "when_s")
@@ -97,7 +97,7 @@ class SimHandle(asyncio.TimerHandle):
         return f"<{_describe(self._callback)} at {self.when_s:.6f}>"
 
     def __lt__(self, other: object) -> bool:
-        if not isinstance(other, SimHandle):
+        if not isinstance(other, ScheduledHandle):
             return NotImplemented
         return (self.when_s, self.sequence) < (other.when_s, other.sequence)
 
@@ -113,8 +113,8 @@ class Scheduler:
         self.after_event: Callable[[ProcessLoop], None] | None = None
         self._sequence = 0
         self._events_before_now = 0
-        self._ready: deque[SimHandle] = deque()
-        self._timers: list[tuple[float, int, SimHandle]] = []
+        self._ready: deque[ScheduledHandle] = deque()
+        self._timers: list[tuple[float, int, ScheduledHandle]] = []
         self._cancelled_timers = 0
 
     def schedule(
@@ -124,23 +124,23 @@ class Scheduler:
         callback: Callable[..., object],
         args: tuple[Any, ...],
         context: contextvars.Context | None = None,
-    ) -> SimHandle:
+    ) -> ScheduledHandle:
         """Run `callback(*args)` in `process` at `when_s` (now, if that is past)."""
         self._sequence += 1
-        handle = SimHandle(process, when_s, self._sequence, callback, args, context)
+        handle = ScheduledHandle(process, when_s, self._sequence, callback, args, context)
         if when_s <= self.now_s:
             self._ready.append(handle)
         else:
             heapq.heappush(self._timers, (when_s, self._sequence, handle))
         return handle
 
-    def reschedule(self, handle: SimHandle) -> None:
+    def reschedule(self, handle: ScheduledHandle) -> None:
         """Run a handle that was held back, after what is ready now."""
         self._sequence += 1
         handle.sequence = self._sequence
         self._ready.append(handle)
 
-    def on_cancelled(self, handle: SimHandle) -> None:
+    def on_cancelled(self, handle: ScheduledHandle) -> None:
         """Sweep the heap now and then: most timers are timeouts that never fire."""
         self._cancelled_timers += 1
         if self._cancelled_timers > _CANCELLED_TO_SWEEP and self._cancelled_timers * 2 > len(self._timers):
@@ -179,7 +179,7 @@ class Scheduler:
             process.call_exception_handler({"message": f"{_describe(callback)} failed", "exception": error})
         self._ran(process)
 
-    def _next(self, deadline_s: float) -> SimHandle | None:
+    def _next(self, deadline_s: float) -> ScheduledHandle | None:
         while True:
             ready, timers = self._ready, self._timers
             if ready and not (timers and timers[0][0] <= self.now_s and timers[0][1] < ready[0].sequence):
@@ -227,7 +227,7 @@ class ProcessLoop:
         self.network = network
         self.dead = False
         self.paused = False
-        self.stalled: list[SimHandle] = []
+        self.stalled: list[ScheduledHandle] = []
         self.as_asyncio = cast(asyncio.AbstractEventLoop, self)
         """This loop, for asyncio's types."""
         self._tasks: dict[asyncio.Task[Any], None] = {}

@@ -14,7 +14,7 @@ from typing import Any
 
 from ....runtime.invariants import invariant
 from ....runtime.ports import Runtime
-from ..disk.disk import SimDisk
+from ..disk.sim_disk import SimDisk
 from .clock import SimClock
 from .event_loop import ProcessLoop, Scheduler, UnhandledError
 from .network import NetworkConfig, SimNetwork

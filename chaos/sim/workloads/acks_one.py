@@ -12,31 +12,31 @@ from ....cluster.client.cluster_client import LOST, NewTopic
 from ....wire.api_keys import ApiKey
 from ....wire.errors import ErrorCode
 from ....wire.records import NewRecord, encode_batch
-from ..invariants.quorum_invariants import InvariantBroken
-from .actors import create_for_sure
-from .clients import SimConsumer, Surroundings, TopicClient
+from ..invariants.invariant_broken import InvariantBroken
+from .clients import ClientContext, TopicClient, TopicConsumer
+from .workload import create_for_sure
 
 _PRODUCE_VERSION = 9
 _PAUSE_S = 0.05
 _TIMEOUT_S = 3.0
 
 
-class PlainLoad:
-    """An `Actor`: the producer, one request at a time for each partition, and a consumer."""
+class AcksOneLoad:
+    """An `Workload`: the producer, one request at a time for each partition, and a consumer."""
 
     name = "plain"
 
-    def __init__(self, given: Surroundings) -> None:
+    def __init__(self, context: ClientContext) -> None:
         self.finished = False
-        self._given = given
-        self._client = TopicClient(given, self.name)
-        self._consumer = SimConsumer(given, "plain consumer")
+        self._context = context
+        self._client = TopicClient(context, self.name)
+        self._consumer = TopicConsumer(context, "plain consumer")
         self._sent: dict[str, None] = {}
         self._acked: dict[int, list[str]] = {}
         self._stopping = False
 
     async def run(self) -> None:
-        await create_for_sure(self._client.cluster, NewTopic(self._given.topic, 2, -1, {}))
+        await create_for_sure(self._client.cluster, NewTopic(self._context.topic, 2, -1, {}))
         await self._client.until_known()
         reader = asyncio.get_running_loop().create_task(self._consumer.run(), name="plain consumer")
         await asyncio.gather(*(self._send_partition(each.partition) for each in self._client.partitions))
@@ -53,7 +53,7 @@ class PlainLoad:
 
     def check(self) -> None:
         """See the module's text."""
-        for partition, values in self._given.history.consumed.items():
+        for partition, values in self._context.history.consumed.items():
             found = {value: offset for offset, value in sorted(values.items())}
             if len(found) != len(values):
                 raise InvariantBroken("a record sent once is there once", f"partition {partition}: {values}")
@@ -74,12 +74,12 @@ class PlainLoad:
                 self._acked.setdefault(partition, []).append(value)
             else:
                 await self._client.refresh()
-            await asyncio.sleep(self._given.rng.expovariate(1 / _PAUSE_S))
+            await asyncio.sleep(self._context.rng.expovariate(1 / _PAUSE_S))
 
     async def _send(self, partition: int, value: str) -> bool:
-        records = encode_batch([NewRecord(b"k", value.encode(), (), self._given.wall_ms())])
+        records = encode_batch([NewRecord(b"k", value.encode(), (), self._context.wall_ms())])
         data = {"index": partition, "records": bytes(records)}
-        topics = [{"name": self._given.topic, "partition_data": [data]}]
+        topics = [{"name": self._context.topic, "partition_data": [data]}]
         fields = {"transactional_id": None, "acks": 1, "timeout": 1500, "topic_data": topics}
         try:
             connection = await self._client.cluster.connection(self._client.partitions[partition].leader)

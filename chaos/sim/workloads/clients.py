@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from uuid import UUID
 
 from ....cluster.client.client_errors import ClientError, is_retriable
@@ -21,8 +21,9 @@ from ....wire.codec import decode_response, encode_request
 from ....wire.errors import ErrorCode
 from ....wire.fetch import FetchPartition, FetchRequest, FetchTopic, decode_fetch_response, encode_fetch_request
 from ....wire.records import NewRecord, Record, encode_batch, iter_headers, iter_records, verify_crc
+from ..invariants.client_invariants import History
+from ..invariants.invariant_broken import InvariantBroken
 from ..invariants.partition_invariants import PartitionChecker
-from ..invariants.quorum_invariants import InvariantBroken
 
 _INIT_PRODUCER_ID_VERSION = 4
 _PRODUCE_VERSION = 9
@@ -34,25 +35,8 @@ _REQUEST_TIMEOUT_S = 3.0
 _STALE_PROBABILITY = 0.05
 
 
-@dataclass(slots=True)
-class History:
-    """`acked`: offset by (partition, producer, number). `consumed`: values by offset, for each partition."""
-
-    acked: dict[tuple[int, str, int], int] = field(default_factory=dict)
-    consumed: dict[int, dict[int, str]] = field(default_factory=dict)
-    sent: int = 0
-    longest_ack_gap_s: float = 0.0
-    last_ack_s: float | None = None
-
-    def on_ack(self, now_s: float) -> None:
-        """Keep the longest time between two acks."""
-        if self.last_ack_s is not None:
-            self.longest_ack_gap_s = max(self.longest_ack_gap_s, now_s - self.last_ack_s)
-        self.last_ack_s = now_s
-
-
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ClientContext:
     """What a simulated client is given."""
 
     bootstrap: str
@@ -75,9 +59,9 @@ class SentBatch:
 class TopicClient:
     """Metadata of one topic, and connections; refreshed after errors."""
 
-    def __init__(self, given: Surroundings, name: str) -> None:
-        self.cluster = ClusterClient(given.bootstrap, client_id=name, timeout_s=_REQUEST_TIMEOUT_S)
-        self.topic = given.topic
+    def __init__(self, context: ClientContext, name: str) -> None:
+        self.cluster = ClusterClient(context.bootstrap, client_id=name, timeout_s=_REQUEST_TIMEOUT_S)
+        self.topic = context.topic
         self.topic_id = UUID(int=0)
         self.partitions: tuple[PartitionView, ...] = ()
 
@@ -99,18 +83,18 @@ class TopicClient:
             await asyncio.sleep(_RETRY_PAUSE_S)
 
 
-class SimProducer:
+class IdempotentProducer:
     """Sends small batches to every partition until `stop`, then until all are acked. Any number at once."""
 
-    def __init__(self, given: Surroundings, name: str, pause_s: float) -> None:
+    def __init__(self, context: ClientContext, name: str, pause_s: float) -> None:
         self.name = name
-        self.given = given
+        self.context = context
         self.producer = (-1, -1)
         """Its id and epoch."""
         self._acked_epochs: dict[int, int] = {}
         """Of each partition, the leader epoch at the last ack, which the client's metadata may not know yet."""
         self._pause_s = pause_s
-        self._client = TopicClient(given, name)
+        self._client = TopicClient(context, name)
         self._stopping = False
         self.finished = False
 
@@ -146,22 +130,22 @@ class SimProducer:
             while len(window) < _IN_FLIGHT_MAX and not self._stopping:
                 window.append(self.make_batch(partition, next_number))
                 next_number += window[-1].count
-                if self.given.rng.random() < 0.5:
+                if self.context.rng.random() < 0.5:
                     break
             if not await self._send_window(partition, window):
                 await asyncio.sleep(_RETRY_PAUSE_S)
                 await self._client.refresh()
-            await asyncio.sleep(self.given.rng.expovariate(1 / self._pause_s))
+            await asyncio.sleep(self.context.rng.expovariate(1 / self._pause_s))
 
     def make_batch(self, partition: int, number: int) -> SentBatch:
         """The next records, the first of which has this number."""
-        count = self.given.rng.randrange(1, RECORDS_MAX + 1)
+        count = self.context.rng.randrange(1, RECORDS_MAX + 1)
         key = f"{self.name}/{partition}"
-        now_ms = self.given.wall_ms()
+        now_ms = self.context.wall_ms()
         records = [NewRecord(key.encode(), f"{key}/{number + i}".encode(), (), now_ms) for i in range(count)]
         producer_id, epoch = self.producer
         data = encode_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=number)
-        self.given.history.sent += count
+        self.context.history.sent += count
         return SentBatch(number, count, bytes(data))
 
     async def _send_window(self, partition: int, window: deque[SentBatch]) -> bool:
@@ -178,7 +162,7 @@ class SimProducer:
         for batch, (code, base_offset) in zip(window, answers, strict=True):
             if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self._on_acked(partition, batch, base_offset)
-                self._acked_epochs[partition] = self.given.checker.leader_epoch((self._client.topic_id, partition))
+                self._acked_epochs[partition] = self.context.checker.leader_epoch((self._client.topic_id, partition))
             elif is_retriable(code) or (code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and (unacked or is_deposed)):
                 unacked.append(batch)
             else:
@@ -194,7 +178,7 @@ class SimProducer:
             "transactional_id": None,
             "acks": -1,
             "timeout": 1500,
-            "topic_data": [{"name": self.given.topic, "partition_data": [data]}],
+            "topic_data": [{"name": self.context.topic, "partition_data": [data]}],
         }
         body = encode_request(ApiKey.PRODUCE, _PRODUCE_VERSION, fields)
         return connection.send_raw(ApiKey.PRODUCE, _PRODUCE_VERSION, [body], timeout_s=_REQUEST_TIMEOUT_S)
@@ -209,26 +193,26 @@ class SimProducer:
         return row.error_code, row.base_offset
 
     def _on_acked(self, partition: int, batch: SentBatch, base_offset: int) -> None:
-        given = self.given
-        given.history.on_ack(asyncio.get_running_loop().time())
+        context = self.context
+        context.history.on_ack(asyncio.get_running_loop().time())
         if base_offset < 0:
             return
-        given.checker.on_acked((self._client.topic_id, partition), base_offset, batch.count)
+        context.checker.on_acked((self._client.topic_id, partition), base_offset, batch.count)
         for i in range(batch.count):
-            given.history.acked[partition, self.name, batch.first + i] = base_offset + i
+            context.history.acked[partition, self.name, batch.first + i] = base_offset + i
 
 
-class SimConsumer:
+class TopicConsumer:
     """Reads all partitions from the beginning, for ever."""
 
     may_skip = False
     """Whether offsets may be missing, as in a compacted topic."""
 
-    def __init__(self, given: Surroundings, name: str = "consumer") -> None:
+    def __init__(self, context: ClientContext, name: str = "consumer") -> None:
         self.name = name
         self.positions: dict[int, int] = {}
-        self.client = TopicClient(given, name)
-        self._given = given
+        self.client = TopicClient(context, name)
+        self._context = context
 
     async def run(self) -> None:
         """Never returns."""
@@ -240,7 +224,7 @@ class SimConsumer:
         """Has read all that is committed."""
         ends = {
             index: log.end_offset
-            for (topic_id, index), log in self._given.checker.committed.items()
+            for (topic_id, index), log in self._context.checker.committed.items()
             if topic_id == self.client.topic_id
         }
         return bool(ends) and all(self.positions.get(index, 0) >= end for index, end in ends.items())
@@ -266,7 +250,7 @@ class SimConsumer:
     def start_at(self, partition: int, offset: int) -> None:
         """Read the partition from here on."""
         self.positions[partition] = offset
-        self._given.history.consumed.setdefault(partition, {})
+        self._context.history.consumed.setdefault(partition, {})
 
     async def fetch(self, partition: int) -> int:
         """Read once from the partition's position; the error code. Raises one of `LOST`."""
@@ -277,7 +261,7 @@ class SimConsumer:
         if code:
             return code
         refused = self._take(partition, memoryview(records))
-        if not refused and view.leader_epoch > 0 and self._given.rng.random() < _STALE_PROBABILITY:
+        if not refused and view.leader_epoch > 0 and self._context.rng.random() < _STALE_PROBABILITY:
             await self._ask_with_stale_epoch(view)
         return refused
 
@@ -292,7 +276,7 @@ class SimConsumer:
         """A code and records from the partition's position."""
         position = self.positions[view.partition]
         wanted = FetchPartition(view.partition, current_leader_epoch=leader_epoch, fetch_offset=position)
-        request = FetchRequest(max_wait_ms=max_wait_ms, topics=[FetchTopic(self._given.topic, None, [wanted])])
+        request = FetchRequest(max_wait_ms=max_wait_ms, topics=[FetchTopic(self._context.topic, None, [wanted])])
         connection = await self.client.cluster.connection(view.leader)
         body = [encode_fetch_request(_FETCH_VERSION, request)]
         answer = await connection.send_raw(ApiKey.FETCH, _FETCH_VERSION, body, timeout_s=_REQUEST_TIMEOUT_S)
@@ -316,26 +300,9 @@ class SimConsumer:
                 raise InvariantBroken("a consumer is shown every offset", detail)
             if not verify_crc(records, position, header):
                 return ErrorCode.CORRUPT_MESSAGE
-            self._given.checker.on_consumed((self.client.topic_id, partition), header.base_offset, bytes(batch))
+            self._context.checker.on_consumed((self.client.topic_id, partition), header.base_offset, bytes(batch))
             for record in iter_records(batch):
                 if record.offset >= self.positions[partition]:
-                    self._given.history.consumed[partition][record.offset] = self.text_of(record)
+                    self._context.history.consumed[partition][record.offset] = self.text_of(record)
             self.positions[partition] = header.next_offset
         return ErrorCode.NONE
-
-
-def check_history(history: History) -> None:
-    """Every acked record was read where it was acked; each producer's records are there once, in order, no gaps."""
-    for (partition, producer, number), offset in history.acked.items():
-        value = f"{producer}/{partition}/{number}"
-        found = history.consumed.get(partition, {}).get(offset)
-        if found != value:
-            raise InvariantBroken("every acked record is read", f"{value} acked at {offset}, there is {found}")
-    for partition, values in history.consumed.items():
-        numbers: dict[str, int] = {}
-        for offset in sorted(values):
-            producer, _, text = values[offset].split("/")
-            if int(text) != numbers.get(producer, 0):
-                detail = f"partition {partition} at {offset}: {values[offset]} after {numbers.get(producer, 0) - 1}"
-                raise InvariantBroken("records are there once and in order", detail)
-            numbers[producer] = int(text) + 1

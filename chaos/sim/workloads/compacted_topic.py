@@ -11,9 +11,9 @@ import asyncio
 
 from ....cluster.client.cluster_client import NewTopic
 from ....wire.records import NewRecord, Record, encode_batch
-from ..invariants.quorum_invariants import InvariantBroken
-from .actors import create_for_sure
-from .clients import RECORDS_MAX, SentBatch, SimConsumer, SimProducer, Surroundings, TopicClient
+from ..invariants.invariant_broken import InvariantBroken
+from .clients import RECORDS_MAX, ClientContext, IdempotentProducer, SentBatch, TopicClient, TopicConsumer
+from .workload import create_for_sure
 
 SETTINGS = {
     "log.roll.ms": "150",
@@ -31,26 +31,26 @@ _DELETION_PROBABILITY = 0.2
 _WHO = "who"
 
 
-class KeysLoad:
-    """An `Actor`: the producers, a consumer that follows them, and one that reads all in the end."""
+class CompactedTopicLoad:
+    """An `Workload`: the producers, a consumer that follows them, and one that reads all in the end."""
 
     name = "keys"
 
-    def __init__(self, given: Surroundings) -> None:
+    def __init__(self, context: ClientContext) -> None:
         self.finished = False
-        self._given = given
-        self._client = TopicClient(given, self.name)
-        self._producers = [_KeysProducer(given, f"keys{n}", _PAUSE_S) for n in range(_PRODUCERS)]
-        self._consumer = _KeysConsumer(given, "keys consumer")
+        self._context = context
+        self._client = TopicClient(context, self.name)
+        self._producers = [_KeysProducer(context, f"keys{n}", _PAUSE_S) for n in range(_PRODUCERS)]
+        self._consumer = _KeysConsumer(context, "keys consumer")
         self._last: _KeysConsumer | None = None
 
     async def run(self) -> None:
-        await create_for_sure(self._client.cluster, NewTopic(self._given.topic, 2, -1, _TOPIC_CONFIGS))
+        await create_for_sure(self._client.cluster, NewTopic(self._context.topic, 2, -1, _TOPIC_CONFIGS))
         await self._client.until_known()
         reader = asyncio.get_running_loop().create_task(self._consumer.run(), name=self._consumer.name)
         await asyncio.gather(*(each.run() for each in self._producers))
-        self._given.history.consumed.clear()
-        self._last = _KeysConsumer(self._given, "keys last consumer")
+        self._context.history.consumed.clear()
+        self._last = _KeysConsumer(self._context, "keys last consumer")
         self.finished = True
         reader.cancel()
         await self._last.run()
@@ -67,7 +67,7 @@ class KeysLoad:
     def check(self) -> None:
         """See the module's text."""
         acked: dict[tuple[int, str], dict[str, int]] = {}
-        for partition, producer, number in self._given.history.acked:
+        for partition, producer, number in self._context.history.acked:
             key = self._producer(producer).keys[partition, number]
             newest = acked.setdefault((partition, producer), {})
             newest[key] = max(newest.get(key, -1), number)
@@ -94,7 +94,7 @@ class KeysLoad:
         """The newest number of each of the producer's keys."""
         numbers: dict[str, int] = {}
         latest = -1
-        for _, text in sorted(self._given.history.consumed.get(partition, {}).items()):
+        for _, text in sorted(self._context.history.consumed.get(partition, {}).items()):
             name, _, number = text.split("/")
             if name != producer:
                 continue
@@ -105,17 +105,17 @@ class KeysLoad:
         return numbers
 
 
-class _KeysProducer(SimProducer):
+class _KeysProducer(IdempotentProducer):
     """Remembers what it wrote. `keys` by partition and number; `deletions` are numbers by partition and key."""
 
-    def __init__(self, given: Surroundings, name: str, pause_s: float) -> None:
-        super().__init__(given, name, pause_s)
+    def __init__(self, context: ClientContext, name: str, pause_s: float) -> None:
+        super().__init__(context, name, pause_s)
         self.keys: dict[tuple[int, int], str] = {}
         self.deletions: dict[tuple[int, str], list[int]] = {}
 
     def make_batch(self, partition: int, number: int) -> SentBatch:
-        """See `SimProducer`."""
-        rng, now_ms = self.given.rng, self.given.wall_ms()
+        """See `IdempotentProducer`."""
+        rng, now_ms = self.context.rng, self.context.wall_ms()
         records = []
         for one in range(number, number + rng.randrange(1, RECORDS_MAX + 1)):
             key = self.keys[partition, one] = f"{self.name}-{rng.randrange(_KEYS)}"
@@ -129,11 +129,11 @@ class _KeysProducer(SimProducer):
         return SentBatch(number, len(records), bytes(data))
 
 
-class _KeysConsumer(SimConsumer):
+class _KeysConsumer(TopicConsumer):
     """Reads who wrote the records, past the gaps that compaction leaves."""
 
     may_skip = True
 
     def text_of(self, record: Record) -> str:
-        """See `SimConsumer`."""
+        """See `TopicConsumer`."""
         return next(bytes(value or b"").decode() for key, value in record.headers if key == _WHO)

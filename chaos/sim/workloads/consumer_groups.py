@@ -28,8 +28,9 @@ from ....cluster.client.cluster_client import LOST
 from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
-from ..invariants.quorum_invariants import InvariantBroken
-from .clients import History, SimConsumer, Surroundings
+from ..invariants.client_invariants import History
+from ..invariants.invariant_broken import InvariantBroken
+from .clients import ClientContext, TopicConsumer
 
 GROUP = "g"
 PROTOCOLS = ("consumer", "classic")
@@ -66,23 +67,23 @@ class Commits:
 
 
 class GroupLoad:
-    """An `Actor`: members of one group that read the main topic."""
+    """An `Workload`: members of one group that read the main topic."""
 
     name = "group"
 
-    def __init__(self, given: Surroundings, main: History, protocols: tuple[str, ...] = ("consumer",)) -> None:
+    def __init__(self, context: ClientContext, main: History, protocols: tuple[str, ...] = ("consumer",)) -> None:
         """`given.history` is where the members' deliveries go; `main` knows what was acked."""
         self.commits: dict[int, Commits] = {}
-        self.readers: dict[int, Life] = {}
+        self.readers: dict[int, MemberIncarnation] = {}
         """Who took each partition over last."""
         self.stopping = False
         self.protocols = protocols
-        self.is_cooperative = given.rng.random() < 0.5
+        self.is_cooperative = context.rng.random() < 0.5
         """Whether classic members keep what they have while they rebalance."""
         self.leave_probability = _SWITCH_PROBABILITY if len(protocols) > 1 else _LEAVE_PROBABILITY
-        self._given = given
-        self._main = main
-        self._members = [_Member(self, given, f"m{n}") for n in range(_MEMBERS)]
+        self._context = context
+        self._main_history = main
+        self._members = [_Member(self, context, f"m{n}") for n in range(_MEMBERS)]
 
     def stop(self) -> None:
         self.stopping = True
@@ -101,48 +102,48 @@ class GroupLoad:
 
     def check(self) -> None:
         """Every acked record was delivered to some member."""
-        for (partition, producer, number), offset in self._main.acked.items():
+        for (partition, producer, number), offset in self._main_history.acked.items():
             value = f"{producer}/{partition}/{number}"
-            found = self._given.history.consumed.get(partition, {}).get(offset)
+            found = self._context.history.consumed.get(partition, {}).get(offset)
             if found != value:
                 raise InvariantBroken("a group delivers every acked record", f"{value} at {offset}, there is {found}")
 
     def _partitions(self) -> list[tuple[Any, Any]]:
         known = self._members[0].reader.client.topic_id
-        return [(key, log) for key, log in self._given.checker.committed.items() if key[0] == known]
+        return [(key, log) for key, log in self._context.checker.committed.items() if key[0] == known]
 
 
 class _Member:
     """One member: life after life."""
 
-    def __init__(self, group: GroupLoad, given: Surroundings, name: str) -> None:
-        self.reader = SimConsumer(given, f"group {name}")
+    def __init__(self, group: GroupLoad, context: ClientContext, name: str) -> None:
+        self.reader = TopicConsumer(context, f"group {name}")
         self._group = group
-        self._given = given
+        self._context = context
         self._name = name
-        self._life: Life | None = None
+        self._incarnation: MemberIncarnation | None = None
 
     def __str__(self) -> str:
-        return f"{self._name} {self._life}"
+        return f"{self._name} {self._incarnation}"
 
     async def run(self) -> None:
         await self.reader.client.until_known()
         while True:
-            protocol = self._given.rng.choice(self._group.protocols)
-            kind = ConsumerLife if protocol == "consumer" else ClassicLife
-            self._life = kind(self._group, self._given, self.reader, self._name)
-            await self._life.run()
+            protocol = self._context.rng.choice(self._group.protocols)
+            kind = ConsumerIncarnation if protocol == "consumer" else ClassicIncarnation
+            self._incarnation = kind(self._group, self._context, self.reader, self._name)
+            await self._incarnation.run()
 
 
-class Life:
+class MemberIncarnation:
     """A member from its joining to its leaving. The two protocols differ in how it comes to what it is assigned."""
 
     protocol = ""
 
-    def __init__(self, group: GroupLoad, given: Surroundings, reader: SimConsumer, name: str) -> None:
+    def __init__(self, group: GroupLoad, context: ClientContext, reader: TopicConsumer, name: str) -> None:
         self.reader = reader
         self.group = group
-        self.given = given
+        self.context = context
         self.id = ""
         self.epoch = 0
         self.assigned: tuple[int, ...] = ()
@@ -185,7 +186,7 @@ class Life:
         if self._coordinator is None:
             self._coordinator = await self._find_coordinator()
             return
-        rng = self.given.rng
+        rng = self.context.rng
         if self.epoch > 0 and not self.group.stopping and rng.random() < self.group.leave_probability:
             self._has_left = await self.leave()
             return
@@ -203,7 +204,7 @@ class Life:
 
     async def _find_coordinator(self) -> int | None:
         cluster = self.reader.client.cluster
-        await cluster.metadata([self.given.topic])
+        await cluster.metadata([self.context.topic])
         fields = {"key_type": 0, "coordinator_keys": [GROUP]}
         row = (await cluster.request(ApiKey.FIND_COORDINATOR, _FIND_COORDINATOR, fields)).coordinators[0]
         return None if row.error_code else int(row.node_id)
@@ -218,7 +219,7 @@ class Life:
         added = [index for index in self.assigned if index not in self.owned]
         if not added:
             return
-        topics = [{"name": self.given.topic, "partition_indexes": added}]
+        topics = [{"name": self.context.topic, "partition_indexes": added}]
         speaks = {"member_id": self.id, "member_epoch": self.epoch}
         nobody = {"member_id": None, "member_epoch": -1}
         who = speaks if self.protocol == "consumer" else nobody
@@ -250,7 +251,7 @@ class Life:
             for index, offset in offsets.items()
         ]
         fields = {"group_id": GROUP, "generation_id_or_member_epoch": self.epoch, "member_id": self.id}
-        rest = {"group_instance_id": None, "topics": [{"name": self.given.topic, "partitions": partitions}]}
+        rest = {"group_instance_id": None, "topics": [{"name": self.context.topic, "partitions": partitions}]}
         backwards = {index: offset for index, offset in offsets.items() if not self.group.commits[index].allows(offset)}
         others = [index for index in offsets if self.group.readers[index] is not self]
         answered = {index: self.group.commits[index].answered for index in backwards}
@@ -276,28 +277,28 @@ class Life:
                 self.rejoin()
 
 
-class ConsumerLife(Life):
+class ConsumerIncarnation(MemberIncarnation):
     """ConsumerGroupHeartbeat (KIP-848)."""
 
     protocol = "consumer"
 
-    def __init__(self, group: GroupLoad, given: Surroundings, reader: SimConsumer, name: str) -> None:
-        super().__init__(group, given, reader, name)
-        self.id = f"{name}-{given.rng.getrandbits(64):016x}"
+    def __init__(self, group: GroupLoad, context: ClientContext, reader: TopicConsumer, name: str) -> None:
+        super().__init__(group, context, reader, name)
+        self.id = f"{name}-{context.rng.getrandbits(64):016x}"
         self._must_tell_all = True
         """An answer may be lost: say everything, and be told everything."""
 
     def lose_coordinator(self) -> None:
-        """See `Life`."""
+        """See `MemberIncarnation`."""
         super().lose_coordinator()
         self._must_tell_all = True
 
     async def leave(self) -> bool:
-        """See `Life`."""
+        """See `MemberIncarnation`."""
         return await self._heartbeat(-1) in (ErrorCode.NONE, *REJOIN_CODES, ErrorCode.GROUP_ID_NOT_FOUND)
 
     async def stay(self) -> None:
-        """See `Life`."""
+        """See `MemberIncarnation`."""
         await self._heartbeat(self.epoch)
 
     async def _heartbeat(self, epoch: int) -> int:
@@ -305,7 +306,7 @@ class ConsumerLife(Life):
         owned = [{"topic_id": topic_id, "partitions": list(self.owned)}] if self.owned else []
         fields = {"group_id": GROUP, "member_id": self.id, "member_epoch": epoch, "instance_id": None}
         joining = (
-            {"rebalance_timeout": REBALANCE_TIMEOUT_MS, "subscribed_topic_names": [self.given.topic]}
+            {"rebalance_timeout": REBALANCE_TIMEOUT_MS, "subscribed_topic_names": [self.context.topic]}
             if epoch == 0 or self._must_tell_all
             else {}
         )
@@ -327,7 +328,7 @@ class ConsumerLife(Life):
         return int(answer.error_code)
 
 
-class ClassicLife(Life):
+class ClassicIncarnation(MemberIncarnation):
     """JoinGroup to LeaveGroup; partition p shall go to the member p modulo their number.
 
     Eager members give up all before they join. Cooperative ones keep what they have, say so, and the leader gives
@@ -336,25 +337,25 @@ class ClassicLife(Life):
 
     protocol = "classic"
 
-    def __init__(self, group: GroupLoad, given: Surroundings, reader: SimConsumer, name: str) -> None:
-        super().__init__(group, given, reader, name)
+    def __init__(self, group: GroupLoad, context: ClientContext, reader: TopicConsumer, name: str) -> None:
+        super().__init__(group, context, reader, name)
         self._must_join = True
 
     async def leave(self) -> bool:
-        """See `Life`."""
+        """See `MemberIncarnation`."""
         fields = {"group_id": GROUP, "members": [{"member_id": self.id}]}
         answer = await self.ask(ApiKey.LEAVE_GROUP, 5, fields)
         self._on_error(answer.error_code)
         return not answer.error_code
 
     def rejoin(self) -> None:
-        """See `Life`; an older id is as good as none."""
+        """See `MemberIncarnation`; an older id is as good as none."""
         super().rejoin()
         self.id = ""
         self._must_join = True
 
     async def stay(self) -> None:
-        """See `Life`."""
+        """See `MemberIncarnation`."""
         if not self._must_join:
             fields = {"group_id": GROUP, "generation_id": self.epoch, "member_id": self.id}
             code = (await self.ask(ApiKey.HEARTBEAT, 4, fields)).error_code
@@ -386,7 +387,7 @@ class ClassicLife(Life):
         await self._sync(self._plan(answer.members))
 
     async def _sync(self, plan: dict[str, list[int]]) -> None:
-        topic = self.given.topic
+        topic = self.context.topic
         fields = {
             "group_id": GROUP,
             "generation_id": self.epoch,
@@ -408,8 +409,8 @@ class ClassicLife(Life):
         self.owned = kept
 
     def _subscription(self) -> bytes:
-        owned = [(self.given.topic, index) for index in self.owned] if self.group.is_cooperative else []
-        return write_subscription((self.given.topic,), owned)
+        owned = [(self.context.topic, index) for index in self.owned] if self.group.is_cooperative else []
+        return write_subscription((self.context.topic,), owned)
 
     def _plan(self, members: Sequence[Struct]) -> dict[str, list[int]]:
         """Of the leader: what each member gets. Nobody else is told the members."""

@@ -14,10 +14,10 @@ from ....cluster.client.client_errors import ClientError, is_retriable
 from ....cluster.client.cluster_client import LOST, NewTopic
 from ....wire.api_keys import ApiKey
 from ....wire.errors import ErrorCode
+from ..invariants.invariant_broken import InvariantBroken
 from ..invariants.partition_invariants import PartitionKey
-from ..invariants.quorum_invariants import InvariantBroken
-from .actors import create_for_sure
-from .clients import SimConsumer, SimProducer, Surroundings, TopicClient
+from .clients import ClientContext, IdempotentProducer, TopicClient, TopicConsumer
+from .workload import create_for_sure
 
 SETTINGS = {
     "log.retention.check.interval.ms": "200",
@@ -35,27 +35,27 @@ _DAY_MS = 24 * 60 * 60 * 1000
 _TIMEOUT_S = 3.0
 
 
-class TrimmedLoad:
-    """An `Actor`: idempotent producers, a consumer, and somebody who deletes what is old."""
+class DeletedRecordsLoad:
+    """An `Workload`: idempotent producers, a consumer, and somebody who deletes what is old."""
 
     name = "trims"
 
-    def __init__(self, given: Surroundings) -> None:
+    def __init__(self, context: ClientContext) -> None:
         self.finished = False
-        self._given = given
-        self._client = TopicClient(given, self.name)
-        rng, wall_ms = given.rng, given.wall_ms
+        self._context = context
+        self._client = TopicClient(context, self.name)
+        rng, wall_ms = context.rng, context.wall_ms
 
         def some_time_ms() -> int:
             return wall_ms() - (rng.randrange(1, 30) * _DAY_MS if rng.random() < 0.5 else 0)
 
-        old = replace(given, wall_ms=some_time_ms)
-        self._producers = [SimProducer(old, f"trimmed{n}", _PAUSE_S / 2) for n in range(_PRODUCERS)]
-        self._consumer = _TrimConsumer(given, "trims consumer")
+        old = replace(context, wall_ms=some_time_ms)
+        self._producers = [IdempotentProducer(old, f"trimmed{n}", _PAUSE_S / 2) for n in range(_PRODUCERS)]
+        self._consumer = _TrimConsumer(context, "trims consumer")
         self._stopping = False
 
     async def run(self) -> None:
-        await create_for_sure(self._client.cluster, NewTopic(self._given.topic, 2, -1, _TOPIC_CONFIGS))
+        await create_for_sure(self._client.cluster, NewTopic(self._context.topic, 2, -1, _TOPIC_CONFIGS))
         await self._client.until_known()
         reader = asyncio.get_running_loop().create_task(self._consumer.run(), name=self._consumer.name)
         await asyncio.gather(self._trim(), *(each.run() for each in self._producers))
@@ -74,7 +74,7 @@ class TrimmedLoad:
 
     def check(self) -> None:
         """See the module's text."""
-        history = self._given.history
+        history = self._context.history
         for (partition, producer, number), offset in history.acked.items():
             value = f"{producer}/{partition}/{number}"
             found = history.consumed.get(partition, {}).get(offset)
@@ -90,12 +90,12 @@ class TrimmedLoad:
                 latest[producer] = int(text)
 
     def _deleted_below(self, partition: int) -> int:
-        return self._given.checker.may_start_at.get((self._client.topic_id, partition), 0)
+        return self._context.checker.may_start_at.get((self._client.topic_id, partition), 0)
 
     # -- who deletes
 
     async def _trim(self) -> None:
-        rng = self._given.rng
+        rng = self._context.rng
         while not self._stopping:
             await asyncio.sleep(rng.expovariate(1 / _PAUSE_S))
             view = rng.choice(self._client.partitions)
@@ -104,7 +104,7 @@ class TrimmedLoad:
 
     def _choose(self, key: PartitionKey) -> int:
         """All that is committed as often as some of it."""
-        checker, rng = self._given.checker, self._given.rng
+        checker, rng = self._context.checker, self._context.rng
         committed = checker.committed.get(key)
         end = 0 if committed is None else committed.promised_end_offset
         start = checker.may_start_at.get(key, 0)
@@ -112,10 +112,10 @@ class TrimmedLoad:
 
     async def _delete_before(self, key: PartitionKey, offset: int, leader: int) -> None:
         """Ask once; whether it is heard, only the logs tell."""
-        allowed = self._given.checker.may_start_at
+        allowed = self._context.checker.may_start_at
         allowed[key] = max(allowed.get(key, 0), offset)
         partitions = [{"partition_index": key[1], "offset": offset}]
-        fields = {"topics": [{"name": self._given.topic, "partitions": partitions}], "timeout_ms": 500}
+        fields = {"topics": [{"name": self._context.topic, "partitions": partitions}], "timeout_ms": 500}
         try:
             answer = await self._client.cluster.request_node(leader, ApiKey.DELETE_RECORDS, _DELETE_RECORDS, fields)
         except (ClientError, *LOST):
@@ -128,7 +128,7 @@ class TrimmedLoad:
             await self._client.refresh()
 
 
-class _TrimConsumer(SimConsumer):
+class _TrimConsumer(TopicConsumer):
     """Goes on where the log begins now when what it wanted next has been deleted."""
 
     async def _read_partition(self, partition: int) -> None:

@@ -4,7 +4,7 @@ metadata records only to that of today, and often back again.
 The nodes are restarted one by one. Before the last of them is, the new form must not be had; when all know it, it is
 asked for until it is in force. On the way back the level is lowered first, and each node has to have written a snapshot
 in the older form before it is started with the older software. A node that ends by itself on the way has read what it
-does not know: that fails the run (`SimCluster`).
+does not know: that fails the run (`SimulatedCluster`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ....cluster.client.feature_client import set_features
 from ....controller.metadata.features import SUPPORTED_FEATURES, Ranges
 from ....controller.metadata.metadata_image import RECORD_VERSION_FEATURE
 from ....controller.metadata.metadata_records import COMPACT_RECORDS, PLAIN_RECORDS
-from ..invariants.quorum_invariants import InvariantBroken
-from ..simulated_cluster import OLD_SOFTWARE, SimCluster
-from .clients import Surroundings
+from ..invariants.invariant_broken import InvariantBroken
+from ..simulated_cluster import OLD_SOFTWARE, SimulatedCluster
+from .clients import ClientContext
 
 _TIMEOUT_S = 2.0
 _LOOK_S = 0.1
@@ -30,16 +30,16 @@ _GOES_BACK = 0.7
 """How often the cluster goes back to where it was."""
 
 
-class Upgrader:
-    """An `Actor` that goes through with what it began, however long `stop` was asked for."""
+class RollingUpgrade:
+    """An `Workload` that goes through with what it began, however long `stop` was asked for."""
 
     name = "upgrade"
 
-    def __init__(self, given: Surroundings, cluster: SimCluster) -> None:
-        self._rng = given.rng
+    def __init__(self, context: ClientContext, cluster: SimulatedCluster) -> None:
+        self._rng = context.rng
         self._cluster = cluster
-        self._client = ClusterClient(given.bootstrap, client_id=self.name, timeout_s=_TIMEOUT_S)
-        self._doing = "it has not begun"
+        self._client = ClusterClient(context.bootstrap, client_id=self.name, timeout_s=_TIMEOUT_S)
+        self._waits_for = "it has not begun"
         self._finished = False
         self._software: Ranges = OLD_SOFTWARE
         self._level = PLAIN_RECORDS
@@ -59,7 +59,7 @@ class Upgrader:
         self._finished = True
 
     def why_not_settled(self) -> str | None:
-        return None if self._finished else self._doing
+        return None if self._finished else self._waits_for
 
     def check(self) -> None:
         """Every node runs what it shall, and knows the level that was asked for."""
@@ -91,7 +91,7 @@ class Upgrader:
         name = cluster.name_of(node_id)
         host = cluster.world.hosts[name]
         cluster.software[node_id] = software
-        self._doing = f"node {node_id} has not got its new software"
+        self._waits_for = f"node {node_id} has not got its new software"
         asked = None
         while cluster.runs_software.get(node_id) is not software or not host.running:
             if not host.running:
@@ -105,7 +105,7 @@ class Upgrader:
 
     async def _finalize(self, level: int) -> None:
         """Asked for again and again: some have not registered yet with what they know now, some answers are lost."""
-        self._doing = f"level {level} is not in force"
+        self._waits_for = f"level {level} is not in force"
         while True:
             try:
                 is_down = level < self._level
@@ -123,7 +123,7 @@ class Upgrader:
     async def _until_snapshots(self, offset: int) -> None:
         """Each node has one of what came after `offset`."""
         for node_id in self._cluster.ids:
-            self._doing = f"node {node_id} has no snapshot in the older form"
+            self._waits_for = f"node {node_id} has no snapshot in the older form"
             await self._until(partial(self._has_snapshot, node_id, offset))
 
     def _has_snapshot(self, node_id: int, offset: int) -> bool:

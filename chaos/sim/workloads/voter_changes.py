@@ -14,8 +14,8 @@ from ....cluster.client.cluster_client import ClusterClient
 from ....cluster.client.quorum_client import QuorumClient, QuorumReplica
 from ....raft.types import ReplicaKey
 from ....raft.voters.voter_set import Voter, VoterListener
-from ..invariants.quorum_invariants import InvariantBroken
-from .clients import Surroundings
+from ..invariants.invariant_broken import InvariantBroken
+from .clients import ClientContext
 
 CONTROLLER_LISTENER = "CONTROLLER"
 _PAUSE_S = 0.6
@@ -24,15 +24,15 @@ _VOTERS_MIN = 3
 """With two, a voter that loses its disk takes the majority with it for good."""
 
 
-class VoterMover:
-    """An `Actor`. `controllers` are all that there are, by id; `why_not_all` names one that is no voter."""
+class VoterChanges:
+    """An `Workload`. `controllers` are all that there are, by id; `why_not_all` names one that is no voter."""
 
     name = "voters"
 
     def __init__(
-        self, given: Surroundings, controllers: dict[int, tuple[str, int]], why_not_all: Callable[[], str | None]
+        self, context: ClientContext, controllers: dict[int, tuple[str, int]], why_not_all: Callable[[], str | None]
     ) -> None:
-        self._given = given
+        self._context = context
         self._controllers = controllers
         self._why_not_all = why_not_all
         self._stopping = False
@@ -47,7 +47,7 @@ class VoterMover:
 
     async def run(self) -> None:
         while not self._stopping:
-            await asyncio.sleep(self._given.rng.expovariate(1 / _PAUSE_S))
+            await asyncio.sleep(self._context.rng.expovariate(1 / _PAUSE_S))
             try:
                 view = await self._quorum.describe()
                 await self._change(list(view.replicas), view.leader_id)
@@ -57,7 +57,7 @@ class VoterMover:
         self._finished = True
 
     async def _change(self, replicas: list[QuorumReplica], leader_id: int) -> None:
-        rng = self._given.rng
+        rng = self._context.rng
         voters = [replica for replica in replicas if replica.is_voter]
         others = [replica for replica in replicas if not replica.is_voter and replica.node_id in self._controllers]
         if others and rng.random() < 0.5:

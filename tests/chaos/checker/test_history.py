@@ -11,9 +11,9 @@ import pytest
 from support.chaos.histories import ack, clean, done, invoke, poll
 
 from raftwerk.chaos.live.checker.checker import check_paths
-from raftwerk.chaos.live.checker.edn import EdnWriter, write_edn
+from raftwerk.chaos.live.checker.jepsen_edn import EdnWriter, write_edn
 from raftwerk.chaos.live.history import HistoryError, HistoryWriter, Send, history_files, read_lines
-from raftwerk.chaos.live.load.settings import decode_record, encode_value
+from raftwerk.chaos.live.load.load_task import decode_record, encode_value
 
 
 def write(path: Path, lines: list[dict[str, object]]) -> Path:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.chaos.histories import SECOND, ack, final_end, header, invoke, poll
 
 from raftwerk.chaos.live.checker.checker import check_lines
-from raftwerk.chaos.live.checker.paged import PAGE_ROWS, PagedTable
+from raftwerk.chaos.live.checker.paged_table import PAGE_ROWS, PagedTable
 
 Write = tuple[int, int, int, int]
 writes = st.tuples(

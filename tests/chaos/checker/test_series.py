@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from support.chaos.histories import SECOND, ack, clean, final, header
 
 from raftwerk.chaos.live.checker.checker import check_lines
-from raftwerk.chaos.live.checker.series import Series, bucket_ms, latency_bucket, quantile_ms
-from raftwerk.chaos.live.report import render_report
-from raftwerk.chaos.live.report_timeline import draw_timeline
+from raftwerk.chaos.live.checker.time_series import TimeSeries, bucket_ms, latency_bucket, quantile_ms
+from raftwerk.chaos.live.report.report_page import render_report
+from raftwerk.chaos.live.report.timeline import draw_timeline
 
 
 @given(st.integers(1000, 10**14))
@@ -37,19 +37,19 @@ def test_no_latency_of_nothing() -> None:
     assert quantile_ms({}, 0.5) is None
 
 
-def fault(series: Series, number: int, name: str, start_s: float, end_s: float | None) -> None:
+def fault(series: TimeSeries, number: int, name: str, start_s: float, end_s: float | None) -> None:
     line = {"fault": name, "id": number, "target": "node 1", "start": int(start_s * SECOND)}
     series.fault({**line, "type": "invoke"})
     if end_s is not None:
         series.fault({**line, "type": "info", "end": int(end_s * SECOND)})
 
 
-def acked(series: Series, start_s: float, end_s: float, *, timed: bool = True) -> None:
+def acked(series: TimeSeries, start_s: float, end_s: float, *, timed: bool = True) -> None:
     series.acked(0, "t-0", int(start_s * SECOND), int(end_s * SECOND), timed=timed)
 
 
 def test_a_gap_is_from_one_ack_to_the_next_while_something_waits() -> None:
-    series = Series()
+    series = TimeSeries()
     for start_s, end_s in ((1.0, 1.1), (1.05, 4.0), (1.2, 4.1), (9.0, 9.1)):
         acked(series, start_s, end_s)
     (gap,) = series.gaps
@@ -57,7 +57,7 @@ def test_a_gap_is_from_one_ack_to_the_next_while_something_waits() -> None:
 
 
 def test_the_first_ack_of_a_client_without_starts_is_no_gap() -> None:
-    series = Series()
+    series = TimeSeries()
     acked(series, 0.0, 7.0, timed=False)
     assert series.gaps == []
     acked(series, 0.0, 8.0, timed=False)
@@ -65,7 +65,7 @@ def test_the_first_ack_of_a_client_without_starts_is_no_gap() -> None:
 
 
 def test_gaps_are_blamed_on_the_latest_fault_that_touches_them() -> None:
-    series = Series()
+    series = TimeSeries()
     fault(series, 1, "pause", 1, 3)
     fault(series, 2, "kill", 5, 6)
     for start_s, end_s in ((1.1, 3.1), (5.1, 5.9), (8.0, 8.6), (40.0, 45.0)):

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from raftwerk.chaos.live.nemesis import faults, machine
-from raftwerk.chaos.live.nemesis.faults import FAULTS, Field
-from raftwerk.chaos.live.nemesis.labs import DiskLab, NetworkLab
-from raftwerk.chaos.live.nemesis.nodes import AdoptedNodes
-from raftwerk.chaos.live.nemesis.run import ChaosRun, RunOptions
+from raftwerk.chaos.live.nemesis import faults, machine_capabilities
+from raftwerk.chaos.live.nemesis.faults import FAULTS, ClusterUnderTest
+from raftwerk.chaos.live.nemesis.network_namespaces import NetworkNamespaces, NodeFilesystems
+from raftwerk.chaos.live.nemesis.node_processes import AdoptedNodes
+from raftwerk.chaos.live.run import ChaosRun, RunOptions
 from raftwerk.cli import cli
 from raftwerk.cluster.client.client_errors import ClientError
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
@@ -59,16 +59,16 @@ class PaperNodes:
 
 
 @pytest.fixture
-def field(monkeypatch: pytest.MonkeyPatch) -> Field:
+def field(monkeypatch: pytest.MonkeyPatch) -> ClusterUnderTest:
     async def look(_bootstrap: str, _topic: str) -> dict[str, Any]:
         return VIEW
 
     monkeypatch.setattr(faults, "look", look)
     monkeypatch.setattr(faults, "_CHASE_PAUSE_S", 0.0)
-    return Field(PaperNodes(), random.Random(1), "", "t", hold_s=0.001)
+    return ClusterUnderTest(PaperNodes(), random.Random(1), "", "t", hold_s=0.001)
 
 
-def done(field: Field) -> list[str]:
+def done(field: ClusterUnderTest) -> list[str]:
     assert isinstance(field.nodes, PaperNodes)
     return field.nodes.done
 
@@ -83,7 +83,7 @@ def done(field: Field) -> list[str]:
     ],
 )
 def test_a_fault_strikes_who_has_the_role_and_is_taken_back(
-    field: Field, name: str, target: str, expected: list[str]
+    field: ClusterUnderTest, name: str, target: str, expected: list[str]
 ) -> None:
     inflicted = FAULTS[name].inflict(field)
     assert inflicted.target == target
@@ -91,18 +91,18 @@ def test_a_fault_strikes_who_has_the_role_and_is_taken_back(
     assert done(field) == expected
 
 
-def test_all_are_killed_before_any_is_started(field: Field) -> None:
+def test_all_are_killed_before_any_is_started(field: ClusterUnderTest) -> None:
     FAULTS["kill-all"].inflict(field).heal()
     assert done(field)[:3] == ["SIGKILL 1", "SIGKILL 2", "SIGKILL 3"]
     assert sorted(done(field)[3:]) == ["start 1", "start 2", "start 3"]
 
 
-def test_rolling_stops_one_at_a_time(field: Field) -> None:
+def test_rolling_stops_one_at_a_time(field: ClusterUnderTest) -> None:
     FAULTS["rolling"].inflict(field).heal()
     assert done(field) == [step for node in (1, 2, 3) for step in (f"SIGTERM {node}", f"start {node}")]
 
 
-def test_the_chase_leaves_nobody_dead(field: Field) -> None:
+def test_the_chase_leaves_nobody_dead(field: ClusterUnderTest) -> None:
     FAULTS["chase"].inflict(field).heal()
     assert done(field)[:2] == ["SIGKILL 2", "start 2"]
     assert done(field).count("SIGKILL 2") == done(field).count("start 2")
@@ -111,12 +111,12 @@ def test_the_chase_leaves_nobody_dead(field: Field) -> None:
 def test_every_fault_says_what_it_does_and_every_need_has_a_probe() -> None:
     for name, fault in FAULTS.items():
         assert fault.name == name and fault.what
-        assert machine.unmet(fault.needs) is not None
-    assert machine.unmet(()) == []
+        assert machine_capabilities.unmet_needs(fault.needs) is not None
+    assert machine_capabilities.unmet_needs(()) == []
 
 
 def test_what_a_machine_cannot_do_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(machine._PROBES, "tmpfs", lambda: "needs root")
+    monkeypatch.setitem(machine_capabilities._PROBES, "tmpfs", lambda: "needs root")
     output = CliRunner().invoke(cli, ["chaos", "faults", "--json"]).output
     rows = {row["fault"]: row["left_out"] for row in map(json.loads, output.splitlines())}
     assert list(rows) == list(FAULTS)
@@ -125,10 +125,10 @@ def test_what_a_machine_cannot_do_is_said(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_tool_that_refuses_is_quoted() -> None:
-    with pytest.raises(machine.CommandFailed, match="no-such-tool"):
-        machine.run_tool(["no-such-tool"])
-    with pytest.raises(machine.CommandFailed, match="exit code 1"):
-        machine.run_tool(["false"])
+    with pytest.raises(machine_capabilities.CommandFailed, match="no-such-tool"):
+        machine_capabilities.run_tool(["no-such-tool"])
+    with pytest.raises(machine_capabilities.CommandFailed, match="exit code 1"):
+        machine_capabilities.run_tool(["false"])
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def wait_until(condition: Callable[[], bool], limit_s: float = 10.0) -> None:
 
 def test_a_plan_moves_to_the_addresses_of_the_network(tmp_path: Path) -> None:
     plan = plan_cluster(str(tmp_path), ClusterShape(brokers=2, port=21000))
-    lab = NetworkLab([1, 2])
+    lab = NetworkNamespaces([1, 2])
     moved = lab.placed(plan)
     one, two = lab.address(1), lab.address(2)
     assert moved.bootstrap == f"{one}:21000,{two}:21001"
@@ -194,11 +194,11 @@ def test_a_plan_moves_to_the_addresses_of_the_network(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_has_no_room_and_then_has_again(tmp_path: Path) -> None:
-    reasons = machine.unmet(["tmpfs"])
+    reasons = machine_capabilities.unmet_needs(["tmpfs"])
     if reasons:
         pytest.skip(f"no small file systems here ({reasons[0]}): NOT tested")
     plan = plan_cluster(str(tmp_path), ClusterShape(brokers=1, port=21000))
-    lab = DiskLab(plan, ext4=False, size_mb=2)
+    lab = NodeFilesystems(plan, ext4=False, size_mb=2)
     try:
         lab.open()
         file = Path(plan.nodes[0].data_dir) / "x"
@@ -213,11 +213,11 @@ def test_a_full_disk_has_no_room_and_then_has_again(tmp_path: Path) -> None:
 
 
 def test_what_was_not_synced_is_gone_after_a_power_cut(tmp_path: Path) -> None:
-    reasons = machine.unmet(["loop-device"])
+    reasons = machine_capabilities.unmet_needs(["loop-device"])
     if reasons:
         pytest.skip(f"no loop devices here ({reasons[0]}): NOT tested")
     plan = plan_cluster(str(tmp_path), ClusterShape(brokers=1, port=21000))
-    lab = DiskLab(plan, ext4=True, size_mb=8)
+    lab = NodeFilesystems(plan, ext4=True, size_mb=8)
     try:
         lab.open()
         synced, unsynced = (Path(plan.nodes[0].data_dir) / name for name in ("synced", "unsynced"))
@@ -252,10 +252,10 @@ def test_a_short_run_kills_heals_and_is_valid(tmp_path: Path) -> None:
 
 
 def test_a_cut_node_is_cut_and_heals(tmp_path: Path) -> None:
-    reasons = machine.unmet(["network", "iptables"])
+    reasons = machine_capabilities.unmet_needs(["network", "iptables"])
     if reasons:
         pytest.skip(f"no network namespaces here ({reasons[0]}): NOT tested")
-    lab = NetworkLab([1, 2])
+    lab = NetworkNamespaces([1, 2])
     try:
         lab.open()
         with served(lab, 2) as port:
@@ -280,7 +280,7 @@ with socket.create_server((sys.argv[1], 0)) as server:
 
 
 @contextmanager
-def served(lab: NetworkLab, node_id: int) -> Iterator[str]:
+def served(lab: NetworkNamespaces, node_id: int) -> Iterator[str]:
     command = [*lab.prefixes()[node_id], sys.executable, "-c", LISTEN, lab.address(node_id)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
@@ -290,7 +290,7 @@ def served(lab: NetworkLab, node_id: int) -> Iterator[str]:
             server.kill()
 
 
-def reaches(lab: NetworkLab | None, node_id: int, address: str, port: str) -> bool:
+def reaches(lab: NetworkNamespaces | None, node_id: int, address: str, port: str) -> bool:
     script = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=0.7)"
     prefix = lab.prefixes()[node_id] if lab is not None else []
     done = subprocess.run(
@@ -308,7 +308,9 @@ def test_a_load_process_that_dies_at_once_is_told_with_its_last_words(tmp_path: 
             run._check_load([("producer-0", process)])
 
 
-def test_a_node_that_is_down_is_not_in_sync_and_its_last_words_are_told(tmp_path: Path, field: Field) -> None:
+def test_a_node_that_is_down_is_not_in_sync_and_its_last_words_are_told(
+    tmp_path: Path, field: ClusterUnderTest
+) -> None:
     assert isinstance(field.nodes, PaperNodes)
     field.nodes.dead.append(2)
     run = ChaosRun(RunOptions(str(tmp_path)), lambda _: None)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from raftwerk.chaos.sim.invariants.quorum_invariants import InvariantBroken
+from raftwerk.chaos.sim.invariants.invariant_broken import InvariantBroken
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.client import Connection, connect
 from raftwerk.wire.codec import Struct

@@ -15,8 +15,9 @@ from raftwerk.broker.broker import Broker
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.consumer import consumer_group
 from raftwerk.broker.groups.offsets import group_log
-from raftwerk.chaos.sim.disk import disk
-from raftwerk.chaos.sim.scenarios import SCENARIOS, Run
+from raftwerk.chaos.sim.disk import sim_disk
+from raftwerk.chaos.sim.run import Run
+from raftwerk.chaos.sim.scenarios import SCENARIOS
 from raftwerk.controller.brokers import broker_registration
 from raftwerk.controller.configs import alter_configs
 from raftwerk.controller.metadata import features
@@ -139,7 +140,7 @@ def believe_a_failed_fsync(self: Durability, target: int) -> None:
 
 def believe_failed_fsyncs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Durability, "sync", believe_a_failed_fsync)
-    monkeypatch.setattr(disk.SimFile, "finish_sync", _sync_or_drop)
+    monkeypatch.setattr(sim_disk.SimFile, "finish_sync", _sync_or_drop)
 
 
 def _sync_or_drop(file: Any, operations: Any) -> None:
@@ -210,7 +211,7 @@ ORIGINAL_LEAVES = broker_registration.broker_leaves
 ORIGINAL_SYNC = Durability.sync
 ORIGINAL_TAKE_MARK = LogDir.take_clean_shutdown_mark
 ORIGINAL_BEGIN_LOAD = LogManager.begin_load
-ORIGINAL_FINISH = disk.SimFile.finish_sync
+ORIGINAL_FINISH = sim_disk.SimFile.finish_sync
 ORIGINAL_FOLLOWER_APPEND = PartitionLog.append_as_follower
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from support.isr.replicas import FixedClock, batch
 
-from raftwerk.chaos.sim.disk.disk import SimDisk
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from raftwerk.controller.metadata.metadata_records import (

@@ -15,7 +15,7 @@ from typing import Any
 
 from support.isr.replicas import TOPIC_ID, TP, WALL_MS, FakeBrokers, Reg, batch
 
-from raftwerk.chaos.sim.disk.disk import SimDisk
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.isr.fetching.fetch_requests import FetchRequests
 from raftwerk.isr.fetching.incremental_fetch_context import Watches
 from raftwerk.isr.follower.fetcher_state import FetcherState

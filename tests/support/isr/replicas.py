@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from raftwerk.chaos.sim.disk.disk import SimDisk
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.isr.leader.leader_state import LeaderConfig, LeaderState
 from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import PartitionLog

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from raftwerk.chaos.sim.disk.disk import SimDisk
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.runtime.ports import Runtime

@@ -36,7 +36,7 @@ class Nodes(Protocol):
         """Start a dead node and wait until it serves, or give up quietly: the heal at the end tells."""
 
 
-class LabSupervisor(Supervisor):
+class PrefixedSupervisor(Supervisor):
     """A supervisor whose nodes may run under a prefix, such as `ip netns exec NAME`."""
 
     def __init__(self, plan: ClusterPlan, prefixes: dict[int, list[str]]) -> None:

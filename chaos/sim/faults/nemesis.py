@@ -1,60 +1,19 @@
-"""Faults as data, drawn by seed, and the nemesis that carries them out on a simulated world.
-
-A fault names a target by what it is ("leader", "controller") or by its number, begins at a time and lasts a while. So a
-run's faults can be printed, and left out one by one when a failure is to be made smaller.
-"""
+"""The nemesis: carries out faults on a simulated world, and takes them back."""
 
 from __future__ import annotations
 
 import heapq
-import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import Enum
-from typing import Protocol
 
+from ..disk.inodes import DiskCopy
+from ..kernel.event_loop import ProcessLoop, SimulationError
+from ..kernel.world import Host
 from . import disk_faults
-from .disk.inodes import DiskCopy
-from .kernel.event_loop import ProcessLoop, SimulationError
-from .kernel.world import Host, World
+from .fault import Fault, FaultKind
+from .network_partitions import bridge, ring, split
+from .target_cluster import TargetCluster
 
 _STOP_LIMIT_S = 30.0
-
-
-class FaultKind(Enum):
-    """What happens, and with the duration's end is undone; but what fails in a directory fails until the end."""
-
-    KILL = "kill"
-    POWER_LOSS = "power loss"
-    KILL_ALL = "kill all"
-    POWER_LOSS_ALL = "power loss everywhere"
-    STOP = "stop"
-    PAUSE = "pause"
-    ISOLATE = "isolate"
-    CUT = "cut"
-    CUT_ONE_WAY = "cut one way"
-    RESET = "reset connections"
-    LOSE_ENDS = "one end of connections is lost"
-    REJECT = "answers peers with resets"
-    SLOW_LINK = "slow link"
-    BRIDGE = "two halves that only one node joins"
-    RING = "a ring in which each node reaches two others"
-    SPLIT = "two halves"
-    CLIENTS_CUT = "cut off from clients"
-    CUT_OFF = "cut off from everybody"
-    SLOW_DISK = "slow disk"
-    FSYNC_FAILS = "fsync fails"
-    DISK_FULL = "disk full"
-    WIPED_DISK = "wiped disk"
-    OLD_DISK = "an old copy of the disk"
-    BIT_ROT = "bit rot"
-    DIR_FAILS = "a log directory fails"
-    WIPED_DIR = "wiped log directory"
-    EXCHANGED_DIR = "stopped, and one log directory exchanged for an empty one"
-    CLOCK_JUMP = "clock jump"
-    CLOCK_DRIFT = "clock drift"
-
-
 _AT_ALL = (FaultKind.KILL_ALL, FaultKind.POWER_LOSS_ALL)
 _NEEDS_ALL_IN_SYNC = (FaultKind.WIPED_DISK, FaultKind.OLD_DISK, FaultKind.BIT_ROT, FaultKind.WIPED_DIR)
 _SYNC_POLL_S = 0.05
@@ -64,95 +23,10 @@ _JUMP_MS_MAX = 600_000
 _DRIFT_MAX = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """`target` and `other` are host names, or roles that the cluster resolves when the fault begins."""
-
-    at_s: float
-    kind: FaultKind
-    target: str
-    other: str
-    duration_s: float
-
-    def __str__(self) -> str:
-        return f"{self.at_s:.3f} {self.kind.value} {self.target}/{self.other} for {self.duration_s:.3f} s"
-
-
-class Target(Protocol):
-    """The cluster that faults happen to."""
-
-    @property
-    def world(self) -> World: ...
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Its hosts."""
-        ...
-
-    @property
-    def extra_dirs(self) -> Sequence[str]:
-        """Log directories of each host besides the one with the metadata log."""
-        ...
-
-    @property
-    def client_names(self) -> Sequence[str]:
-        """Hosts of clients."""
-        ...
-
-    def resolve(self, target: str) -> str | None:
-        """The host a role means now; None when nobody has it."""
-        ...
-
-    def in_sync(self) -> bool:
-        """Every replica and every voter holds all that is committed: one disk can be spared."""
-        ...
-
-    def trusts_lost_disk(self) -> bool:
-        """The controller has not seen yet that a broker died with its disk. If all others die now, too, without
-        a clean stop, that broker is the last in the ISR, and only an operator who takes the risk can help (KIP-966)."""
-        ...
-
-    def on_disk_replaced(self, name: str) -> None:
-        """The host's disk is another one, or what it was long ago."""
-        ...
-
-    def on_disk_rotten(self, name: str) -> None:
-        """The host's disk holds harmed batches, until it is replaced."""
-        ...
-
-    def crash(self, name: str, *, power_loss: bool) -> None: ...
-
-    def restart(self, name: str) -> None: ...
-
-    def stop(self, name: str) -> None:
-        """Ask the process to end by itself."""
-        ...
-
-
-def draw_faults(
-    rng: random.Random,
-    kinds: Sequence[FaultKind],
-    targets: Sequence[str],
-    *,
-    start_s: float,
-    end_s: float,
-    mean_gap_s: float,
-    mean_duration_s: float,
-) -> list[Fault]:
-    """At least one fault between two times; each lasts at most four times the mean and ends by `end_s`."""
-    faults: list[Fault] = []
-    at_s = min(start_s + rng.expovariate(1 / mean_gap_s), (start_s + end_s) / 2)
-    while at_s < end_s:
-        duration_s = min(rng.expovariate(1 / mean_duration_s), 4 * mean_duration_s, end_s - at_s)
-        faults.append(Fault(at_s, rng.choice(kinds), rng.choice(targets), rng.choice(targets), duration_s))
-        at_s += rng.expovariate(1 / mean_gap_s)
-    return faults
-
-
 class Nemesis:
     """Begins and ends faults at their times while virtual time runs."""
 
-    def __init__(self, cluster: Target, faults: Sequence[Fault]) -> None:
+    def __init__(self, cluster: TargetCluster, faults: Sequence[Fault]) -> None:
         self._cluster = cluster
         self._world = cluster.world
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
@@ -172,7 +46,7 @@ class Nemesis:
         self._world.scheduler.run_for(max(0.0, until_s - self._world.now_s))
 
     def end_all(self) -> None:
-        """Everything runs, nothing is cut, slow or paused; failed log directories stay, until `mend_dirs`."""
+        """Everything runs, nothing is cut, slow or paused; failed log directories stay, until `repair_dirs`."""
         self._agenda.clear()
         self._world.trace.note("nemesis", "HEAL")
         self._world.network.heal_all()
@@ -189,14 +63,14 @@ class Nemesis:
         self._replace_rotten()
 
     @property
-    def has_broken_dirs(self) -> bool:
+    def has_failed_dirs(self) -> bool:
         """Whether log directories fail that `end_all` left as they are."""
-        return any(self._world.hosts[name].disk.broken_dirs for name in self._cluster.names)
+        return any(self._world.hosts[name].disk.failed_dirs for name in self._cluster.names)
 
-    def mend_dirs(self) -> None:
+    def repair_dirs(self) -> None:
         """No log directory fails any more."""
         for name in self._cluster.names:
-            disk_faults.mend_dirs(self._cluster, self._world.hosts[name])
+            disk_faults.repair_dirs(self._cluster, self._world.hosts[name])
 
     def _replace_rotten(self) -> None:
         """An operator puts an empty disk in the place of each rotten one, one after the other."""
@@ -272,11 +146,11 @@ class Nemesis:
                 network.set_latency(target, other, (0.02, 0.2))
                 return lambda: network.set_latency(target, other, None)
             case FaultKind.BRIDGE:
-                return self._cut(_bridge([target, *(name for name in self._cluster.names if name != target)]))
+                return self._cut(bridge([target, *(name for name in self._cluster.names if name != target)]))
             case FaultKind.RING:
-                return self._cut(_outside_ring(self._cluster.names))
+                return self._cut(ring(self._cluster.names))
             case FaultKind.SPLIT:
-                return self._cut(_split(self._cluster.names, self._cluster.client_names, self._rng))
+                return self._cut(split(self._cluster.names, self._cluster.client_names, self._rng))
             case FaultKind.CLIENTS_CUT | FaultKind.CUT_OFF:
                 nodes = self._cluster.names if fault.kind is FaultKind.CUT_OFF else ()
                 pairs = [(target, name) for name in (*self._cluster.client_names, *nodes) if name != target]
@@ -301,7 +175,7 @@ class Nemesis:
             case FaultKind.WIPED_DISK:
                 return disk_faults.wipe(self._cluster, host)
             case FaultKind.DIR_FAILS:
-                host.disk.break_dir(self._dir_of(fault))  # a disk does not mend itself
+                host.disk.fail_dir(self._dir_of(fault))  # a disk does not mend itself
             case FaultKind.WIPED_DIR:
                 return disk_faults.wipe_dir(self._cluster, host, self._dir_of(fault))
             case FaultKind.OLD_DISK:
@@ -314,7 +188,7 @@ class Nemesis:
 
     def _dir_of(self, fault: Fault) -> str:
         """Which of the directories; not drawn, so that other faults may be left out."""
-        paths = self._cluster.extra_dirs
+        paths = self._cluster.extra_log_dirs
         return paths[int(fault.at_s * 1000) % len(paths)]
 
     def _bring_back_later(self, host: Host, after_s: float, copy: DiskCopy, tries: int = _SYNC_TRIES) -> None:
@@ -371,31 +245,3 @@ class Nemesis:
                 self._world.network.accept(source, target)
 
         return heal
-
-
-def _bridge(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Both directions of every link between two halves of the nodes after the first, which reaches all."""
-    middle = 1 + len(names) // 2
-    pairs = [(here, there) for here in names[1:middle] for there in names[middle:]]
-    return pairs + [(there, here) for here, there in pairs]
-
-
-def _split(names: Sequence[str], clients: Sequence[str], rng: random.Random) -> list[tuple[str, str]]:
-    """Both directions of every link between two parts of the nodes, one of them with the clients."""
-    mixed = rng.sample(names, len(names))
-    middle = rng.randrange(1, len(names)) if len(names) > 1 else 1
-    here, there = mixed[:middle], mixed[middle:]
-    (here if rng.random() < 0.5 else there).extend(clients)
-    pairs = [(one, other) for one in here for other in there]
-    return pairs + [(other, one) for one, other in pairs]
-
-
-def _outside_ring(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Every link, in both directions, that is not between neighbours on a ring."""
-    count = len(names)
-    return [
-        (here, there)
-        for i, here in enumerate(names)
-        for j, there in enumerate(names)
-        if (i - j) % count not in (0, 1, count - 1)
-    ]

@@ -82,7 +82,7 @@ class LeadersSeen:
 
 
 @dataclass
-class Series:
+class TimeSeries:
     """Filled line by line. A producer's acks must come in the order of their ends."""
 
     seconds: dict[int, Second] = field(default_factory=dict)

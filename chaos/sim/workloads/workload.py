@@ -12,7 +12,7 @@ from ....wire.errors import ErrorCode
 _PAUSE_S = 0.1
 
 
-class Runner(Protocol):
+class ClientTask(Protocol):
     """Runs on the clients' host."""
 
     @property
@@ -23,7 +23,7 @@ class Runner(Protocol):
         ...
 
 
-class Actor(Runner, Protocol):
+class Workload(ClientTask, Protocol):
     """Acts beside the main load."""
 
     def stop(self) -> None:

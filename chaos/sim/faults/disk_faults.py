@@ -17,15 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
 
-from ...wire.records import BATCH_HEADER_SIZE, iter_headers
-from .disk.disk import SimDisk
-from .disk.inodes import DiskCopy
-from .kernel.world import Host
-
-if TYPE_CHECKING:
-    from .faults import Target
+from ....wire.records import BATCH_HEADER_SIZE, iter_headers
+from ..disk.inodes import DiskCopy
+from ..disk.sim_disk import SimDisk
+from ..kernel.world import Host
+from .target_cluster import TargetCluster
 
 USUAL_SYNC_S = (0.0002, 0.002)
 _SLOW_SYNC_S = (0.05, 0.5)
@@ -40,7 +37,7 @@ def slow(host: Host) -> Undo:
     return lambda: host.disk.set_sync_latency(*USUAL_SYNC_S)
 
 
-def fail_fsync(cluster: Target, host: Host) -> Undo:
+def fail_fsync(cluster: TargetCluster, host: Host) -> Undo:
     """EIO; then a boot, if the node has ended as it should."""
     refused_before = host.disk.refusals
     host.disk.fail_fsync("")
@@ -58,7 +55,7 @@ def fail_fsync(cluster: Target, host: Host) -> Undo:
     return undo
 
 
-def fill(cluster: Target, host: Host, rng: Random) -> Undo:
+def fill(cluster: TargetCluster, host: Host, rng: Random) -> Undo:
     """Almost no space is left; then there is again."""
     host.disk.fill(rng.randrange(_LEFT_BYTES_MAX))
 
@@ -70,7 +67,7 @@ def fill(cluster: Target, host: Host, rng: Random) -> Undo:
     return undo
 
 
-def wipe(cluster: Target, host: Host) -> Undo:
+def wipe(cluster: TargetCluster, host: Host) -> Undo:
     """The node dies; it comes back with an empty disk."""
     _take_down(cluster, host)
     host.disk.wipe()
@@ -78,7 +75,7 @@ def wipe(cluster: Target, host: Host) -> Undo:
     return lambda: _bring_up(cluster, host)
 
 
-def bring_back(cluster: Target, host: Host, copy: DiskCopy) -> None:
+def bring_back(cluster: TargetCluster, host: Host, copy: DiskCopy) -> None:
     """The node dies, and is back at once with the disk as it was when `copy` was taken."""
     _take_down(cluster, host)
     host.disk.restore(copy)
@@ -86,14 +83,14 @@ def bring_back(cluster: Target, host: Host, copy: DiskCopy) -> None:
     _bring_up(cluster, host)
 
 
-def mend_dirs(cluster: Target, host: Host) -> None:
+def repair_dirs(cluster: TargetCluster, host: Host) -> None:
     """All of the host's directories work; the node is started again to see it."""
-    if host.disk.mend_dirs():
+    if host.disk.repair_dirs():
         _take_down(cluster, host)
         _bring_up(cluster, host)
 
 
-def wipe_dir(cluster: Target, host: Host, path: str) -> Undo:
+def wipe_dir(cluster: TargetCluster, host: Host, path: str) -> Undo:
     """The node dies; it comes back with an empty disk in the place of one log directory."""
     _take_down(cluster, host)
     host.disk.wipe_dir(path)
@@ -120,11 +117,11 @@ def _log_files(disk: SimDisk) -> list[str]:
     return [f"{folder}/{name}" for folder in folders for name in disk.listdir(folder) if name.endswith(".log")]
 
 
-def _take_down(cluster: Target, host: Host) -> None:
+def _take_down(cluster: TargetCluster, host: Host) -> None:
     if host.running:
         cluster.crash(host.name, power_loss=False)
 
 
-def _bring_up(cluster: Target, host: Host) -> None:
+def _bring_up(cluster: TargetCluster, host: Host) -> None:
     if not host.running:
         cluster.restart(host.name)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from html import escape
 
-from .checker.checker import Result
-from .checker.findings import KINDS, Verdict
-from .checker.series import Series, quantile_ms
-from .report_timeline import draw_timeline, fault_color
+from ..checker.checker import Result
+from ..checker.findings import KINDS, Verdict
+from ..checker.time_series import TimeSeries, quantile_ms
+from .timeline import draw_timeline, fault_color
 
 _STYLE = """
 :root { color-scheme: light; --ink: #1c2430; --soft: #5d6b7c; --line: #dfe5ec;
@@ -75,7 +75,7 @@ def _banner(verdict: Verdict) -> str:
     return f"<div class='verdict {verdict.word.lower()}'><b>{verdict.word}</b><span>{escape(said)}</span></div>"
 
 
-def _cards(verdict: Verdict, series: Series) -> Iterator[str]:
+def _cards(verdict: Verdict, series: TimeSeries) -> Iterator[str]:
     latency: dict[int, int] = {}
     for second in series.seconds.values():
         for bucket, count in second.latency.items():
@@ -102,7 +102,7 @@ def _ms(value: float | None) -> str:
     return f"{value / 1000:.2f} s" if value >= 1000 else f"{value:.1f} ms" if value < 100 else f"{value:.0f} ms"
 
 
-def _fault_table(series: Series, left_out: Mapping[str, str]) -> str:
+def _fault_table(series: TimeSeries, left_out: Mapping[str, str]) -> str:
     gaps = series.longest_gaps()
     counts: dict[str, int] = {}
     for span in series.faults.values():

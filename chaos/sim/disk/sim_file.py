@@ -13,7 +13,7 @@ from ....runtime.ports import Buffer
 from .inodes import Inode, Truncate, Write
 
 if TYPE_CHECKING:
-    from .disk import SimDisk
+    from .sim_disk import SimDisk
 
 
 class OpenInode(NamedFile):
@@ -46,14 +46,14 @@ class OpenInode(NamedFile):
 class SimFile:
     """A handle; see `ports.File`. Dead after a crash."""
 
-    __slots__ = ("_disk", "_failed", "_held", "_life", "_path", "inode")
+    __slots__ = ("_disk", "_failed", "_held", "_incarnation", "_path", "inode")
 
     def __init__(self, disk: SimDisk, held: Hold[OpenInode], path: str) -> None:
         self._disk = disk
         self._held: Hold[OpenInode] | None = held
         self.inode = held.file().inode
         self._path = path
-        self._life = disk.life
+        self._incarnation = disk.incarnation
         self._failed = False
 
     @property
@@ -108,7 +108,7 @@ class SimFile:
         return list(inode.unsynced)
 
     def finish_sync(self, operations: list[Write | Truncate]) -> None:
-        if self._life != self._disk.life:
+        if self._incarnation != self._disk.incarnation:
             return
         self._disk.check_dir(self._path)
         if self._disk.fsync_fails(self._path):
@@ -135,6 +135,6 @@ class SimFile:
         return self._hold().file().inode
 
     def _hold(self) -> Hold[OpenInode]:
-        if self._held is None or self._life != self._disk.life:
+        if self._held is None or self._incarnation != self._disk.incarnation:
             raise OSError(errno.EBADF, "file is closed", self._path)
         return self._held

@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ....cluster.local.layout import ClusterPlan
-from .machine import CommandFailed, run_tool
+from .machine_capabilities import CommandFailed, run_tool
 
 _EXT4_IOC_SHUTDOWN = 0x8004587D
 _SHUTDOWN_NO_FLUSH = 2
 _BALLAST = "ballast"
 
 
-class NetworkLab:
+class NetworkNamespaces:
     """A namespace with an address of its own for each node, joined by a bridge. Clients stay outside.
 
     The bridge stands in a namespace too, so that no rule of the machine (Docker's, say) touches its packets.
@@ -99,7 +99,7 @@ def _moved(text: str, moves: Mapping[str, str]) -> str:
     return text
 
 
-class DiskLab:
+class NodeFilesystems:
     """A small file system under each node's data: tmpfs, or ext4 on a loop device where power is to be cut."""
 
     def __init__(self, plan: ClusterPlan, *, ext4: bool, size_mb: int) -> None:

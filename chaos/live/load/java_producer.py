@@ -1,6 +1,6 @@
 """Apache Kafka's own Java client as load: runs VerifiableProducer and turns what it prints into a history.
 
-`python -m raftwerk.chaos.live.load.java TASK`.
+`python -m raftwerk.chaos.live.load.java_producer TASK`.
 
 The tool tells no starts, so its sends count for everything but latency: each
 is taken to have begun when the tool did.
@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import IO, Any
 
 from ..history import HistoryWriter, Send
-from .settings import Task
+from .load_task import Task
 
 TOOL = "org.apache.kafka.tools.VerifiableProducer"
 _CONFIG = "enable.idempotence=true\nretries=2147483647\ndelivery.timeout.ms=120000\nlinger.ms=2\nretry.backoff.ms=50\n"

@@ -3,7 +3,7 @@
 It also tells when it was itself woken much too late: then the machine had no time for anybody, and a gap between acks
 may not be the cluster's.
 
-`python -m raftwerk.chaos.live.load.observer TASK`.
+`python -m raftwerk.chaos.live.load.cluster_observer TASK`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from ....cluster.client.client_errors import ClientError
 from ....cluster.client.cluster_client import ClusterClient
 from ..history import HistoryWriter
-from .settings import Task, asked_to_stop
+from .load_task import Task, asked_to_stop
 
 _EVERY_S = 0.2
 _STALL_NS = 200_000_000

@@ -22,9 +22,10 @@ from collections.abc import Callable, Sequence
 from ....runtime.files.open_files import OpenFiles
 from ....runtime.ports import Buffer, File
 from ..kernel.transport import send_some
-from .file import OpenInode, SimFile
 from .inodes import Directory, DiskCopy, Inode, Relink, link
 from .ordered_renames import SimOrderedRenames
+from .power_loss import lose_power
+from .sim_file import OpenInode, SimFile
 
 _UNLIMITED = 1 << 60
 
@@ -35,10 +36,10 @@ class SimDirLock:
     def __init__(self, disk: SimDisk, path: str) -> None:
         self._disk = disk
         self._path = path
-        self._life = disk.life
+        self._incarnation = disk.incarnation
 
     def release(self) -> None:
-        if self._life == self._disk.life:
+        if self._incarnation == self._disk.incarnation:
             self._disk.release_lock(self._path)
 
 
@@ -66,8 +67,8 @@ class SimDisk:
         self._journal: list[Relink] = []
         self._locks: dict[str, None] = {}
         self._failing_prefix: str | None = None
-        self.broken_dirs: dict[str, None] = {}
-        self.life = 0
+        self.failed_dirs: dict[str, None] = {}
+        self.incarnation = 0
         self.descriptors_max = _UNLIMITED
         """How many files may have a descriptor at a time."""
         self.open_files = self._no_open_files()
@@ -78,33 +79,27 @@ class SimDisk:
 
     def crash(self, *, power_loss: bool = True) -> None:
         """Kill all handles and locks; with `power_loss` also forget what was not synced (see the module's text)."""
-        self.life += 1
+        self.incarnation += 1
         self.open_files = self._no_open_files()
         self._locks.clear()
         if not power_loss:
             return
-        for entry in self._journal[: self._rng.randrange(len(self._journal) + 1)]:
-            entry.apply_durably()
+        lose_power(self._root, self._journal, self._rng)
         self._journal.clear()
-        self._root.lose_power()
-        self._used_bytes = 0
-        for node in self._root.walk():
-            if isinstance(node, Inode):
-                node.lose_power(self._rng)
-                self._used_bytes += len(node.data)
+        self._used_bytes = sum(len(node.data) for node in self._root.walk() if isinstance(node, Inode))
 
     def fail_fsync(self, path_prefix: str | None = "") -> None:
         """From now on fsync of files below `path_prefix` fails with EIO; None heals the disk."""
         self._failing_prefix = path_prefix
 
-    def break_dir(self, path: str) -> None:
+    def fail_dir(self, path: str) -> None:
         """From now on everything in the directory, which may be a disk of its own, fails with EIO."""
-        self.broken_dirs[path] = None
+        self.failed_dirs[path] = None
 
-    def mend_dirs(self) -> bool:
-        """Heal what `break_dir` did; whether there was anything."""
-        was_broken = bool(self.broken_dirs)
-        self.broken_dirs.clear()
+    def repair_dirs(self) -> bool:
+        """Heal what `fail_dir` did; whether there was anything."""
+        was_broken = bool(self.failed_dirs)
+        self.failed_dirs.clear()
         return was_broken
 
     def wipe_dir(self, path: str) -> None:
@@ -141,7 +136,7 @@ class SimDisk:
 
     def restore(self, taken: DiskCopy) -> None:
         """Bring back what `take_copy` gave; `crash` first."""
-        self.life += 1
+        self.incarnation += 1
         self.open_files = self._no_open_files()
         self._root = taken
         self._journal.clear()
@@ -317,11 +312,11 @@ class SimDisk:
     def fsync_dir_soon(self, path: str) -> asyncio.Future[None]:
         """`fsync_dir` that takes the disk's latency."""
         self.check_dir(path)
-        directory, life, loop = self._directory(path), self.life, asyncio.get_running_loop()
+        directory, incarnation, loop = self._directory(path), self.incarnation, asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
 
         def finish() -> None:
-            if future.done() or life != self.life:
+            if future.done() or incarnation != self.incarnation:
                 return
             try:
                 self.check_fsync(path, self.fsync_fails(path))
@@ -446,7 +441,7 @@ class SimDisk:
 
     def check_dir(self, path: str) -> None:
         """EIO when the path is in a directory that is broken."""
-        if self.broken_dirs and any(path == one or path.startswith(f"{one}/") for one in self.broken_dirs):
+        if self.failed_dirs and any(path == one or path.startswith(f"{one}/") for one in self.failed_dirs):
             raise self.refusal(errno.EIO, "input/output error", path)
 
     def check_fsync(self, path: str, failed: bool) -> None:

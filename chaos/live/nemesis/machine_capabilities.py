@@ -28,7 +28,7 @@ def run_tool(command: Sequence[str], *, check: bool = True) -> str:
     return done.stdout
 
 
-def unmet(needs: Iterable[str]) -> list[str]:
+def unmet_needs(needs: Iterable[str]) -> list[str]:
     """The reasons, in words, why these needs are not met here; empty when all are."""
     reasons = [_PROBES[need]() for need in needs]
     return [reason for reason in dict.fromkeys(reasons) if reason is not None]

@@ -14,19 +14,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from ....cluster.client.client_errors import ClientError
-from ....cluster.client.cluster_client import ClusterClient, NewTopic
-from ....cluster.local.layout import ClusterPlan, ClusterShape, plan_cluster
-from ....cluster.local.supervisor import last_line
-from ..checker.checker import Result, check_paths
-from ..history import HistoryWriter
-from ..load.java import why_not as why_no_java
-from ..load.observer import look
-from ..load.settings import Task
-from .faults import FAULTS, Fault, Field, start_all
-from .labs import DiskLab, NetworkLab
-from .machine import unmet
-from .nodes import AdoptedNodes, LabSupervisor, Nodes, SupervisedNodes
+from ...cluster.client.client_errors import ClientError
+from ...cluster.client.cluster_client import ClusterClient, NewTopic
+from ...cluster.local.layout import ClusterPlan, ClusterShape, plan_cluster
+from ...cluster.local.supervisor import last_line
+from .checker.checker import Result, check_paths
+from .history import HistoryWriter
+from .load.cluster_observer import look
+from .load.java_producer import why_not as why_no_java
+from .load.load_task import Task
+from .nemesis.faults import FAULTS, ClusterUnderTest, Fault, start_all
+from .nemesis.machine_capabilities import unmet_needs
+from .nemesis.network_namespaces import NetworkNamespaces, NodeFilesystems
+from .nemesis.node_processes import AdoptedNodes, Nodes, PrefixedSupervisor, SupervisedNodes
 
 _HEAL_LIMIT_S = 60.0
 _CALM_LIMIT_S = 30.0
@@ -96,19 +96,19 @@ class ChaosRun:
             raise ClientError("the package confluent-kafka is not installed; pip install 'raftwerk[demo]'")
         os.makedirs(os.path.join(self.options.directory, "history"))
         faults = self._choose()
-        with self._cluster(faults) as battle:
-            self._create_topic(battle)
+        with self._cluster(faults) as cluster:
+            self._create_topic(cluster)
             nemesis = HistoryWriter(self._history("nemesis"), "nemesis")
             nemesis.begin(**self._facts())
             with ExitStack() as load:
-                finishing = [load.enter_context(self._process(module, task)) for module, task in self._tasks(battle)]
+                finishing = [load.enter_context(self._process(module, task)) for module, task in self._tasks(cluster)]
                 time.sleep(_WARM_UP_S)
                 self._check_load(finishing)
-                self._torment(battle, faults, nemesis)
-                self._heal(battle, nemesis)
+                self._torment(cluster, faults, nemesis)
+                self._heal(cluster, nemesis)
                 self._drain(finishing)
             nemesis.close()
-            self._read_to_end(battle)
+            self._read_to_end(cluster)
         return RunResult(check_paths([self.options.directory]), self.inflicted, self.left_out, self.errors)
 
     # -- the cluster
@@ -117,7 +117,7 @@ class ChaosRun:
         """The faults that this machine can do; the others are left out, and that is said."""
         chosen = []
         for name in self.options.faults:
-            reasons = unmet(FAULTS[name].needs)
+            reasons = unmet_needs(FAULTS[name].needs)
             if reasons:
                 self.left_out[name] = "; ".join(reasons)
                 self.say(f"left out: {name} ({self.left_out[name]})")
@@ -126,13 +126,13 @@ class ChaosRun:
         return chosen
 
     @contextmanager
-    def _cluster(self, faults: Sequence[Fault]) -> Iterator[Field]:
+    def _cluster(self, faults: Sequence[Fault]) -> Iterator[ClusterUnderTest]:
         options = self.options
         if options.bootstrap is not None:
             nodes: Nodes = AdoptedNodes(
                 options.pid_files or "", list(range(1, options.nodes + 1)) if options.pid_files else []
             )
-            yield Field(nodes, self.rng, options.bootstrap, self.topic, hold_s=options.hold_s)
+            yield ClusterUnderTest(nodes, self.rng, options.bootstrap, self.topic, hold_s=options.hold_s)
             return
         plan = plan_cluster(os.path.join(options.directory, "nodes"), ClusterShape(brokers=options.nodes, port=0))
         labs = [lab for fault in faults for lab in fault.labs]
@@ -140,40 +140,40 @@ class ChaosRun:
             network = disks = None
             prefixes: dict[int, list[str]] = {}
             if "network" in labs:
-                network = NetworkLab([node.node_id for node in plan.nodes])
+                network = NetworkNamespaces([node.node_id for node in plan.nodes])
                 stack.callback(network.close)
                 network.open()
                 plan, prefixes = network.placed(plan), network.prefixes()
             if "disks" in labs or "power" in labs:
-                disks = DiskLab(plan, ext4="power" in labs, size_mb=_DISK_MB)
+                disks = NodeFilesystems(plan, ext4="power" in labs, size_mb=_DISK_MB)
                 stack.callback(disks.close)
                 disks.open()
             nodes = self._start(plan, prefixes, stack)
-            yield Field(nodes, self.rng, plan.bootstrap, self.topic, network, disks, options.hold_s)
+            yield ClusterUnderTest(nodes, self.rng, plan.bootstrap, self.topic, network, disks, options.hold_s)
 
     def _start(self, plan: ClusterPlan, prefixes: dict[int, list[str]], stack: ExitStack) -> Nodes:
-        supervisor = stack.enter_context(LabSupervisor(plan, prefixes))
+        supervisor = stack.enter_context(PrefixedSupervisor(plan, prefixes))
         took_s = supervisor.start()
         self.say(f"{len(plan.nodes)} nodes ready in {took_s:.2f} s: {plan.bootstrap}")
         return SupervisedNodes(supervisor)
 
-    def _create_topic(self, battle: Field) -> None:
+    def _create_topic(self, cluster: ClusterUnderTest) -> None:
         async def create() -> None:
             replicas = min(3, self.options.nodes)
             configs = {"min.insync.replicas": "2" if replicas > 2 else "1"}
-            async with ClusterClient(battle.bootstrap) as client:
+            async with ClusterClient(cluster.bootstrap) as client:
                 await client.create_topic(NewTopic(self.topic, self.options.partitions, replicas, configs))
 
         asyncio.run(create())
 
     # -- the load
 
-    def _tasks(self, battle: Field) -> Iterator[tuple[str, Task]]:
+    def _tasks(self, cluster: ClusterUnderTest) -> Iterator[tuple[str, Task]]:
         options = self.options
 
         def task(role: str, number: int, rate: int = 0) -> Task:
             process = f"{role}-{number}"
-            place = (battle.bootstrap, self.topic, options.partitions, self._history(process))
+            place = (cluster.bootstrap, self.topic, options.partitions, self._history(process))
             return Task(role, number, *place, rate=rate, keys=_JAVA_KEYS, limit_s=_DRAIN_LIMIT_S, acks=options.acks)
 
         for number in range(options.producers):
@@ -222,8 +222,8 @@ class ChaosRun:
                 if code:
                     self._error(f"{name} ended with exit code {code}; see {name}.log")
 
-    def _read_to_end(self, battle: Field) -> None:
-        place = (battle.bootstrap, self.topic, self.options.partitions, self._history("final-0"))
+    def _read_to_end(self, cluster: ClusterUnderTest) -> None:
+        place = (cluster.bootstrap, self.topic, self.options.partitions, self._history("final-0"))
         task = Task("final", 0, *place, limit_s=_FINAL_LIMIT_S)
         began = time.monotonic()
         with self._process("consumer", task) as (_, process):
@@ -233,39 +233,39 @@ class ChaosRun:
 
     # -- the faults
 
-    def _torment(self, battle: Field, faults: Sequence[Fault], nemesis: HistoryWriter) -> None:
+    def _torment(self, cluster: ClusterUnderTest, faults: Sequence[Fault], nemesis: HistoryWriter) -> None:
         until = time.monotonic() + self.options.minutes * 60
         while (left_s := until - time.monotonic()) > 0:
             if not faults or left_s < self.options.hold_s:
                 time.sleep(min(left_s, 1.0))
                 continue
-            self._inflict(battle, self.rng.choice(list(faults)), nemesis)
+            self._inflict(cluster, self.rng.choice(list(faults)), nemesis)
             time.sleep(self.rng.uniform(0.3, 1.7) * self.options.interval_s / 2)
 
-    def _inflict(self, battle: Field, fault: Fault, nemesis: HistoryWriter) -> None:
-        if fault.calm and self._wait_in_sync(battle, _CALM_LIMIT_S) is not None:
+    def _inflict(self, cluster: ClusterUnderTest, fault: Fault, nemesis: HistoryWriter) -> None:
+        if fault.calm and self._wait_in_sync(cluster, _CALM_LIMIT_S) is not None:
             return
-        start_all(battle.nodes)  # who ended by itself after its heal, as after an fsync that failed late
+        start_all(cluster.nodes)  # who ended by itself after its heal, as after an fsync that failed late
         self._fault_number += 1
         number, asked_ns = self._fault_number, time.monotonic_ns()
-        inflicted = fault.inflict(battle)
-        start_ns = battle.struck_ns if inflicted.hold_s is None else asked_ns
+        inflicted = fault.inflict(cluster)
+        start_ns = cluster.struck_ns if inflicted.hold_s is None else asked_ns
         fields = {"fault": fault.name, "id": number, "target": inflicted.target, "start": start_ns}
         nemesis.event("invoke", "fault", **fields)
         nemesis.flush()
         self.inflicted[fault.name] = self.inflicted.get(fault.name, 0) + 1
-        hold_s = battle.hold_s * self.rng.uniform(0.4, 1.6) if inflicted.hold_s is None else inflicted.hold_s
+        hold_s = cluster.hold_s * self.rng.uniform(0.4, 1.6) if inflicted.hold_s is None else inflicted.hold_s
         time.sleep(hold_s)
         inflicted.heal()
         nemesis.event("info", "fault", **fields, end=time.monotonic_ns())
         nemesis.flush()
         self.say(f"{fault.name}: {inflicted.target}, {(time.monotonic_ns() - start_ns) / 1e9:.1f} s")
 
-    def _heal(self, battle: Field, nemesis: HistoryWriter) -> None:
+    def _heal(self, cluster: ClusterUnderTest, nemesis: HistoryWriter) -> None:
         start_ns = time.monotonic_ns()
-        if battle.nodes.ids:
-            start_all(battle.nodes)
-        missing = self._wait_in_sync(battle, _HEAL_LIMIT_S)
+        if cluster.nodes.ids:
+            start_all(cluster.nodes)
+        missing = self._wait_in_sync(cluster, _HEAL_LIMIT_S)
         times = {"start": start_ns, "end": time.monotonic_ns()}
         if missing is None:
             nemesis.event("ok", "heal", **times)
@@ -274,19 +274,19 @@ class ChaosRun:
             nemesis.event("fail", "heal", **times, error=missing)
             self.say(f"NOT healed after {_HEAL_LIMIT_S:g} s: {missing}")
 
-    def _wait_in_sync(self, battle: Field, limit_s: float) -> str | None:
+    def _wait_in_sync(self, cluster: ClusterUnderTest, limit_s: float) -> str | None:
         """None when all replicas are in sync; else, at the end of the time, what is missing."""
         deadline = time.monotonic() + limit_s
-        while (missing := self._not_in_sync(battle)) is not None and time.monotonic() < deadline:
+        while (missing := self._not_in_sync(cluster)) is not None and time.monotonic() < deadline:
             time.sleep(0.2)
         return missing
 
-    def _not_in_sync(self, battle: Field) -> str | None:
-        for node_id in battle.nodes.ids:
-            if not battle.nodes.alive(node_id):
-                return f"node {node_id} is down: {battle.nodes.last_words(node_id)}"
+    def _not_in_sync(self, cluster: ClusterUnderTest) -> str | None:
+        for node_id in cluster.nodes.ids:
+            if not cluster.nodes.alive(node_id):
+                return f"node {node_id} is down: {cluster.nodes.last_words(node_id)}"
         try:
-            seen = asyncio.run(asyncio.wait_for(look(battle.bootstrap, self.topic), 5))
+            seen = asyncio.run(asyncio.wait_for(look(cluster.bootstrap, self.topic), 5))
         except (ClientError, OSError, TimeoutError) as error:
             return f"the cluster does not answer ({error})"
         wanted = min(3, self.options.nodes)

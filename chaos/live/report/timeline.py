@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from .checker.series import SECOND_NS, FaultSpan, LeadersSeen, Second, Series, quantile_ms
+from ..checker.time_series import SECOND_NS, FaultSpan, LeadersSeen, Second, TimeSeries, quantile_ms
 
 _WIDTH = 1016
 _LEFT = 120
@@ -35,7 +35,7 @@ def node_color(node_id: int) -> str:
 class Timeline:
     """Collects lanes and plots from top to bottom."""
 
-    def __init__(self, series: Series) -> None:
+    def __init__(self, series: TimeSeries) -> None:
         self.series = series
         starts = [series.first_ns or 0, *(span.start_ns for span in series.faults.values())]
         self.start_ns = min(starts)
@@ -229,7 +229,7 @@ class Timeline:
         self.y = y + 10
 
 
-def draw_timeline(series: Series) -> str:
+def draw_timeline(series: TimeSeries) -> str:
     """The whole picture."""
     return Timeline(series).render()
 

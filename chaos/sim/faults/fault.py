@@ -1,0 +1,58 @@
+"""A fault of the simulator as data: what happens, to which host, when and for how long.
+
+A fault names its target by role ("leader", "controller") or by host name, so a run can print its faults, and the
+shrinker can leave them out one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class FaultKind(Enum):
+    """What happens, and with the duration's end is undone; but what fails in a directory fails until the end."""
+
+    KILL = "kill"
+    POWER_LOSS = "power loss"
+    KILL_ALL = "kill all"
+    POWER_LOSS_ALL = "power loss everywhere"
+    STOP = "stop"
+    PAUSE = "pause"
+    ISOLATE = "isolate"
+    CUT = "cut"
+    CUT_ONE_WAY = "cut one way"
+    RESET = "reset connections"
+    LOSE_ENDS = "one end of connections is lost"
+    REJECT = "answers peers with resets"
+    SLOW_LINK = "slow link"
+    BRIDGE = "two halves that only one node joins"
+    RING = "a ring in which each node reaches two others"
+    SPLIT = "two halves"
+    CLIENTS_CUT = "cut off from clients"
+    CUT_OFF = "cut off from everybody"
+    SLOW_DISK = "slow disk"
+    FSYNC_FAILS = "fsync fails"
+    DISK_FULL = "disk full"
+    WIPED_DISK = "wiped disk"
+    OLD_DISK = "an old copy of the disk"
+    BIT_ROT = "bit rot"
+    DIR_FAILS = "a log directory fails"
+    WIPED_DIR = "wiped log directory"
+    EXCHANGED_DIR = "stopped, and one log directory exchanged for an empty one"
+    CLOCK_JUMP = "clock jump"
+    CLOCK_DRIFT = "clock drift"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`target` and `other` are host names, or roles that the cluster resolves when the fault begins."""
+
+    at_s: float
+    kind: FaultKind
+    target: str
+    other: str
+    duration_s: float
+
+    def __str__(self) -> str:
+        return f"{self.at_s:.3f} {self.kind.value} {self.target}/{self.other} for {self.duration_s:.3f} s"

@@ -1,0 +1,45 @@
+"""What clients were told during a simulated run, and the invariants of that history.
+
+Every acked record is read where it was acked. The records of an idempotent producer are there once, in order, without
+gaps. A record's value says who wrote it and its number: "producer/partition/number".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .invariant_broken import InvariantBroken
+
+
+@dataclass(slots=True)
+class History:
+    """`acked`: offset by (partition, producer, number). `consumed`: values by offset, for each partition."""
+
+    acked: dict[tuple[int, str, int], int] = field(default_factory=dict)
+    consumed: dict[int, dict[int, str]] = field(default_factory=dict)
+    sent: int = 0
+    longest_ack_gap_s: float = 0.0
+    last_ack_s: float | None = None
+
+    def on_ack(self, now_s: float) -> None:
+        """Keep the longest time between two acks."""
+        if self.last_ack_s is not None:
+            self.longest_ack_gap_s = max(self.longest_ack_gap_s, now_s - self.last_ack_s)
+        self.last_ack_s = now_s
+
+
+def check_history(history: History) -> None:
+    """Every acked record was read where it was acked; each producer's records are there once, in order, no gaps."""
+    for (partition, producer, number), offset in history.acked.items():
+        value = f"{producer}/{partition}/{number}"
+        found = history.consumed.get(partition, {}).get(offset)
+        if found != value:
+            raise InvariantBroken("every acked record is read", f"{value} acked at {offset}, there is {found}")
+    for partition, values in history.consumed.items():
+        numbers: dict[str, int] = {}
+        for offset in sorted(values):
+            producer, _, text = values[offset].split("/")
+            if int(text) != numbers.get(producer, 0):
+                detail = f"partition {partition} at {offset}: {values[offset]} after {numbers.get(producer, 0) - 1}"
+                raise InvariantBroken("records are there once and in order", detail)
+            numbers[producer] = int(text) + 1

@@ -1,0 +1,12 @@
+"""The error of a run that broke an invariant."""
+
+from __future__ import annotations
+
+
+class InvariantBroken(Exception):
+    """A state that must never be was seen."""
+
+    def __init__(self, name: str, detail: str) -> None:
+        super().__init__(f"{name}: {detail}")
+        self.name = name
+        self.detail = detail

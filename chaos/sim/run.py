@@ -1,0 +1,266 @@
+"""One run of a scenario with one seed: start, load, faults, heal, judge."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ...cluster.client.cluster_client import ClusterClient, NewTopic
+from ...runtime.loop import TaskSet
+from .faults.fault import Fault, FaultKind
+from .faults.fault_drawing import draw_faults
+from .faults.nemesis import Nemesis
+from .invariants.client_invariants import History, check_history
+from .invariants.invariant_broken import InvariantBroken
+from .kernel.clock import SimClock
+from .kernel.event_loop import ProcessLoop, SimulationError
+from .kernel.world import World
+from .scenarios import Scenario
+from .simulated_cluster import LOG_DIR, ClusterConfig, SimulatedCluster
+from .workloads.acks_one import AcksOneLoad
+from .workloads.clients import ClientContext, IdempotentProducer, TopicConsumer
+from .workloads.compacted_topic import CompactedTopicLoad
+from .workloads.consumer_groups import PROTOCOLS, GroupLoad
+from .workloads.deleted_records import DeletedRecordsLoad
+from .workloads.partition_changes import (
+    LogDirMoves,
+    MinIsrChanges,
+    PreferredLeaderChanges,
+    Reassignments,
+    ThrottledReassignments,
+)
+from .workloads.rolling_upgrade import RollingUpgrade
+from .workloads.topic_changes import TopicChanges
+from .workloads.voter_changes import VoterChanges
+from .workloads.workload import ClientTask, Workload
+
+TOPIC = "t"
+CLIENT_HOST = "client"
+_START_LIMIT_S = 10.0
+_HEAL_LIMIT_S = 30.0
+_DRAIN_LIMIT_S = 15.0
+_ACK_LIMIT_S = 8.0
+"""It takes a second or two; what rests until a session or a request times out takes longer than this."""
+_PRODUCERS = 2
+_PRODUCE_EVERY_S = (0.02, 0.3)
+"""Bounds of a producer's mean pause, drawn evenly by orders of magnitude: some seeds are busy, some nearly idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a run. `failure` is None when all held."""
+
+    scenario: str
+    seed: int
+    digest: str
+    failure: str | None
+    timeline: tuple[str, ...]
+    faults: tuple[str, ...]
+    virtual_s: float
+    events: int
+    acked: int
+    longest_ack_gap_s: float
+
+    @property
+    def broken(self) -> str:
+        """The name of the broken invariant, without the details."""
+        return (self.failure or "").partition(":")[0]
+
+
+class Run:
+    """One scenario with one seed. `faults` may be given to leave some out."""
+
+    def __init__(self, scenario: Scenario, seed: int, faults: Sequence[Fault] | None = None) -> None:
+        self.seed = seed
+        self.world = World(seed)
+        self.scenario = scenario = scenario.with_drawn_shape(self.world.rng_for("shape"))
+        self.history = History()
+        self._tasks = TaskSet()
+        self._workloads: list[Workload] = []
+        config = ClusterConfig(
+            scenario.nodes,
+            scenario.controllers,
+            (CLIENT_HOST,),
+            {**self._recovery_points(), **scenario.properties},
+            extra_log_dirs=scenario.extra_log_dirs,
+            is_old=RollingUpgrade.name in scenario.workloads,
+            first_voters=scenario.first_voters,
+        )
+        self.cluster = SimulatedCluster(self.world, config)
+        self.faults = list(faults) if faults is not None else self._draw()
+
+    def _recovery_points(self) -> dict[str, str]:
+        """Where power is lost, mostly so often that losses and truncations meet all their stages."""
+        if FaultKind.POWER_LOSS not in self.scenario.kinds:
+            return {}
+        interval_ms = self.world.rng_for("recovery points").choice((20, 100, 400, 60_000))
+        return {
+            "log.flush.offset.checkpoint.interval.ms": str(interval_ms),
+            "log.flush.offset.checkpoint.min.bytes": "1",
+            "log.index.interval.bytes": "200",
+        }
+
+    def _draw(self) -> list[Fault]:
+        scenario = self.scenario
+        faults = draw_faults(
+            self.world.rng_for("faults"),
+            scenario.kinds,
+            scenario.targets,
+            start_s=0.3,
+            end_s=scenario.faults_s,
+            mean_gap_s=scenario.mean_gap_s,
+            mean_duration_s=scenario.mean_duration_s,
+        )
+        return [replace(fault, target=scenario.fixed_targets.get(fault.kind, fault.target)) for fault in faults]
+
+    def execute(self) -> Outcome:
+        """Run it to the end. Never raises for what the run found."""
+        failure = None
+        gc_was_on = gc.isenabled()
+        gc.disable()  # so that nothing dies at a time that memory decides
+        try:
+            with self.world:
+                try:
+                    self._phases()
+                except (InvariantBroken, SimulationError) as error:
+                    failure = str(error)
+                if self.world.errors:
+                    first = self.world.errors[0]
+                    failure = str(first.error if isinstance(first.error, InvariantBroken) else first)
+                outcome = self._outcome(failure)
+        finally:
+            if gc_was_on:
+                gc.enable()
+        return outcome
+
+    def _outcome(self, failure: str | None) -> Outcome:
+        return Outcome(
+            scenario=self.scenario.name,
+            seed=self.seed,
+            digest=self.world.trace.digest(),
+            failure=failure,
+            timeline=tuple(self.world.trace.timeline(400)),
+            faults=tuple(str(fault) for fault in self.faults),
+            virtual_s=self.world.now_s,
+            events=self.world.scheduler.events_run,
+            acked=len(self.history.acked),
+            longest_ack_gap_s=self.history.longest_ack_gap_s,
+        )
+
+    # -- the phases of a run
+
+    def _phases(self) -> None:
+        cluster, world = self.cluster, self.world
+        world.scheduler.stop_at_first_error = True
+        client = self._start_client()
+        cluster.start_all()
+        self._until(cluster.is_healthy, _START_LIMIT_S, "the cluster starts", cluster.why_not_healthy)
+        client.run_until_complete(self._create_topic(), _START_LIMIT_S)
+        producers, consumer = self._start_load(client)
+        self._inflict()
+        self._until_acked("writes go on soon after healing")
+        self._until_healed()
+        self._until_acked("writes go on after healing")
+        for producer in producers:
+            producer.stop()
+        for actor in self._workloads:
+            actor.stop()
+        self._until(lambda: all(each.finished for each in producers), _DRAIN_LIMIT_S, "all that was sent is acked")
+        self._until(cluster.is_healthy, _HEAL_LIMIT_S, "the replicas agree in the end", cluster.why_not_healthy)
+        self._until(consumer.caught_up, _DRAIN_LIMIT_S, "the consumer reads to the end", consumer.describe)
+        check_history(self.history)
+        for actor in self._workloads:
+            settled = lambda actor=actor: actor.why_not_settled() is None  # noqa: E731
+            self._until(settled, _HEAL_LIMIT_S, f"{actor.name} comes to rest", actor.why_not_settled)
+            actor.check()
+        if self._workloads:
+            self._until(cluster.is_healthy, _HEAL_LIMIT_S, "the replicas agree in the end", cluster.why_not_healthy)
+
+    def _until_acked(self, what: str) -> None:
+        acked = len(self.history.acked)
+        self._until(lambda: len(self.history.acked) > acked, _ACK_LIMIT_S, what)
+
+    def _until_healed(self) -> None:
+        is_healthy, why_not = self.cluster.healthy_again()
+        self._until(is_healthy, _HEAL_LIMIT_S, "the cluster is whole after healing", why_not)
+
+    def _until(
+        self, condition: Callable[[], bool], limit_s: float, what: str, why_not: Callable[[], str | None] | None = None
+    ) -> None:
+        if not self.world.scheduler.run_until(condition, limit_s):
+            reason = why_not() if why_not is not None else None
+            raise InvariantBroken(what, f"not within {limit_s:g} s: {reason or 'it does not'}")
+
+    def _start_client(self) -> ProcessLoop:
+        self.world.network.add_host(CLIENT_HOST)
+        process = ProcessLoop(self.world.scheduler, CLIENT_HOST, self.world.network)
+        self.world.processes.append(process)
+        return process
+
+    async def _create_topic(self) -> None:
+        scenario = self.scenario
+        topic = NewTopic(TOPIC, scenario.partitions, -1, dict(scenario.topic_configs))
+        async with ClusterClient(self.cluster.bootstrap, timeout_s=3.0) as client:
+            await client.create_topic(topic)
+
+    def _start_load(self, client: ProcessLoop) -> tuple[list[IdempotentProducer], TopicConsumer]:
+        def context(purpose: str, topic: str = TOPIC, history: History | None = None) -> ClientContext:
+            return ClientContext(
+                self.cluster.bootstrap,
+                topic,
+                self.world.rng_for(purpose),
+                self.cluster.partitions,
+                self.history if history is None else history,
+                SimClock(lambda: self.world.now_s).wall_ms,
+            )
+
+        low_s, high_s = _PRODUCE_EVERY_S
+        pause_s = low_s * (high_s / low_s) ** self.world.rng_for("load").random()
+        producers = [IdempotentProducer(context(f"producer {n}"), f"p{n}", pause_s) for n in range(_PRODUCERS)]
+        consumer = TopicConsumer(context("consumer"))
+        cluster = self.cluster
+        made: dict[str, Callable[[], Workload]] = {
+            "min isr": lambda: MinIsrChanges(context("min isr")),
+            "keys": lambda: CompactedTopicLoad(context("keys", "keys", History())),
+            "trims": lambda: DeletedRecordsLoad(context("trims", "trimmed", History())),
+            "plain": lambda: AcksOneLoad(context("plain", "plain", History())),
+            "group": lambda: GroupLoad(context("group", TOPIC, History()), self.history),
+            "classic-group": lambda: GroupLoad(context("group", TOPIC, History()), self.history, ("classic",)),
+            "mixed-group": lambda: GroupLoad(context("group", TOPIC, History()), self.history, PROTOCOLS),
+            "churn": lambda: TopicChanges(context("churn", "churn"), lambda: cluster.views_of("churn")),
+            "elections": lambda: PreferredLeaderChanges(context("elections"), cluster.brokers),
+            "upgrade": lambda: RollingUpgrade(context("upgrade"), cluster),
+            "voters": lambda: VoterChanges(context("voters"), cluster.controllers, cluster.why_not_all_vote),
+            "dir moves": lambda: LogDirMoves(context("dir moves"), cluster.brokers, (LOG_DIR, *cluster.extra_log_dirs)),
+            "moves": lambda: Reassignments(context("moves"), cluster.brokers, cluster.why_moving),
+            "throttled moves": lambda: ThrottledReassignments(
+                context("throttled moves"), cluster.brokers, cluster.why_moving
+            ),
+        }
+        self._workloads = [made[name]() for name in self.scenario.workloads]
+        runners: list[ClientTask] = [*producers, consumer, *self._workloads]
+        for each in runners:
+            client.call_soon(self._tasks.spawn, each.run(), each.name)
+        return producers, consumer
+
+    def _inflict(self) -> None:
+        world, cluster = self.world, self.cluster
+        start_s = world.now_s
+        if self.scenario.one_at_a_time:
+            world.scheduler.run_for(self.faults[0].at_s if self.faults else 0.0)
+            for fault in self.faults:
+                nemesis = Nemesis(cluster, [replace(fault, at_s=world.now_s)])
+                nemesis.run(world.now_s + fault.duration_s)
+                nemesis.end_all()
+                self._until_healed()
+            return
+        nemesis = Nemesis(cluster, [replace(fault, at_s=fault.at_s + start_s) for fault in self.faults])
+        nemesis.run(start_s + self.scenario.faults_s)
+        nemesis.end_all()
+        if nemesis.has_failed_dirs:
+            is_healthy, why_not = cluster.healthy_again()
+            self._until(is_healthy, _HEAL_LIMIT_S, "all that is sound is in use", why_not)
+            acked = len(self.history.acked)
+            self._until(lambda: len(self.history.acked) > acked, _DRAIN_LIMIT_S, "writes go on beside a failed disk")
+            nemesis.repair_dirs()

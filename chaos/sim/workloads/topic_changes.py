@@ -1,0 +1,141 @@
+"""A topic in the simulator that is created, grows, is deleted and is created again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from uuid import UUID
+
+from ....cluster.client.client_errors import ClientError
+from ....cluster.client.cluster_client import LOST, TopicView
+from ....wire.api_keys import ApiKey
+from ....wire.errors import ErrorCode
+from ....wire.fetch import FetchPartition, FetchRequest, FetchTopic, decode_fetch_response, encode_fetch_request
+from ....wire.records import NewRecord, encode_batch, iter_headers, iter_records
+from ..invariants.invariant_broken import InvariantBroken
+from .admin_client import PAUSE_S, TIMEOUT_S, AdminClient
+from .clients import ClientContext
+
+_CREATE_TOPICS = 7
+_DELETE_TOPICS = 6
+_CREATE_PARTITIONS = 3
+_BY_ID = 13
+"""Produce and Fetch name topics by their ids from this version on."""
+_PARTITIONS_MAX = 6
+
+
+class TopicChanges:
+    """An `Workload`. Its records say for which incarnation of the topic they were meant; they are in no other."""
+
+    name = "churn"
+
+    def __init__(self, context: ClientContext, views: Callable[[], list[tuple[UUID, int] | None]]) -> None:
+        """`views` gives what each broker knows of the topic: its id and number of partitions."""
+        self._context = context
+        self._views = views
+        self._admin = AdminClient(context, self.name)
+        self._partitions = 0
+        self._stopping = False
+        self._finished = False
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    async def run(self) -> None:
+        rng = self._context.rng
+        while not self._stopping:
+            steps = [self._create] if not self._partitions else [self._grow, self._delete, self._write, self._write]
+            await rng.choice(steps)()
+            await asyncio.sleep(rng.expovariate(1 / PAUSE_S))
+        if not self._partitions:
+            await self._create()
+        await self._write()
+        self._finished = True
+
+    def why_not_settled(self) -> str | None:
+        if not self._finished:
+            return "it still acts"
+        views = self._views()
+        if len({*views}) > 1:
+            return f"the brokers differ: {views}"
+        known = views[0][1] if views[0] is not None else 0
+        is_right = known == self._partitions or self._admin.in_doubt
+        return None if is_right else f"{known} partitions, {self._partitions} were asked for"  # it may be behind
+
+    def check(self) -> None:
+        """All know the topic as the last answers left it."""
+        for view in self._views():
+            known = view[1] if view is not None else 0
+            if known != self._partitions and not self._admin.in_doubt:
+                detail = f"{known} partitions, {self._partitions} were asked for"
+                raise InvariantBroken("an answered change of topics stays", detail)
+
+    async def _create(self) -> None:
+        count = self._context.rng.randrange(1, 4)
+        row = {"name": self._context.topic, "num_partitions": count, "replication_factor": -1}
+        fields = {"topics": [{**row, "assignments": [], "configs": []}], "validate_only": False}
+        code = await self._admin.ask(ApiKey.CREATE_TOPICS, _CREATE_TOPICS, fields, lambda a: a.topics[0].error_code)
+        self._expect(code, "create", if_repeated=ErrorCode.TOPIC_ALREADY_EXISTS)
+        self._partitions = count
+
+    async def _grow(self) -> None:
+        if self._partitions >= _PARTITIONS_MAX:
+            return
+        row = {"name": self._context.topic, "count": self._partitions + 1, "assignments": None}
+        fields = {"topics": [row], "validate_only": False}
+        code = await self._admin.ask(
+            ApiKey.CREATE_PARTITIONS, _CREATE_PARTITIONS, fields, lambda answer: answer.results[0].error_code
+        )
+        self._expect(code, "grow", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, if_repeated=ErrorCode.INVALID_PARTITIONS)
+        self._partitions += 1
+
+    async def _delete(self) -> None:
+        fields = {"topics": [{"name": self._context.topic, "topic_id": None}]}
+        code = await self._admin.ask(
+            ApiKey.DELETE_TOPICS, _DELETE_TOPICS, fields, lambda answer: answer.responses[0].error_code
+        )
+        self._expect(code, "delete", if_repeated=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self._partitions = 0
+
+    def _expect(self, code: ErrorCode, what: str, *in_doubt: ErrorCode, if_repeated: ErrorCode) -> None:
+        """Refuse an error. `if_repeated` says that the change is there already: a broker that loses its connection to
+        the controller forwards a request once more, as Kafka's does, and the controller may have carried it out.
+        """
+        if code and code != if_repeated and not (self._admin.in_doubt and code in in_doubt):
+            raise InvariantBroken("a change of topics is answered rightly", f"{what}: {code.name}")
+
+    # -- records
+
+    async def _write(self) -> None:
+        try:
+            topic = await self._look()
+            if topic is None or topic.topic_id is None:
+                return
+            partition = self._context.rng.choice(topic.partitions)
+            await self._produce(topic.topic_id, partition.partition, partition.leader)
+            await self._read(topic.topic_id, partition.partition, partition.leader)
+        except (ClientError, *LOST):
+            return
+
+    async def _look(self) -> TopicView | None:
+        view = await self._admin.cluster.metadata([self._context.topic])
+        return next((topic for topic in view.topics if topic.partitions), None)
+
+    async def _produce(self, topic_id: UUID, partition: int, leader: int) -> None:
+        records = bytes(encode_batch([NewRecord(b"k", str(topic_id).encode(), (), self._context.wall_ms())]))
+        rows = [{"topic_id": topic_id, "partition_data": [{"index": partition, "records": records}]}]
+        fields = {"transactional_id": None, "acks": -1, "timeout": 1000, "topic_data": rows}
+        await self._admin.cluster.request_node(leader, ApiKey.PRODUCE, _BY_ID, fields)
+
+    async def _read(self, topic_id: UUID, partition: int, leader: int) -> None:
+        request = FetchRequest(max_wait_ms=100, topics=[FetchTopic(None, topic_id, [FetchPartition(partition)])])
+        connection = await self._admin.cluster.connection(leader)
+        body = [encode_fetch_request(_BY_ID, request)]
+        answer = await connection.send_raw(ApiKey.FETCH, _BY_ID, body, timeout_s=TIMEOUT_S)
+        for topic in decode_fetch_response(_BY_ID, answer).topics:
+            records = memoryview(topic.partitions[0].records_in_memory())
+            for position, header in iter_headers(records, allow_partial_tail=True):
+                for record in iter_records(records[position : position + header.size_bytes]):
+                    if bytes(record.value or b"") != str(topic_id).encode():
+                        detail = f"{topic_id}-{partition} at {record.offset}: {bytes(record.value or b'')!r}"
+                        raise InvariantBroken("a topic made anew holds nothing of the old", detail)
