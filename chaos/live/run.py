@@ -181,13 +181,13 @@ class ChaosRun:
         if options.java:
             reason = why_no_java()
             if reason is None:
-                yield "java", task("java-producer", options.producers, options.rate)
+                yield "java_producer", task("java-producer", options.producers, options.rate)
             else:
                 self.left_out["java producer"] = reason
                 self.say(f"left out: the Java producer ({reason})")
         for number in range(options.consumers):
             yield "consumer", task("consumer", number)
-        yield "observer", task("observer", 0)
+        yield "cluster_observer", task("observer", 0)
 
     @contextmanager
     def _process(self, module: str, task: Task) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:

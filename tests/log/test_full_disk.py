@@ -110,7 +110,7 @@ def test_a_flush_that_finds_no_room_for_a_small_file_is_tried_again() -> None:
 
 def test_a_small_file_system_fills_and_empties(tmp_path: Path) -> None:
     """The real thing: every roll, flush and checkpoint meets a full tmpfs at some time."""
-    reasons = machine_capabilities.unmet(["tmpfs"])
+    reasons = machine_capabilities.unmet_needs(["tmpfs"])
     if reasons:
         pytest.skip(f"no small file systems here ({reasons[0]}): NOT tested")
     plan = plan_cluster(str(tmp_path), ClusterShape(brokers=1, port=21000))

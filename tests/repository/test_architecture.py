@@ -33,6 +33,7 @@ PROCESS_EDGE = (
     "cluster/testing/*.py",
     "chaos/sim/main.py",
     "chaos/live/history.py",
+    "chaos/live/run.py",
     "chaos/live/checker/*.py",
     "chaos/live/load/*.py",
     "chaos/live/nemesis/*.py",
