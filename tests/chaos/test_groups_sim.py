@@ -93,7 +93,7 @@ class GroupRun:
         self.check_errors()
         if not done:
             state = [(member.member_id, member.generation, member.owned) for member in self.members]
-            raise InvariantBroken(what, f"not in a minute; {state}; {self.cluster.why_not_whole()}")
+            raise InvariantBroken(what, f"not in a minute; {state}; {self.cluster.why_not_healthy()}")
 
     def check_errors(self) -> None:
         if self.world.errors:

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from raftwerk.chaos.sim.disk.disk import SimDisk
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.runtime.incremental_work import (
     PLAIN_STEP,
