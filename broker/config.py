@@ -30,15 +30,6 @@ class TopicDefaults:
 
 
 @dataclass(frozen=True, slots=True)
-class SettingRow:
-    """What DescribeConfigs says of a setting besides its value; `type` is Kafka's id."""
-
-    type: int
-    default: str | None
-    doc: str
-
-
-@dataclass(frozen=True, slots=True)
 class BrokerConfig:
     """One broker. Times in milliseconds."""
 
@@ -50,8 +41,6 @@ class BrokerConfig:
     topics: TopicDefaults = field(default_factory=TopicDefaults)
     values: Mapping[str, str] = field(default_factory=dict)
     """server.properties as DescribeConfigs shows it."""
-    settings: Mapping[str, SettingRow] = field(default_factory=dict)
-    """All settings that server.properties may have."""
     supported_features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     log_dir_ids: tuple[UUID, ...] = ()
     log_dirs: tuple[str, ...] = ()

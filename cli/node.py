@@ -143,7 +143,6 @@ def format_dirs(
 @click.option("--markdown", is_flag=True, help="The page docs/configuration.md, topics' settings too.")
 def settings(markdown: bool) -> None:
     """List every setting that a node reads: name, type, default, meaning."""
-    from ..cluster.settings.configuration_page import configuration_page
-    from ..cluster.settings.setting_table import describe_keys
+    from ..cluster.settings.configuration_page import configuration_page, describe_broker_configs
 
-    click.echo(configuration_page() if markdown else describe_keys(), nl=not markdown)
+    click.echo(configuration_page() if markdown else describe_broker_configs(), nl=not markdown)

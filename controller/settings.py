@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .configs.effective_configs import resolve
 from .configs.group_configs import GroupLimits
-from .configs.topic_configs import resolve
 from .metadata.features import SUPPORTED_FEATURES
 from .metadata.metadata_image import MetadataImage
 from .policies import Policies
@@ -18,7 +18,7 @@ UNCLEAN_ELECTION_KEY = "unclean.leader.election.enable"
 class ControllerSettings:
     """Settings of the controller under Kafka's names, times in milliseconds.
 
-    `topic_defaults` are the node's static settings for topics, under the topic's names (see `configs.TOPIC_CONFIGS`).
+    `topic_defaults` are the node's static settings for topics, under the topic's names (see `log/topic_configs.py`).
     """
 
     node_id: int

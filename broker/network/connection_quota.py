@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from ipaddress import ip_address
 
-from ...controller.configs.broker_configs import broker_value, connections_by_address
+from ...controller.configs.broker_configs import connections_by_address
+from ...controller.configs.effective_configs import broker_value
 from ...controller.metadata.metadata_image import MetadataImage
 
 ALL_KEY = "max.connections"

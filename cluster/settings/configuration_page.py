@@ -1,24 +1,24 @@
-"""docs/configuration.md, written from the tables that the code itself goes by."""
+"""docs/configuration.md and `raftwerk settings`, written from the tables by which values are checked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...controller.configs.broker_configs import DYNAMIC_BROKER_CONFIGS
+from ...controller.configs.broker_configs import BROKER_CONFIGS
 from ...controller.configs.client_metrics import CLIENT_METRICS_CONFIGS
 from ...controller.configs.group_configs import GROUP_CONFIGS
-from ...controller.configs.topic_config_table import TOPIC_CONFIGS
-from .layer_settings import shown
-from .setting_table import KEYS, REQUIRED
+from ...log.topic_configs import TOPIC_CONFIGS
+from ...wire.config_def import ConfigKey
 
 _INTRODUCTION = """\
 # Configuration
 
 Written by `raftwerk settings --markdown`; do not edit. Names, defaults and ranges are Apache Kafka's.
 
-A topic's value is the first of: its own (`raftwerk configs set --topic`), what was set at run time for the broker
-(`--broker`), what was set at run time for all brokers (`--all-brokers`), server.properties, the default.
+A topic's value is the first of: its own (`raftwerk configs set --topic`), the value set at run time for the broker
+(`--broker`), the value set at run time for all brokers (`--all-brokers`), server.properties, the default.
 """
+_HEAD = ("Name", "Type", "Default", "Valid values")
 
 
 def configuration_page() -> str:
@@ -28,26 +28,22 @@ def configuration_page() -> str:
             _INTRODUCTION,
             "## Topics",
             "",
-            "Every value can be set when the topic is made and while it is used; it holds at once.",
+            "Every value can be set when the topic is created and at any time after that; it holds at once.",
             "",
             *_table(
-                ("Name", "Type", "Default", "Valid values", "Setting of the broker", "Meaning"),
-                (
-                    (row.name, row.type.name.lower(), row.default, row.valid_values, row.broker_setting, row.doc)
-                    for row in TOPIC_CONFIGS.values()
-                ),
+                (*_HEAD, "Configuration of the broker", "Meaning"),
+                ((*_cells(key), key.broker_name, key.doc) for key in TOPIC_CONFIGS.values()),
             ),
             "",
-            "## Brokers, while they run",
+            "## Brokers",
             "",
-            "Set for one broker or for all.",
+            "What server.properties may hold. The node reads the file when it starts. Values with the update mode"
+            " cluster-wide can also be set while brokers run, for one broker or for all. The node accepts all other"
+            " configurations of Apache Kafka too, and says at its start that they have no effect.",
             "",
             *_table(
-                ("Name", "Type", "Default", "Valid values", "Meaning"),
-                (
-                    (row.name, row.type.name.lower(), row.default, row.valid_values, row.doc)
-                    for row in DYNAMIC_BROKER_CONFIGS.values()
-                ),
+                (*_HEAD, "Update mode", "Meaning"),
+                ((*_cells(key), key.update_mode.value, key.doc) for key in _by_name(BROKER_CONFIGS.values())),
             ),
             "",
             "## Groups",
@@ -56,37 +52,39 @@ def configuration_page() -> str:
             " `group.consumer.max.*`.",
             "",
             *_table(
-                ("Name", "Type", "Default", "Setting of the broker", "Meaning"),
-                (
-                    (row.name, row.type.name.lower(), row.default, row.broker_setting, row.doc)
-                    for row in GROUP_CONFIGS.values()
-                ),
+                (*_HEAD, "Configuration of the broker", "Meaning"),
+                ((*_cells(key), key.broker_name, key.doc) for key in GROUP_CONFIGS.values()),
             ),
             "",
             "## Metrics of clients",
             "",
-            "Subscriptions by name; kept, while no client is asked for metrics.",
+            "Subscriptions by name. They are kept, but no client pushes metrics.",
             "",
-            *_table(
-                ("Name", "Type", "Default", "Meaning"),
-                ((row.name, row.type.name.lower(), row.default, row.doc) for row in CLIENT_METRICS_CONFIGS.values()),
-            ),
-            "",
-            "## server.properties",
-            "",
-            "Read once, when the node starts. The settings behind topics' values, above, may stand there too. What else"
-            " Kafka has is accepted, and the node says that it has no effect.",
-            "",
-            *_table(
-                ("Name", "Type", "Default", "Meaning"),
-                (
-                    (key.name, key.kind, "required" if key.default is REQUIRED else shown(key.default) or "", key.doc)
-                    for key in KEYS.values()
-                ),
-            ),
+            *_table((*_HEAD, "Meaning"), ((*_cells(key), key.doc) for key in CLIENT_METRICS_CONFIGS.values())),
             "",
         )
     )
+
+
+def describe_broker_configs() -> str:
+    """The table of the broker's configurations as plain text."""
+    return "\n".join(
+        f"{key.name}  ({key.type.name.lower()}, {_default(key)})\n    {key.doc}"
+        for key in _by_name(BROKER_CONFIGS.values())
+    )
+
+
+def _default(key: ConfigKey) -> str:
+    return "required" if key.is_required else f"default {key.default or 'none'}"
+
+
+def _by_name(keys: Iterable[ConfigKey]) -> list[ConfigKey]:
+    return sorted(keys, key=lambda key: key.name)
+
+
+def _cells(key: ConfigKey) -> tuple[str, ...]:
+    default = "required" if key.is_required else key.default or ""
+    return key.name, key.type.name.lower(), default, str(key.valid)
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:

@@ -1,11 +1,12 @@
-"""From a node's checked settings to the settings of each room."""
+"""The settings of each package, from the checked configuration of a node."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
-from ...broker.config import AdvertisedListener, BrokerConfig, SettingRow, TopicDefaults
+from ...broker.config import AdvertisedListener, BrokerConfig, TopicDefaults
 from ...broker.groups.config import (
     ClassicConfig,
     ConsumerConfig,
@@ -16,9 +17,9 @@ from ...broker.groups.config import (
 )
 from ...broker.network.connection import ConnectionLimits
 from ...broker.network.server import ServerConfig
-from ...controller.configs.broker_configs import broker_value
+from ...controller.configs.broker_configs import BROKER_CONFIGS
+from ...controller.configs.effective_configs import broker_value
 from ...controller.configs.group_configs import GroupLimits
-from ...controller.configs.topic_config_table import INT_MAX, TOPIC_CONFIG_BY_BROKER_SETTING, ConfigType
 from ...controller.metadata.features import SUPPORTED_FEATURES
 from ...controller.metadata.metadata_image import MetadataImage
 from ...controller.metadata.metadata_loader import SnapshotPolicy
@@ -29,36 +30,28 @@ from ...log.config import LogConfig
 from ...log.manager.housekeeping import LogMaintenanceConfig
 from ...log.manager.manager_config import LogManagerConfig, UpkeepChange
 from ...log.recovery.recovery_points import RecoveryPointConfig
+from ...log.topic_configs import TOPIC_CONFIGS
 from ...raft.quorum.config import RaftConfig, RaftTiming
 from ...raft.replication.snapshot_store import SnapshotRetention
 from ...raft.voters.voter_set import VoterEndpoint, VoterListener
 from ..node.policies import load_policies
 from .node_config import QUORUM_FETCH_WAIT_MS, Listener, NodeConfig
-from .setting_table import KEYS, REQUIRED, Key
 
-_HOUR_MS = 60 * 60 * 1000
 _MINUTE_MS = 60 * 1000
-_TIMES_IN_OTHER_UNITS = (
-    ("segment.ms", "log.roll.hours", _HOUR_MS),
-    ("segment.jitter.ms", "log.roll.jitter.hours", _HOUR_MS),
-    ("retention.ms", "log.retention.minutes", _MINUTE_MS),
-    ("retention.ms", "log.retention.hours", _HOUR_MS),
-)
-"""Topic setting, the node's setting in a larger unit, and that unit; the first one that is set counts."""
 _SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 _CONTROLLED_SHUTDOWN_TIMEOUT_MS = 10_000
 
 
 def topic_defaults(config: NodeConfig) -> dict[str, str]:
-    """The node's settings for topics, under the topics' names."""
-    found = {
-        row.name: config.properties[setting]
-        for setting, row in TOPIC_CONFIG_BY_BROKER_SETTING.items()
-        if setting in config.properties
-    }
-    for name, setting, unit_ms in _TIMES_IN_OTHER_UNITS:
-        if name not in found and setting in config.properties:
-            found[name] = str(config[setting] * unit_ms if config[setting] >= 0 else -1)
+    """The node's values for topics, by the topics' names."""
+    found = {}
+    for key in TOPIC_CONFIGS.values():
+        synonym = next((one for one in key.synonyms if one.name in config.properties), None)
+        if synonym is not None and synonym.unit_ms == 1:
+            found[key.name] = config.properties[synonym.name]
+        elif synonym is not None:
+            value = config[synonym.name]
+            found[key.name] = str(value * synonym.unit_ms if value >= 0 else -1)
     return found
 
 
@@ -100,14 +93,14 @@ def log_manager_config(
 def upkeep_now(config: NodeConfig, image: MetadataImage) -> UpkeepChange:
     """What holds of that which may be changed while the node runs."""
 
-    def value(name: str) -> str:
-        return broker_value(image, config.node_id, config.properties, name)
+    def value(name: str) -> Any:
+        return BROKER_CONFIGS[name].parse(broker_value(image, config.node_id, config.properties, name))
 
     return UpkeepChange(
-        producer_expiration_ms=int(value("producer.id.expiration.ms")),
-        dedupe_buffer_bytes=int(value("log.cleaner.dedupe.buffer.size")),
-        io_bytes_per_s=float(value("log.cleaner.io.max.bytes.per.second")),
-        backoff_ms=int(value("log.cleaner.backoff.ms")),
+        producer_expiration_ms=value("producer.id.expiration.ms"),
+        dedupe_buffer_bytes=value("log.cleaner.dedupe.buffer.size"),
+        io_bytes_per_s=value("log.cleaner.io.max.bytes.per.second"),
+        backoff_ms=value("log.cleaner.backoff.ms"),
     )
 
 
@@ -218,7 +211,6 @@ def broker_config(config: NodeConfig, cluster_id: str, log_dir_ids: tuple[UUID, 
             configs=topic_defaults(config),
         ),
         values=dict(config.properties),
-        settings=setting_rows(),
         supported_features=SUPPORTED_FEATURES,
         log_dir_ids=log_dir_ids,
         log_dirs=config.log_dirs,
@@ -264,32 +256,6 @@ def group_config(config: NodeConfig) -> GroupConfig:
             retention_check_interval_ms=config["offsets.retention.check.interval.ms"],
         ),
     )
-
-
-def setting_rows() -> dict[str, SettingRow]:
-    """The table of settings as DescribeConfigs tells it."""
-    return {
-        key.name: SettingRow(int(config_type(key)), None if key.default is REQUIRED else shown(key.default), key.doc)
-        for key in KEYS.values()
-    }
-
-
-def config_type(key: Key) -> ConfigType:
-    """The type under its name in Kafka."""
-    if key.kind == "int":
-        return ConfigType.LONG if isinstance(key.default, int) and key.default > INT_MAX else ConfigType.INT
-    return {"bool": ConfigType.BOOLEAN, "list": ConfigType.LIST, "double": ConfigType.DOUBLE}.get(
-        key.kind, ConfigType.STRING
-    )
-
-
-def shown(default: object) -> str | None:
-    """A default as text, None when there is none."""
-    if isinstance(default, bool):
-        return "true" if default else "false"
-    if isinstance(default, tuple):
-        return ",".join(default)
-    return None if default is None else str(default)
 
 
 def advertised(listener: Listener) -> AdvertisedListener:

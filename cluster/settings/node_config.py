@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...controller.configs.broker_configs import BROKER_CONFIGS
+from ...wire.config_def import ConfigKey, InvalidValue
 from ..node.policies import ALTER_CONFIG, CREATE_TOPIC, PolicyError, policy_class
 from .properties import parse_properties, properties_from_env
-from .setting_table import KEYS, REQUIRED, Key, is_accepted
+from .unserved_configs import is_unserved
 
 QUORUM_FETCH_WAIT_MS = 500
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -21,7 +23,6 @@ _SERVED_PROTOCOLS = ("PLAINTEXT",)
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[0-9A-Fa-f:.]*\]|[^:/\[\]]*):(?P<port>-?\d+)")
 _VOTER = re.compile(r"(?P<id>\d+)@(?P<host>\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+):(?P<port>\d+)")
 _SERVER = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+):(?P<port>\d+)")
-_TRUE, _FALSE = ("true",), ("false",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,40 +210,37 @@ class _Builder:
             raise ConfigError(self.problems)
 
     def _read_values(self) -> None:
-        for name, text in self.properties.items():
-            if name not in KEYS:
-                self._read_unknown(name, text)
+        for name, given in self.properties.items():
+            if name not in BROKER_CONFIGS:
+                self._read_unknown(name, given)
+            elif not BROKER_CONFIGS[name].is_served:
+                self.without_effect.append(name)
         if "broker.id" in self.properties and "node.id" not in self.properties:
             self.refuse("broker.id", "the node's id is called node.id", "rename the key to node.id")
-        for key in KEYS.values():
-            text_or_none = self.properties.get(key.name)
-            if text_or_none is None:
-                self.values[key.name] = key.default
-                if key.default is REQUIRED and not (key.name == "node.id" and "broker.id" in self.properties):
-                    self.refuse(key.name, "it is required", f"set it: {key.doc}")
+        for key in BROKER_CONFIGS.values():
+            text = self.properties.get(key.name)
+            if text is not None:
+                self._read_value(key, text)
+            elif key.is_required and not (key.name == "node.id" and "broker.id" in self.properties):
+                self.refuse(key.name, "it is required", f"set it: {key.doc}")
             else:
-                self._read_value(key, text_or_none.strip())
+                self.values[key.name] = key.default_value
 
     def _read_unknown(self, name: str, text: str) -> None:
-        if is_accepted(name):
+        if is_unserved(name):
             self.without_effect.append(name)
             return
         import difflib
 
-        near = difflib.get_close_matches(name, KEYS, 1, 0.85)
+        near = difflib.get_close_matches(name, BROKER_CONFIGS, 1, 0.85)
         hint = f"did you mean {near[0]}?" if near else "no setting has this name"
         self.warnings.append(f"{name}={text}: unknown, and has no effect; {hint}")
 
-    def _read_value(self, key: Key, text: str) -> None:
+    def _read_value(self, key: ConfigKey, text: str) -> None:
         try:
-            value = _parse(key.kind, text)
-        except ValueError as error:
-            self.refuse(key.name, str(error), f"write {_EXAMPLES[key.kind]}")
-            return
-        self.values[key.name] = value
-        reason = key.check(value) if key.check else None
-        if reason:
-            self.refuse(key.name, reason, "change the value, or remove the line for the default")
+            self.values[key.name] = key.parse(text)
+        except InvalidValue as error:
+            self.refuse(key.name, error.reason, error.way_out)
 
     def _read_protocol_map(self) -> dict[str, str]:
         key = "listener.security.protocol.map"
@@ -308,28 +306,6 @@ class _Builder:
         return tuple(result)
 
 
-_EXAMPLES = {
-    "int": "a whole number, for example 1000",
-    "bool": "true or false",
-    "list": "values joined by commas",
-    "string": "a text",
-}
-
-
-def _parse(kind: str, text: str) -> Any:
-    if kind == "int":
-        if not re.fullmatch(r"[+-]?\d{1,19}", text):
-            raise ValueError("it is no whole number")
-        return int(text)
-    if kind == "bool":
-        if text.lower() not in (*_TRUE, *_FALSE):
-            raise ValueError("it is neither true nor false")
-        return text.lower() in _TRUE
-    if kind == "list":
-        return [part.strip() for part in text.split(",")] if text else []
-    return text
-
-
 def _advertised(config: NodeConfig) -> tuple[Listener, ...]:
     """What is registered for clients; a listener that is not advertised by name is advertised as it listens."""
     if config.advertised:
@@ -352,9 +328,9 @@ def check_relations(config: NodeConfig, properties: Mapping[str, str]) -> list[P
 
     def refuse(key: str, reason: str, way_out: str) -> None:
         value = properties.get(key)
-        if value is None and key in KEYS and KEYS[key].default not in (REQUIRED, None, (), ""):
-            default = KEYS[key].default
-            value = f"{','.join(default) if isinstance(default, tuple) else default} (the default)"
+        default = BROKER_CONFIGS[key].default if key in BROKER_CONFIGS else None
+        if value is None and default:
+            value = f"{default} (the default)"
         problems.append(Problem(key, value, reason, way_out))
 
     _check_quorum(config, refuse)

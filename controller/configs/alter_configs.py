@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias
 
+from ...log.topic_configs import TOPIC_CONFIGS, validate_topic_configs
+from ...wire.config_def import LIST, ConfigKey
 from ...wire.errors import ErrorCode, ProtocolError
 from ..metadata.metadata_image import (
     BROKER_RESOURCE,
@@ -21,10 +23,8 @@ from ..result import ControllerResult, Response
 from .broker_configs import DYNAMIC_BROKER_CONFIGS
 from .client_metrics import CLIENT_METRICS_CONFIGS, check_client_metrics
 from .group_configs import GROUP_CONFIGS, GroupLimits
-from .topic_config_table import TOPIC_CONFIGS, ConfigType, TopicConfig
-from .topic_configs import parse_value, validate_topic_configs
 
-_TABLES: Mapping[int, Mapping[str, TopicConfig]] = {
+_TABLES: Mapping[int, Mapping[str, ConfigKey]] = {
     TOPIC_RESOURCE: TOPIC_CONFIGS,
     BROKER_RESOURCE: DYNAMIC_BROKER_CONFIGS,
     GROUP_RESOURCE: GROUP_CONFIGS,
@@ -100,7 +100,7 @@ def _alter_resource(
         _validate_broker_configs(key[1], old, new)
     else:
         for name, value in new.items():
-            parse_value(_declared(key[0], name), value)
+            _declared(key[0], name).parse_for_client(value)
         check_client_metrics(new) if key[0] == CLIENT_METRICS_RESOURCE else rules.group_limits.check(new)
     records: list[Record] = [
         ConfigRecord(key[0], key[1], name, new.get(name))
@@ -148,7 +148,7 @@ def _check_resource(image: MetadataImage, key: tuple[int, str]) -> None:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, complaint)
 
 
-def _declared(resource_type: int, name: str) -> TopicConfig:
+def _declared(resource_type: int, name: str) -> ConfigKey:
     config = _TABLES[resource_type].get(name)
     if config is not None:
         return config
@@ -174,10 +174,10 @@ def _apply(values: dict[str, str], resource_type: int, change: Any) -> None:
         values[change.name] = change.value
         return
     verb = Operation(change.config_operation).name
-    if config.type is not ConfigType.LIST:
+    if config.type is not LIST:
         complaint = f"Can't {verb} to key {change.name} because its type is not LIST."
         raise ProtocolError(ErrorCode.INVALID_CONFIG, complaint)
-    items = [item for item in values.get(change.name, config.default).split(",") if item]
+    items = [item for item in values.get(change.name, config.default or "").split(",") if item]
     given = [item.strip() for item in change.value.split(",") if item.strip()]
     if change.config_operation == Operation.APPEND:
         items += [item for item in given if item not in items]
@@ -190,7 +190,7 @@ def _validate_broker_configs(broker: str, old: Mapping[str, str], values: Mappin
     for name, value in values.items():
         config = DYNAMIC_BROKER_CONFIGS.get(name)
         if config is not None:
-            parse_value(config, value)
+            config.parse_for_client(value)
     if broker and values.get("min.insync.replicas") != old.get("min.insync.replicas"):
         complaint = "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
         raise ProtocolError(ErrorCode.INVALID_CONFIG, complaint)

@@ -1,24 +1,99 @@
-"""The broker settings that may be changed while brokers run, in one table: type, default, range, meaning, scope.
+"""The table of the broker's configurations: all that server.properties may hold, and what may change at run time.
 
-Cluster-wide settings are kept for all brokers or for one; what one broker was told holds before what all were told, and
-both before the node's server.properties. The settings behind a topic's defaults are among them: a topic without a value
-of its own follows them at once, on every broker. Names are those of Kafka's documentation, "Dynamic Broker Configs".
+Names, types, defaults and ranges are those of Apache Kafka 4.2 ("Broker Configs", "Dynamic Broker Configs"). The table
+stands here because the controller checks changes by it. DescribeConfigs, the start of a node and docs/configuration.md
+read it too. The configurations behind those of topics and groups are declared with them, in `log/topic_configs.py` and
+`group_configs.py`.
+
+A configuration that may change at run time is kept for all brokers or for one broker. The value for one broker counts
+before the value for all, and both count before the node's server.properties. A topic without a value of its own follows
+such a change at once, on every broker.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import Any
 
-from ..metadata.metadata_image import BROKER_RESOURCE, MetadataImage
-from .topic_config_table import TOPIC_CONFIG_BY_BROKER_SETTING, Anything, Between, ConfigType, TopicConfig
+from ...log.topic_configs import TOPIC_CONFIGS
+from ...wire.config_def import (
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    INT_MAX,
+    LIST,
+    LONG,
+    LONG_MAX,
+    NOT_NEGATIVE,
+    POSITIVE,
+    STRING,
+    Between,
+    ConfigKey,
+    UpdateMode,
+    at_least,
+    one_of,
+)
+from .group_configs import GROUP_CONFIGS
+
+CLUSTER_WIDE = UpdateMode.CLUSTER_WIDE
+DOUBLE_MAX = "1.7976931348623157E308"
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The range of `process.roles`."""
+
+    requirement: str = ""
+
+    def complaint(self, value: Any) -> str | None:
+        """Refuse unknown roles, no role, and a role that is named twice."""
+        if not value or any(role not in ("broker", "controller") for role in value):
+            return "a role is broker or controller, or both: broker,controller"
+        return "a role is named twice" if len(value) != len(frozenset(value)) else None
+
+    def __str__(self) -> str:
+        return "[broker, controller]"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignors:
+    """The range of `group.consumer.assignors`."""
+
+    requirement: str = ""
+
+    def complaint(self, value: Any) -> str | None:
+        """Refuse unknown assignors, and none."""
+        known = bool(value) and all(name in ("uniform", "range") for name in value)
+        return None if known else "the assignors are uniform and range"
+
+    def __str__(self) -> str:
+        return "[uniform, range]"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionsByAddress:
+    """The range of `max.connections.per.ip.overrides`."""
+
+    requirement: str = ""
+
+    def complaint(self, value: Any) -> str | None:
+        """Refuse what `connections_by_address` does not understand."""
+        try:
+            connections_by_address(value)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    def __str__(self) -> str:
+        return "address:count,..."
 
 
 def connections_by_address(text: str) -> dict[str, int]:
-    """`max.connections.per.ip.overrides`, as address:count,... by addresses as they are written canonically.
+    """`max.connections.per.ip.overrides`, written address:count,...: the limits by the canonical form of the address.
 
-    ValueError says what is wrong. Kafka takes host names too; here nothing asks a name server.
+    Raises ValueError with the reason. Kafka takes host names too; this node asks no name server.
     """
     found = {}
     for item in filter(None, (item.strip() for item in text.split(","))):
@@ -32,112 +107,465 @@ def connections_by_address(text: str) -> dict[str, int]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _ConnectionsByAddress:
-    """A check of `max.connections.per.ip.overrides`."""
-
-    def __call__(self, value: object) -> str | None:
-        try:
-            connections_by_address(str(value))
-        except ValueError as error:
-            return str(error)
-        return None
-
-    def __str__(self) -> str:
-        return "address:count,..."
-
-
-_OWN_ROWS: tuple[TopicConfig, ...] = (
-    TopicConfig(
-        "max.connections",
-        ConfigType.INT,
-        "2147483647",
-        Between(0),
-        doc="Connections that a broker takes in all; more are closed at once.",
+_OWN: tuple[ConfigKey, ...] = (
+    # identity and quorum
+    ConfigKey(
+        "process.roles",
+        LIST,
+        None,
+        "What this node is: broker, controller, or broker,controller.",
+        Roles(),
+        is_required=True,
     ),
-    TopicConfig(
-        "max.connections.per.ip",
-        ConfigType.INT,
-        "2147483647",
-        Between(0),
-        doc="Connections that a broker takes of one address; more are closed at once.",
+    ConfigKey(
+        "node.id", INT, None, "The id of this node, unique in the cluster.", Between(0, INT_MAX), is_required=True
     ),
-    TopicConfig(
-        "max.connections.per.ip.overrides",
-        ConfigType.STRING,
+    ConfigKey("controller.quorum.voters", LIST, "", "The quorum: id@host:port of every controller, joined by commas."),
+    ConfigKey(
+        "controller.quorum.bootstrap.servers",
+        LIST,
         "",
-        _ConnectionsByAddress(),
-        doc="For these addresses, instead of max.connections.per.ip.",
+        "Controllers to ask for the quorum, as host:port,..., instead of controller.quorum.voters: "
+        "the voters are then those that formatting named or that were added later.",
     ),
-    TopicConfig(
+    ConfigKey(
+        "controller.quorum.auto.join.enable",
+        BOOLEAN,
+        "false",
+        "Whether a controller that is no voter asks to become one; not with controller.quorum.voters.",
+    ),
+    ConfigKey("controller.listener.names", LIST, "", "Names of the listeners that controllers use."),
+    ConfigKey(
+        "controller.quorum.election.timeout.ms",
+        INT,
+        "1000",
+        "How long a candidate waits for votes before it starts a new election.",
+        POSITIVE,
+    ),
+    ConfigKey(
+        "controller.quorum.fetch.timeout.ms",
+        INT,
+        "2000",
+        "A follower that hears nothing from the leader for this time stands for election.",
+        POSITIVE,
+    ),
+    ConfigKey(
+        "controller.quorum.election.backoff.max.ms", INT, "1000", "Longest wait before a new election.", NOT_NEGATIVE
+    ),
+    ConfigKey("controller.quorum.request.timeout.ms", INT, "2000", "How long a quorum request may take.", POSITIVE),
+    ConfigKey(
+        "controller.quorum.retry.backoff.ms", INT, "20", "Wait before a quorum request is sent again.", NOT_NEGATIVE
+    ),
+    ConfigKey(
+        "metadata.log.max.record.bytes.between.snapshots",
+        LONG,
+        "20971520",
+        "Bytes of new metadata after which a snapshot is made.",
+        POSITIVE,
+    ),
+    ConfigKey(
+        "metadata.log.max.snapshot.interval.ms",
+        LONG,
+        "3600000",
+        "Time after which new metadata goes into a snapshot; 0: bytes alone decide.",
+        NOT_NEGATIVE,
+    ),
+    ConfigKey(
+        "metadata.max.retention.bytes",
+        LONG,
+        "104857600",
+        "Size beyond which the metadata log is cut behind its snapshots; -1 for none.",
+        at_least(-1),
+    ),
+    ConfigKey(
+        "metadata.max.retention.ms",
+        LONG,
+        "604800000",
+        "Age at which old metadata snapshots are deleted, and the log before them; the newest stays; -1 for none.",
+        at_least(-1),
+    ),
+    # listeners
+    ConfigKey("listeners", LIST, "PLAINTEXT://:9092", "What to listen on: NAME://host:port, joined by commas."),
+    ConfigKey("advertised.listeners", LIST, "", "The addresses that clients connect to; default: listeners."),
+    ConfigKey(
+        "listener.security.protocol.map", LIST, "", "The protocol of each listener: NAME:PROTOCOL, joined by commas."
+    ),
+    ConfigKey("inter.broker.listener.name", STRING, "", "The listener over which brokers talk to each other."),
+    ConfigKey("socket.request.max.bytes", INT, "104857600", "The largest request in bytes.", POSITIVE),
+    ConfigKey(
+        "max.connections",
+        INT,
+        str(INT_MAX),
+        "Connections that a broker takes in all; more are closed at once.",
+        NOT_NEGATIVE,
+        update_mode=CLUSTER_WIDE,
+    ),
+    ConfigKey(
+        "max.connections.per.ip",
+        INT,
+        str(INT_MAX),
+        "Connections that a broker takes of one address; more are closed at once.",
+        NOT_NEGATIVE,
+        update_mode=CLUSTER_WIDE,
+    ),
+    ConfigKey(
+        "max.connections.per.ip.overrides",
+        STRING,
+        "",
+        "For these addresses, as address:count,..., instead of max.connections.per.ip.",
+        ConnectionsByAddress(),
+        update_mode=CLUSTER_WIDE,
+    ),
+    ConfigKey(
         "max.connection.creation.rate",
-        ConfigType.INT,
-        "2147483647",
-        Between(0),
-        doc="Connections a second that a broker begins to serve, on average over ten; the others wait.",
+        INT,
+        str(INT_MAX),
+        "Connections a second that a broker begins to serve, on average over ten; the others wait.",
+        NOT_NEGATIVE,
+        update_mode=CLUSTER_WIDE,
     ),
-    TopicConfig(
-        "producer.id.expiration.ms",
-        ConfigType.INT,
-        "86400000",
-        Between(1),
-        doc="Silence after which a producer is forgotten.",
+    ConfigKey(
+        "connections.max.idle.ms", LONG, "600000", "A connection that is idle for this time is closed.", POSITIVE
     ),
-    TopicConfig(
-        "log.cleaner.backoff.ms",
-        ConfigType.LONG,
-        "15000",
-        Between(1),
-        doc="Wait of the cleaner when there is nothing to clean.",
+    ConfigKey(
+        "max.incremental.fetch.session.cache.slots",
+        INT,
+        "1000",
+        "The most incremental fetch sessions that a broker keeps.",
+        NOT_NEGATIVE,
     ),
-    TopicConfig(
+    # directories and log
+    ConfigKey("log.dirs", LIST, "", "Directories of the partitions, joined by commas; default: log.dir."),
+    ConfigKey("log.dir", STRING, "/tmp/kafka-logs", "The directory of the partitions, when log.dirs is not set."),
+    ConfigKey("metadata.log.dir", STRING, "", "The directory of the metadata log; default: the first of log.dirs."),
+    ConfigKey(
+        "log.dirs.reserve.bytes",
+        LONG,
+        "16777216",
+        "Free space to keep in each log directory: with less, its replicas take no records until there is more.",
+        NOT_NEGATIVE,
+    ),
+    ConfigKey(
+        "log.dir.failure.timeout.ms",
+        LONG,
+        "30000",
+        "A broker that cannot report a failed log directory to the controller within this time stops.",
+        POSITIVE,
+    ),
+    ConfigKey("log.roll.hours", INT, "168", "log.roll.ms in hours.", POSITIVE),
+    ConfigKey(
+        "log.flush.offset.checkpoint.interval.ms",
+        INT,
+        "60000",
+        "How often active segments are fsynced, and recovery points moved into them: what an unclean start checks.",
+        POSITIVE,
+    ),
+    ConfigKey(
+        "log.flush.offset.checkpoint.min.bytes",
+        INT,
+        "1048576",
+        "A log that has gained fewer bytes since its last fsync is passed over.",
+        NOT_NEGATIVE,
+    ),
+    ConfigKey("log.roll.jitter.hours", INT, "0", "log.roll.jitter.ms in hours.", NOT_NEGATIVE),
+    # retention and compaction
+    ConfigKey(
+        "log.retention.minutes",
+        INT,
+        None,
+        "log.retention.ms in minutes; counts before log.retention.hours.",
+        at_least(-1),
+    ),
+    ConfigKey("log.retention.hours", INT, "168", "log.retention.ms in hours.", at_least(-1)),
+    ConfigKey(
+        "log.retention.check.interval.ms",
+        LONG,
+        "300000",
+        "How often logs are checked for segments to delete.",
+        POSITIVE,
+    ),
+    ConfigKey("log.cleaner.enable", BOOLEAN, "true", "Compact the topics with cleanup.policy compact."),
+    ConfigKey(
         "log.cleaner.dedupe.buffer.size",
-        ConfigType.LONG,
+        LONG,
         "134217728",
-        Between(4096),
-        doc="Memory in bytes for keys during compaction.",
+        "Memory in bytes for keys during compaction.",
+        at_least(4096),
+        update_mode=CLUSTER_WIDE,
     ),
-    TopicConfig(
+    ConfigKey(
         "log.cleaner.io.max.bytes.per.second",
-        ConfigType.DOUBLE,
-        "1.7976931348623157E308",
-        Between(1),
-        doc="Bytes a second that compaction may go over.",
+        DOUBLE,
+        DOUBLE_MAX,
+        "Bytes a second that compaction may read and write.",
+        POSITIVE,
+        update_mode=CLUSTER_WIDE,
     ),
-    TopicConfig(
+    ConfigKey(
+        "log.cleaner.backoff.ms",
+        LONG,
+        "15000",
+        "How long the cleaner waits when there is nothing to clean.",
+        POSITIVE,
+        update_mode=CLUSTER_WIDE,
+    ),
+    ConfigKey(
+        "producer.id.expiration.ms",
+        INT,
+        "86400000",
+        "A producer that sends nothing for this time is forgotten.",
+        POSITIVE,
+        update_mode=CLUSTER_WIDE,
+    ),
+    # topics
+    ConfigKey("num.partitions", INT, "1", "Partitions of a new topic whose request names no number.", POSITIVE),
+    ConfigKey(
+        "default.replication.factor",
+        INT,
+        "1",
+        "Replicas of a new topic whose request names no number.",
+        Between(1, 32767),
+    ),
+    ConfigKey(
+        "auto.create.topics.enable", BOOLEAN, "true", "Create a topic when a client asks for one that does not exist."
+    ),
+    ConfigKey("delete.topic.enable", BOOLEAN, "true", "Allow DeleteTopics."),
+    ConfigKey(
+        "create.topic.policy.class.name",
+        STRING,
+        "",
+        "Python class (package.module:Class) of the policy that checks every new topic; see operating.",
+    ),
+    ConfigKey(
+        "alter.config.policy.class.name",
+        STRING,
+        "",
+        "Python class (package.module:Class) of the policy that checks every change of a configuration.",
+    ),
+    ConfigKey("auto.leader.rebalance.enable", BOOLEAN, "true", "Give leadership back to the preferred replicas."),
+    ConfigKey(
+        "leader.imbalance.check.interval.seconds",
+        LONG,
+        "300",
+        "In Apache Kafka, how often preferred leaders are checked; here they lead again some seconds after a change.",
+        POSITIVE,
+        is_served=False,
+    ),
+    # brokers
+    ConfigKey("broker.rack", STRING, "", "The rack of the broker; the replicas of a partition are spread over racks."),
+    ConfigKey(
+        "broker.heartbeat.interval.ms", INT, "2000", "How often a broker sends a heartbeat to the controller.", POSITIVE
+    ),
+    ConfigKey(
+        "broker.session.timeout.ms", INT, "9000", "A broker that sends no heartbeat for this time is fenced.", POSITIVE
+    ),
+    ConfigKey(
+        "initial.broker.registration.timeout.ms",
+        INT,
+        "60000",
+        "How long the registration of a broker may take.",
+        POSITIVE,
+        is_served=False,
+    ),
+    ConfigKey(
+        "controlled.shutdown.enable", BOOLEAN, "true", "Move leaderships to other brokers before the broker stops."
+    ),
+    # replication
+    ConfigKey(
+        "replica.lag.time.max.ms",
+        LONG,
+        "30000",
+        "A follower that has not caught up for this time leaves the ISR.",
+        POSITIVE,
+    ),
+    ConfigKey("replica.fetch.max.bytes", INT, "1048576", "Bytes a follower asks of one partition.", NOT_NEGATIVE),
+    ConfigKey("replica.fetch.response.max.bytes", INT, "10485760", "Bytes of one answer to a follower.", NOT_NEGATIVE),
+    ConfigKey("replica.fetch.wait.max.ms", INT, "500", "How long a follower's fetch waits for records.", NOT_NEGATIVE),
+    ConfigKey("replica.fetch.min.bytes", INT, "1", "Bytes that a follower's fetch waits for.", NOT_NEGATIVE),
+    ConfigKey(
+        "replica.fetch.backoff.ms",
+        INT,
+        "1000",
+        "How long a follower waits after an error before it fetches again.",
+        NOT_NEGATIVE,
+    ),
+    ConfigKey("replica.socket.timeout.ms", INT, "30000", "How long a follower's request may take.", POSITIVE),
+    ConfigKey(
+        "replica.high.watermark.checkpoint.interval.ms",
+        LONG,
+        "5000",
+        "How often high watermarks are written to disk.",
+        POSITIVE,
+    ),
+    ConfigKey("replication.quota.window.num", INT, "11", "Windows that replication is measured over.", POSITIVE),
+    ConfigKey("replication.quota.window.size.seconds", INT, "1", "Length of one window.", POSITIVE),
+    ConfigKey(
+        "alter.log.dirs.replication.quota.window.num", INT, "11", "Windows for moves between directories.", POSITIVE
+    ),
+    ConfigKey("alter.log.dirs.replication.quota.window.size.seconds", INT, "1", "Length of one window.", POSITIVE),
+    ConfigKey("fetch.max.bytes", INT, "57671680", "The most bytes a fetch is answered with.", at_least(1024)),
+    ConfigKey(
+        "fetch.sendfile.min.bytes",
+        INT,
+        "131072",
+        "Fetch responses of at least this many bytes are sent by sendfile; -1 for never.",
+        at_least(-1),
+    ),
+    # metrics and health over HTTP
+    ConfigKey(
+        "metrics.port",
+        INT,
+        None,
+        "Port of /metrics and /health over HTTP; without it they are not served.",
+        Between(0, 65535),
+    ),
+    ConfigKey("metrics.host", STRING, "", "Address that the metrics port listens on; empty for every interface."),
+    ConfigKey(
+        "metrics.partition.limit", INT, "4000", "The most partitions that have time series of their own.", NOT_NEGATIVE
+    ),
+    ConfigKey(
+        "event.loop.stall.log.ms", INT, "0", "Log what holds the event loop for this time; 0 for never.", NOT_NEGATIVE
+    ),
+    # groups
+    ConfigKey("offsets.topic.num.partitions", INT, "50", "Partitions of __consumer_offsets when it is made.", POSITIVE),
+    ConfigKey("offsets.topic.replication.factor", INT, "3", "Replicas of __consumer_offsets.", Between(1, 32767)),
+    ConfigKey("offsets.topic.segment.bytes", INT, "104857600", "Segment size of __consumer_offsets.", POSITIVE),
+    ConfigKey(
+        "offset.metadata.max.bytes",
+        INT,
+        "4096",
+        "The longest metadata text of a committed offset, in bytes.",
+        NOT_NEGATIVE,
+    ),
+    ConfigKey("offsets.commit.timeout.ms", INT, "5000", "How long a commit waits for the replicas.", POSITIVE),
+    ConfigKey(
+        "offsets.retention.minutes",
+        INT,
+        "10080",
+        "Offsets of a group without members are deleted after this time.",
+        POSITIVE,
+    ),
+    ConfigKey(
+        "offsets.retention.check.interval.ms", LONG, "600000", "How often expired offsets are looked for.", POSITIVE
+    ),
+    ConfigKey(
+        "group.min.session.timeout.ms",
+        INT,
+        "6000",
+        "The shortest session timeout of a member of a classic group.",
+        POSITIVE,
+    ),
+    ConfigKey(
+        "group.max.session.timeout.ms",
+        INT,
+        "1800000",
+        "The longest session timeout of a member of a classic group.",
+        POSITIVE,
+    ),
+    ConfigKey(
+        "group.initial.rebalance.delay.ms",
+        INT,
+        "3000",
+        "How long a new group waits for more members before its first rebalance.",
+        NOT_NEGATIVE,
+    ),
+    ConfigKey("group.max.size", INT, str(INT_MAX), "The most members of a classic group.", POSITIVE),
+    ConfigKey(
+        "group.consumer.min.session.timeout.ms",
+        INT,
+        "45000",
+        "The shortest session timeout that a group may set (KIP-848).",
+        POSITIVE,
+    ),
+    ConfigKey(
+        "group.consumer.max.session.timeout.ms",
+        INT,
+        "60000",
+        "The longest session timeout that a group may set (KIP-848).",
+        POSITIVE,
+    ),
+    ConfigKey(
+        "group.consumer.min.heartbeat.interval.ms",
+        INT,
+        "5000",
+        "The shortest heartbeat interval that a group may set.",
+        POSITIVE,
+    ),
+    ConfigKey(
+        "group.consumer.max.heartbeat.interval.ms",
+        INT,
+        "15000",
+        "The longest heartbeat interval that a group may set.",
+        POSITIVE,
+    ),
+    ConfigKey(
+        "group.consumer.max.size", INT, str(INT_MAX), "The most members of a consumer group (KIP-848).", POSITIVE
+    ),
+    ConfigKey(
+        "group.consumer.migration.policy",
+        STRING,
+        "bidirectional",
+        "In which directions a group with members may change between the classic and the consumer protocol.",
+        one_of("disabled", "upgrade", "downgrade", "bidirectional"),
+    ),
+    ConfigKey(
+        "group.consumer.assignors",
+        LIST,
+        "uniform,range",
+        "The assignors that a consumer group may use, the default first.",
+        Assignors(),
+    ),
+    # throttles (KIP-73)
+    ConfigKey(
         "leader.replication.throttled.rate",
-        ConfigType.LONG,
-        "9223372036854775807",
-        Between(0),
-        doc="Bytes a second that followers get of the partitions named by leader.replication.throttled.replicas.",
+        LONG,
+        str(LONG_MAX),
+        "Bytes a second that followers get of the partitions named by leader.replication.throttled.replicas.",
+        NOT_NEGATIVE,
+        update_mode=CLUSTER_WIDE,
     ),
-    TopicConfig(
+    ConfigKey(
         "follower.replication.throttled.rate",
-        ConfigType.LONG,
-        "9223372036854775807",
-        Between(0),
-        doc="Bytes a second that a broker fetches of those named by follower.replication.throttled.replicas.",
+        LONG,
+        str(LONG_MAX),
+        "Bytes a second that a broker fetches of those named by follower.replication.throttled.replicas.",
+        NOT_NEGATIVE,
+        update_mode=CLUSTER_WIDE,
     ),
-    TopicConfig(
+    ConfigKey(
         "replica.alter.log.dirs.io.max.bytes.per.second",
-        ConfigType.DOUBLE,
-        "1.7976931348623157E308",
-        Anything(),
-        doc="Bytes a second that moving a replica to another directory of its broker may copy.",
+        DOUBLE,
+        DOUBLE_MAX,
+        "Bytes a second that moving a replica to another directory of its broker may copy.",
+        update_mode=CLUSTER_WIDE,
     ),
 )
 
-DYNAMIC_BROKER_CONFIGS: Mapping[str, TopicConfig] = {
-    **{name: replace(row, name=name) for name, row in sorted(TOPIC_CONFIG_BY_BROKER_SETTING.items())},
-    **{row.name: row for row in _OWN_ROWS},
+
+def _behind(keys: Mapping[str, ConfigKey], update_mode: UpdateMode) -> dict[str, ConfigKey]:
+    """The configurations of the broker behind those of topics or groups, by name."""
+    return {
+        key.broker_name: ConfigKey(
+            key.broker_name,
+            key.type,
+            key.default if key.synonyms[0].shares_default else None,
+            key.doc,
+            key.valid,
+            update_mode=update_mode,
+            is_served=key.is_served,
+        )
+        for key in keys.values()
+        if key.synonyms
+    }
+
+
+BROKER_CONFIGS: Mapping[str, ConfigKey] = {
+    **{key.name: key for key in _OWN},
+    **_behind(TOPIC_CONFIGS, CLUSTER_WIDE),
+    **_behind(GROUP_CONFIGS, UpdateMode.READ_ONLY),
 }
-"""By the broker's name of the setting."""
-
-
-def broker_value(image: MetadataImage, broker_id: int, values: Mapping[str, str], name: str) -> str:
-    """What holds on a broker now: its own, that of all, that of its server.properties (`values`), the default."""
-    for scope in (str(broker_id), ""):
-        value = image.configs.get((BROKER_RESOURCE, scope), {}).get(name)
-        if value is not None:
-            return value
-    return values.get(name, DYNAMIC_BROKER_CONFIGS[name].default)
+"""By name."""
+DYNAMIC_BROKER_CONFIGS: Mapping[str, ConfigKey] = {
+    name: key for name, key in BROKER_CONFIGS.items() if key.update_mode is CLUSTER_WIDE
+}
+"""Those that may change while brokers run."""

@@ -1,8 +1,8 @@
 """Subscriptions to the metrics of clients (KIP-714, resource type CLIENT_METRICS).
 
-They are kept, and shown, and refused where they make no sense, so that Kafka's tools can be tried on them. No client is
-asked for its metrics: GetTelemetrySubscriptions is not among the APIs served, as in Apache Kafka while no reporter that
-could take the metrics is configured, and clients are content with that.
+The controller checks and keeps subscriptions, and DescribeConfigs shows them, so that Kafka's tools work on them. No
+client pushes metrics: this node does not serve GetTelemetrySubscriptions. Apache Kafka does not serve it either when no
+reporter for the metrics is configured, so clients expect it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from ...wire.config_def import INT, LIST, ConfigKey
 from ...wire.errors import ErrorCode, ProtocolError
-from .topic_config_table import Anything, ConfigType, TopicConfig
 
 _SELECTORS = (
     "client_id",
@@ -23,20 +23,18 @@ _SELECTORS = (
 )
 _INTERVAL_MS = (100, 3_600_000)
 
-CLIENT_METRICS_CONFIGS: Mapping[str, TopicConfig] = {
-    row.name: row
-    for row in (
-        TopicConfig(
-            "interval.ms", ConfigType.INT, "300000", Anything(), doc="How often clients push, 100 ms to an hour."
-        ),
-        TopicConfig("match", ConfigType.LIST, "", Anything(), doc="Which clients: selector=regular expression, ..."),
-        TopicConfig("metrics", ConfigType.LIST, "", Anything(), doc="Which metrics, by the beginnings of their names."),
+CLIENT_METRICS_CONFIGS: Mapping[str, ConfigKey] = {
+    key.name: key
+    for key in (
+        ConfigKey("interval.ms", INT, "300000", "How often clients push, 100 ms to an hour."),
+        ConfigKey("match", LIST, "", "The clients to ask: selector=regular expression, ..."),
+        ConfigKey("metrics", LIST, "", "The metrics to push, by the beginnings of their names."),
     )
 }
 
 
 def check_client_metrics(values: Mapping[str, str]) -> None:
-    """Raise `ProtocolError` for values that are of their type and make no sense."""
+    """Check valid values for their meaning. Raises `ProtocolError`: INVALID_REQUEST or INVALID_CONFIG."""
     interval = values.get("interval.ms")
     if interval is not None and not _INTERVAL_MS[0] <= int(interval) <= _INTERVAL_MS[1]:
         complaint = f"Invalid value {interval} for interval.ms, interval must be between 100 and 3600000 (1 hour)"

@@ -1,33 +1,33 @@
-"""The configurations of a group (KIP-848, resource type GROUP): the table, and the limits that the operator sets."""
+"""The table of group configurations (KIP-848, resource type GROUP), and the limits that the operator sets for them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ...wire.config_def import INT, POSITIVE, ConfigKey, Synonym
 from ...wire.errors import ErrorCode, ProtocolError
-from .topic_config_table import Between, ConfigType, TopicConfig
 
 SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
-GROUP_CONFIGS: Mapping[str, TopicConfig] = {
-    row.name: row
-    for row in (
-        TopicConfig(
+GROUP_CONFIGS: Mapping[str, ConfigKey] = {
+    key.name: key
+    for key in (
+        ConfigKey(
             INTERVAL,
-            ConfigType.INT,
+            INT,
             "5000",
-            Between(1),
-            "group.consumer.heartbeat.interval.ms",
             "How often members of the consumer protocol send heartbeats.",
+            POSITIVE,
+            (Synonym("group.consumer.heartbeat.interval.ms"),),
         ),
-        TopicConfig(
+        ConfigKey(
             SESSION,
-            ConfigType.INT,
+            INT,
             "45000",
-            Between(1),
-            "group.consumer.session.timeout.ms",
-            "A member of the consumer protocol that is not heard of for so long has left.",
+            "A member of the consumer protocol that sends no heartbeat for this time leaves its group.",
+            POSITIVE,
+            (Synonym("group.consumer.session.timeout.ms"),),
         ),
     )
 }
@@ -35,7 +35,7 @@ GROUP_CONFIGS: Mapping[str, TopicConfig] = {
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """group.consumer.(min|max).*: what a group may set, in milliseconds; and what holds where it sets nothing."""
+    """`group.consumer.(min|max).*`: what a group may set, in milliseconds, and the values of a group that sets none."""
 
     session_ms: tuple[int, int] = (45_000, 60_000)
     interval_ms: tuple[int, int] = (5_000, 15_000)
@@ -43,7 +43,7 @@ class GroupLimits:
     default_interval_ms: int = 5_000
 
     def check(self, values: Mapping[str, str]) -> None:
-        """Raise `ProtocolError(INVALID_CONFIG)` for a value beyond the limits; each is a number already."""
+        """Check valid values against the limits. Raises `ProtocolError(INVALID_CONFIG)`."""
         session_ms = int(values.get(SESSION, self.default_session_ms))
         interval_ms = int(values.get(INTERVAL, self.default_interval_ms))
         if SESSION in values:

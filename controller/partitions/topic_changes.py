@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from ...log.topic_configs import TOPIC_CONFIGS, validate_topic_configs
 from ...wire.errors import ErrorCode, ProtocolError
-from ..configs.topic_config_table import TOPIC_CONFIGS
-from ..configs.topic_configs import resolve, validate_topic_configs
+from ..configs.effective_configs import resolve
 from ..metadata.metadata_image import TOPIC_RESOURCE, MetadataImage, TopicImage
 from ..metadata.metadata_records import ConfigRecord, PartitionRecord, Record, RemoveTopicRecord, TopicRecord
 from ..policies import NewTopicRequest

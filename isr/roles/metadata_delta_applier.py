@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from uuid import UUID
 
-from ...controller.configs.topic_configs import dynamic_overrides
+from ...controller.configs.effective_configs import dynamic_overrides
 from ...controller.metadata.metadata_image import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from raftwerk.cluster.settings.configuration_page import describe_broker_configs
+from raftwerk.cluster.settings.layer_settings import log_manager_config
 from raftwerk.cluster.settings.node_config import ConfigError, Listener, NodeConfig, Voter, load_config
-from raftwerk.cluster.settings.setting_table import KEYS, describe_keys
+from raftwerk.controller.configs.broker_configs import BROKER_CONFIGS
 
 COMBINED = {
     "process.roles": "broker,controller",
@@ -220,5 +222,28 @@ def test_an_override_without_equals_sign() -> None:
 
 
 def test_every_setting_is_described() -> None:
-    text = describe_keys()
-    assert all(f"{name}  (" in text for name in KEYS)
+    text = describe_broker_configs()
+    assert all(f"{name}  (" in text for name in BROKER_CONFIGS)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"compression.gzip.level": "0"}, "compression.gzip.level=0: it must be -1, or between 1 and 9"),
+        ({"log.cleaner.io.max.bytes.per.second": "fast"}, "it is no number; write a number, for example 0.5"),
+        ({"log.cleaner.io.max.bytes.per.second": "0"}, "it must be at least 1"),
+        ({"log.cleaner.min.cleanable.ratio": "1.5"}, "it must be between 0 and 1"),
+        ({"num.partitions": "1_000"}, "it is no whole number"),
+        ({"num.partitions": "3000000000"}, "it does not fit in 32 bits"),
+        ({"log.retention.bytes": "9223372036854775808"}, "it does not fit in 64 bits"),
+        ({"log.cleanup.policy": "shred"}, "it must be one of compact, delete"),
+    ],
+)
+def test_values_that_apache_kafka_refuses(change: dict[str, str], reason: str) -> None:
+    assert any(reason in line for line in problems(COMBINED | change)), problems(COMBINED | change)
+
+
+def test_a_double_is_parsed() -> None:
+    config = NodeConfig.from_properties(COMBINED | {"log.cleaner.io.max.bytes.per.second": "1000000"})
+    assert config["log.cleaner.io.max.bytes.per.second"] == 1_000_000.0
+    assert log_manager_config(config, "c", lambda _path, _error: None).cleaner.io_bytes_per_s == 1_000_000.0

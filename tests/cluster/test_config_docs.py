@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from raftwerk.cluster.settings.configuration_page import configuration_page
-from raftwerk.controller.configs.broker_configs import DYNAMIC_BROKER_CONFIGS
-from raftwerk.controller.configs.topic_config_table import TOPIC_CONFIGS
-from raftwerk.controller.configs.topic_configs import parse_value
+from raftwerk.controller.configs.broker_configs import BROKER_CONFIGS
+from raftwerk.controller.configs.client_metrics import CLIENT_METRICS_CONFIGS
+from raftwerk.controller.configs.group_configs import GROUP_CONFIGS
+from raftwerk.log.topic_configs import TOPIC_CONFIGS
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+TABLES = (TOPIC_CONFIGS, BROKER_CONFIGS, GROUP_CONFIGS, CLIENT_METRICS_CONFIGS)
 
 
 def test_the_page_is_up_to_date() -> None:
@@ -19,6 +21,16 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_every_row_is_documented_and_its_default_valid() -> None:
-    for row in (*TOPIC_CONFIGS.values(), *DYNAMIC_BROKER_CONFIGS.values()):
-        assert row.doc.endswith("."), row.name
-        parse_value(row, row.default)
+    for table in TABLES:
+        for name, key in table.items():
+            assert name == key.name
+            assert key.doc.endswith("."), key.name
+            assert key.default is None or key.default_value is not None
+            assert not (key.is_required and key.default), key.name
+
+
+def test_every_configuration_of_the_broker_behind_another_is_in_the_table() -> None:
+    for key in (*TOPIC_CONFIGS.values(), *GROUP_CONFIGS.values()):
+        for synonym in key.synonyms:
+            behind = BROKER_CONFIGS[synonym.name]
+            assert synonym.unit_ms > 1 or (behind.type, str(behind.valid)) == (key.type, str(key.valid))

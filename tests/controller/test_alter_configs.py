@@ -9,8 +9,8 @@ import pytest
 from support.controller.controller_harness import struct
 
 from raftwerk.controller.configs.alter_configs import ConfigRules, alter_configs, incremental_alter_configs
+from raftwerk.controller.configs.effective_configs import dynamic_overrides, resolve
 from raftwerk.controller.configs.group_configs import GroupLimits
-from raftwerk.controller.configs.topic_configs import ConfigSource, dynamic_overrides, resolve
 from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from raftwerk.controller.metadata.metadata_records import (
     NO_LEADER,
@@ -19,6 +19,7 @@ from raftwerk.controller.metadata.metadata_records import (
     RegisterBrokerRecord,
     TopicRecord,
 )
+from raftwerk.wire.config_def import ConfigSource
 from raftwerk.wire.errors import ErrorCode
 
 TOPIC, BROKER = 2, 4
@@ -89,6 +90,11 @@ def test_alter_configs_replaces_everything() -> None:
         (BROKER, "one", "log.retention.ms", "7", ErrorCode.INVALID_REQUEST),
         (BROKER, "", "log.segment.bytes", "x", ErrorCode.INVALID_CONFIG),
         (BROKER, "1", "min.insync.replicas", "2", ErrorCode.INVALID_CONFIG),
+        (TOPIC, "t", "retention.ms", "1_000", ErrorCode.INVALID_CONFIG),
+        (TOPIC, "t", "retention.ms", "\u0661\u0662", ErrorCode.INVALID_CONFIG),
+        (TOPIC, "t", "min.cleanable.dirty.ratio", "0.2_5", ErrorCode.INVALID_CONFIG),
+        (TOPIC, "t", "compression.gzip.level", "0", ErrorCode.INVALID_CONFIG),
+        (BROKER, "", "replica.alter.log.dirs.io.max.bytes.per.second", "nan", ErrorCode.INVALID_CONFIG),
         (99, "t", "retention.ms", "1", ErrorCode.INVALID_REQUEST),
     ],
 )

@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from ....controller.configs.broker_configs import DYNAMIC_BROKER_CONFIGS
+from ....controller.configs.broker_configs import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
 from ....controller.configs.client_metrics import CLIENT_METRICS_CONFIGS
 from ....controller.configs.group_configs import GROUP_CONFIGS
-from ....controller.configs.topic_config_table import TOPIC_CONFIGS, ConfigType
-from ....controller.configs.topic_configs import ConfigSource
 from ....controller.metadata.metadata_image import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -23,8 +21,10 @@ from ....controller.metadata.metadata_image import (
     TOPIC_RESOURCE,
     MetadataImage,
 )
+from ....log.topic_configs import TOPIC_CONFIGS
 from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
+from ....wire.config_def import ConfigKey, ConfigSource, ConfigType
 from ....wire.errors import ErrorCode
 from ...api import Api, Fields
 from ...config import BrokerConfig
@@ -70,12 +70,12 @@ def _topic_rows(services: ConfiguredNode, topic: str, asked: _Asked) -> list[dic
     for name, row in TOPIC_CONFIGS.items():
         if asked.wants(name):
             levels = [_Level(name, own.get(name), ConfigSource.TOPIC)]
-            if row.broker_setting:
-                levels += _dynamic_levels(image, str(config.node_id), row.broker_setting)
-            below = row.broker_setting or name
+            if row.broker_name:
+                levels += _dynamic_levels(image, str(config.node_id), row.broker_name)
+            below = row.broker_name or name
             levels.append(_Level(below, config.topics.configs.get(name), ConfigSource.STATIC_BROKER))
             levels.append(_Level(below, row.default, ConfigSource.DEFAULT))
-            rows.append(_row(name, row.type, levels, row.doc, asked))
+            rows.append(_row(row, levels, asked))
     return rows
 
 
@@ -95,15 +95,15 @@ def _broker_rows(services: ConfiguredNode, broker: str, asked: _Asked) -> list[d
         names = dict.fromkeys(image.configs.get((BROKER_RESOURCE, ""), {}))
     else:
         own = image.configs.get((BROKER_RESOURCE, broker), {})
-        names = dict.fromkeys((*config.settings, *config.values, *DYNAMIC_BROKER_CONFIGS, *own))
+        names = dict.fromkeys((*BROKER_CONFIGS, *config.values, *own))
     rows = []
     for name in sorted(name for name in names if asked.wants(name)):
         levels = _dynamic_levels(image, broker, name)
         if broker:
             levels.append(_Level(name, config.values.get(name), ConfigSource.STATIC_BROKER))
-        kind, default, doc = _declared(config, name)
-        levels.append(_Level(name, default, ConfigSource.DEFAULT))
-        rows.append(_row(name, kind, levels, doc, asked, read_only=name not in DYNAMIC_BROKER_CONFIGS))
+        row = BROKER_CONFIGS.get(name, ConfigKey(name, ConfigType.STRING, None, ""))
+        levels.append(_Level(name, row.default, ConfigSource.DEFAULT))
+        rows.append(_row(row, levels, asked, read_only=name not in DYNAMIC_BROKER_CONFIGS))
     return rows
 
 
@@ -113,9 +113,9 @@ def _group_rows(services: ConfiguredNode, group: str, asked: _Asked) -> list[dic
     rows = []
     for name, row in GROUP_CONFIGS.items():
         if asked.wants(name):
-            below = services.config.values.get(row.broker_setting, row.default)
+            below = services.config.values.get(row.broker_name, row.default)
             levels = [_Level(name, own.get(name), ConfigSource.GROUP), _Level(name, below, ConfigSource.DEFAULT)]
-            rows.append(_row(name, row.type, levels, row.doc, asked))
+            rows.append(_row(row, levels, asked))
     return rows
 
 
@@ -124,10 +124,8 @@ def _client_metrics_rows(services: ConfiguredNode, name: str, asked: _Asked) -> 
     own = services.metadata.image.configs.get((CLIENT_METRICS_RESOURCE, name), {})
     return [
         _row(
-            key,
-            row.type,
+            row,
             [_Level(key, own.get(key), ConfigSource.CLIENT_METRICS), _Level(key, row.default, ConfigSource.DEFAULT)],
-            row.doc,
             asked,
         )
         for key, row in CLIENT_METRICS_CONFIGS.items()
@@ -135,29 +133,20 @@ def _client_metrics_rows(services: ConfiguredNode, name: str, asked: _Asked) -> 
     ]
 
 
-def _declared(config: BrokerConfig, name: str) -> tuple[ConfigType, str | None, str]:
-    dynamic, static = DYNAMIC_BROKER_CONFIGS.get(name), config.settings.get(name)
-    if static is not None:
-        return ConfigType(static.type), static.default, static.doc
-    return (dynamic.type, dynamic.default, dynamic.doc) if dynamic is not None else (ConfigType.STRING, None, "")
-
-
-def _row(
-    name: str, kind: ConfigType, levels: list[_Level], doc: str, asked: _Asked, *, read_only: bool = False
-) -> dict[str, Any]:
-    """`levels` from the one that counts first; its value is the one that holds."""
+def _row(key: ConfigKey, levels: list[_Level], asked: _Asked, *, read_only: bool = False) -> dict[str, Any]:
+    """One row of the response. `levels` begin with the one that counts first; its value is the one that holds."""
     there = [level for level in levels if level.value is not None]
-    secret = _is_secret(name)
+    secret = _is_secret(key.name)
     source = there[0].source if there else ConfigSource.DEFAULT
     row: dict[str, Any] = {
-        "name": name,
+        "name": key.name,
         "value": None if secret or not there else there[0].value,
         "read_only": read_only,
         "config_source": int(source),
         "is_default": source is ConfigSource.DEFAULT,
         "is_sensitive": secret,
-        "config_type": int(kind),
-        "documentation": doc if asked.documentation else None,
+        "config_type": int(key.type),
+        "documentation": key.doc if asked.documentation else None,
     }
     if asked.synonyms:
         row["synonyms"] = [
