@@ -1,10 +1,11 @@
-"""Messages to and from bytes, by the schemas that kio carries as dataclasses.
+"""Messages to and from bytes, by the schemas in `wire/message_schemas`.
 
-kio's dataclasses are read once per API and version in use and turned into a reader and a writer: chains of closures in
-which runs of fixed-size fields are one `struct` call. Values are plain: times are ints in milliseconds, error codes are
-ints, a topic id is a `uuid.UUID` and the zero id is None. kio's own readers are not used: importing them costs 15 MB.
+When an API's version is first used, its schema is turned into a reader or a writer: a chain of closures in which a run
+of fixed-size fields is one `struct` call. Values are plain: times are ints in milliseconds, error codes are ints, a
+topic id is a `uuid.UUID` and the zero id is None. A decoded message is a `Struct`; `wire/message_types` tells type
+checkers which fields each message has.
 
-The reader trusts nothing: every length is held against the bytes left before anything is sliced or looped over.
+The reader trusts nothing: every length is compared with the bytes left before anything is sliced or looped over.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ..runtime.ports import Buffer
 from .api_keys import ApiKey
 from .errors import WireFormatError
 from .frames import read_uvarint, write_uvarint
-from .schemas import ARRAY, Field, Schema, load_api_schema, load_data_schema
+from .schemas import Field, Schema, load_api_schema, load_data_schema
 
 Fields: TypeAlias = "Mapping[str, Any] | Struct"
 Reader: TypeAlias = Callable[[Any, int], tuple[Any, int]]
@@ -170,15 +171,16 @@ def _nullable_struct_reader(read_struct: Reader) -> Reader:
 
 def _array_reader(field: Field, flexible: bool, read_item: Reader, item_size: int) -> Reader:
     read_length = _read_compact_length if flexible else _read_length32
+    name, nullable = field.name, field.nullable
 
     def read(data: Buffer, position: int) -> tuple[Any, int]:
         count, position = read_length(data, position)
         if count < 0:
-            if field.nullable:
+            if nullable:
                 return None, position
-            raise WireFormatError(f"null array {field.name} at {position}")
+            raise WireFormatError(f"null array {name} at {position}")
         if count * item_size > len(data) - position:
-            raise WireFormatError(f"{count} {field.name} in {len(data) - position} bytes")
+            raise WireFormatError(f"{count} {name} in {len(data) - position} bytes")
         items = []
         for _ in range(count):
             item, position = read_item(data, position)
@@ -189,7 +191,7 @@ def _array_reader(field: Field, flexible: bool, read_item: Reader, item_size: in
 
 
 def _field_reader(field: Field, flexible: bool) -> Reader:
-    array = field.shape == ARRAY
+    array = field.array
     if field.schema is not None:
         reader = _struct_reader(field.schema)
         if field.nullable and not array:
@@ -249,7 +251,7 @@ def _runs(fields: Iterable[Field]) -> Iterator[list[Field]]:
     """Neighbouring fixed-size fields together, every other field alone."""
     run: list[Field] = []
     for field in fields:
-        if field.fmt is not None and field.shape != ARRAY:
+        if field.fmt is not None and not field.array:
             run.append(field)
             continue
         if run:
@@ -261,7 +263,7 @@ def _runs(fields: Iterable[Field]) -> Iterator[list[Field]]:
 
 
 def _is_fixed(run: list[Field]) -> bool:
-    return run[0].fmt is not None and run[0].shape != ARRAY
+    return run[0].fmt is not None and not run[0].array
 
 
 def _struct_reader(schema: Schema) -> Reader:
@@ -345,11 +347,12 @@ def _nullable_struct_writer(write_struct: Writer) -> Writer:
 
 def _array_writer(field: Field, flexible: bool, write_item: Writer) -> Writer:
     write_length = _write_compact_length if flexible else _write_length32
+    name, nullable = field.name, field.nullable
 
     def write(out: bytearray, items: Any) -> None:
         if items is None:
-            if not field.nullable:
-                raise ValueError(f"{field.name} cannot be null")
+            if not nullable:
+                raise ValueError(f"{name} cannot be null")
             write_length(out, -1)
             return
         write_length(out, len(items))
@@ -360,7 +363,7 @@ def _array_writer(field: Field, flexible: bool, write_item: Writer) -> Writer:
 
 
 def _field_writer(field: Field, flexible: bool) -> Writer:
-    array = field.shape == ARRAY
+    array = field.array
     if field.schema is not None:
         writer = _struct_writer(field.schema)
         if field.nullable and not array:

@@ -1,24 +1,31 @@
-"""The schemas of Kafka's messages, read from kio's sources as data: one file per API, version and direction in use.
+"""The schemas of Kafka's messages, read from the texts in `wire/message_schemas` when an API's version is first used.
 
-kio declares each message as a dataclass in a file of its own. The files are parsed, not imported: making the classes
-takes five times as long (a node uses some fifty of them, the first time often in the middle of a failover), and kio's
-base modules bring 20 ms and, where hypothesis is installed, another 150 ms and 11 MB. The tests hold every schema
-against kio's own reader and writer.
+A text holds one message in all its versions. A line that is not indented names the message, or a struct in it; the
+indented lines after it are its fields in the order of the wire:
+
+    MetadataRequest versions 0-13 flexible 9+
+        topics []MetadataRequestTopic nullable 1+
+        allow_auto_topic_creation bool versions 4+ default true
+    MetadataRequestTopic
+        topic_id uuid versions 10+
+        name string nullable 10+
+
+`[]` marks an array, a capital letter a struct. The options are those of Kafka's own definitions: `versions` (all where
+it is left out), `nullable` in which versions, `tag` for a tagged field (KIP-482), and a `default` other than zero.
+
+The texts are checked in, so that a node needs neither kio nor the time and memory that its classes take.
+`wire/generate_messages.py` writes them from kio's classes, and the tests hold both against each other.
 """
 
 from __future__ import annotations
 
-import ast
-import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Final
+from importlib import import_module
+from typing import Any, NamedTuple
 
 from .api_keys import ApiKey
-
-SCALAR: Final = "scalar"
-ARRAY: Final = "array"
+from .message_schemas import GROUPS
 
 _FORMATS: dict[str, str] = {
     "bool": "?",
@@ -26,27 +33,23 @@ _FORMATS: dict[str, str] = {
     "int16": "h",
     "int32": "i",
     "int64": "q",
-    "uint8": "B",
     "uint16": "H",
     "uint32": "I",
-    "uint64": "Q",
     "float64": "d",
-    "error_code": "h",
-    "timedelta_i32": "i",
-    "timedelta_i64": "q",
-    "datetime_i64": "q",
 }
-_SIZES = {"?": 1, "b": 1, "B": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "Q": 8, "d": 8}
+_SIZES = {"?": 1, "b": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "d": 8}
 _ZEROES: dict[str, Any] = {"string": "", "bytes": b"", "records": None, "uuid": None, "bool": False, "float64": 0.0}
+_NAMED_DEFAULTS: dict[str, Any] = {"null": None, "true": True, "false": False}
+_LAST_VERSION = 2**15 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: `kind` is kio's type name or `struct`; `fmt` its `struct` letter where its size is fixed."""
+    """One field in one version: `kind` is Kafka's type name, of its items where it is an array, or `struct`."""
 
     name: str
     kind: str
-    shape: str
+    array: bool
     nullable: bool
     tag: int | None
     schema: Schema | None
@@ -54,6 +57,7 @@ class Field:
 
     @property
     def fmt(self) -> str | None:
+        """The letter for Python's `struct` where a value has a fixed size."""
         return _FORMATS.get(self.kind)
 
     @property
@@ -68,7 +72,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The fields of a message or of a struct in one: in wire order, and the tagged ones apart."""
+    """The fields of a message, or of a struct in it, in one version: in wire order, and the tagged ones apart."""
 
     name: str
     flexible: bool
@@ -81,104 +85,130 @@ class Schema:
         size = 1 if self.flexible else 0
         for field in self.fields:
             null_is_short = field.nullable and field.schema is not None
-            size += 1 if field.shape == ARRAY or null_is_short else field.item_min_size
+            size += 1 if field.array or null_is_short else field.item_min_size
         return max(1, size)
 
 
-def _strip_null(annotation: ast.expr) -> tuple[ast.expr, bool]:
-    """`X | None` as `X` and True."""
-    if isinstance(annotation, ast.BinOp):
-        return annotation.left, True
-    return annotation, False
+class FieldLine(NamedTuple):
+    """A field in all versions, as its line says. `kind` is a struct's name where the field is one."""
+
+    name: str
+    kind: str
+    array: bool
+    versions: range
+    nullable: range
+    tag: int | None
+    default: str | None
+
+    @property
+    def is_struct(self) -> bool:
+        """Whether `kind` names a struct of the same message."""
+        return self.kind[0].isupper()
 
 
-def _strip_tuple(annotation: ast.expr) -> tuple[ast.expr, bool]:
-    """`tuple[X, ...]` as `X` and True."""
-    if isinstance(annotation, ast.Subscript) and isinstance(annotation.slice, ast.Tuple):
-        return _strip_null(annotation.slice.elts[0])[0], True
-    return annotation, False
+class MessageText(NamedTuple):
+    """A message in all versions; `structs` begins with the message itself."""
+
+    versions: range
+    flexible: range
+    structs: Mapping[str, list[FieldLine]]
 
 
-def _literal(expression: ast.expr) -> Any:
-    """The plain value in a default such as `-1`, `i32(-1)` or `i32Timedelta.parse(timedelta(milliseconds=5))`."""
-    while isinstance(expression, ast.Call):
-        expression = (expression.args or [keyword.value for keyword in expression.keywords])[0]
-    return ast.literal_eval(expression)
+def parse_versions(text: str) -> range:
+    """The versions that `3-5`, `3+`, `3` or `none` names."""
+    if text == "none":
+        return range(0)
+    if text.endswith("+"):
+        return range(int(text[:-1]), _LAST_VERSION + 1)
+    low, _, high = text.partition("-")
+    return range(int(low), int(high or low) + 1)
 
 
-def _default_factory(default: ast.expr | None, kind: str, array: bool, schema: Schema | None) -> Callable[[], Any]:
-    if isinstance(default, ast.Constant) and default.value is None:
-        null = -1 if kind == "datetime_i64" else None
-        return lambda: null
-    if array:
-        return list
-    if schema is not None:
-        return lambda: {inner.name: inner.default() for inner in (*schema.fields, *schema.tagged)}
-    value = _ZEROES.get(kind, 0) if default is None else _literal(default)
-    return lambda: value
+def parse_message(text: str) -> MessageText:
+    """A message's text; the top of this module explains the form."""
+    structs: dict[str, list[FieldLine]] = {}
+    header: dict[str, str] = {}
+    fields: list[FieldLine] = []
+    for line in text.splitlines():
+        words = line.split()
+        if line.startswith(" "):
+            fields.append(_parse_field(words))
+        else:
+            fields = structs[words[0]] = []
+            header = header or _options(words[1:])
+    return MessageText(parse_versions(header["versions"]), parse_versions(header["flexible"]), structs)
 
 
-def _declaration(value: ast.expr | None) -> tuple[dict[str, Any], ast.expr | None]:
-    """The metadata and the default of a field's right-hand side, `field(metadata=..., default=...)` or a default."""
-    if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "field"):
-        return {}, value
-    arguments = {keyword.arg: keyword.value for keyword in value.keywords}
-    metadata = ast.literal_eval(arguments["metadata"]) if "metadata" in arguments else {}
-    return metadata, arguments.get("default")
+def _options(words: list[str]) -> dict[str, str]:
+    return dict(zip(words[::2], words[1::2]))
 
 
-def _read_field(name: str, statement: ast.AnnAssign, structs: Mapping[str, Schema]) -> Field:
-    metadata, default = _declaration(statement.value)
-    annotation, nullable = _strip_null(statement.annotation)
-    annotation, array = _strip_tuple(annotation)
-    schema = structs.get(annotation.id) if isinstance(annotation, ast.Name) else None
-    kind = "struct" if schema is not None else metadata["kafka_type"]
-    return Field(
-        name=name,
-        kind=kind,
-        shape=ARRAY if array else SCALAR,
-        nullable=nullable,
-        tag=metadata.get("tag"),
-        schema=schema,
-        default=_default_factory(default, kind, array, schema),
+def _parse_field(words: list[str]) -> FieldLine:
+    options = _options(words[2:])
+    return FieldLine(
+        name=words[0],
+        kind=words[1].removeprefix("[]"),
+        array=words[1].startswith("[]"),
+        versions=parse_versions(options.get("versions", "0+")),
+        nullable=parse_versions(options.get("nullable", "none")),
+        tag=int(options["tag"]) if "tag" in options else None,
+        default=options.get("default"),
     )
 
 
-def _read_class(node: ast.ClassDef, structs: Mapping[str, Schema]) -> Schema:
-    fields = []
-    flexible = False
-    for statement in node.body:
-        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
-            continue
-        name = statement.target.id
-        if name == "__flexible__" and statement.value is not None:
-            flexible = ast.literal_eval(statement.value)
-        elif not name.startswith("__"):
-            # kio writes `type_` where Python has a `type` of its own; nothing is shadowed here.
-            fields.append(_read_field(name.rstrip("_"), statement, structs))
+def _schema(message: MessageText, name: str, version: int) -> Schema:
+    fields = [_field(message, line, version) for line in message.structs[name] if version in line.versions]
     return Schema(
-        name=node.name,
-        flexible=flexible,
+        name=name,
+        flexible=version in message.flexible,
         fields=[field for field in fields if field.tag is None],
         tagged=[field for field in fields if field.tag is not None],
     )
 
 
-@cache
+def _field(message: MessageText, line: FieldLine, version: int) -> Field:
+    schema = _schema(message, line.kind, version) if line.is_struct else None
+    return Field(
+        name=line.name,
+        kind="struct" if line.is_struct else line.kind,
+        array=line.array,
+        nullable=version in line.nullable,
+        tag=line.tag,
+        schema=schema,
+        default=_default_factory(line, schema),
+    )
+
+
+def _default_factory(line: FieldLine, schema: Schema | None) -> Callable[[], Any]:
+    if line.default is None and line.array:
+        return list
+    if line.default is None and schema is not None:
+        return lambda: {inner.name: inner.default() for inner in (*schema.fields, *schema.tagged)}
+    if line.default is None:
+        value = _ZEROES.get(line.kind, 0)
+    elif line.default in _NAMED_DEFAULTS:
+        value = _NAMED_DEFAULTS[line.default]
+    else:
+        value = int(line.default)
+    return lambda: value
+
+
+def load_text(name: str, kind: str) -> str | None:
+    """The text of a message by kio's name and kind (`request`, `response` or `data`); None where there is none."""
+    for group, names in GROUPS.items():
+        if name in names:
+            module = import_module(f".message_schemas.{group}", __package__)
+            text: str | None = getattr(module, f"{name}_{kind}".upper(), None)
+            return text
+    return None
+
+
 def _load(name: str, version: int, kind: str) -> Schema:
-    """The last class of the file, which is the message; those before it are its structs."""
-    try:
-        source = pkgutil.get_data("kio", f"schema/{name}/v{version}/{kind}.py")
-    except OSError as error:
-        raise ValueError(f"there is no {name} {kind} of version {version}") from error
-    structs: dict[str, Schema] = {}
-    schema = None
-    for node in ast.parse(source or b"").body:
-        if isinstance(node, ast.ClassDef):
-            schema = structs[node.name] = _read_class(node, structs)
-    if schema is None:
-        raise ValueError(f"{name} {kind} of version {version} holds no message")
-    return schema
+    text = load_text(name, kind)
+    message = None if text is None else parse_message(text)
+    if message is None or version not in message.versions:
+        raise ValueError(f"there is no {name} {kind} of version {version}")
+    return _schema(message, next(iter(message.structs)), version)
 
 
 def load_api_schema(api_key: ApiKey, version: int, kind: str) -> Schema:

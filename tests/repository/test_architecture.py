@@ -31,6 +31,7 @@ PROCESS_EDGE = (
     "cluster/local/demo.py",
     "cluster/metrics/*.py",
     "cluster/testing/*.py",
+    "wire/generate_messages.py",
     "chaos/sim/main.py",
     "chaos/live/history.py",
     "chaos/live/run.py",
