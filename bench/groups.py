@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from ..cluster.client.cluster_client import ClusterClient, NewTopic
+from ..cluster.client.admin_client import AdminClient, NewTopic
+from ..cluster.client.cluster_client import ClusterClient
 from ..cluster.local.layout import ClusterShape, plan_cluster
 from ..cluster.local.supervisor import Supervisor, cpu_seconds, memory_bytes
 from ..wire.api_keys import ApiKey
@@ -47,7 +48,7 @@ class Bench:
         """The topic, and `__consumer_offsets`."""
         async with ClusterClient(f"127.0.0.1:{self.port}") as client:
             for name, partitions in ((TOPIC, self.partitions), (SMALL, 10)):
-                await client.create_topic(NewTopic(name, partitions, 1))
+                await AdminClient(client).create_topic(NewTopic(name, partitions, 1))
                 self.topic_ids[name] = (await client.metadata([name])).topic(name).topic_id
             await client.request(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["first"]})
 

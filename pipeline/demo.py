@@ -17,7 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..cluster.client.cluster_client import ClusterClient, NewTopic
+from ..cluster.client.admin_client import AdminClient, NewTopic
+from ..cluster.client.cluster_client import ClusterClient
 from ..cluster.local.layout import ClusterShape, plan_cluster
 from ..cluster.local.supervisor import NodeFailed, Supervisor
 from .errors import PipelineError
@@ -141,7 +142,7 @@ class _Demo:
 
     async def _create_topic(self) -> None:
         async with ClusterClient(self.topics.bootstrap_servers) as client:
-            await client.create_topic(NewTopic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"}))
+            await AdminClient(client).create_topic(NewTopic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"}))
 
     def _feed(self, flights: list[Flight], rate: float) -> None:
         def stopping() -> bool:

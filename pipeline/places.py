@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..cluster.client.admin_client import AdminClient, NewTopic
 from ..cluster.client.client_errors import ClientError, RefusedError
-from ..cluster.client.cluster_client import ClusterClient, NewTopic
+from ..cluster.client.cluster_client import ClusterClient
 from .errors import PipelineError
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Topics:
                 for name in self.names:
                     if name not in there:
                         replicas = min(3, len(view.brokers))
-                        await client.create_topic(NewTopic(name, partitions, replicas, dict(configs)))
+                        await AdminClient(client).create_topic(NewTopic(name, partitions, replicas, dict(configs)))
         except RefusedError as error:
             raise PipelineError(str(error)) from None
         except (ClientError, OSError) as error:

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
+from ...cluster.client.admin_client import AdminClient, NewTopic
 from ...cluster.client.client_errors import ClientError
-from ...cluster.client.cluster_client import ClusterClient, NewTopic
+from ...cluster.client.cluster_client import ClusterClient
 from ...cluster.local.layout import ClusterPlan, ClusterShape, plan_cluster
 from ...cluster.local.supervisor import last_line
 from .checker.checker import Result, check_paths
@@ -162,7 +163,7 @@ class ChaosRun:
             replicas = min(3, self.options.nodes)
             configs = {"min.insync.replicas": "2" if replicas > 2 else "1"}
             async with ClusterClient(cluster.bootstrap) as client:
-                await client.create_topic(NewTopic(self.topic, self.options.partitions, replicas, configs))
+                await AdminClient(client).create_topic(NewTopic(self.topic, self.options.partitions, replicas, configs))
 
         asyncio.run(create())
 

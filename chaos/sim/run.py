@@ -6,7 +6,8 @@ import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ...cluster.client.cluster_client import ClusterClient, NewTopic
+from ...cluster.client.admin_client import AdminClient, NewTopic
+from ...cluster.client.cluster_client import ClusterClient
 from ...runtime.loop import TaskSet
 from .faults.fault import Fault, FaultKind
 from .faults.fault_drawing import draw_faults
@@ -202,7 +203,7 @@ class Run:
         scenario = self.scenario
         topic = NewTopic(TOPIC, scenario.partitions, -1, dict(scenario.topic_configs))
         async with ClusterClient(self.cluster.bootstrap, timeout_s=3.0) as client:
-            await client.create_topic(topic)
+            await AdminClient(client).create_topic(topic)
 
     def _start_load(self, client: ProcessLoop) -> tuple[list[IdempotentProducer], TopicConsumer]:
         def context(purpose: str, topic: str = TOPIC, history: History | None = None) -> ClientContext:

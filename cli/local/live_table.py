@@ -12,6 +12,7 @@ from rich.table import Table
 
 from ...cluster.client.client_errors import ClientError
 from ...cluster.client.cluster_client import ClusterClient, ClusterView
+from ...cluster.client.quorum_client import QuorumClient
 from ...cluster.local.supervisor import Child, Supervisor, cpu_seconds, memory_bytes, node_pid
 
 
@@ -49,7 +50,7 @@ class LiveTable:
     async def _ask(self) -> tuple[ClusterView, int | None]:
         view = await self._client.metadata()
         with contextlib.suppress(ClientError, OSError):
-            return view, await self._client.quorum_leader()
+            return view, await QuorumClient(self._client).leader_id()
         return view, None
 
     def _table(self, view: ClusterView | None, controller: int | None) -> Table:

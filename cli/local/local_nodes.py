@@ -197,12 +197,13 @@ def _ask(plan: ClusterPlan) -> tuple[ClusterView | None, int | None]:
 
     from ...cluster.client.client_errors import ClientError
     from ...cluster.client.cluster_client import ClusterClient
+    from ...cluster.client.quorum_client import QuorumClient
 
     async def run() -> tuple[ClusterView | None, int | None]:
         async with ClusterClient(plan.bootstrap, timeout_s=2.0) as client:
             try:
                 view = await client.metadata()
-                return view, await client.quorum_leader()
+                return view, await QuorumClient(client).leader_id()
             except (ClientError, OSError):
                 return None, None
 

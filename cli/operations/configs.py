@@ -73,11 +73,11 @@ def show(everything: bool, bootstrap: str, as_json: bool, **given: Any) -> None:
     resource = _resource(given)
 
     async def run() -> list[dict[str, object]]:
+        from ...cluster.client.admin_client import AdminClient
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.reassignment import describe_configs
 
         async with ClusterClient(bootstrap) as client:
-            rows = await describe_configs(client, *resource, everything=everything)
+            rows = await AdminClient(client).describe_configs(*resource, everything=everything)
         return [
             {"name": row.name, "value": row.value, "source": _SOURCES.get(row.source, "?"), "read_only": row.read_only}
             for row in rows
@@ -110,11 +110,11 @@ def unset_values(keys: tuple[str, ...], bootstrap: str, **given: Any) -> None:
 
 def _alter(resource: tuple[int, str], values: dict[str, str], deleted: tuple[str, ...], bootstrap: str) -> None:
     async def run() -> None:
+        from ...cluster.client.admin_client import AdminClient
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.reassignment import alter_configs
 
         async with ClusterClient(bootstrap) as client:
-            await alter_configs(client, *resource, values, deleted)
+            await AdminClient(client).alter_configs(*resource, values, deleted)
 
     run_client(run())
     click.echo("Done.")
@@ -172,11 +172,11 @@ def log_dirs(wanted: tuple[int, ...], bootstrap: str, as_json: bool) -> None:
     async def run() -> list[dict[str, object]]:
         from dataclasses import asdict
 
+        from ...cluster.client.admin_client import AdminClient
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.reassignment import log_dirs
 
         async with ClusterClient(bootstrap) as client:
-            return [asdict(one) for one in await log_dirs(client, wanted)]
+            return [asdict(one) for one in await AdminClient(client).describe_log_dirs(wanted)]
 
     for row in run_client(run()):
         if as_json:
@@ -208,11 +208,11 @@ def unregister(broker: int, bootstrap: str) -> None:
     """Forget BROKER, which is down for good; move its replicas away first."""
 
     async def run() -> None:
+        from ...cluster.client.admin_client import AdminClient
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.reassignment import unregister_broker
 
         async with ClusterClient(bootstrap) as client:
-            await unregister_broker(client, broker)
+            await AdminClient(client).unregister_broker(broker)
 
     run_client(run())
     click.echo(f"Broker {broker} is forgotten.")

@@ -13,7 +13,7 @@ from ..common_options import bootstrap_option, json_option, print_json, run_clie
 from ..times import milliseconds
 
 if TYPE_CHECKING:
-    from ...cluster.client.group_client import GroupsClient, LagView
+    from ...cluster.client.group_client import GroupClient, LagView
     from ...wire.types import TopicPartition
 
 
@@ -40,10 +40,10 @@ def list_groups(bootstrap: str, as_json: bool) -> None:
 
     async def run() -> list[dict[str, Any]]:
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.group_client import GroupsClient
+        from ...cluster.client.group_client import GroupClient
 
         async with ClusterClient(bootstrap) as client:
-            found = await GroupsClient(client).list_groups()
+            found = await GroupClient(client).list_groups()
         return [
             {"group": one.group_id, "state": one.state, "type": one.kind, "coordinator": one.coordinator}
             for one in found
@@ -65,10 +65,10 @@ def describe(group: str, bootstrap: str, as_json: bool) -> None:
 
     async def run() -> dict[str, Any]:
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.group_client import GroupsClient
+        from ...cluster.client.group_client import GroupClient
 
         async with ClusterClient(bootstrap) as client:
-            asked = GroupsClient(client)
+            asked = GroupClient(client)
             state, members = await asked.members(group)
             lags = await asked.lags(group)
         shown = [
@@ -98,10 +98,10 @@ def lag(group: str, watch: bool, bootstrap: str, as_json: bool) -> None:
 
     async def run() -> None:
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.group_client import GroupsClient
+        from ...cluster.client.group_client import GroupClient
 
         async with ClusterClient(bootstrap) as client:
-            asked = GroupsClient(client)
+            asked = GroupClient(client)
             while True:
                 rows = [_lag_row(one) for one in await asked.lags(group)]
                 if as_json:
@@ -152,10 +152,10 @@ def reset(
 
     async def run() -> list[dict[str, Any]]:
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.group_client import GroupsClient
+        from ...cluster.client.group_client import GroupClient
 
         async with ClusterClient(bootstrap) as client:
-            asked = GroupsClient(client)
+            asked = GroupClient(client)
             before = await asked.committed(group)
             after = await wanted.offsets(asked, before)
             if execute:
@@ -183,10 +183,10 @@ def delete(group: str, bootstrap: str) -> None:
 
     async def run() -> None:
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.group_client import GroupsClient
+        from ...cluster.client.group_client import GroupClient
 
         async with ClusterClient(bootstrap) as client:
-            await GroupsClient(client).delete(group)
+            await GroupClient(client).delete(group)
 
     run_client(run())
     click.echo(f"Deleted group {group}.")
@@ -205,7 +205,7 @@ class _Wanted:
     ) -> None:
         self.topic, self.to, self.shift, self.time_ms, self.listed = topic, to, shift, time_ms, listed
 
-    async def offsets(self, client: GroupsClient, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    async def offsets(self, client: GroupClient, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The new offsets; what is outside the log becomes its nearest end."""
         from ...cluster.client.client_errors import ClientError
 

@@ -60,7 +60,7 @@ def reassign(
     async def run() -> None:
         from ...cluster.client.cluster_client import ClusterClient
         from ...cluster.client.reassignment import choose_dirs, reassign
-        from ...cluster.client.reassignment_throttle import throttle as set_throttle
+        from ...cluster.client.reassignment import throttle as set_throttle
 
         async with ClusterClient(bootstrap) as client:
             if throttle is not None:
@@ -78,8 +78,7 @@ def reassign(
 
 async def _see_through(client: ClusterClient, moves: list[Move], timeout_s: float, *, is_throttled: bool) -> None:
     """Wait for the moves, telling how far they are; take the throttle off where nothing else moves."""
-    from ...cluster.client.reassignment import reassignments, wait_for_moves
-    from ...cluster.client.reassignment_throttle import Meter, unthrottle
+    from ...cluster.client.reassignment import Meter, reassignments, unthrottle, wait_for_moves
 
     meter, last = Meter(moves), ""
     on_terminal = sys.stderr.isatty()
@@ -108,7 +107,7 @@ def unthrottle(bootstrap: str) -> None:
 
     async def run() -> list[str]:
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.reassignment_throttle import unthrottle
+        from ...cluster.client.reassignment import unthrottle
 
         async with ClusterClient(bootstrap) as client:
             return await unthrottle(client)
@@ -179,11 +178,11 @@ def elect(names: tuple[str, ...], everything: bool, unclean: bool, bootstrap: st
     wanted = None if everything else [_parse_partition(name) for name in names]
 
     async def run() -> list[str]:
+        from ...cluster.client.admin_client import AdminClient
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.reassignment import elect
 
         async with ClusterClient(bootstrap) as client:
-            return await elect(client, wanted, unclean=unclean)
+            return await AdminClient(client).elect_leaders(wanted, unclean=unclean)
 
     for line in run_client(run()) or ["Every leader is the preferred one."]:
         click.echo(line)

@@ -39,13 +39,14 @@ def create(
     pairs = parse_pairs(configs, "--config")
 
     async def run() -> None:
+        from ...cluster.client.admin_client import AdminClient, NewTopic
         from ...cluster.client.client_errors import RefusedError
-        from ...cluster.client.cluster_client import ClusterClient, NewTopic
+        from ...cluster.client.cluster_client import ClusterClient
         from ...wire.errors import ErrorCode
 
         async with ClusterClient(bootstrap) as client:
             try:
-                await client.create_topic(NewTopic(name, partitions or -1, replicas or -1, pairs))
+                await AdminClient(client).create_topic(NewTopic(name, partitions or -1, replicas or -1, pairs))
             except RefusedError as error:
                 if not (if_not_exists and error.code == ErrorCode.TOPIC_ALREADY_EXISTS):
                     raise
@@ -135,13 +136,14 @@ def delete(name: str, if_exists: bool, bootstrap: str) -> None:
     """Delete topic NAME with all its records."""
 
     async def run() -> None:
+        from ...cluster.client.admin_client import AdminClient
         from ...cluster.client.client_errors import RefusedError
         from ...cluster.client.cluster_client import ClusterClient
         from ...wire.errors import ErrorCode
 
         async with ClusterClient(bootstrap) as client:
             try:
-                await client.delete_topic(name)
+                await AdminClient(client).delete_topic(name)
             except RefusedError as error:
                 if not (if_exists and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                     raise

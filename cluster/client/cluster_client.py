@@ -1,11 +1,11 @@
-"""A small client of any Kafka-compatible cluster: metadata and topics, over the wire room's connections.
+"""A small client of any Kafka-compatible cluster: its connections and its metadata.
 
-It knows nothing of a node's inside; `producing` and `consuming` build on it.
+It knows nothing of the inside of a node. `AdminClient`, `GroupClient`, `QuorumClient`, `Producer` and `Consumer` send
+their requests through it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,10 +19,6 @@ from .client_errors import ClientError, RefusedError, UnreachableError, is_retri
 
 CLIENT_ID = "raftwerk-cli"
 _METADATA_VERSION = 12
-_CREATE_TOPICS_VERSION = 7
-_DELETE_TOPICS_VERSION = 6
-_DESCRIBE_QUORUM_VERSION = 1
-_RETRY_PAUSE_S = 0.1
 LOST = (OSError, WireFormatError)
 """What a request raises when nobody answered it properly; a lost connection and a timeout are `OSError`s."""
 
@@ -75,16 +71,6 @@ class ClusterView:
         raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}", "there is no such topic")
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    """A topic to be made; -1 takes the cluster's default."""
-
-    name: str
-    partitions: int = -1
-    replication_factor: int = -1
-    configs: Mapping[str, str] | None = None
-
-
 class ClusterClient:
     """Connections to the brokers of one cluster; an async context manager."""
 
@@ -110,43 +96,6 @@ class ClusterClient:
         view = _cluster_view(await self.request(ApiKey.METADATA, _METADATA_VERSION, fields))
         self._brokers = {broker.node_id: broker for broker in view.brokers}
         return view
-
-    async def quorum_leader(self) -> int | None:
-        """The node id of the active controller; None while there is none."""
-        topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
-        answer = await self.request(ApiKey.DESCRIBE_QUORUM, _DESCRIBE_QUORUM_VERSION, {"topics": topics})
-        _raise_if_refused(answer.error_code, "the quorum")
-        row = answer.topics[0].partitions[0]
-        return row.leader_id if not row.error_code and row.leader_id >= 0 else None
-
-    async def create_topic(self, topic: NewTopic, *, wait: bool = True) -> None:
-        """Make a topic; with `wait`, return when every partition has a leader. `RefusedError` when refused."""
-        configs = [{"name": name, "value": value} for name, value in (topic.configs or {}).items()]
-        fields = {
-            "topics": [
-                {
-                    "name": topic.name,
-                    "num_partitions": topic.partitions,
-                    "replication_factor": topic.replication_factor,
-                    "assignments": [],
-                    "configs": configs,
-                }
-            ],
-            "timeout": int(self.timeout_s * 1000),
-            "validate_only": False,
-        }
-        answer = await self._request_until_final(ApiKey.CREATE_TOPICS, _CREATE_TOPICS_VERSION, fields, "topics")
-        _raise_if_refused(answer.error_code, f"topic {topic.name}", answer.error_message)
-        if wait:
-            await self._until(lambda view: _has_leaders(view, topic.name), topic.name)
-
-    async def delete_topic(self, name: str, *, wait: bool = True) -> None:
-        """Delete a topic; with `wait`, return when the broker asked no longer shows it."""
-        fields = {"topics": [{"name": name, "topic_id": None}], "timeout": int(self.timeout_s * 1000)}
-        answer = await self._request_until_final(ApiKey.DELETE_TOPICS, _DELETE_TOPICS_VERSION, fields, "responses")
-        _raise_if_refused(answer.error_code, f"topic {name}", answer.error_message)
-        if wait:
-            await self._until(lambda view: all(topic.name != name for topic in view.topics), name)
 
     async def request(self, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
         """Ask any broker that answers; `ClientError` when none does."""
@@ -189,26 +138,6 @@ class ClusterClient:
         connection = await self._connect(host, port)
         return await connection.request(api, version, fields, timeout_s=self.timeout_s)
 
-    async def _request_until_final(self, api: ApiKey, version: int, fields: Mapping[str, Any], rows: str) -> Any:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.timeout_s
-        while True:
-            answer = getattr(await self.request(api, version, fields), rows)[0]
-            temporary = answer.error_code in (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT)
-            if not temporary or loop.time() > deadline:
-                return answer
-            await asyncio.sleep(_RETRY_PAUSE_S)
-
-    async def _until(self, holds: Any, name: str) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.timeout_s
-        while not holds(await self.metadata([name])):
-            if loop.time() > deadline:
-                raise ClientError(
-                    f"topic {name}: the change was accepted, and is not visible after {self.timeout_s:g} s"
-                )
-            await asyncio.sleep(_RETRY_PAUSE_S / 4)
-
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
     """`host:port,host:port` as pairs; `ClientError` with the reason."""
@@ -229,16 +158,6 @@ def _in_words(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "does not answer in time"
     return str(error) or type(error).__name__
-
-
-def _raise_if_refused(code: int, what: str, message: str | None = None) -> None:
-    if code:
-        raise RefusedError(code, what, message)
-
-
-def _has_leaders(view: ClusterView, name: str) -> bool:
-    topics = [topic for topic in view.topics if topic.name == name]
-    return bool(topics and topics[0].partitions) and all(one.leader >= 0 for one in topics[0].partitions)
 
 
 def _cluster_view(answer: Struct) -> ClusterView:

@@ -61,7 +61,7 @@ class LagView:
         return None if self.committed is None else max(self.end - self.committed, 0)
 
 
-class GroupsClient:
+class GroupClient:
     """Asks coordinators, and finds the next one when one has moved."""
 
     def __init__(self, client: ClusterClient) -> None:

@@ -18,8 +18,9 @@ from ...wire.compression import Compression
 from ...wire.errors import ErrorCode
 from ...wire.records import NewRecord, encode_batch, iter_headers
 from ..metrics.latency import Latency
+from .admin_client import AdminClient, NewTopic
 from .client_errors import ClientError, RefusedError, is_retriable
-from .cluster_client import LOST, ClusterClient, NewTopic, TopicView
+from .cluster_client import LOST, ClusterClient, TopicView
 from .consumer import EARLIEST, LATEST, Consumed, Consumer
 from .producer import Producer
 
@@ -272,7 +273,7 @@ async def ensure_topic(client: ClusterClient, topic: str, partitions: int, repli
     view = await client.metadata([topic])
     if all(one.name != topic for one in view.topics):
         try:
-            await client.create_topic(NewTopic(topic, partitions, replicas))
+            await AdminClient(client).create_topic(NewTopic(topic, partitions, replicas))
         except RefusedError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise

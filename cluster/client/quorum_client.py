@@ -15,7 +15,7 @@ from ...wire.errors import ErrorCode
 from .client_errors import ClientError, RefusedError
 from .cluster_client import LOST, ClusterClient
 
-_DESCRIBE_VERSION, _ADD_VERSION, _REMOVE_VERSION = 2, 1, 0
+_LEADER_VERSION, _DESCRIBE_VERSION, _ADD_VERSION, _REMOVE_VERSION = 1, 2, 1, 0
 _TOPICS = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
 _TEMPORARY = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER)
 _PAUSE_S = 0.1
@@ -75,6 +75,14 @@ class QuorumClient:
             for one in found
         ]
         return QuorumView(row.leader_id, row.leader_epoch, row.high_watermark, tuple(replicas), _endpoints(answer))
+
+    async def leader_id(self) -> int | None:
+        """The node id of the active controller; None while there is none. Asks once."""
+        answer = await self._client.request(ApiKey.DESCRIBE_QUORUM, _LEADER_VERSION, {"topics": _TOPICS})
+        if answer.error_code:
+            raise RefusedError(answer.error_code, "the quorum")
+        row = answer.topics[0].partitions[0]
+        return row.leader_id if not row.error_code and row.leader_id >= 0 else None
 
     async def add_voter(self, voter: Voter, cluster_id: str | None = None) -> None:
         """Make a controller that follows the quorum a voter; returns when that is committed."""

@@ -1,4 +1,9 @@
-"""What operators ask of the controller, over `ClusterClient`: move partitions, elect leaders, set values."""
+"""Moves of partitions between brokers and directories: begin them, throttle them, follow them, call them off.
+
+A throttle (KIP-73) is what kafka-reassign-partitions sets and takes off: two rates on each broker that gives or gets a
+replica, and on each topic two lists of replicas: those that are copied from, and those that are copied to. It stays
+until it is taken off.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +15,17 @@ from typing import Any
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
+from .admin_client import APPEND, BROKER, DELETE, SET, TOPIC, AdminClient
 from .client_errors import ClientError, RefusedError
 from .cluster_client import LOST, ClusterClient
 
-TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
-SET, DELETE, APPEND, SUBTRACT = range(4)
 _TIMEOUT_MS = 30_000
 _LOOK_AGAIN_S = 0.2
-_BROKER_SOURCES = (2, 3)
 ANY_DIR = "any"
-_OWN_SOURCES = {TOPIC: (1,), BROKER: (2,), BROKER_LOGGER: (6,), 16: (7,), 32: (8,)}
-"""What was set at run time, by type of resource."""
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+LEADER_REPLICAS = "leader.replication.throttled.replicas"
+FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
+_Changes = Mapping[tuple[int, str], Sequence[tuple[str, int, str | None]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,54 +50,6 @@ class Moving:
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
     removing: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A setting as DescribeConfigs tells it."""
-
-    name: str
-    value: str | None
-    source: int
-    read_only: bool
-    documentation: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class LogDir:
-    """A log directory of a broker; sizes in bytes, -1 when it has failed. `replicas` has a row for each log in it."""
-
-    broker: int
-    path: str
-    error_code: int
-    total_bytes: int
-    usable_bytes: int
-    replicas: tuple[dict[str, Any], ...]
-
-
-async def log_dirs(client: ClusterClient, brokers: Sequence[int] = ()) -> list[LogDir]:
-    """The directories of some brokers, or of all that are alive. `ClientError` when one does not answer."""
-    view = await client.metadata(())
-    found = []
-    for broker in brokers or [one.node_id for one in view.brokers]:
-        try:
-            answer = await client.request_node(broker, ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": None})
-        except LOST as error:
-            raise ClientError(f"broker {broker} does not answer: {error}") from error
-        for row in answer.results:
-            replicas = tuple(
-                {
-                    "topic": topic.name,
-                    "partition": one.partition_index,
-                    "size_bytes": one.partition_size,
-                    "lag": one.offset_lag,
-                    "moving_here": one.is_future_key,
-                }
-                for topic in row.topics
-                for one in topic.partitions
-            )
-            found.append(LogDir(broker, row.log_dir, row.error_code, row.total_bytes, row.usable_bytes, replicas))
-    return found
 
 
 async def choose_dirs(client: ClusterClient, moves: Sequence[Move]) -> None:
@@ -190,87 +147,11 @@ async def _between_dirs(client: ClusterClient, moves: Sequence[Move]) -> list[tu
         return []
     found = {
         (row.broker, one["topic"], one["partition"]): row.path
-        for row in await log_dirs(client, list(dict.fromkeys(broker for broker, _, _ in chosen)))
+        for row in await AdminClient(client).describe_log_dirs(list(dict.fromkeys(broker for broker, _, _ in chosen)))
         for one in row.replicas
         if not one["moving_here"]
     }
     return [key[1:] for key, path in chosen.items() if found.get(key) != path]
-
-
-async def elect(client: ClusterClient, partitions: Sequence[tuple[str, int]] | None, *, unclean: bool) -> list[str]:
-    """Elect preferred, or with `unclean` any, leaders of some partitions or all; one line a partition that changed.
-
-    `RefusedError` when a partition that was named cannot have such a leader.
-    """
-    named: dict[str, list[int]] = {}
-    for topic, index in partitions or ():
-        named.setdefault(topic, []).append(index)
-    topics = None if partitions is None else [{"topic": t, "partitions": p} for t, p in named.items()]
-    fields = {"election_type": int(unclean), "topic_partitions": topics, "timeout": _TIMEOUT_MS}
-    answer = await client.request(ApiKey.ELECT_LEADERS, 2, fields)
-    _check(answer, "the election")
-    lines = []
-    for topic in answer.replica_election_results:
-        for row in topic.partition_result:
-            name = f"{topic.topic}-{row.partition_id}"
-            if row.error_code == ErrorCode.ELECTION_NOT_NEEDED:
-                lines.append(f"{name} has its leader already")
-            elif row.error_code and partitions is None:
-                lines.append(f"{name} not elected: {ErrorCode(row.error_code).name}")
-            else:
-                _check(row, name)
-                lines.append(f"{name} elected")
-    return lines
-
-
-async def unregister_broker(client: ClusterClient, broker_id: int) -> None:
-    """Forget a broker that will not come back; its replicas stay assigned. `RefusedError`."""
-    _check(await client.request(ApiKey.UNREGISTER_BROKER, 0, {"broker_id": broker_id}), f"broker {broker_id}")
-
-
-async def describe_configs(
-    client: ClusterClient, resource_type: int, name: str, *, everything: bool = False
-) -> list[Value]:
-    """The values of a topic or broker: those set at run time, or `everything`."""
-    resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
-    fields = {"resources": [resource], "include_synonyms": False, "include_documentation": True}
-    answer = await _request_of(client, resource_type, name, ApiKey.DESCRIBE_CONFIGS, 4, fields)
-    _check(answer.results[0], _in_words(resource_type, name))
-    rows = [Value(c.name, c.value, c.config_source, c.read_only, c.documentation) for c in answer.results[0].configs]
-    own = _BROKER_SOURCES if not name else _OWN_SOURCES[resource_type]
-    return rows if everything else [row for row in rows if row.source in own]
-
-
-async def alter_configs(
-    client: ClusterClient, resource_type: int, name: str, values: Mapping[str, str], deleted: Sequence[str]
-) -> None:
-    """Set `values` and take `deleted` back. `RefusedError` with what is wrong."""
-    changes = [{"name": key, "config_operation": SET, "value": value} for key, value in values.items()]
-    changes += [{"name": key, "config_operation": DELETE, "value": None} for key in deleted]
-    resource = {"resource_type": resource_type, "resource_name": name, "configs": changes}
-    fields = {"resources": [resource], "validate_only": False}
-    node = name if resource_type == BROKER_LOGGER else ""
-    answer = await _request_of(client, resource_type, node, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields)
-    _check(answer.responses[0], _in_words(resource_type, name))
-
-
-def _in_words(resource_type: int, name: str) -> str:
-    if resource_type in (BROKER, BROKER_LOGGER):
-        return f"broker {name}" if name else "all brokers"
-    return f"{'topic' if resource_type == TOPIC else 'group'} {name}"
-
-
-async def _request_of(
-    client: ClusterClient, resource_type: int, name: str, key: ApiKey, version: int, fields: Mapping[str, Any]
-) -> Struct:
-    """Ask the broker that the resource belongs to, or any where it belongs to none."""
-    if resource_type not in (BROKER, BROKER_LOGGER) or not name:
-        return await client.request(key, version, fields)
-    await client.metadata(())
-    try:
-        return await client.request_node(int(name), key, version, fields)
-    except LOST as error:
-        raise ClientError(f"broker {name} does not answer: {error}") from error
 
 
 def _check_code(code: int, what: str) -> None:
@@ -281,3 +162,126 @@ def _check_code(code: int, what: str) -> None:
 def _check(row: Struct, what: str) -> None:
     if row.error_code:
         raise RefusedError(row.error_code, what, row.error_message)
+
+
+# ---- throttles and progress
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far moves are: partitions and bytes."""
+
+    moved: int
+    partitions: int
+    copied_bytes: int
+    total_bytes: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.moved} of {self.partitions} partitions moved, "
+            f"{self.copied_bytes / 1e6:.1f} of {self.total_bytes / 1e6:.1f} MB copied"
+        )
+
+
+async def throttle(client: ClusterClient, moves: Sequence[Move], bytes_per_s: int) -> None:
+    """Before the moves begin. What is throttled already stays so; the rates of the brokers are the new ones."""
+    view = await client.metadata(dict.fromkeys(move.topic for move in moves))
+    changes: dict[tuple[int, str], list[tuple[str, int, str | None]]] = {}
+    brokers: dict[int, None] = {}
+    for move in moves:
+        topic = view.topic(move.topic)
+        now = next((one.replicas for one in topic.partitions if one.partition == move.partition), None)
+        if now is None:
+            raise ClientError(f"there is no partition {move.topic}-{move.partition}")
+        new = [broker for broker in move.replicas or () if broker not in now]
+        brokers |= dict.fromkeys([*now, *new])
+        for key, replicas in ((LEADER_REPLICAS, now), (FOLLOWER_REPLICAS, new)):
+            if replicas:
+                pairs = ",".join(f"{move.partition}:{broker}" for broker in replicas)
+                changes.setdefault((TOPIC, move.topic), []).append((key, APPEND, pairs))
+    for broker in sorted(brokers):
+        changes[(BROKER, str(broker))] = [(key, SET, str(bytes_per_s)) for key in RATES]
+    await _alter(client, {resource: _joined(rows) for resource, rows in changes.items()})
+
+
+async def unthrottle(client: ClusterClient) -> list[str]:
+    """Take off all throttles; the names of what had one."""
+    view = await client.metadata()
+    resources = [(TOPIC, topic.name, (LEADER_REPLICAS, FOLLOWER_REPLICAS)) for topic in view.topics]
+    resources += [(BROKER, str(broker.node_id), RATES) for broker in view.brokers]
+    resources.append((BROKER, "", RATES))
+    changes: dict[tuple[int, str], list[tuple[str, int, str | None]]] = {}
+    for kind, name, keys in resources:
+        found = [one.name for one in await AdminClient(client).describe_configs(kind, name) if one.name in keys]
+        if found:
+            changes[(kind, name)] = [(key, DELETE, None) for key in found]
+    await _alter(client, changes)
+    return [name if kind == TOPIC else f"broker {name}" if name else "all brokers" for kind, name in changes]
+
+
+class Meter:
+    """Measures the replicas that are being added, against the largest there is of each partition."""
+
+    def __init__(self, moves: Iterable[Move]) -> None:
+        self._keys = {(move.topic, move.partition): None for move in moves}
+        self._totals: dict[tuple[str, int], int] = {}
+        """Bytes to copy, as they were last seen."""
+
+    async def look(self, client: ClusterClient) -> Progress:
+        under_way = {(one.topic, one.partition): one for one in await reassignments(client)}
+        moving = [under_way[key] for key in self._keys if key in under_way]
+        sizes = await _sizes(client, moving)
+        copied = 0
+        for one in moving:
+            key = (one.topic, one.partition)
+            full = max((sizes.get((*key, broker), 0) for broker in one.replicas), default=0)
+            self._totals[key] = full * len(one.adding)
+            copied += sum(min(sizes.get((*key, broker), 0), full) for broker in one.adding)
+        copied += sum(total for key, total in self._totals.items() if key not in under_way)
+        return Progress(len(self._keys) - len(moving), len(self._keys), copied, sum(self._totals.values()))
+
+
+async def _sizes(client: ClusterClient, moving: Sequence[Moving]) -> dict[tuple[str, int, int], int]:
+    """Bytes by topic, partition and broker; a broker that is down has none to tell."""
+    alive = [one.node_id for one in (await client.metadata(())).brokers]
+    wanted = dict.fromkeys(broker for one in moving for broker in one.replicas)
+    found: dict[tuple[str, int, int], int] = {}
+    for broker in wanted:
+        if broker not in alive:
+            continue
+        try:
+            rows = await AdminClient(client).describe_log_dirs([broker])
+        except ClientError:
+            continue
+        for row in rows:
+            for one in row.replicas:
+                if not one["moving_here"]:
+                    found[(one["topic"], one["partition"], broker)] = one["size_bytes"]
+    return found
+
+
+def _joined(rows: list[tuple[str, int, str | None]]) -> list[tuple[str, int, str | None]]:
+    """One row a key, as a request may name each once."""
+    by_key: dict[str, list[str]] = {}
+    for key, _, value in rows:
+        by_key.setdefault(key, []).append(value or "")
+    return [(key, rows[0][1], ",".join(values)) for key, values in by_key.items()]
+
+
+async def _alter(client: ClusterClient, changes: _Changes) -> None:
+    """Topics at any broker, and each broker's settings too: they are forwarded. `RefusedError`."""
+    if not changes:
+        return
+    resources = [
+        {
+            "resource_type": kind,
+            "resource_name": name,
+            "configs": [{"name": key, "config_operation": how, "value": value} for key, how, value in rows],
+        }
+        for (kind, name), rows in changes.items()
+    ]
+    fields = {"resources": resources, "validate_only": False}
+    answer = await client.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields)
+    for row in answer.responses:
+        if row.error_code:
+            raise RefusedError(row.error_code, row.resource_name or "all brokers", row.error_message)

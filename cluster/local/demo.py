@@ -21,8 +21,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..client.admin_client import AdminClient, NewTopic
 from ..client.client_errors import ClientError
-from ..client.cluster_client import ClusterClient, NewTopic
+from ..client.cluster_client import ClusterClient
+from ..client.quorum_client import QuorumClient
 from .layout import ClusterShape, plan_cluster
 from .supervisor import NodeFailed, Supervisor
 
@@ -292,7 +294,7 @@ class _Run:
     async def _create_topic(self) -> None:
         async with ClusterClient(self.bootstrap) as client:
             configs = {"min.insync.replicas": "2"}
-            await client.create_topic(NewTopic(TOPIC, PARTITIONS, 3, configs))
+            await AdminClient(client).create_topic(NewTopic(TOPIC, PARTITIONS, 3, configs))
 
     async def _leader_of(self, partition: int) -> int:
         async with ClusterClient(self.bootstrap) as client:
@@ -300,7 +302,7 @@ class _Run:
 
     async def _controller(self) -> int:
         async with ClusterClient(self.bootstrap) as client:
-            leader = await client.quorum_leader()
+            leader = await QuorumClient(client).leader_id()
         if leader is None:
             raise ClientError("the quorum has no leader")
         return leader

@@ -11,7 +11,9 @@ import uuid
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
-from ..client.cluster_client import ClusterClient, ClusterView, NewTopic
+from ..client.admin_client import AdminClient, NewTopic
+from ..client.cluster_client import ClusterClient, ClusterView
+from ..client.quorum_client import QuorumClient
 from ..local.layout import ClusterPlan, ClusterShape, plan_cluster
 from ..local.supervisor import NodeFailed, Supervisor
 
@@ -103,12 +105,12 @@ class TestCluster:
     ) -> str:
         """Make a topic and wait for its leaders; without a name it gets one that nobody else has. Returns the name."""
         chosen = name or unique_topic()
-        self._ask(lambda client: client.create_topic(NewTopic(chosen, partitions, replicas, config)))
+        self._ask(lambda client: AdminClient(client).create_topic(NewTopic(chosen, partitions, replicas, config)))
         return chosen
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""
-        self._ask(lambda client: client.delete_topic(name))
+        self._ask(lambda client: AdminClient(client).delete_topic(name))
 
     def describe(self) -> ClusterView:
         """Brokers, topics, partitions with leader and ISR, as any client sees them."""
@@ -121,7 +123,7 @@ class TestCluster:
 
     def controller(self) -> int | None:
         """The node id of the active controller."""
-        found: int | None = self._ask(lambda client: client.quorum_leader())
+        found: int | None = self._ask(lambda client: QuorumClient(client).leader_id())
         return found
 
     # ---- failure

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ...cluster.client.client_errors import ClientError, RefusedError, is_retriable
 from ...cluster.client.cluster_client import LOST, ClusterClient, ClusterView, parse_bootstrap
-from ...cluster.client.group_client import GroupsClient
+from ...cluster.client.group_client import GroupClient
 from ...wire.api_keys import ApiKey
 from ...wire.errors import ErrorCode
 from ...wire.fetch import (
@@ -53,7 +53,7 @@ class Kafka:
         self._loop = asyncio.new_event_loop()
         timeout_s = min(_ANSWER_TIMEOUT_S, options.timeout_ms / 1000)
         self._client = ClusterClient(options.bootstrap, client_id=options.client_id, timeout_s=timeout_s)
-        self._groups = GroupsClient(self._client)
+        self._groups = GroupClient(self._client)
         self._view: ClusterView | None = None
 
     def close(self) -> None:

@@ -14,7 +14,8 @@ from raftwerk.chaos.sim.faults.nemesis import Nemesis
 from raftwerk.chaos.sim.invariants.invariant_broken import InvariantBroken
 from raftwerk.chaos.sim.kernel.world import World
 from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
-from raftwerk.cluster.client.cluster_client import ClusterClient, NewTopic
+from raftwerk.cluster.client.admin_client import AdminClient, NewTopic
+from raftwerk.cluster.client.cluster_client import ClusterClient
 
 CLIENT = "k1"
 MEMBERS = 3
@@ -69,7 +70,7 @@ class GroupRun:
 
     async def main(self) -> None:
         async with ClusterClient(self.cluster.bootstrap) as client:
-            await client.create_topic(NewTopic(TOPIC, PARTITIONS, 3))
+            await AdminClient(client).create_topic(NewTopic(TOPIC, PARTITIONS, 3))
             topic_id = (await client.metadata([TOPIC])).topic(TOPIC).topic_id
         assert topic_id is not None
         self.topic_id = topic_id

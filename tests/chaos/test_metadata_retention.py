@@ -9,7 +9,8 @@ import pytest
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop
 from raftwerk.chaos.sim.kernel.world import World
 from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
-from raftwerk.cluster.client.cluster_client import ClusterClient, NewTopic
+from raftwerk.cluster.client.admin_client import AdminClient, NewTopic
+from raftwerk.cluster.client.cluster_client import ClusterClient
 
 METADATA = "/data/__cluster_metadata-0"
 FOR_EVER = {"metadata.max.retention.ms": "-1", "metadata.max.retention.bytes": "-1"}
@@ -35,7 +36,7 @@ class Life:
     def make_topics(self, count: int, every_s: float) -> None:
         async def make() -> None:
             async with ClusterClient(self.cluster.bootstrap) as client:
-                await client.create_topic(NewTopic(f"t{self.topics}", 1, 3, {}))
+                await AdminClient(client).create_topic(NewTopic(f"t{self.topics}", 1, 3, {}))
 
         for _ in range(count):
             self.topics += 1

@@ -10,7 +10,8 @@ import pytest
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop
 from raftwerk.chaos.sim.kernel.world import World
 from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
-from raftwerk.cluster.client.cluster_client import ClusterClient, NewTopic
+from raftwerk.cluster.client.admin_client import AdminClient, NewTopic
+from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.records import encode_batch
@@ -50,7 +51,7 @@ def test_a_full_disk_ends_the_node_and_writes_go_on(world: World) -> None:
     async def scenario() -> tuple[int, float]:
         loop = asyncio.get_running_loop()
         async with ClusterClient(cluster.bootstrap, timeout_s=3.0) as client:
-            await client.create_topic(NewTopic(TOPIC, 1, 3, {"min.insync.replicas": "2"}))
+            await AdminClient(client).create_topic(NewTopic(TOPIC, 1, 3, {"min.insync.replicas": "2"}))
             leader = (await client.metadata([TOPIC])).topic(TOPIC).partitions[0].leader
             assert await append(client, leader, 100) == ErrorCode.NONE
             world.hosts[f"n{leader}"].disk.set_capacity(0)

@@ -10,8 +10,9 @@ import pytest
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop
 from raftwerk.chaos.sim.kernel.world import World
 from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
+from raftwerk.cluster.client.admin_client import AdminClient, NewTopic
 from raftwerk.cluster.client.client_errors import ClientError
-from raftwerk.cluster.client.cluster_client import ClusterClient, NewTopic
+from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.cluster.node.disk_space_guard import is_full_now, next_look_s
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
@@ -82,7 +83,7 @@ def test_one_disk_full_others_lead(cluster: tuple[SimulatedCluster, ProcessLoop]
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         async with ClusterClient(sim.bootstrap, timeout_s=3.0) as client:
-            await client.create_topic(NewTopic(TOPIC, 1, 3, {"min.insync.replicas": "2"}))
+            await AdminClient(client).create_topic(NewTopic(TOPIC, 1, 3, {"min.insync.replicas": "2"}))
             leader = (await client.metadata([TOPIC])).topic(TOPIC).partitions[0].leader
             disk = sim.world.hosts[f"n{leader}"].disk
             disk.fill(8 * MB)
@@ -107,7 +108,7 @@ def test_all_disks_full_nobody_is_fenced_for_nothing(cluster: tuple[SimulatedClu
 
     async def scenario() -> None:
         async with ClusterClient(sim.bootstrap, timeout_s=3.0) as client:
-            await client.create_topic(NewTopic(TOPIC, 1, 3, {"min.insync.replicas": "1"}))
+            await AdminClient(client).create_topic(NewTopic(TOPIC, 1, 3, {"min.insync.replicas": "1"}))
             await append_until(client, ErrorCode.NONE)
             for name in sim.names:
                 sim.world.hosts[name].disk.fill(8 * MB)

@@ -12,8 +12,9 @@ import pytest
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop
 from raftwerk.chaos.sim.kernel.world import World
 from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
+from raftwerk.cluster.client.admin_client import AdminClient, NewTopic
 from raftwerk.cluster.client.client_errors import ClientError
-from raftwerk.cluster.client.cluster_client import ClusterClient, NewTopic
+from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.records import encode_batch, iter_headers
 
@@ -99,7 +100,7 @@ def test_a_flipped_letter_of_the_topic_id_costs_no_record(world: World, caplog: 
 
     async def fill() -> None:
         async with ClusterClient(cluster.bootstrap, timeout_s=3.0) as client:
-            await client.create_topic(NewTopic(TOPIC, 1, 3, {"min.insync.replicas": "2"}))
+            await AdminClient(client).create_topic(NewTopic(TOPIC, 1, 3, {"min.insync.replicas": "2"}))
             for number in range(10):
                 await append(client, number)
 
@@ -138,7 +139,7 @@ def test_the_only_replica_is_not_begun_anew_and_can_be_put_back(world: World) ->
 
     async def fill() -> None:
         async with ClusterClient(cluster.bootstrap, timeout_s=3.0) as client:
-            await client.create_topic(NewTopic(TOPIC, 1, 1))
+            await AdminClient(client).create_topic(NewTopic(TOPIC, 1, 1))
             for number in range(10):
                 await append(client, number)
 

@@ -14,8 +14,9 @@ from support.e2e import helpers
 from support.e2e.in_process import ok
 from support.e2e.java_tools import JavaTools
 
+from raftwerk.cluster.client.admin_client import AdminClient, LogDir
 from raftwerk.cluster.client.cluster_client import ClusterClient
-from raftwerk.cluster.client.reassignment import LogDir, Move, choose_dirs, log_dirs, wait_for_moves
+from raftwerk.cluster.client.reassignment import Move, choose_dirs, wait_for_moves
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 from raftwerk.cluster.local.supervisor import Supervisor
 
@@ -43,7 +44,7 @@ def disks_of(directory: str, node_id: int) -> list[str]:
 def dirs_of(bootstrap: str, broker: int) -> dict[str, LogDir]:
     async def run() -> list[LogDir]:
         async with ClusterClient(bootstrap) as client:
-            return await log_dirs(client, [broker])
+            return await AdminClient(client).describe_log_dirs([broker])
 
     return {one.path: one for one in asyncio.run(run())}
 

@@ -13,8 +13,16 @@ from support.e2e.load_process import LoadProcess
 
 from raftwerk.cluster.client.client_errors import ClientError
 from raftwerk.cluster.client.cluster_client import ClusterClient
-from raftwerk.cluster.client.reassignment import Move, Moving, reassign, reassignments, wait_for_moves
-from raftwerk.cluster.client.reassignment_throttle import Meter, throttle, unthrottle
+from raftwerk.cluster.client.reassignment import (
+    Meter,
+    Move,
+    Moving,
+    reassign,
+    reassignments,
+    throttle,
+    unthrottle,
+    wait_for_moves,
+)
 from raftwerk.cluster.local.supervisor import Supervisor
 
 T = TypeVar("T")

@@ -11,8 +11,9 @@ import pytest
 from support.e2e import helpers
 from support.e2e.dynamic_nodes import TIMEOUT_S, Nodes, run, view_of
 
+from raftwerk.cluster.client.admin_client import AdminClient
 from raftwerk.cluster.client.cluster_client import ClusterClient
-from raftwerk.cluster.client.reassignment import Move, reassign, unregister_broker, wait_for_moves
+from raftwerk.cluster.client.reassignment import Move, reassign, wait_for_moves
 
 GAP_LIMIT_S = 2.0
 OLD, NEW = (1, 2, 3), (4, 5, 6)
@@ -45,7 +46,7 @@ async def move_all(bootstrap: str, old: int, new: int) -> None:
 
 async def unregister(bootstrap: str, node_id: int) -> None:
     async with ClusterClient(bootstrap) as client:
-        await unregister_broker(client, node_id)
+        await AdminClient(client).unregister_broker(node_id)
 
 
 async def brokers(bootstrap: str) -> list[int]:

@@ -14,7 +14,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from raftwerk.broker.to_controller.broker_lifecycle import BrokerState
-from raftwerk.cluster.client.cluster_client import ClusterClient, NewTopic
+from raftwerk.cluster.client.admin_client import AdminClient, NewTopic
+from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.cluster.client.consumer import EARLIEST, Consumer
 from raftwerk.cluster.client.producer import Producer
 from raftwerk.cluster.client.reassignment import Move, reassign, wait_for_moves
@@ -73,7 +74,7 @@ def test_a_summary_has_quantiles_count_and_sum() -> None:
 async def exchange(bootstrap: str) -> None:
     async with ClusterClient(bootstrap) as client:
         throttled = {f"{side}.replication.throttled.replicas": "*" for side in ("leader", "follower")}
-        await client.create_topic(NewTopic("flights", 2, 3, throttled))
+        await AdminClient(client).create_topic(NewTopic("flights", 2, 3, throttled))
         producer = Producer(client, "flights")
         await producer.start()
         await producer.send((None, str(number).encode()) for number in range(50))
@@ -150,7 +151,7 @@ def test_time_series_are_bounded(tmp_path: Path) -> None:
 async def send_to_topics(bootstrap: str, count: int) -> None:
     async with ClusterClient(bootstrap) as client:
         for number in range(count):
-            await client.create_topic(NewTopic(f"t{number}", 2, 1))
+            await AdminClient(client).create_topic(NewTopic(f"t{number}", 2, 1))
             producer = Producer(client, f"t{number}")
             await producer.start()
             await producer.send([(None, b"x")])
@@ -159,7 +160,7 @@ async def send_to_topics(bootstrap: str, count: int) -> None:
 async def move_one(bootstrap: str) -> None:
     """A partition of one replica goes from one of the brokers 1 and 2 to the other."""
     async with ClusterClient(bootstrap) as client:
-        await client.create_topic(NewTopic("moved", 1, 1))
+        await AdminClient(client).create_topic(NewTopic("moved", 1, 1))
         producer = Producer(client, "moved")
         await producer.start()
         await producer.send((None, b"x" * 100) for _ in range(50))

@@ -16,6 +16,7 @@ from typing import Any
 
 from ....cluster.client.client_errors import ClientError
 from ....cluster.client.cluster_client import ClusterClient
+from ....cluster.client.quorum_client import QuorumClient
 from ..history import HistoryWriter
 from .load_task import Task, asked_to_stop
 
@@ -51,7 +52,7 @@ async def look(bootstrap: str, topic: str) -> dict[str, Any]:
         partitions = (await client.metadata([topic])).topic(topic).partitions
         controller = None
         with contextlib.suppress(ClientError, OSError):
-            controller = await client.quorum_leader()
+            controller = await QuorumClient(client).leader_id()
     leaders = [one.leader for one in partitions]
     return {"leaders": leaders, "isr": [list(one.isr) for one in partitions], "controller": controller}
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
-from ....cluster.client.cluster_client import LOST, NewTopic
+from ....cluster.client.admin_client import NewTopic
+from ....cluster.client.cluster_client import LOST
 from ....wire.api_keys import ApiKey
 from ....wire.errors import ErrorCode
 from ....wire.records import NewRecord, encode_batch

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ....cluster.client.cluster_client import NewTopic
+from ....cluster.client.admin_client import NewTopic
 from ....wire.records import NewRecord, Record, encode_batch
 from ..invariants.invariant_broken import InvariantBroken
 from .clients import RECORDS_MAX, ClientContext, IdempotentProducer, SentBatch, TopicClient, TopicConsumer

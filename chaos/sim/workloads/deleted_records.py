@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from ....cluster.client.admin_client import NewTopic
 from ....cluster.client.client_errors import ClientError, is_retriable
-from ....cluster.client.cluster_client import LOST, NewTopic
+from ....cluster.client.cluster_client import LOST
 from ....wire.api_keys import ApiKey
 from ....wire.errors import ErrorCode
 from ..invariants.invariant_broken import InvariantBroken

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from ....cluster.client.admin_client import AdminClient, NewTopic
 from ....cluster.client.client_errors import ClientError, RefusedError
-from ....cluster.client.cluster_client import ClusterClient, NewTopic
+from ....cluster.client.cluster_client import ClusterClient
 from ....wire.errors import ErrorCode
 
 _PAUSE_S = 0.1
@@ -43,7 +44,7 @@ async def create_for_sure(cluster: ClusterClient, topic: NewTopic) -> None:
     """Make a topic that nobody else makes, however often it takes."""
     while True:
         try:
-            await cluster.create_topic(topic)
+            await AdminClient(cluster).create_topic(topic)
         except RefusedError as error:
             if error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
                 return

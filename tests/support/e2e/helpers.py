@@ -9,7 +9,9 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from raftwerk.cluster.client.cluster_client import ClusterClient, ClusterView, NewTopic
+from raftwerk.cluster.client.admin_client import AdminClient, NewTopic
+from raftwerk.cluster.client.cluster_client import ClusterClient, ClusterView
+from raftwerk.cluster.client.quorum_client import QuorumClient
 
 PRODUCER = {
     "enable.idempotence": True,
@@ -26,7 +28,7 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, replicas: int =
     async def run() -> None:
         async with ClusterClient(bootstrap) as client:
             settings = {key.replace("_", "."): value for key, value in configs.items()}
-            await client.create_topic(NewTopic(name, partitions, replicas, settings))
+            await AdminClient(client).create_topic(NewTopic(name, partitions, replicas, settings))
 
     asyncio.run(run())
 
@@ -46,7 +48,7 @@ def leader_of(bootstrap: str, name: str, partition: int = 0) -> int:
 def active_controller(bootstrap: str) -> int:
     async def run() -> int | None:
         async with ClusterClient(bootstrap) as client:
-            return await client.quorum_leader()
+            return await QuorumClient(client).leader_id()
 
     leader = asyncio.run(run())
     assert leader is not None

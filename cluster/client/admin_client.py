@@ -1,0 +1,224 @@
+"""Topics, settings, log directories, elections and brokers: what Kafka's `Admin` client asks of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...wire.api_keys import ApiKey
+from ...wire.codec import Struct
+from ...wire.errors import ErrorCode
+from .client_errors import ClientError, RefusedError
+from .cluster_client import LOST, ClusterClient, ClusterView
+
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+SET, DELETE, APPEND, SUBTRACT = range(4)
+_CREATE_TOPICS_VERSION = 7
+_DELETE_TOPICS_VERSION = 6
+_TIMEOUT_MS = 30_000
+_RETRY_PAUSE_S = 0.1
+_BROKER_SOURCES = (2, 3)
+_OWN_SOURCES = {TOPIC: (1,), BROKER: (2,), BROKER_LOGGER: (6,), 16: (7,), 32: (8,)}
+"""The sources of values that were set at run time, by type of resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be made; -1 takes the cluster's default."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """A setting as DescribeConfigs tells it."""
+
+    name: str
+    value: str | None
+    source: int
+    read_only: bool
+    documentation: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """A log directory of a broker; sizes in bytes, -1 when it has failed. `replicas` has a row for each log in it."""
+
+    broker: int
+    path: str
+    error_code: int
+    total_bytes: int
+    usable_bytes: int
+    replicas: tuple[dict[str, Any], ...]
+
+
+class AdminClient:
+    """Asks for changes of a cluster. Every method raises `RefusedError` when the cluster refuses."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
+
+    async def create_topic(self, topic: NewTopic, *, wait: bool = True) -> None:
+        """Make a topic; with `wait`, return when every partition has a leader. `RefusedError` when refused."""
+        configs = [{"name": name, "value": value} for name, value in (topic.configs or {}).items()]
+        fields = {
+            "topics": [
+                {
+                    "name": topic.name,
+                    "num_partitions": topic.partitions,
+                    "replication_factor": topic.replication_factor,
+                    "assignments": [],
+                    "configs": configs,
+                }
+            ],
+            "timeout": int(self._client.timeout_s * 1000),
+            "validate_only": False,
+        }
+        answer = await self._request_until_final(ApiKey.CREATE_TOPICS, _CREATE_TOPICS_VERSION, fields, "topics")
+        _raise_if_refused(answer.error_code, f"topic {topic.name}", answer.error_message)
+        if wait:
+            await self._until(lambda view: _has_leaders(view, topic.name), topic.name)
+
+    async def delete_topic(self, name: str, *, wait: bool = True) -> None:
+        """Delete a topic; with `wait`, return when the broker asked no longer shows it."""
+        fields = {"topics": [{"name": name, "topic_id": None}], "timeout": int(self._client.timeout_s * 1000)}
+        answer = await self._request_until_final(ApiKey.DELETE_TOPICS, _DELETE_TOPICS_VERSION, fields, "responses")
+        _raise_if_refused(answer.error_code, f"topic {name}", answer.error_message)
+        if wait:
+            await self._until(lambda view: all(topic.name != name for topic in view.topics), name)
+
+    async def describe_configs(self, resource_type: int, name: str, *, everything: bool = False) -> list[ConfigEntry]:
+        """The values of a topic or broker: those set at run time, or `everything`."""
+        resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
+        fields = {"resources": [resource], "include_synonyms": False, "include_documentation": True}
+        answer = await self._request_of(resource_type, name, ApiKey.DESCRIBE_CONFIGS, 4, fields)
+        _check(answer.results[0], _in_words(resource_type, name))
+        rows = [
+            ConfigEntry(c.name, c.value, c.config_source, c.read_only, c.documentation)
+            for c in answer.results[0].configs
+        ]
+        own = _BROKER_SOURCES if not name else _OWN_SOURCES[resource_type]
+        return rows if everything else [row for row in rows if row.source in own]
+
+    async def alter_configs(
+        self, resource_type: int, name: str, values: Mapping[str, str], deleted: Sequence[str]
+    ) -> None:
+        """Set `values` and take `deleted` back. `RefusedError` with what is wrong."""
+        changes = [{"name": key, "config_operation": SET, "value": value} for key, value in values.items()]
+        changes += [{"name": key, "config_operation": DELETE, "value": None} for key in deleted]
+        resource = {"resource_type": resource_type, "resource_name": name, "configs": changes}
+        fields = {"resources": [resource], "validate_only": False}
+        node = name if resource_type == BROKER_LOGGER else ""
+        answer = await self._request_of(resource_type, node, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields)
+        _check(answer.responses[0], _in_words(resource_type, name))
+
+    async def describe_log_dirs(self, brokers: Sequence[int] = ()) -> list[LogDir]:
+        """The directories of some brokers, or of all that are alive. `ClientError` when one does not answer."""
+        view = await self._client.metadata(())
+        found = []
+        for broker in brokers or [one.node_id for one in view.brokers]:
+            try:
+                answer = await self._client.request_node(broker, ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": None})
+            except LOST as error:
+                raise ClientError(f"broker {broker} does not answer: {error}") from error
+            for row in answer.results:
+                replicas = tuple(
+                    {
+                        "topic": topic.name,
+                        "partition": one.partition_index,
+                        "size_bytes": one.partition_size,
+                        "lag": one.offset_lag,
+                        "moving_here": one.is_future_key,
+                    }
+                    for topic in row.topics
+                    for one in topic.partitions
+                )
+                found.append(LogDir(broker, row.log_dir, row.error_code, row.total_bytes, row.usable_bytes, replicas))
+        return found
+
+    async def elect_leaders(self, partitions: Sequence[tuple[str, int]] | None, *, unclean: bool) -> list[str]:
+        """Elect preferred, or with `unclean` any, leaders of some partitions or all; one line a partition that changed.
+
+        `RefusedError` when a partition that was named cannot have such a leader.
+        """
+        named: dict[str, list[int]] = {}
+        for topic, index in partitions or ():
+            named.setdefault(topic, []).append(index)
+        topics = None if partitions is None else [{"topic": t, "partitions": p} for t, p in named.items()]
+        fields = {"election_type": int(unclean), "topic_partitions": topics, "timeout": _TIMEOUT_MS}
+        answer = await self._client.request(ApiKey.ELECT_LEADERS, 2, fields)
+        _check(answer, "the election")
+        lines = []
+        for topic in answer.replica_election_results:
+            for row in topic.partition_result:
+                name = f"{topic.topic}-{row.partition_id}"
+                if row.error_code == ErrorCode.ELECTION_NOT_NEEDED:
+                    lines.append(f"{name} has its leader already")
+                elif row.error_code and partitions is None:
+                    lines.append(f"{name} not elected: {ErrorCode(row.error_code).name}")
+                else:
+                    _check(row, name)
+                    lines.append(f"{name} elected")
+        return lines
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Forget a broker that will not come back; its replicas stay assigned. `RefusedError`."""
+        _check(await self._client.request(ApiKey.UNREGISTER_BROKER, 0, {"broker_id": broker_id}), f"broker {broker_id}")
+
+    async def _request_of(
+        self, resource_type: int, name: str, key: ApiKey, version: int, fields: Mapping[str, Any]
+    ) -> Struct:
+        """Ask the broker that the resource belongs to, or any where it belongs to none."""
+        if resource_type not in (BROKER, BROKER_LOGGER) or not name:
+            return await self._client.request(key, version, fields)
+        await self._client.metadata(())
+        try:
+            return await self._client.request_node(int(name), key, version, fields)
+        except LOST as error:
+            raise ClientError(f"broker {name} does not answer: {error}") from error
+
+    async def _request_until_final(self, api: ApiKey, version: int, fields: Mapping[str, Any], rows: str) -> Any:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._client.timeout_s
+        while True:
+            answer = getattr(await self._client.request(api, version, fields), rows)[0]
+            temporary = answer.error_code in (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT)
+            if not temporary or loop.time() > deadline:
+                return answer
+            await asyncio.sleep(_RETRY_PAUSE_S)
+
+    async def _until(self, holds: Any, name: str) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._client.timeout_s
+        while not holds(await self._client.metadata([name])):
+            if loop.time() > deadline:
+                raise ClientError(
+                    f"topic {name}: the change was accepted, and is not visible after {self._client.timeout_s:g} s"
+                )
+            await asyncio.sleep(_RETRY_PAUSE_S / 4)
+
+
+def _in_words(resource_type: int, name: str) -> str:
+    if resource_type in (BROKER, BROKER_LOGGER):
+        return f"broker {name}" if name else "all brokers"
+    return f"{'topic' if resource_type == TOPIC else 'group'} {name}"
+
+
+def _has_leaders(view: ClusterView, name: str) -> bool:
+    topics = [topic for topic in view.topics if topic.name == name]
+    return bool(topics and topics[0].partitions) and all(one.leader >= 0 for one in topics[0].partitions)
+
+
+def _raise_if_refused(code: int, what: str, message: str | None = None) -> None:
+    if code:
+        raise RefusedError(code, what, message)
+
+
+def _check(row: Struct, what: str) -> None:
+    if row.error_code:  # not every answer has a message
+        raise RefusedError(row.error_code, what, row.error_message)
