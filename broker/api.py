@@ -1,63 +1,111 @@
-"""How an API is declared, and the registry that dispatch and ApiVersions are built from.
+"""How an API is declared, and how a listener looks it up.
 
-Each file in `apis/` declares one `Api`: its key, the versions it serves, and its handler. A decoded handler gets the
-request as a `Struct` and returns the response's fields, or an awaitable of them. A raw handler gets the bytes and
-answers through the request itself; Produce and Fetch are raw, so that no task or future is made on their paths.
+`ApiSpec` is one row of the table in `apis/api_table.py`. A listener's registry is made of the rows that have a handler
+for it; ApiVersions and dispatch use the registry. There are three kinds of handler:
+
+- A plain function gets the decoded request and returns the response's fields, or an awaitable of them.
+- `Raw` gets the request's bytes and answers by itself. Produce and Fetch are raw, so that their paths need no task and
+  no future.
+- `Forwarded` gets the request's bytes and returns the response's bytes, which the controller encoded (KIP-590).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from ..runtime.invariants import invariant
+from ..runtime.ports import Buffer
 from ..wire.api_keys import ApiKey
 from ..wire.codec import Struct
+from ..wire.errors import ErrorCode
 from .network.request import Request
+
+if TYPE_CHECKING:
+    from .services import BrokerServices, ControllerServices
 
 C = TypeVar("C")
 Fields: TypeAlias = Mapping[str, Any] | Struct
-DecodedHandler: TypeAlias = Callable[[C, Request, Struct], Fields | Awaitable[Fields]]
-RawHandler: TypeAlias = Callable[[C, Request], None]
-ErrorFields: TypeAlias = Callable[[Struct, int, str], Fields]
+Answer: TypeAlias = Fields | Buffer
+"""The fields of a response, or its encoded body."""
+DecodedHandler: TypeAlias = Callable[[C, Request, Struct], Answer | Awaitable[Answer]]
+ErrorFields: TypeAlias = Callable[[Struct, ErrorCode, str], Fields]
+"""Builds the response that refuses a request as a whole, from the request, an error code and a text."""
 
 
 def top_level_error(message: Struct, code: int, text: str) -> Fields:
-    """The answer of an API whose response has an error code of its own."""
+    """The error of an API whose response has an error code of its own."""
     return {"error_code": code, "error_message": text}
 
 
 @dataclass(frozen=True, slots=True)
-class Api(Generic[C]):
-    """One API. Exactly one of `handle` and `handle_raw` is set.
+class Raw(Generic[C]):
+    """A handler that decodes the request and answers it by itself."""
 
-    `versions` are the oldest and newest served; `error` builds the response for a failure (None: no place for one, the
-    connection is closed); `overlaps`: requests of this API may start while earlier ones of such APIs are in flight.
-    """
+    handle: Callable[[C, Request], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded(Generic[C]):
+    """A handler that returns an encoded response. The request is decoded only when it fails, to build the error."""
+
+    handle: Callable[[C, Request, bytes], Awaitable[Buffer]]
+
+
+Handler: TypeAlias = DecodedHandler[C] | Raw[C] | Forwarded[C]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSpec:
+    """One row of the table of APIs."""
 
     key: ApiKey
     versions: tuple[int, int]
-    handle: DecodedHandler[C] | None = None
-    handle_raw: RawHandler[C] | None = None
-    error: ErrorFields | None = None
+    """The oldest and the newest version served."""
+    error: ErrorFields | None
+    """How the API refuses a request as a whole. None: it has no such response, and the connection is closed."""
+    broker: Handler[BrokerServices] | None = None
+    """The handler on broker listeners; None where they do not serve the API."""
+    controller: Handler[ControllerServices] | None = None
+    """The handler on controller listeners; None where they do not serve the API."""
+    is_forwarded: bool = False
+    """Whether a broker may send the request to the controller in an envelope (KIP-590)."""
     overlaps: bool = False
+    """Whether a request may start while earlier requests of such APIs on its connection are unanswered."""
+
+
+class Api(Generic[C]):
+    """An API as one listener serves it. Exactly one of the three handlers is set."""
+
+    __slots__ = ("decoded", "forwarded", "is_forwarded", "key", "overlaps", "raw", "refuse", "versions")
+
+    def __init__(self, spec: ApiSpec, handler: Handler[C]) -> None:
+        self.key = spec.key
+        self.versions = spec.versions
+        self.refuse = spec.error
+        self.is_forwarded = spec.is_forwarded
+        self.overlaps = spec.overlaps
+        self.raw = handler.handle if isinstance(handler, Raw) else None
+        self.forwarded = handler.handle if isinstance(handler, Forwarded) else None
+        self.decoded: DecodedHandler[C] | None = None if isinstance(handler, (Raw, Forwarded)) else handler
 
     def serves(self, version: int) -> bool:
+        """Whether the listener serves this version."""
         return self.versions[0] <= version <= self.versions[1]
 
 
 class ApiRegistry(Generic[C]):
-    """The APIs of one kind of listener, in order of their keys."""
+    """The APIs of one kind of listener, in the order of their keys."""
 
     def __init__(self, apis: Iterable[Api[C]]) -> None:
         self._by_key: dict[int, Api[C]] = {}
         for api in sorted(apis, key=lambda item: int(item.key)):
             invariant(int(api.key) not in self._by_key, "an API is declared once")
-            invariant((api.handle is None) != (api.handle_raw is None), "an API has one handler")
             self._by_key[int(api.key)] = api
 
     def get(self, key: int) -> Api[C] | None:
+        """The API of that key, or None where the listener does not serve it."""
         return self._by_key.get(key)
 
     def __iter__(self) -> Iterator[Api[C]]:

@@ -1,37 +1,26 @@
-"""What the handlers of a broker listener may use."""
+"""What the handlers of a broker listener and of a controller listener may use."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from ..controller.metadata.metadata_image import MetadataImage
-from ..isr.fetching.fetch_requests import WatchedFetch
-from ..isr.fetching.incremental_fetch_context import IncrementalFetchContext
-from ..isr.ports import TopicIdPartition
-from ..isr.replica import Replica
-from ..isr.results import AppendDone, DeletedRecords, EpochEndResult, FetchDone, FetchParams, ListOffsetResult
-from ..log.results import LogDirView
+from ..controller.metadata.metadata_loader import MetadataLoader
+from ..controller.quorum_controller import QuorumController
+from ..isr.replica_manager import ReplicaManager
+from ..raft.driver.raft_driver import RaftDriver
 from ..runtime.ports import Runtime
-from ..wire.codec import Struct
-from ..wire.fetch import FetchPartition
-from ..wire.types import TopicPartition
+from .apis.controller.broker_connections import BrokerConnections
 from .config import BrokerConfig
 from .fetch_sessions import FetchSessionCache
 from .groups.coordinator import GroupCoordinator
-from .network.request import Request
+from .network.dispatch import Dispatcher
+from .to_controller.auto_topic_creation_manager import AutoTopicCreationManager
+from .to_controller.controller_channel import ControllerChannel
+from .to_controller.producer_id_manager import ProducerIdManager
+from .to_controller.recently_fenced_brokers import RecentlyFencedBrokers
 from .to_controller.suspected_brokers import SuspectedBrokers
-
-
-class ImageSource(Protocol):
-    """The committed metadata as this node has applied it."""
-
-    @property
-    def image(self) -> MetadataImage: ...
-
-    @property
-    def finalized_features(self) -> Mapping[str, int]: ...
 
 
 class ParkedFetch(Protocol):
@@ -42,114 +31,47 @@ class ParkedFetch(Protocol):
         ...
 
 
-class Replicas(Protocol):
-    """The partitions of this broker (`isr.replica_manager.ReplicaManager`)."""
-
-    @property
-    def partitions(self) -> Mapping[TopicPartition, Replica]:
-        """All replicas that are here."""
-        ...
-
-    @property
-    def applied_offset(self) -> int:
-        """Up to which offset of the metadata every role is taken up."""
-        ...
-
-    def append(
-        self,
-        acks: int,
-        timeout_ms: int,
-        entries: Sequence[tuple[TopicPartition, memoryview | None]],
-        done: AppendDone,
-    ) -> None:
-        """Append to the logs; `done` is called with a result an entry, at once or when enough replicas have it."""
-        ...
-
-    def fetch(
-        self, params: FetchParams, partitions: Sequence[tuple[TopicIdPartition, FetchPartition]], done: FetchDone
-    ) -> ParkedFetch | None:
-        """Read; `done` is called with a response an entry: at once (None is returned), or when there is enough."""
-        ...
-
-    def open_watch(self, replica_id: int) -> IncrementalFetchContext:
-        """What a new fetch session of that follower has to look at, kept up to date."""
-        ...
-
-    def fetch_watched(self, params: FetchParams, fetch: WatchedFetch) -> ParkedFetch | None:
-        """`fetch`, for an incremental fetch of a follower with a watch."""
-        ...
-
-    def list_offset(
-        self,
-        topic_partition: TopicPartition,
-        timestamp: int,
-        current_leader_epoch: int,
-        isolation_level: int,
-        replica_id: int,
-    ) -> ListOffsetResult: ...
-
-    def delete_records(self, topic_partition: TopicPartition, offset: int) -> DeletedRecords: ...
-
-    def low_watermark(self, topic_partition: TopicPartition) -> DeletedRecords: ...
-
-    def log_dirs(self) -> Sequence[LogDirView]:
-        """This broker's directories."""
-        ...
-
-    def move_to_dir(self, topic_partition: TopicPartition, path: str) -> None:
-        """Begin to move a replica to another directory. `ProtocolError`."""
-        ...
-
-    def offset_for_leader_epoch(
-        self, topic_partition: TopicPartition, current_leader_epoch: int, leader_epoch: int
-    ) -> EpochEndResult: ...
-
-
-class Forwarder(Protocol):
-    """Hands a request to the active controller as it is."""
-
-    def forward(self, request: Request, message: Struct) -> Awaitable[Struct]:
-        """The controller's response. Raises ProtocolError when no controller answers in time."""
-        ...
-
-
-class ProducerIds(Protocol):
-    """Cluster-wide unique producer ids."""
-
-    def next_id(self) -> int | None:
-        """An id at once, or None while none is at hand."""
-        ...
-
-    def wait_for_id(self) -> Awaitable[int]:
-        """An id as soon as the controller gives some; ProtocolError when it does not."""
-        ...
-
-
-class TopicCreator(Protocol):
-    """Creates topics that a client asked the metadata of."""
-
-    def request_topics(self, names: Sequence[str]) -> None:
-        """Start creating them; returns at once."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class BrokerServices:
-    """The context of every handler on a broker listener.
-
-    `active_controller()` is its node id, None if unknown; for `lingering_brokers()` see `lingering.py`.
-    """
+    """The context of every handler on a broker listener."""
 
     config: BrokerConfig
     runtime: Runtime
-    metadata: ImageSource
-    replicas: Replicas
+    metadata: MetadataLoader
+    """The committed metadata as this node has applied it."""
+    replicas: ReplicaManager
     sessions: FetchSessionCache
-    forwarder: Forwarder
-    producer_ids: ProducerIds
-    topic_creator: TopicCreator
-    active_controller: Callable[[], int | None]
-    lingering_brokers: Callable[[], list[int]]
-    suspects: SuspectedBrokers
+    controller_channel: ControllerChannel
+    producer_ids: ProducerIdManager
+    topic_creator: AutoTopicCreationManager
+    recently_fenced_brokers: RecentlyFencedBrokers
+    suspected_brokers: SuspectedBrokers
     version_rows: Callable[[], list[dict[str, int]]]
+    """The rows of this listener's ApiVersions response."""
     groups: GroupCoordinator
+
+
+@dataclass(slots=True)
+class ControllerServices:
+    """The context of every handler on a controller listener."""
+
+    cluster_id: str
+    quorum: RaftDriver
+    controller: QuorumController
+    """The controller of this node, active or not."""
+    metadata: MetadataLoader
+    endpoints: Callable[[], Mapping[int, tuple[str, int]]]
+    """Where each controller of the quorum listens now, by node id."""
+    supported_features: Mapping[str, tuple[int, int]]
+    config: BrokerConfig
+    """The node's settings, for DescribeConfigs."""
+    dispatcher: Dispatcher[ControllerServices] | None = None
+    """The listener's own dispatcher, for requests in envelopes; set when it is made."""
+    broker_connections: BrokerConnections = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.broker_connections = BrokerConnections(self.controller.on_broker_disconnected)
+
+    def version_rows(self) -> list[dict[str, int]]:
+        """The rows of this listener's ApiVersions response."""
+        return [] if self.dispatcher is None else self.dispatcher.registry.version_rows()

@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, TypeVar, cast
 
 from ...runtime.invariants import InvariantViolation
+from ...runtime.ports import Buffer
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct, decode_request, encode_response
 from ...wire.errors import ErrorCode, ProtocolError, WireFormatError
 from ...wire.frames import RequestHeader, parse_request_header
-from ..api import Api, ApiRegistry, Fields
+from ..api import Answer, Api, ApiRegistry
 from .request import Request, RequestSink
 
 C = TypeVar("C")
@@ -32,7 +33,7 @@ class Dispatcher(Generic[C]):
         self._get = registry.get
         self._context = context
         self._on_fatal = on_fatal
-        self._tasks: dict[asyncio.Future[Fields], None] = {}
+        self._tasks: dict[asyncio.Future[Answer], None] = {}
 
     def overlaps(self, api_key: int) -> bool:
         """Requests of this API need not wait for earlier ones of such APIs on their connection."""
@@ -63,54 +64,79 @@ class Dispatcher(Generic[C]):
             self._answer_old_api_versions(request, api)
             return
         begin(request)
-        if api.handle_raw is None:
-            self._start_decoded(api, request)
+        raw = api.raw
+        if raw is None:
+            if api.forwarded is not None:
+                self._start_forwarded(api, request)
+            else:
+                self._start_decoded(api, request)
             return
         try:
-            api.handle_raw(self._context, request)
+            raw(self._context, request)
         except WireFormatError as error:
-            request.reject(f"malformed {_name(header.api_key)} v{header.api_version}: {error}")
+            request.reject(_malformed(request, error))
         except Exception as error:
             self._fail(api, request, None, error)
 
     def _start_decoded(self, api: Api[C], request: Request) -> None:
-        message = None
         try:
             # A copy: what is decoded may outlive the frame's memory.
             message = decode_request(request.api_key, request.api_version, memoryview(bytes(request.body)))
-            handle = api.handle
+        except WireFormatError as error:
+            request.reject(_malformed(request, error))
+            return
+        except Exception as error:
+            self._fail(api, request, None, error)
+            return
+        try:
+            handle = api.decoded
             result = handle(self._context, request, message) if handle is not None else {}
             if isinstance(result, Awaitable):
-                self._answer_later(api, request, message, result)
+                self._answer_later(request, result, lambda error: self._fail(api, request, message, error))
             else:
-                request.respond(encode_response(request.api_key, request.api_version, result))
-        except WireFormatError as error:
-            if message is None:
-                request.reject(f"malformed {_name(request.api_key)} v{request.api_version}: {error}")
-            else:  # our own response, or a message that the controller sent us
-                self._fail(api, request, message, error)
+                request.respond(_encoded(request, result))
         except Exception as error:
             self._fail(api, request, message, error)
 
-    def _answer_later(self, api: Api[C], request: Request, message: Struct, result: Awaitable[Fields]) -> None:
-        def done(finished: asyncio.Future[Fields]) -> None:
+    def _start_forwarded(self, api: Api[C], request: Request) -> None:
+        body = bytes(request.body)
+
+        def fail(error: BaseException) -> None:
+            try:
+                message = decode_request(request.api_key, request.api_version, memoryview(body))
+            except WireFormatError as malformed:
+                request.reject(_malformed(request, malformed))
+                return
+            self._fail(api, request, message, error)
+
+        try:
+            handle = api.forwarded
+            if handle is not None:
+                self._answer_later(request, handle(self._context, request, body), fail)
+        except Exception as error:
+            fail(error)
+
+    def _answer_later(self, request: Request, result: Awaitable[Answer], fail: Callable[[BaseException], None]) -> None:
+        """Answer when the result is there. `fail` answers an error."""
+
+        def done(finished: asyncio.Future[Answer]) -> None:
             self._tasks.pop(finished, None)
             if finished.cancelled():
                 request.reject("the node is shutting down")
                 return
             error = finished.exception()
             if error is not None:
-                self._fail(api, request, message, error)
+                fail(error)
                 return
             try:
-                request.respond(encode_response(request.api_key, request.api_version, finished.result()))
+                request.respond(_encoded(request, finished.result()))
             except Exception as encode_error:
-                self._fail(api, request, message, encode_error)
+                fail(encode_error)
 
         if isinstance(result, asyncio.Future):
-            future = cast("asyncio.Future[Fields]", result)
+            future = cast("asyncio.Future[Answer]", result)
         else:
-            future = asyncio.get_running_loop().create_task(cast("Coroutine[Any, Any, Fields]", result))
+            future = asyncio.get_running_loop().create_task(cast("Coroutine[Any, Any, Answer]", result))
         self._tasks[future] = None
         future.add_done_callback(done)
 
@@ -133,11 +159,12 @@ class Dispatcher(Generic[C]):
         else:
             logger.error("%s v%d failed", _name(request.api_key), request.api_version, exc_info=error)
             code, text = ErrorCode.UNKNOWN_SERVER_ERROR, ""
-        if api.error is None or message is None:
+        refuse = api.refuse
+        if refuse is None or message is None:
             request.reject(f"{_name(request.api_key)} failed with {code.name}")
             return
         try:
-            fields = api.error(message, int(code), text)
+            fields = refuse(message, code, text)
             request.respond(encode_response(request.api_key, request.api_version, fields))
         except Exception as encode_error:
             logger.error("%s: its error answer failed", _name(request.api_key), exc_info=encode_error)
@@ -147,6 +174,16 @@ class Dispatcher(Generic[C]):
         row = {"api_key": int(api.key), "min_version": api.versions[0], "max_version": api.versions[1]}
         fields = {"error_code": int(ErrorCode.UNSUPPORTED_VERSION), "api_keys": [row]}
         request.respond(encode_response(ApiKey.API_VERSIONS, 0, fields), version=0)
+
+
+def _encoded(request: Request, answer: Answer) -> Buffer:
+    if isinstance(answer, (bytes, bytearray, memoryview)):
+        return answer
+    return encode_response(request.api_key, request.api_version, answer)
+
+
+def _malformed(request: Request, error: WireFormatError) -> str:
+    return f"malformed {_name(request.api_key)} v{request.api_version}: {error}"
 
 
 def _name(api_key: int) -> str:

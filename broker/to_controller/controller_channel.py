@@ -8,13 +8,14 @@ the former one is dropped, so that nothing waits for a paused or cut-off node.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...runtime.ports import Buffer, Runtime
 from ...wire.api_keys import ApiKey
 from ...wire.client import Backoff, Connection, connect
-from ...wire.codec import Struct, decode_response, encode_data, encode_request
+from ...wire.codec import Struct, decode_request, decode_response, encode_data, encode_request
 from ...wire.errors import ErrorCode, ProtocolError, WireFormatError
 from ...wire.frames import RequestHeader, parse_response_header
 from ...wire.frames import encode_request as encode_frame
@@ -24,6 +25,8 @@ CONNECT_TIMEOUT_S = 2.0
 BACKOFF_MIN_S = 0.02
 BACKOFF_MAX_S = 0.05
 ENVELOPE_VERSION = 0
+PROMPT_S = 0.1
+"""A forwarded request that is answered later than this is decoded here, for the time-out that it asks for."""
 
 
 class ControllerAddress(NamedTuple):
@@ -57,28 +60,52 @@ class ControllerChannel:
         A try that is not answered within `try_timeout_ms` is given up with its connection.
         """
         body = encode_request(api_key, version, fields)
-        data = await self._exchange(api_key, version, body, timeout_ms, try_timeout_ms)
+        timeout_s = self._request_timeout_s if timeout_ms is None else timeout_ms / 1000
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        data = await self._exchange(api_key, version, body, deadline, try_timeout_ms)
         return decode_response(api_key, version, data)
 
-    async def forward(self, request: Request, message: Struct) -> Struct:
-        """Hand a client's request on in an envelope (KIP-590); returns the controller's response to it."""
+    async def forward(self, request: Request, body: bytes) -> memoryview:
+        """Send a client's request in an envelope (KIP-590); returns the body of the controller's response.
+
+        The body of the request travels as it is. It is decoded only after `PROMPT_S`, to learn how long the client
+        waits. Raises ProtocolError as `request`, and with the error of the envelope.
+        """
         header = RequestHeader(request.api_key, request.api_version, request.correlation_id, request.client_id)
-        inner = encode_request(ApiKey(request.api_key), request.api_version, message)
         principal = {"type": "User", "name": "ANONYMOUS", "token_authenticated": False}
         envelope = {
-            "request_data": b"".join(encode_frame(header, inner))[4:],
+            "request_data": b"".join(encode_frame(header, body))[4:],
             "request_principal": b"\0\0" + encode_data("default_principal_data", 0, principal),
             "client_host_address": address_bytes(request.sink.peer),
         }
-        body = encode_request(ApiKey.ENVELOPE, ENVELOPE_VERSION, envelope)
-        timeout_ms = int(message.get("timeout", 0)) or None
-        data = await self._exchange(ApiKey.ENVELOPE, ENVELOPE_VERSION, body, timeout_ms, 0)
+        data = await self._exchange_envelope(encode_request(ApiKey.ENVELOPE, ENVELOPE_VERSION, envelope), header, body)
         response = decode_response(ApiKey.ENVELOPE, ENVELOPE_VERSION, data)
         if response.error_code or response.response_data is None:
             raise ProtocolError(ErrorCode(response.error_code), "the controller refused the envelope")
         answer = memoryview(response.response_data)
         _, position = parse_response_header(request.api_key, request.api_version, answer)
-        return decode_response(ApiKey(request.api_key), request.api_version, answer[position:])
+        return answer[position:]
+
+    async def _exchange_envelope(self, envelope: bytes, header: RequestHeader, body: bytes) -> memoryview:
+        """The response to an envelope, within the time that the client of the request inside waits for it."""
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+
+        def apply_own_timeout() -> None:
+            timeout_s = _timeout_s(header, body)
+            if timeout_s is not None:
+                limit.reschedule(started + timeout_s)
+
+        try:
+            async with asyncio.timeout_at(started + self._request_timeout_s) as limit:
+                timer = loop.call_later(PROMPT_S, apply_own_timeout)
+                try:
+                    return await self._exchange(ApiKey.ENVELOPE, ENVELOPE_VERSION, envelope, math.inf, 0)
+                finally:
+                    timer.cancel()
+        except TimeoutError:
+            self._drop()  # a connection on which a response is overdue may be dead
+            raise _timed_out() from None
 
     def on_leader_change(self) -> None:
         """The quorum has news: drop the connection to a controller that it no longer names."""
@@ -92,24 +119,25 @@ class ControllerChannel:
         self._drop()
 
     async def _exchange(
-        self, api_key: ApiKey, version: int, body: bytes, timeout_ms: int | None, try_timeout_ms: int
+        self, api_key: ApiKey, version: int, body: bytes, deadline: float, try_timeout_ms: int
     ) -> memoryview:
+        """The body of the controller's response. `deadline` is a time of the loop's clock, or infinite."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + (self._request_timeout_s if timeout_ms is None else timeout_ms / 1000)
         backoff = Backoff(self._rng, initial_s=BACKOFF_MIN_S, max_s=BACKOFF_MAX_S)
         while not self._closed and loop.time() < deadline:
             try:
                 connection = await self._connect()
                 left_s = max(0.001, deadline - loop.time())
                 try_s = min(left_s, try_timeout_ms / 1000) if try_timeout_ms else left_s
-                data = await connection.send_raw(api_key, version, [body], timeout_s=try_s)
+                timeout_s = None if math.isinf(try_s) else try_s
+                data = await connection.send_raw(api_key, version, [body], timeout_s=timeout_s)
                 if not names_no_controller(api_key, version, data):
                     return data
             except (OSError, TimeoutError):
                 pass
             if not self._closed:
                 await asyncio.sleep(min(backoff.next_s(), max(0.0, deadline - loop.time())))
-        raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, "the active controller did not answer in time")
+        raise _timed_out()
 
     async def _connect(self) -> Connection:
         target = self._find()
@@ -150,6 +178,20 @@ class ControllerChannel:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def _timed_out() -> ProtocolError:
+    return ProtocolError(ErrorCode.REQUEST_TIMED_OUT, "the active controller did not answer in time")
+
+
+def _timeout_s(header: RequestHeader, body: bytes) -> float | None:
+    """How long the client of a request says that it waits; 0 for a malformed request, None where it does not say."""
+    try:
+        message = decode_request(ApiKey(header.api_key), header.api_version, body)
+    except WireFormatError:
+        return 0.0
+    timeout_ms = int(message.get("timeout", 0))
+    return timeout_ms / 1000 if timeout_ms else None
 
 
 def names_no_controller(api_key: ApiKey, version: int, data: memoryview) -> bool:

@@ -21,8 +21,8 @@ class RecentlyFencedBrokers:
         self._alive: dict[int, int] = {}  # broker id to epoch, of the unfenced
         self._until: dict[int, float] = {}
 
-    def on_metadata(self, image: MetadataImage, delta: MetadataDelta, now: float, *, settled: bool) -> None:
-        """`settled`: this broker is in operation, so that what it reads is news and not history."""
+    def on_metadata(self, image: MetadataImage, delta: MetadataDelta, now: float, *, is_running: bool) -> None:
+        """`is_running`: this broker is in operation, so that what it reads is news and not history."""
         for broker_id in delta.changed_brokers:
             broker = image.brokers.get(broker_id)
             was_alive_in = self._alive.pop(broker_id, None)
@@ -31,7 +31,7 @@ class RecentlyFencedBrokers:
                 continue
             if not broker.fenced:
                 self._alive[broker_id] = broker.epoch
-            elif settled and was_alive_in == broker.epoch and not broker.in_controlled_shutdown:
+            elif is_running and was_alive_in == broker.epoch and not broker.in_controlled_shutdown:
                 self._until[broker_id] = now + LINGER_S
 
     def ids(self, now: float) -> list[int]:

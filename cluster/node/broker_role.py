@@ -72,7 +72,7 @@ class BrokerRole:
         self._space = DiskSpaceGuard(config["log.dirs.reserve.bytes"], self._free_bytes(runtime), self._on_space)
         loader.subscribe(self.replica_manager.apply)
         loader.subscribe(self._on_metadata)
-        dispatcher = self.broker.dispatcher(self.replica_manager)
+        dispatcher = self.broker.attach_replicas(self.replica_manager)
         quota = ConnectionQuota(loader.image, config.node_id, config.properties)
         self.servers = [
             Server(server_config(config, one), dispatcher, quota, observers.requests) for one in config.broker_listeners
@@ -86,7 +86,7 @@ class BrokerRole:
         await self.log_manager.load_soon()
         self._is_loaded = True
         if self.log_manager.previous_broker_epoch < 0:
-            self.broker.lifecycle.was_left_uncleanly()
+            self.broker.lifecycle_manager.lifecycle.was_left_uncleanly()
         await self.broker.start()
         await self.broker.registered()
         self.log_manager.set_strays_aside(self._topic_id_of)
@@ -111,7 +111,9 @@ class BrokerRole:
 
     def _on_space(self, full: list[str]) -> None:
         self.replica_manager.set_full_dirs(full)
-        self.broker.ask_to_be_fenced(bool(full) and others_can_lead(self._loader.image, self._config.node_id))
+        self.broker.lifecycle_manager.ask_to_be_fenced(
+            bool(full) and others_can_lead(self._loader.image, self._config.node_id)
+        )
 
     def _on_no_space(self, tp: TopicPartition) -> None:
         log = self.log_manager.get(tp)
@@ -122,9 +124,9 @@ class BrokerRole:
         """A log directory is used no more, and the node goes on without it."""
         directory_id = self.log_manager.directory_id_at(path)
         if directory_id is not None and not self._is_loaded:
-            self.broker.lifecycle.on_dir_failed(directory_id)  # it is not even registered
+            self.broker.lifecycle_manager.lifecycle.on_dir_failed(directory_id)  # it is not even registered
         elif directory_id is not None:
-            self.broker.on_dir_failed(path, directory_id)
+            self.broker.lifecycle_manager.on_dir_failed(path, directory_id)
             # The failure was found in the middle of something; let that end first.
             asyncio.get_running_loop().call_soon(self.replica_manager.on_dir_failed, directory_id, error)
 
@@ -141,7 +143,7 @@ class BrokerRole:
     async def _hand_over(self) -> None:
         """Controlled shutdown; given up when the quorum does not move, as when the whole cluster stops."""
         raft = self._raft
-        asked = asyncio.get_running_loop().create_task(self.broker.controlled_shutdown())
+        asked = asyncio.get_running_loop().create_task(self.broker.lifecycle_manager.controlled_shutdown())
         stuck_s = 0.0
         while not asked.done() and stuck_s < _STUCK_LIMIT_S:
             committed = raft.high_watermark

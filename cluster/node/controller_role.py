@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ...broker.controller_listener import ControllerServices, controller_dispatcher
+from ...broker.apis.api_table import controller_dispatcher
 from ...broker.network.server import Server
+from ...broker.services import ControllerServices
 from ...controller.brokers.listener_probe import tcp_probe
 from ...controller.metadata.metadata_loader import MetadataLoader
 from ...controller.quorum_controller import ControllerPorts, QuorumController
@@ -49,7 +50,7 @@ class ControllerRole:
             cluster_id=raft.config.cluster_id,
             quorum=raft,
             controller=self.controller,
-            loader=loader,
+            metadata=loader,
             endpoints=raft.voter_endpoints,
             supported_features=supported,
             config=broker_config(config, raft.config.cluster_id, ()),

@@ -7,19 +7,20 @@ import random
 from types import SimpleNamespace
 
 import pytest
-from support.broker.broker_harness import Harness, settle, until
+from support.broker.broker_harness import Harness, decode_answer, settle, until
 
+from raftwerk.broker.apis.api_table import controller_dispatcher
 from raftwerk.broker.config import BrokerConfig
-from raftwerk.broker.controller_listener import ControllerServices, controller_dispatcher
 from raftwerk.broker.network.connection import ConnectionLimits
 from raftwerk.broker.network.request import Request
 from raftwerk.broker.network.server import Server, ServerConfig
+from raftwerk.broker.services import ControllerServices
 from raftwerk.broker.to_controller.controller_channel import ControllerAddress, ControllerChannel, address_bytes
 from raftwerk.broker.to_controller.producer_id_manager import ProducerIdBlock, ProducerIdManager
 from raftwerk.controller.metadata.metadata_loader import MetadataLoader
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.client import connect
-from raftwerk.wire.codec import decode_request, encode_request
+from raftwerk.wire.codec import decode_response, encode_request
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.fetch import FetchResponse
 from raftwerk.wire.frames import RequestHeader
@@ -110,7 +111,7 @@ def forwarded(version=5):
     request = Request(
         SimpleNamespace(peer="192.0.2.7"), RequestHeader(ApiKey.CREATE_TOPICS, version, 5, "c"), memoryview(body), 0
     )
-    return request, decode_request(ApiKey.CREATE_TOPICS, version, body)
+    return request, body
 
 
 def test_a_brokers_connection_is_known_by_its_first_heartbeat_and_missed_when_it_closes():
@@ -155,7 +156,7 @@ def test_a_forwarded_request_comes_back_with_the_controllers_answer(version):
     async def main():
         async with Node(FakeController()) as node:
             channel = channel_to(lambda: node.address)
-            answer = await channel.forward(*forwarded(version))
+            answer = decode_response(ApiKey.CREATE_TOPICS, version, await channel.forward(*forwarded(version)))
             assert [(one.name, one.error_code) for one in answer.topics] == [("t", 0)]
             assert node.controller.heard == ["create_topics"]
             channel.close()
@@ -172,7 +173,7 @@ def test_not_controller_is_tried_again_until_there_is_one(active):
             call = asyncio.ensure_future(channel.forward(*forwarded()))
             await until(lambda: old.server.accepted_total)
             current[0] = new
-            assert (await call).topics[0].error_code == 0
+            assert decode_response(ApiKey.CREATE_TOPICS, 5, await call).topics[0].error_code == 0
             channel.close()
 
     run(main())
@@ -278,11 +279,91 @@ def test_forwarding_is_what_a_client_sees():
     async def main():
         async with Node(FakeController()) as node:
             harness = Harness()
-            object.__setattr__(harness.services, "forwarder", channel_to(lambda: node.address))
+            object.__setattr__(harness.services, "controller_channel", channel_to(lambda: node.address))
             transport = harness.connect()
             fields = {"topics": [{"name": "t", "num_partitions": 1, "replication_factor": 1}], "timeout": 2000}
             transport.deliver(harness.frame(ApiKey.CREATE_TOPICS, 7, fields))
             await until(lambda: transport.written)
             assert len(transport.frames()) == 1
+
+    run(main())
+
+
+CREATE_FIELDS = {"topics": [{"name": "t", "num_partitions": 1, "replication_factor": 1}], "timeout": 200}
+
+
+def forwarding_harness(find):
+    harness = Harness()
+    object.__setattr__(harness.services, "controller_channel", channel_to(find))
+    return harness
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_the_controllers_response_reaches_the_client_byte_for_byte(version):
+    async def main():
+        async with Node(FakeController()) as node:
+            harness = forwarding_harness(lambda: node.address)
+            through_broker = harness.connect()
+            through_broker.deliver(harness.frame(ApiKey.CREATE_TOPICS, version, CREATE_FIELDS))
+            await until(lambda: through_broker.written)
+            direct = await connect("127.0.0.1", node.server.port)
+            body = encode_request(ApiKey.CREATE_TOPICS, version, CREATE_FIELDS)
+            answer = await direct.send_raw(ApiKey.CREATE_TOPICS, version, [body])
+            (frame,) = through_broker.frames()
+            assert frame[:4] == harness.correlation_id.to_bytes(4, "big")
+            assert frame[5 if version >= 5 else 4 :] == bytes(answer)
+            direct.close()
+
+    run(main())
+
+
+def test_a_controller_that_does_not_serve_the_version_refuses_the_request():
+    async def main():
+        async with Node(FakeController()) as node:
+            served = node.server.dispatcher.registry.get(ApiKey.CREATE_TOPICS)
+            served.versions = (2, 6)
+            harness = forwarding_harness(lambda: node.address)
+            answer_at = {}
+            for version in (6, 7):
+                transport = harness.connect()
+                transport.deliver(harness.frame(ApiKey.CREATE_TOPICS, version, CREATE_FIELDS))
+                await until(lambda transport=transport: transport.written)
+                (frame,) = transport.frames()
+                answer = decode_answer(ApiKey.CREATE_TOPICS, version, frame)
+                answer_at[version] = [(one.name, one.error_code) for one in answer.topics]
+            assert answer_at == {6: [("t", 0)], 7: [("t", ErrorCode.INVALID_REQUEST)]}
+
+    run(main())
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_malformed_forwarded_request_closes_the_connection(is_there):
+    async def main():
+        async with Node(FakeController()) as node:
+            harness = forwarding_harness(lambda: node.address if is_there else None)
+            transport = harness.connect()
+            transport.deliver(harness.frame(ApiKey.CREATE_TOPICS, 5, b"\x7f\xff"))
+            await until(lambda: transport.closing)
+            assert transport.frames() == []
+            assert node.controller.heard == []
+
+    run(main())
+
+
+def test_a_forwarded_request_waits_as_long_as_its_client_asks():
+    async def main():
+        controller = FakeController()
+        controller.hang = True
+        async with Node(controller) as node:
+            harness = forwarding_harness(lambda: node.address)
+            loop = asyncio.get_running_loop()
+            started = loop.time()
+            transport = harness.connect()
+            transport.deliver(harness.frame(ApiKey.CREATE_TOPICS, 7, CREATE_FIELDS))
+            await until(lambda: transport.written)
+            assert 0.2 <= loop.time() - started < 2.0
+            (frame,) = transport.frames()
+            (topic,) = decode_answer(ApiKey.CREATE_TOPICS, 7, frame).topics
+            assert (topic.name, topic.error_code) == ("t", ErrorCode.REQUEST_TIMED_OUT)
 
     run(main())

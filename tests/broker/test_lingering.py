@@ -14,15 +14,15 @@ def tracker():
     image, lingering = make_image(), RecentlyFencedBrokers()
     seen = MetadataDelta()
     seen.changed_brokers.update(dict.fromkeys(image.brokers))
-    lingering.on_metadata(image, seen, 0.0, settled=True)
+    lingering.on_metadata(image, seen, 0.0, is_running=True)
     return image, lingering
 
 
-def change(image, lingering, now, settled=True, **fields):
+def change(image, lingering, now, is_running=True, **fields):
     delta = MetadataDelta()
     epoch = image.brokers[2].epoch
     image.replay(BrokerChangeRecord(2, epoch, **fields), image.offset + 1, delta)
-    lingering.on_metadata(image, delta, now, settled=settled)
+    lingering.on_metadata(image, delta, now, is_running=is_running)
 
 
 def listed(image, ids):
@@ -52,5 +52,5 @@ def test_one_that_said_good_bye_is_gone_at_once():
 
 def test_history_read_at_a_start_is_no_news():
     image, lingering = tracker()
-    change(image, lingering, 5.0, settled=False, fenced=True)
+    change(image, lingering, 5.0, is_running=False, fenced=True)
     assert lingering.ids(5.0) == []

@@ -6,33 +6,33 @@ from collections.abc import Awaitable
 from typing import Any
 
 from ....controller.metadata.metadata_image import BROKER_LOGGER_RESOURCE
-from ....wire.api_keys import ApiKey
-from ....wire.codec import Struct
+from ....wire.codec import Struct, decode_response, encode_request
 from ....wire.errors import ErrorCode, ProtocolError
-from ...api import Api, Fields
+from ...api import Answer
 from ...loggers import alter_logger_levels
 from ...network.request import Request
 from ...services import BrokerServices
-from .forwarded import alter_configs_error, forward
 
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+def handle(services: BrokerServices, request: Request, message: Struct) -> Answer | Awaitable[Answer]:
+    """Forward the request; what asks for this broker's loggers is done here."""
     own = [one for one in message.resources if one.resource_type == BROKER_LOGGER_RESOURCE]
     if not own:
-        return forward(services, request, message)
+        return services.controller_channel.forward(request, bytes(request.body))
     others = [one for one in message.resources if one.resource_type != BROKER_LOGGER_RESOURCE]
     answers = [_alter_loggers(services, one, validate_only=message.validate_only) for one in own]
     if not others:
         return {"responses": answers}
-    return _both(services, request, Struct({**message.to_dict(), "resources": others}), answers)
+    remaining = {**message.to_dict(), "resources": [one.to_dict() for one in others]}
+    return _both(services, request, remaining, answers)
 
 
 async def _both(
-    services: BrokerServices, request: Request, message: Struct, answers: list[dict[str, Any]]
+    services: BrokerServices, request: Request, message: dict[str, Any], answers: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    found = await forward(services, request, message)
-    rows = found.responses if isinstance(found, Struct) else found["responses"]
-    return {"responses": [*answers, *rows]}
+    key, version = request.api_key, request.api_version
+    data = await services.controller_channel.forward(request, encode_request(key, version, message))
+    return {"responses": [*answers, *decode_response(key, version, data).responses]}
 
 
 def _alter_loggers(services: BrokerServices, wanted: Struct, *, validate_only: bool) -> dict[str, Any]:
@@ -49,6 +49,3 @@ def _alter_loggers(services: BrokerServices, wanted: Struct, *, validate_only: b
         code, text = refused.code, refused.message
     row = {"resource_type": wanted.resource_type, "resource_name": name}
     return {"error_code": int(code), "error_message": text, **row}
-
-
-API = Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), handle=handle, error=alter_configs_error)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
-from ...api import Api, Fields
+from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 
@@ -39,6 +38,3 @@ def error(message: Struct, code: int, text: str) -> Fields:
         for topic in directory.topics
     ]
     return {"results": rows}
-
-
-API = Api(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), handle=handle, error=error)

@@ -21,16 +21,16 @@ from ....controller.metadata.metadata_image import (
     TOPIC_RESOURCE,
     MetadataImage,
 )
+from ....controller.metadata.metadata_loader import MetadataLoader
 from ....log.topic_configs import TOPIC_CONFIGS
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.config_def import ConfigKey, ConfigSource, ConfigType
 from ....wire.errors import ErrorCode
-from ...api import Api, Fields
+from ...api import Fields
 from ...config import BrokerConfig
 from ...loggers import logger_levels
 from ...network.request import Request
-from ...services import BrokerServices, ImageSource
+from ...services import BrokerServices
 from ...topic_view import is_legal_topic_name
 
 
@@ -38,10 +38,14 @@ class ConfiguredNode(Protocol):
     """A node whose settings are described."""
 
     @property
-    def metadata(self) -> ImageSource: ...
+    def metadata(self) -> MetadataLoader:
+        """The committed metadata."""
+        ...
 
     @property
-    def config(self) -> BrokerConfig: ...
+    def config(self) -> BrokerConfig:
+        """The node's settings."""
+        ...
 
 
 class _Level(NamedTuple):
@@ -224,6 +228,3 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
 def error(message: Struct, code: int, text: str) -> Fields:
     """Every resource asked for gets the error."""
     return {"results": [_result(wanted, code, text) for wanted in message.resources]}
-
-
-API = Api(ApiKey.DESCRIBE_CONFIGS, (1, 4), handle=handle, error=error)

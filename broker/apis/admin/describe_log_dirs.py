@@ -7,11 +7,10 @@ from typing import Any
 
 from ....log.partition_log import PartitionLog
 from ....log.results import LogDirView
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
-from ...api import Api, Fields, top_level_error
+from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 
@@ -49,6 +48,3 @@ def _lag(services: BrokerServices, key: TopicPartition, log: PartitionLog, *, is
         return -1
     reached = replica.log_end_offset if is_future else replica.high_watermark
     return max(0, reached - log.log_end_offset)
-
-
-API = Api(ApiKey.DESCRIBE_LOG_DIRS, (1, 4), handle=handle, error=top_level_error)

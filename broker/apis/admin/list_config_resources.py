@@ -9,10 +9,9 @@ from ....controller.metadata.metadata_image import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
-from ...api import Api, Fields, top_level_error
+from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 
@@ -40,6 +39,3 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
             for name in names.get(kind, ())
         ],
     }
-
-
-API = Api(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), handle=handle, error=top_level_error)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ....controller.metadata.metadata_image import MetadataImage
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
-from ...api import Api, Fields
+from ...api import Fields
 from ...groups.consumer.assignors import Parts
 from ...groups.consumer.consumer_group import ConsumerGroup
 from ...groups.consumer.consumer_members import ConsumerMember
@@ -82,6 +81,3 @@ def _failed(group_id: str, code: int, text: str | None) -> dict[str, Any]:
 
 def error(message: Struct, code: int, text: str) -> Fields:
     return {"groups": [_failed(group_id, code, text) for group_id in message.group_ids]}
-
-
-API = Api(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), handle=handle, error=error)

@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
-from ...api import Api, Fields
+from ...api import Fields
 from ...groups.consumer.assignors import Parts
 from ...groups.consumer.consumer_events import HeartbeatRequest, HeartbeatResult
 from ...groups.consumer.consumer_members import JOIN_EPOCH, LEAVE_STATIC_EPOCH
@@ -106,6 +105,3 @@ def _fields(result: HeartbeatResult, interval_ms: int) -> Fields:
 
 def error(message: Struct, code: int, text: str) -> Fields:
     return {"error_code": code, "error_message": text or None, "member_epoch": 0, "heartbeat_interval": 0}
-
-
-API = Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), handle=handle, error=error)

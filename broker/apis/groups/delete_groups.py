@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
-from ...api import Api, Fields
+from ...api import Fields
 from ...groups.requests import check_group_id
 from ...network.request import Request
 from ...services import BrokerServices
@@ -52,6 +51,3 @@ async def _delete(services: BrokerServices, group_id: str) -> ErrorCode:
 
 def error(message: Struct, code: int, text: str) -> Fields:
     return {"results": [{"group_id": group_id, "error_code": code} for group_id in message.groups_names]}
-
-
-API = Api(ApiKey.DELETE_GROUPS, (0, 2), handle=handle, error=error)

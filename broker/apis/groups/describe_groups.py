@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
-from ...api import Api, Fields
+from ...api import Fields
 from ...groups.classic.classic_group import ClassicGroup
 from ...groups.classic.classic_members import GroupState
 from ...groups.requests import GROUP_OPERATIONS
@@ -73,6 +72,3 @@ def _failed(group_id: str, code: int, text: str | None) -> dict[str, Any]:
 
 def error(message: Struct, code: int, text: str) -> Fields:
     return {"groups": [_failed(group_id, code, text) for group_id in message.groups]}
-
-
-API = Api(ApiKey.DESCRIBE_GROUPS, (0, 6), handle=handle, error=error)

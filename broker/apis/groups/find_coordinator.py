@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any
 
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
-from ...api import Api, Fields
+from ...api import Fields
 from ...groups.config import OFFSETS_TOPIC
 from ...network.request import Request
 from ...services import BrokerServices
@@ -73,6 +72,3 @@ def error(message: Struct, code: int, text: str) -> Fields:
     """Every key asked for gets the error."""
     failed = {"error_code": code, "error_message": text, **_NOBODY}
     return {**failed, "coordinators": [{"key": key, **failed} for key in message.get("coordinator_keys", ())]}
-
-
-API = Api(ApiKey.FIND_COORDINATOR, (0, 6), handle=handle, error=error)

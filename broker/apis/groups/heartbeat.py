@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
-from ...api import Api, Fields, top_level_error
+from ...api import Fields
 from ...groups.requests import classic_side, group_of_member
 from ...network.request import Request
 from ...services import BrokerServices
@@ -16,6 +15,3 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     member = message.member_id, message.get("group_instance_id"), message.generation_id
     code = services.groups.run(shard, group, lambda now_ms, _: side.heartbeat(*member, now_ms))
     return {"error_code": int(code)}
-
-
-API = Api(ApiKey.HEARTBEAT, (0, 4), handle=handle, error=top_level_error)

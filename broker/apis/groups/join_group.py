@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
-from ...api import Api, Fields
+from ...api import Fields
 from ...groups.classic.classic_events import JoinRequest
 from ...groups.effects import JoinResult
 from ...groups.requests import answer, check_group_id, classic_side, client_host
@@ -77,6 +76,3 @@ def _fields(request: Request, result: JoinResult) -> Fields:
 
 def error(message: Struct, code: int, text: str) -> Fields:
     return {"error_code": code, "generation_id": -1, "protocol_name": "", "member_id": message.member_id}
-
-
-API = Api(ApiKey.JOIN_GROUP, (0, 9), handle=handle, error=error)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
-from ...api import Api, Fields, top_level_error
+from ...api import Fields
 from ...groups.requests import classic_side, group_of_member
 from ...network.request import Request
 from ...services import BrokerServices
@@ -35,6 +34,3 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
             for (member_id, instance_id), code in zip(leavers, codes, strict=True)
         ],
     }
-
-
-API = Api(ApiKey.LEAVE_GROUP, (0, 5), handle=handle, error=top_level_error)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
-from ...api import Api, Fields, top_level_error
+from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 
@@ -24,6 +23,3 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
         if (not states or str(group.state).lower() in states) and (not types or group.kind in types)
     ]
     return {"error_code": 0, "groups": rows}
-
-
-API = Api(ApiKey.LIST_GROUPS, (0, 5), handle=handle, error=top_level_error)

@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
-from ...api import Api, Fields
+from ...api import Fields
 from ...groups.consumer.consumer_group import ConsumerGroup
 from ...groups.offsets.group_shard import Shard
 from ...groups.offsets.records import NO_EXPIRY, OffsetValue, offset_record
@@ -115,6 +114,3 @@ def error(message: Struct, code: int, text: str) -> Fields:
             for row in message.topics
         ]
     }
-
-
-API = Api(ApiKey.OFFSET_COMMIT, (2, 10), handle=handle, error=error)

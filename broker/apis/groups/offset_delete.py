@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
-from ...api import Api, Fields, top_level_error
+from ...api import Fields
 from ...groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from ...groups.offsets.group_shard import Group
 from ...groups.offsets.records import offset_record
@@ -64,6 +63,3 @@ def _is_read(group: Group, topic: str) -> bool:
         return False
     topics = group.subscribed_topics()
     return topics is None or topic in topics
-
-
-API = Api(ApiKey.OFFSET_DELETE, (0, 0), handle=handle, error=top_level_error)

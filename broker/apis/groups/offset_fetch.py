@@ -7,11 +7,10 @@ from typing import Any
 from uuid import UUID
 
 from ....controller.metadata.metadata_image import MetadataImage
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
-from ...api import Api, Fields
+from ...api import Fields
 from ...groups.offsets.group_shard import Shard
 from ...groups.offsets.records import OffsetKey, OffsetValue
 from ...groups.requests import check_group_id, find_topic, topic_name_fields
@@ -121,6 +120,3 @@ def error(message: Struct, code: int, text: str) -> Fields:
     ]
     groups = [{"group_id": one.group_id, "error_code": code, "topics": []} for one in message.get("groups", ())]
     return {"error_code": code, "topics": topics, "groups": groups}
-
-
-API = Api(ApiKey.OFFSET_FETCH, (1, 10), handle=handle, error=error)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
-from ...api import Api, Fields
+from ...api import Fields
 from ...groups.classic.classic_events import SyncRequest
 from ...groups.effects import SyncResult
 from ...groups.requests import answer, classic_side, group_of_member
@@ -47,6 +46,3 @@ def _fields(result: SyncResult) -> Fields:
 
 def error(message: Struct, code: int, text: str) -> Fields:
     return {"error_code": code, "assignment": b""}
-
-
-API = Api(ApiKey.SYNC_GROUP, (0, 5), handle=handle, error=error)

@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
-from ...api import Api, Fields, top_level_error
+from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 
@@ -52,6 +51,3 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     metadata, supported = services.metadata, services.config.supported_features
     finalized = metadata.image.offset, metadata.finalized_features
     return api_versions_fields(request, message, services.version_rows(), supported, finalized)
-
-
-API = Api(ApiKey.API_VERSIONS, (0, 4), handle=handle, error=top_level_error)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
-from ...api import Api, Fields, top_level_error
+from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 from ...topic_view import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, controller_id_for_clients, endpoint_of
@@ -49,10 +48,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
         "error_code": 0,
         "endpoint_type": BROKERS,
         "cluster_id": services.config.cluster_id,
-        "controller_id": controller_id_for_clients(image, services.active_controller()),
+        "controller_id": controller_id_for_clients(image, services.metadata.leader.leader_id),
         "brokers": rows,
         "cluster_authorized_operations": CLUSTER_OPERATIONS if asked else OPERATIONS_NOT_ASKED,
     }
-
-
-API = Api(ApiKey.DESCRIBE_CLUSTER, (0, 2), handle=handle, error=top_level_error)

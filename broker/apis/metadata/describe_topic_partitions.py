@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ....controller.metadata.metadata_image import MetadataImage
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
-from ...api import Api, Fields
+from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 from ...topic_view import INTERNAL_TOPICS, TOPIC_OPERATIONS, PartitionRows, is_legal_topic_name, sorted_partitions
@@ -66,6 +65,3 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
 def error(message: Struct, code: int, text: str) -> Fields:
     """Every topic asked for gets the error."""
     return {"topics": [{"error_code": code, "name": topic.name, "partitions": []} for topic in message.topics]}
-
-
-API = Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), handle=handle, error=error)

@@ -9,10 +9,9 @@ from typing import Any
 from uuid import UUID
 
 from ....controller.metadata.metadata_image import MetadataImage, TopicImage
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
-from ...api import Api, Fields
+from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 from ...to_controller.suspected_brokers import NEWCOMER_S, REFRESH_DELAY_S
@@ -111,8 +110,8 @@ async def _answer_when_certain(services: BrokerServices, request: Request, messa
     wants_all = _wants_all(request, message)
     if delay_s:
         await asyncio.sleep(delay_s)
-    while services.suspects.concern(_leaders(services.metadata.image, message, wants_all), loop.time()):
-        await services.suspects.wait(loop.time())
+    while services.suspected_brokers.concern(_leaders(services.metadata.image, message, wants_all), loop.time()):
+        await services.suspected_brokers.wait(loop.time())
     return _answer(services, request, message)
 
 
@@ -125,7 +124,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     refreshes = not wants_all and now - request.sink.opened_at > NEWCOMER_S
     if refreshes and any(leader not in (-1, services.config.node_id) for leader in leaders):
         return _answer_when_certain(services, request, message, REFRESH_DELAY_S)
-    if services.suspects.concern(leaders, now):
+    if services.suspected_brokers.concern(leaders, now):
         return _answer_when_certain(services, request, message, 0)
     return _answer(services, request, message)
 
@@ -139,11 +138,12 @@ def _answer(services: BrokerServices, request: Request, message: Struct) -> Fiel
         rows = [topic_row(partitions, topic, request, operations) for topic in topics]
     else:
         rows = _wanted_rows(services, request, message, operations)
+    recently_fenced = services.recently_fenced_brokers.ids(asyncio.get_running_loop().time())
     cluster_asked = message.get("include_cluster_authorized_operations")
     return {
-        "brokers": broker_rows(image, request.sink.listener_name, services.lingering_brokers()),
+        "brokers": broker_rows(image, request.sink.listener_name, recently_fenced),
         "cluster_id": services.config.cluster_id,
-        "controller_id": controller_id_for_clients(image, services.active_controller()),
+        "controller_id": controller_id_for_clients(image, services.metadata.leader.leader_id),
         "topics": rows,
         "cluster_authorized_operations": CLUSTER_OPERATIONS if cluster_asked else OPERATIONS_NOT_ASKED,
     }
@@ -156,6 +156,3 @@ def error(message: Struct, code: int, text: str) -> Fields:
         for wanted in message.topics or ()
     ]
     return {"brokers": [], "topics": rows, "error_code": code}
-
-
-API = Api(ApiKey.METADATA, (0, 13), handle=handle, error=error)

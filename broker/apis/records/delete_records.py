@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ....isr.results import DeletedRecords
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
-from ...api import Api, Fields
+from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 from ...topic_view import INTERNAL_TOPICS
@@ -82,6 +81,3 @@ def error(message: Struct, code: int, text: str) -> Fields:
             for topic in message.topics
         ]
     }
-
-
-API = Api(ApiKey.DELETE_RECORDS, (0, 2), handle=handle, error=error)

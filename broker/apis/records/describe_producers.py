@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ....isr.replica import Replica
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
-from ...api import Api, Fields
+from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 
@@ -58,6 +57,3 @@ def error(message: Struct, code: int, text: str) -> Fields:
             for topic in message.topics
         ]
     }
-
-
-API = Api(ApiKey.DESCRIBE_PRODUCERS, (0, 0), handle=handle, error=error)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
-from ...api import Api, Fields
+from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 
@@ -36,6 +35,3 @@ def _row(transactional_id: str, code: int) -> dict[str, Any]:
 
 def error(message: Struct, code: int, text: str) -> Fields:
     return {"transaction_states": [_row(one, code) for one in message.transactional_ids]}
-
-
-API = Api(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), handle=handle, error=error)

@@ -14,7 +14,6 @@ from ....isr.fetching.incremental_fetch_context import IncrementalFetchContext
 from ....isr.ports import TopicIdPartition
 from ....isr.results import FetchParams
 from ....runtime.invariants import InvariantViolation
-from ....wire.api_keys import ApiKey
 from ....wire.errors import ErrorCode
 from ....wire.fetch import (
     FetchPartition,
@@ -27,7 +26,6 @@ from ....wire.fetch import (
 )
 from ....wire.primitives import NodeEndpoint
 from ....wire.types import LeaderIdAndEpoch, TopicPartition
-from ...api import Api
 from ...fetch_sessions import Answers, FetchContext, FetchKey, Session, watch_key
 from ...network.request import Request
 from ...services import BrokerServices, ParkedFetch
@@ -224,6 +222,3 @@ def handle(services: BrokerServices, request: Request) -> None:
         return
     if parked is not None:
         request.on_gone = parked.cancel
-
-
-API = Api(ApiKey.FETCH, (4, 18), handle_raw=handle, overlaps=True)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
-from ...api import Api, Fields, top_level_error
+from ...api import Fields, top_level_error
 from ...network.request import Request
 from ...services import BrokerServices
 
@@ -41,6 +40,3 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
 
 def error(message: Struct, code: int, text: str) -> Fields:
     return dict(top_level_error(message, code, text)) | {"producer_id": -1, "producer_epoch": -1}
-
-
-API = Api(ApiKey.INIT_PRODUCER_ID, (0, 6), handle=handle, error=error)

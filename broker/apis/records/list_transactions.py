@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
-from ...api import Api, Fields, top_level_error
+from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 
@@ -23,6 +22,3 @@ _STATES = (
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
     unknown = [state for state in message.state_filters if state not in _STATES]
     return {"error_code": 0, "unknown_state_filters": unknown, "transaction_states": []}
-
-
-API = Api(ApiKey.LIST_TRANSACTIONS, (0, 1), handle=handle, error=top_level_error)

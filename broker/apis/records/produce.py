@@ -11,7 +11,6 @@ import struct
 
 from ....isr.results import AppendResult
 from ....runtime.invariants import InvariantViolation
-from ....wire.api_keys import ApiKey
 from ....wire.errors import ErrorCode
 from ....wire.primitives import NodeEndpoint
 from ....wire.produce import (
@@ -22,7 +21,6 @@ from ....wire.produce import (
     encode_produce_response,
 )
 from ....wire.types import TopicPartition
-from ...api import Api
 from ...network.request import Request
 from ...services import BrokerServices
 from ...topic_view import leader_hint, node_endpoints
@@ -159,6 +157,3 @@ def handle(services: BrokerServices, request: Request) -> None:
     except Exception:
         logger.exception("append failed")
         pending.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
-
-
-API = Api(ApiKey.PRODUCE, (3, 13), handle_raw=handle, overlaps=True)

@@ -8,7 +8,7 @@ import pytest
 from support.broker.broker_harness import TOPIC
 from support.broker.group_harness import GroupHarness
 
-from raftwerk.broker.apis.registry import broker_registry
+from raftwerk.broker.apis.api_table import broker_registry
 from raftwerk.log.state.producer_state import BatchMetadata, ProducerEntry
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode

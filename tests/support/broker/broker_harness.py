@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from raftwerk.broker.apis.registry import broker_registry
+from raftwerk.broker.apis.api_table import broker_registry
 from raftwerk.broker.config import AdvertisedListener, BrokerConfig, TopicDefaults
 from raftwerk.broker.fetch_sessions import FetchSessionCache
 from raftwerk.broker.groups.coordinator import GroupCoordinator
@@ -32,7 +32,7 @@ from raftwerk.isr.fetching.fetch_requests import WatchedFetch
 from raftwerk.isr.fetching.incremental_fetch_context import IncrementalFetchContext, Watches
 from raftwerk.isr.results import AppendResult
 from raftwerk.wire.api_keys import ApiKey
-from raftwerk.wire.codec import Struct, decode_response, encode_request
+from raftwerk.wire.codec import Struct, decode_response, encode_request, encode_response
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.fetch import FetchPartitionResponse
 from raftwerk.wire.frames import RequestHeader, parse_response_header
@@ -171,7 +171,7 @@ class FakeReplicas:
 
 
 class FakeController:
-    """A forwarder, producer-id source and topic creator."""
+    """A channel to the controller, producer-id source and topic creator."""
 
     def __init__(self) -> None:
         self.answer: dict[str, Any] = {}
@@ -179,12 +179,12 @@ class FakeController:
         self.created: list[str] = []
         self.ids = 100
 
-    async def forward(self, request: Any, message: Struct) -> Struct:
+    async def forward(self, request: Any, body: bytes) -> bytes:
         if self.gate is not None:
             await self.gate.wait()
         if not self.answer:
             raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, "nobody there")
-        return Struct(self.answer)
+        return encode_response(request.api_key, request.api_version, self.answer)
 
     def next_id(self) -> int | None:
         self.ids += 1
@@ -247,21 +247,25 @@ class Harness:
             supported_features={"metadata.version": (7, 27), "kraft.version": (0, 1)},
         )
         registry = broker_registry()
-        metadata = SimpleNamespace(image=self.image, finalized_features=self.image.features)
+        metadata: Any = SimpleNamespace(
+            image=self.image, finalized_features=self.image.features, leader=SimpleNamespace(leader_id=2)
+        )
+        replicas: Any = self.replicas
+        controller: Any = self.controller
+        recently_fenced: Any = SimpleNamespace(ids=lambda now: self.lingering)
         runtime: Any = SimpleNamespace(rng=rng, clock=SimpleNamespace(wall_ms=lambda: 1_000_000))
-        self.groups = GroupCoordinator(1, self.config.groups, runtime, metadata, self.replicas)
+        self.groups = GroupCoordinator(1, self.config.groups, runtime, metadata, replicas)
         services = BrokerServices(
             config=self.config,
             runtime=SimpleNamespace(rng=rng),  # type: ignore[arg-type]
             metadata=metadata,
-            replicas=self.replicas,
+            replicas=replicas,
             sessions=FetchSessionCache(2, rng),
-            forwarder=self.controller,
-            producer_ids=self.controller,
-            topic_creator=self.controller,
-            active_controller=lambda: 2,
-            lingering_brokers=lambda: self.lingering,
-            suspects=self.suspects,
+            controller_channel=controller,
+            producer_ids=controller,
+            topic_creator=controller,
+            recently_fenced_brokers=recently_fenced,
+            suspected_brokers=self.suspects,
             version_rows=registry.version_rows,
             groups=self.groups,
         )

@@ -19,7 +19,7 @@ CREATE_TOPICS_VERSION = 7
 TIMEOUT_MS = 5_000
 
 
-class AutoTopicCreator:
+class AutoTopicCreationManager:
     """Asks the controller, once for a topic that many clients want at the same moment."""
 
     def __init__(

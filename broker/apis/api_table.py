@@ -1,0 +1,253 @@
+"""The table of all APIs: versions, error body, handlers, forwarding, overlap.
+
+Dispatch, ApiVersions and both kinds of listener are built from it, so an API that is not here does not exist. To add
+one, write its handler in a file of its own and add a row. Kafka's counterparts: `ApiKeys` (what may be forwarded), the
+`listeners` of its message schemas, and `AbstractRequest.getErrorResponse`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...controller import refusals
+from ...wire.api_keys import ApiKey
+from ..api import Api, ApiRegistry, ApiSpec, ErrorFields, Forwarded, Handler, Raw, top_level_error
+from ..network.dispatch import Dispatcher
+from ..services import BrokerServices, ControllerServices
+from .admin import (
+    alter_configs,
+    alter_replica_log_dirs,
+    describe_client_quotas,
+    describe_configs,
+    describe_log_dirs,
+    list_config_resources,
+)
+from .controller.forwarding import envelope, forward
+from .controller.requests import (
+    decided,
+    describe_configs_of_controller,
+    describe_controllers,
+    from_broker,
+    quorum,
+    quorum_fetch,
+    versions_of_controller,
+)
+from .groups import (
+    consumer_group_describe,
+    consumer_group_heartbeat,
+    delete_groups,
+    describe_groups,
+    find_coordinator,
+    heartbeat,
+    join_group,
+    leave_group,
+    list_groups,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    sync_group,
+)
+from .metadata import api_versions, describe_cluster, describe_topic_partitions, metadata
+from .records import (
+    delete_records,
+    describe_producers,
+    describe_transactions,
+    fetch,
+    init_producer_id,
+    list_offsets,
+    list_transactions,
+    offset_for_leader_epoch,
+    produce,
+)
+
+
+def _on_broker(key: ApiKey, versions: tuple[int, int], error: ErrorFields, handler: Handler[BrokerServices]) -> ApiSpec:
+    """An API that brokers answer themselves."""
+    return ApiSpec(key, versions, error, broker=handler)
+
+
+def _forwarded(
+    key: ApiKey, versions: tuple[int, int], error: ErrorFields, handler: Handler[ControllerServices]
+) -> ApiSpec:
+    """An API that the controller answers, and that brokers forward to it."""
+    return ApiSpec(key, versions, error, broker=Forwarded(forward), controller=handler, is_forwarded=True)
+
+
+def _on_controller(key: ApiKey, versions: tuple[int, int], handler: Handler[ControllerServices]) -> ApiSpec:
+    """An API that only nodes of the cluster use, at the controller."""
+    return ApiSpec(key, versions, top_level_error, controller=handler)
+
+
+API_TABLE: tuple[ApiSpec, ...] = (
+    # Records
+    ApiSpec(ApiKey.PRODUCE, (3, 13), None, broker=Raw(produce.handle), overlaps=True),
+    ApiSpec(ApiKey.FETCH, (4, 18), None, broker=Raw(fetch.handle), controller=Raw(quorum_fetch), overlaps=True),
+    _on_broker(ApiKey.LIST_OFFSETS, (1, 11), list_offsets.error, list_offsets.handle),
+    _on_broker(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), offset_for_leader_epoch.error, offset_for_leader_epoch.handle),
+    _on_broker(ApiKey.DELETE_RECORDS, (0, 2), delete_records.error, delete_records.handle),
+    _on_broker(ApiKey.INIT_PRODUCER_ID, (0, 6), init_producer_id.error, init_producer_id.handle),
+    _on_broker(ApiKey.DESCRIBE_PRODUCERS, (0, 0), describe_producers.error, describe_producers.handle),
+    _on_broker(ApiKey.LIST_TRANSACTIONS, (0, 1), top_level_error, list_transactions.handle),
+    _on_broker(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), describe_transactions.error, describe_transactions.handle),
+    # Metadata
+    ApiSpec(
+        ApiKey.API_VERSIONS, (0, 4), top_level_error, broker=api_versions.handle, controller=versions_of_controller
+    ),
+    ApiSpec(
+        ApiKey.DESCRIBE_CLUSTER,
+        (0, 2),
+        top_level_error,
+        broker=describe_cluster.handle,
+        controller=describe_controllers,
+    ),
+    _on_broker(ApiKey.METADATA, (0, 13), metadata.error, metadata.handle),
+    _on_broker(
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), describe_topic_partitions.error, describe_topic_partitions.handle
+    ),
+    # Groups
+    _on_broker(ApiKey.FIND_COORDINATOR, (0, 6), find_coordinator.error, find_coordinator.handle),
+    _on_broker(ApiKey.JOIN_GROUP, (0, 9), join_group.error, join_group.handle),
+    _on_broker(ApiKey.SYNC_GROUP, (0, 5), sync_group.error, sync_group.handle),
+    _on_broker(ApiKey.HEARTBEAT, (0, 4), top_level_error, heartbeat.handle),
+    _on_broker(ApiKey.LEAVE_GROUP, (0, 5), top_level_error, leave_group.handle),
+    _on_broker(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), consumer_group_heartbeat.error, consumer_group_heartbeat.handle
+    ),
+    _on_broker(ApiKey.OFFSET_COMMIT, (2, 10), offset_commit.error, offset_commit.handle),
+    _on_broker(ApiKey.OFFSET_FETCH, (1, 10), offset_fetch.error, offset_fetch.handle),
+    _on_broker(ApiKey.OFFSET_DELETE, (0, 0), top_level_error, offset_delete.handle),
+    _on_broker(ApiKey.LIST_GROUPS, (0, 5), top_level_error, list_groups.handle),
+    _on_broker(ApiKey.DESCRIBE_GROUPS, (0, 6), describe_groups.error, describe_groups.handle),
+    _on_broker(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), consumer_group_describe.error, consumer_group_describe.handle),
+    _on_broker(ApiKey.DELETE_GROUPS, (0, 2), delete_groups.error, delete_groups.handle),
+    # Settings, directories and quotas
+    ApiSpec(
+        ApiKey.DESCRIBE_CONFIGS,
+        (1, 4),
+        describe_configs.error,
+        broker=describe_configs.handle,
+        controller=describe_configs_of_controller,
+    ),
+    ApiSpec(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        (0, 1),
+        refusals.refuse_alter_configs,
+        broker=alter_configs.handle,
+        controller=decided(lambda controller, message: controller.incremental_alter_configs(message)),
+        is_forwarded=True,
+    ),
+    _forwarded(
+        ApiKey.ALTER_CONFIGS,
+        (0, 2),
+        refusals.refuse_alter_configs,
+        decided(lambda controller, message: controller.alter_configs(message)),
+    ),
+    _on_broker(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), top_level_error, list_config_resources.handle),
+    _on_broker(ApiKey.DESCRIBE_LOG_DIRS, (1, 4), top_level_error, describe_log_dirs.handle),
+    _on_broker(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), alter_replica_log_dirs.error, alter_replica_log_dirs.handle),
+    _on_broker(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), top_level_error, describe_client_quotas.handle),
+    # Topics, partitions and features: the controller decides
+    _forwarded(
+        ApiKey.CREATE_TOPICS,
+        (2, 7),
+        refusals.refuse_create_topics,
+        decided(lambda controller, message: controller.create_topics(message)),
+    ),
+    _forwarded(
+        ApiKey.DELETE_TOPICS,
+        (1, 6),
+        refusals.refuse_delete_topics,
+        decided(lambda controller, message: controller.delete_topics(message)),
+    ),
+    _forwarded(
+        ApiKey.CREATE_PARTITIONS,
+        (0, 3),
+        refusals.refuse_create_partitions,
+        decided(lambda controller, message: controller.create_partitions(message)),
+    ),
+    _forwarded(
+        ApiKey.ELECT_LEADERS,
+        (0, 2),
+        top_level_error,
+        decided(lambda controller, message: controller.elect_leaders(message)),
+    ),
+    _forwarded(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        (0, 1),
+        top_level_error,
+        decided(lambda controller, message: controller.alter_partition_reassignments(message)),
+    ),
+    _forwarded(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        (0, 0),
+        top_level_error,
+        decided(lambda controller, message: controller.list_partition_reassignments(message)),
+    ),
+    _forwarded(
+        ApiKey.UPDATE_FEATURES,
+        (0, 2),
+        top_level_error,
+        decided(lambda controller, message: controller.update_features(message)),
+    ),
+    _forwarded(
+        ApiKey.UNREGISTER_BROKER,
+        (0, 0),
+        top_level_error,
+        decided(lambda controller, message: controller.unregister_broker(message)),
+    ),
+    # The quorum
+    _forwarded(ApiKey.DESCRIBE_QUORUM, (0, 2), top_level_error, quorum),
+    _forwarded(ApiKey.ADD_RAFT_VOTER, (0, 1), top_level_error, quorum),
+    _forwarded(ApiKey.REMOVE_RAFT_VOTER, (0, 0), top_level_error, quorum),
+    _on_controller(ApiKey.UPDATE_RAFT_VOTER, (0, 0), quorum),
+    _on_controller(ApiKey.VOTE, (0, 2), quorum),
+    _on_controller(ApiKey.BEGIN_QUORUM_EPOCH, (0, 1), quorum),
+    _on_controller(ApiKey.END_QUORUM_EPOCH, (0, 1), quorum),
+    _on_controller(ApiKey.FETCH_SNAPSHOT, (0, 1), quorum),
+    # From brokers and controllers to the active controller
+    _on_controller(ApiKey.ENVELOPE, (0, 0), envelope),
+    _on_controller(
+        ApiKey.BROKER_REGISTRATION,
+        (0, 4),
+        from_broker(lambda controller, message: controller.register_broker(message)),
+    ),
+    _on_controller(
+        ApiKey.BROKER_HEARTBEAT, (0, 1), from_broker(lambda controller, message: controller.broker_heartbeat(message))
+    ),
+    _on_controller(
+        ApiKey.CONTROLLER_REGISTRATION,
+        (0, 0),
+        decided(lambda controller, message: controller.register_controller(message)),
+    ),
+    _on_controller(
+        ApiKey.ALTER_PARTITION, (2, 3), decided(lambda controller, message: controller.alter_partition(message))
+    ),
+    _on_controller(
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+        (0, 0),
+        decided(lambda controller, message: controller.assign_replicas_to_dirs(message)),
+    ),
+    _on_controller(
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+        (0, 0),
+        decided(lambda controller, message: controller.allocate_producer_ids(message)),
+    ),
+)
+
+
+def broker_registry() -> ApiRegistry[BrokerServices]:
+    """The APIs of a broker listener."""
+    return ApiRegistry(Api(spec, spec.broker) for spec in API_TABLE if spec.broker is not None)
+
+
+def controller_registry() -> ApiRegistry[ControllerServices]:
+    """The APIs of a controller listener."""
+    return ApiRegistry(Api(spec, spec.controller) for spec in API_TABLE if spec.controller is not None)
+
+
+def controller_dispatcher(
+    services: ControllerServices, on_fatal: Callable[[BaseException], None]
+) -> Dispatcher[ControllerServices]:
+    """The dispatcher of the controller listeners. Their servers need `ordered_start=False`."""
+    services.dispatcher = Dispatcher(controller_registry(), services, on_fatal)
+    return services.dispatcher

@@ -1,0 +1,77 @@
+"""Requests that brokers forward to the active controller in an envelope (KIP-590), on both sides.
+
+The broker puts the request's bytes into the envelope as they came and sends the response's bytes back as the controller
+encoded them: the request is decoded once and the response encoded once, at the controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+
+from ....runtime.files.file_slice import Sendable, in_memory
+from ....runtime.ports import Buffer
+from ....wire.api_keys import ApiKey
+from ....wire.codec import Struct, decode_response
+from ....wire.errors import ErrorCode, WireFormatError
+from ....wire.frames import parse_request_header, parse_response_header
+from ...api import Fields
+from ...network.request import Request, RequestSink
+from ...services import BrokerServices, ControllerServices
+from ...to_controller.controller_channel import has_error_code, may_hold_code
+
+
+def forward(services: BrokerServices, request: Request, body: bytes) -> Awaitable[Buffer]:
+    """The broker's side: the controller's response to the request."""
+    return services.controller_channel.forward(request, body)
+
+
+class EnvelopeSink:
+    """Takes the place of the connection for a request that came in an envelope, and collects its response."""
+
+    def __init__(self, outer: RequestSink) -> None:
+        self.listener_name = outer.listener_name
+        self.peer = outer.peer
+        self.software = outer.software
+        self.opened_at = outer.opened_at
+        self.on_close = outer.on_close
+        self.sends_files = False
+        self.answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        """The response without its size; None when the request was rejected."""
+
+    def complete(self, request: Request, response: Sequence[Sendable]) -> None:
+        """Take the response."""
+        if not self.answer.done():
+            request.response = response
+            self.answer.set_result(in_memory(response)[4:])
+
+    def reject(self, reason: str) -> None:
+        """The request is malformed, or of a version that this node does not serve."""
+        if not self.answer.done():
+            self.answer.set_result(None)
+
+
+async def envelope(services: ControllerServices, request: Request, message: Struct) -> Fields:
+    """The controller's side: runs the request inside. NOT_CONTROLLER in its response becomes the envelope's error."""
+    frame = memoryview(message.request_data)
+    try:
+        header, _ = parse_request_header(frame)
+    except WireFormatError:
+        return {"error_code": int(ErrorCode.INVALID_REQUEST)}
+    dispatcher = services.dispatcher
+    api = None if dispatcher is None else dispatcher.registry.get(header.api_key)
+    if dispatcher is None or api is None or not api.is_forwarded:
+        return {"error_code": int(ErrorCode.INVALID_REQUEST)}
+    if not services.controller.active and header.api_key != ApiKey.DESCRIBE_QUORUM:
+        return {"error_code": int(ErrorCode.NOT_CONTROLLER)}
+    sink = EnvelopeSink(request.sink)
+    dispatcher.start(sink, frame, lambda inner: None)
+    answer = await sink.answer
+    if answer is None:
+        return {"error_code": int(ErrorCode.INVALID_REQUEST)}
+    if may_hold_code(answer, ErrorCode.NOT_CONTROLLER):
+        _, position = parse_response_header(header.api_key, header.api_version, answer)
+        response = decode_response(header.api_key, header.api_version, answer, position)
+        if has_error_code(response, ErrorCode.NOT_CONTROLLER):
+            return {"error_code": int(ErrorCode.NOT_CONTROLLER)}
+    return {"error_code": 0, "response_data": answer}

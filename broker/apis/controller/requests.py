@@ -1,0 +1,90 @@
+"""What a controller listener serves: the quorum's own requests, and what the controller of this node decides.
+
+A connection on which a broker registers or sends heartbeats belongs to that broker. The controller is told when the
+connection over which the broker spoke last is gone: that is how it notices that a process died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from ....controller.quorum_controller import QuorumController
+from ....wire.codec import Struct
+from ....wire.fetch import FetchResponse, decode_fetch_request, encode_fetch_response
+from ...api import DecodedHandler, Fields
+from ...network.request import Request
+from ...services import ControllerServices
+from ...topic_view import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED
+from ..admin.describe_configs import describe
+from ..metadata.api_versions import api_versions_fields
+from ..metadata.describe_cluster import CONTROLLERS, endpoint_type_error
+
+Decision = Callable[[QuorumController, Struct], Awaitable[Fields]]
+
+
+def decided(decision: Decision) -> DecodedHandler[ControllerServices]:
+    """A handler that asks the controller of this node, active or not."""
+    return lambda services, request, message: decision(services.controller, message)
+
+
+def from_broker(decision: Decision) -> DecodedHandler[ControllerServices]:
+    """As `decided`, for requests by which the connection is known to be that broker's."""
+
+    def handle(services: ControllerServices, request: Request, message: Struct) -> Awaitable[Fields]:
+        services.broker_connections.on_request(request.sink, message.broker_id)
+        return decision(services.controller, message)
+
+    return handle
+
+
+def quorum(services: ControllerServices, request: Request, message: Struct) -> Awaitable[Fields]:
+    """A request of the Raft protocol, or about its voters."""
+    return services.quorum.handle_request(request.api_key, request.api_version, message)
+
+
+def quorum_fetch(services: ControllerServices, request: Request) -> None:
+    """Fetch of the metadata log."""
+    version = request.api_version
+    message = decode_fetch_request(version, request.body, 0)
+    task = asyncio.ensure_future(services.quorum.handle_fetch(version, message))
+
+    def done(finished: asyncio.Future[FetchResponse]) -> None:
+        if finished.cancelled() or finished.exception() is not None:
+            request.reject("the metadata quorum cannot be read")
+            return
+        request.respond(encode_fetch_response(version, finished.result()))
+
+    task.add_done_callback(done)
+
+
+def versions_of_controller(services: ControllerServices, request: Request, message: Struct) -> Fields:
+    """ApiVersions of a controller listener."""
+    loader = services.metadata
+    finalized = loader.image.offset, loader.finalized_features
+    return api_versions_fields(request, message, services.version_rows(), services.supported_features, finalized)
+
+
+def describe_controllers(services: ControllerServices, request: Request, message: Struct) -> Fields:
+    """DescribeCluster of a controller listener: the controllers (KIP-919)."""
+    refusal = endpoint_type_error(message.get("endpoint_type", 1), CONTROLLERS)
+    if refusal is not None:
+        return refusal
+    leader = services.metadata.leader.leader_id
+    asked = message.include_cluster_authorized_operations
+    return {
+        "error_code": 0,
+        "endpoint_type": CONTROLLERS,
+        "cluster_id": services.cluster_id,
+        "controller_id": -1 if leader is None else leader,
+        "brokers": [
+            {"broker_id": node_id, "host": host, "port": port, "rack": None, "is_fenced": False}
+            for node_id, (host, port) in sorted(services.endpoints().items())
+        ],
+        "cluster_authorized_operations": CLUSTER_OPERATIONS if asked else OPERATIONS_NOT_ASKED,
+    }
+
+
+def describe_configs_of_controller(services: ControllerServices, request: Request, message: Struct) -> Fields:
+    """DescribeConfigs of a controller listener: this node's own settings (KIP-919)."""
+    return describe(services, message)
