@@ -39,7 +39,7 @@ _COMMANDS = {
     "perf": ("records.perf:perf", "Measure throughput and latency."),
     "log": ("records.log_files:log", "Look into the files of a node, check them, and mend them."),
     "demo": ("simulator_and_demo:demo", "Stream flights through three nodes, kill two of them, count what was lost."),
-    "chaos": ("chaos:chaos", "Torment real processes with faults, and judge what their clients saw."),
+    "chaos": ("chaos:chaos", "Inject faults into a cluster of real processes, and get a verdict."),
     "pipeline": ("pipeline:pipeline", "Jobs on Spark: a lake, windows, an audit, a mirror."),
     "completion": ("local.local_nodes:completion", "Print the completion script for a shell."),
     "sim": ("simulator_and_demo:sim", "Run a cluster in the deterministic simulator."),

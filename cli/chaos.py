@@ -1,4 +1,4 @@
-"""`raftwerk chaos`: torment real processes, and judge what their clients saw."""
+"""`raftwerk chaos`: inject faults into a cluster of real processes, and judge what its clients saw."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @click.group()
 def chaos() -> None:
-    """Torment a cluster of real processes, and judge what its clients saw.
+    """Inject faults into a cluster of real processes, and get a verdict from what its clients saw.
 
     \b
     Examples:
-      raftwerk chaos faults                                    what this machine can do
-      raftwerk chaos run --minutes 3 --nemesis kill,pause      start, load, hurt, heal, judge, report
+      raftwerk chaos faults                                    the faults that this machine can cause
+      raftwerk chaos run --minutes 3 --nemesis kill,pause      start, load, inject, heal, judge, report
       raftwerk chaos check chaos-run/                          judge a history again
       raftwerk chaos check --to-edn h.edn chaos-run/           the same history for Jepsen's checkers
     """
@@ -34,7 +34,7 @@ def chaos() -> None:
 @chaos.command()
 @json_option
 def faults(as_json: bool) -> None:
-    """List the faults, and why this machine cannot do some of them."""
+    """List the faults, and the reasons why this machine cannot cause some of them."""
     from ..chaos.live.nemesis.faults import FAULTS
     from ..chaos.live.nemesis.machine_capabilities import unmet_needs
 
@@ -56,21 +56,30 @@ def faults(as_json: bool) -> None:
 @click.option("--consumers", type=click.IntRange(0, 50), default=2, show_default=True)
 @click.option("--rate", type=click.IntRange(1, 100_000), default=500, show_default=True, help="Records/s a producer.")
 @click.option(
-    "--acks", type=click.Choice(["all", "1"]), default="all", show_default=True, help="With 1, losses are to be found."
+    "--acks", type=click.Choice(["all", "1"]), default="all", show_default=True, help="With 1 the run finds losses."
 )
-@click.option("--java", is_flag=True, help="A Java VerifiableProducer too, where Java and its jars are.")
+@click.option("--java", is_flag=True, help="Add a Java VerifiableProducer; needs Java and Kafka's jars.")
 @click.option(
-    "--interval", "interval_s", type=click.FloatRange(0.1), default=6.0, show_default=True, help="Between faults, s."
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(0.1),
+    default=6.0,
+    show_default=True,
+    help="Seconds between faults.",
 )
-@click.option("--hold", "hold_s", type=click.FloatRange(0.1), default=4.0, show_default=True, help="A fault lasts, s.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Which faults when; not what comes of them.")
+@click.option(
+    "--hold", "hold_s", type=click.FloatRange(0.1), default=4.0, show_default=True, help="Seconds that a fault lasts."
+)
+@click.option(
+    "--seed", type=int, default=1, show_default=True, help="Chooses the faults and their times; the outcome may differ."
+)
 @click.option("-d", "--dir", "directory", type=click.Path(file_okay=False), help="New; default ./chaos-<time>.")
-@click.option("--bootstrap", help="Load another's cluster, Apache Kafka for example, instead of a new one.")
-@click.option("--pid-files", metavar="PATTERN", help="Its pid files, as /tmp/k/n%d.pid, so that it can be hurt.")
+@click.option("--bootstrap", help="Load a cluster that runs already, Apache Kafka for example.")
+@click.option("--pid-files", metavar="PATTERN", help="Pid files of its nodes, as /tmp/k/n%d.pid; faults need them.")
 @json_option
 @click.pass_context
 def run(ctx: click.Context, /, nemesis: str, directory: str | None, as_json: bool, **options: Any) -> None:
-    """Start a cluster, load it with real clients, hurt it, heal it, and judge the history.
+    """Start a cluster, load it with real clients, inject faults, heal them, and judge the history.
 
     The directory gets `history/` (every client's operations), `report.html`, `verdict.json`, and the nodes' logs. Exit
     code 0 when nothing is wrong, 1 otherwise.
@@ -82,7 +91,7 @@ def run(ctx: click.Context, /, nemesis: str, directory: str | None, as_json: boo
     from ..cluster.local.supervisor import NodeFailed
 
     chosen = {"all": tuple(FAULTS), "none": ()}.get(nemesis, tuple(part for part in nemesis.split(",") if part))
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that networks and mounts are taken down
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that network namespaces and mounts are removed
     where = os.path.abspath(directory or time.strftime("chaos-%Y%m%d-%H%M%S"))
     began = time.monotonic()
 
@@ -112,7 +121,7 @@ def run(ctx: click.Context, /, nemesis: str, directory: str | None, as_json: boo
 def check(ctx: click.Context, paths: tuple[str, ...], to_edn: str | None, as_json: bool) -> None:
     """Judge histories: files, directories of files, or the directory of a run.
 
-    Exit code 0 when the history is valid, 1 when it is not or says too little.
+    Exit code 0 when the history is valid, 1 when it is not, or when it says too little for a verdict.
     """
     from ..chaos.live.checker.checker import check_paths
     from ..chaos.live.checker.jepsen_edn import write_edn
@@ -133,11 +142,14 @@ def check(ctx: click.Context, paths: tuple[str, ...], to_edn: str | None, as_jso
 @click.argument("directory", type=click.Path(exists=True, file_okay=False))
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Default: report.html in the directory.")
 def report(directory: str, output: str | None) -> None:
-    """Write the report of a run anew, from its history."""
+    """Write the report of a run again, from its history."""
     from ..chaos.live.checker.checker import check_paths
     from ..chaos.live.history import HistoryError
-    from ..chaos.live.report.report_page import render_report
 
+    try:
+        from ..chaos.live.report.report_page import render_report
+    except ImportError as error:
+        raise click.ClickException(f"{error.name} is not installed; pip install 'raftwerk[chaos]'") from None
     path = output or os.path.join(directory, "report.html")
     try:
         result = check_paths([directory])

@@ -1,8 +1,11 @@
-"""Kills one container of this compose project after the other and starts it again, by the engine's API.
+"""Kills a container of this compose project, starts it again, and goes on with another one.
 
-It waits for the victim of the round before to serve again before it takes the next: one node is down at a time. Asked
-to stop, it ends at once and leaves its victim dead: `docker compose down` has made its list of what runs before it
-asks, and Compose 1 overlooks what is started later.
+One node is down at a time: the next round begins when the killed node serves again. On SIGTERM the program ends at once
+and leaves the node down, because `docker compose down` lists the running containers before it stops any, and Compose 1
+overlooks a container that is started later.
+
+The program talks to the Docker engine's HTTP API with the standard library alone: it runs in the image of the nodes,
+whose Python has no Docker SDK and shall need none.
 """
 
 from __future__ import annotations
@@ -23,23 +26,25 @@ from typing import Any
 SOCKET = "/var/run/docker.sock"
 
 
-class Refused(RuntimeError):
-    """The engine said no; `status` is HTTP's."""
+class EngineError(RuntimeError):
+    """The engine answered with an error; `status` is the HTTP status."""
 
     def __init__(self, what: str, status: int) -> None:
         super().__init__(what)
         self.status = status
 
 
-class _Engine(http.client.HTTPConnection):
+class _EngineConnection(http.client.HTTPConnection):
+    """HTTP over the engine's Unix socket."""
+
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.connect(SOCKET)
 
 
 def call(method: str, path: str) -> Any:
-    """One request to the engine. `Refused` when it says no."""
-    engine = _Engine("engine", timeout=30)
+    """One request to the engine; its answer as JSON, or None. `EngineError` when the engine answers with an error."""
+    engine = _EngineConnection("engine", timeout=30)
     try:
         engine.request(method, path)
         answer = engine.getresponse()
@@ -47,12 +52,12 @@ def call(method: str, path: str) -> Any:
     finally:
         engine.close()
     if answer.status >= 300 and answer.status != 304:
-        raise Refused(f"{method} {path}: {answer.status} {body.decode(errors='replace').strip()}", answer.status)
+        raise EngineError(f"{method} {path}: {answer.status} {body.decode(errors='replace').strip()}", answer.status)
     return json.loads(body) if body else None
 
 
 def containers(filters: dict[str, list[str]]) -> list[dict[str, Any]]:
-    """Containers, stopped ones too."""
+    """The containers that match the filters, stopped ones too."""
     found: list[dict[str, Any]] = call(
         "GET", f"/containers/json?all=1&filters={urllib.parse.quote(json.dumps(filters))}"
     )
@@ -66,7 +71,7 @@ def own_project() -> str:
 
 
 def wait_until_healthy(container: str, limit_s: float = 60.0) -> None:
-    """Return when its health check says so, or after the limit."""
+    """Return when the container's health check passes, or after the limit."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         health = call("GET", f"/containers/{container}/json")["State"].get("Health")
@@ -82,8 +87,8 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def torment(container: str, service: str, down_s: float) -> None:
-    """Kill it, wait, start it, wait until it serves. One that somebody else has stopped or removed is left alone."""
+def kill_and_restart(container: str, service: str, down_s: float) -> None:
+    """Kill the container, wait, start it, and wait until it serves. Does nothing if it was stopped or removed."""
     kill = f"/containers/{container}/kill?signal=KILL"
     try:
         say(f"killing {service}")
@@ -92,24 +97,25 @@ def torment(container: str, service: str, down_s: float) -> None:
         call("POST", f"/containers/{container}/start")
         wait_until_healthy(container)
         say(f"{service} serves again")
-    except Refused as error:
+    except EngineError as error:
         if error.status not in (404, 409):
             raise
         say(f"{service} is left alone: {error}")
     except SystemExit:
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(EngineError):
             call("POST", kill)
         raise
 
 
 def main() -> None:
+    """Kill containers until the rounds are over, or until SIGTERM."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # process 1 of a container has no default for it
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--every", type=float, default=30.0, help="seconds between kills")
-    parser.add_argument("--down", type=float, default=8.0, help="seconds that a victim stays down")
-    parser.add_argument("--services", required=True, help="whom to kill, joined by commas")
+    parser.add_argument("--down", type=float, default=8.0, help="seconds that a killed node stays down")
+    parser.add_argument("--services", required=True, help="services to kill, joined by commas")
     parser.add_argument("--project", default=os.environ.get("COMPOSE_PROJECT_NAME"), help="default: this container's")
-    parser.add_argument("--rounds", type=int, default=0, help="0: for ever")
+    parser.add_argument("--rounds", type=int, default=0, help="how many kills; 0: until SIGTERM")
     options = parser.parse_args()
     services = options.services.split(",")
     project = options.project or own_project()
@@ -118,7 +124,7 @@ def main() -> None:
         service = random.choice(services)
         labels = [f"com.docker.compose.project={project}", f"com.docker.compose.service={service}"]
         for found in containers({"label": labels}):
-            torment(found["Id"], service, options.down)
+            kill_and_restart(found["Id"], service, options.down)
         done += 1
         time.sleep(options.every)
 

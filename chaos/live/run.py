@@ -26,9 +26,12 @@ from .load.java_producer import why_not as why_no_java
 from .load.load_task import Task
 from .nemesis.faults import FAULTS, ClusterUnderTest, Fault, start_all
 from .nemesis.machine_capabilities import unmet_needs
-from .nemesis.network_namespaces import NetworkNamespaces, NodeFilesystems
+from .nemesis.network_namespaces import NetworkNamespaces
+from .nemesis.node_filesystems import NodeFilesystems
 from .nemesis.node_processes import AdoptedNodes, Nodes, PrefixedSupervisor, SupervisedNodes
 
+_PACKAGES = ("confluent_kafka", "jinja2", "psutil")
+"""What a run needs beside the base install; the extra `chaos` brings it."""
 _HEAL_LIMIT_S = 60.0
 _CALM_LIMIT_S = 30.0
 _DRAIN_LIMIT_S = 90.0
@@ -93,8 +96,9 @@ class ChaosRun:
 
     def execute(self) -> RunResult:
         """The whole run. The directory then holds `history/`, the nodes' data and logs."""
-        if importlib.util.find_spec("confluent_kafka") is None:
-            raise ClientError("the package confluent-kafka is not installed; pip install 'raftwerk[demo]'")
+        missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+        if missing:
+            raise ClientError(f"not installed: {', '.join(missing)}; pip install 'raftwerk[chaos]'")
         os.makedirs(os.path.join(self.options.directory, "history"))
         faults = self._choose()
         with self._cluster(faults) as cluster:

@@ -14,7 +14,7 @@ import pytest
 from support.log.logs import NOW_MS, SMALL, FixedClock, append, batch, make_runtime, open_log, read_all
 
 from raftwerk.chaos.live.nemesis import machine_capabilities
-from raftwerk.chaos.live.nemesis.network_namespaces import NodeFilesystems
+from raftwerk.chaos.live.nemesis.node_filesystems import NodeFilesystems
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 from raftwerk.log.config import LogConfig

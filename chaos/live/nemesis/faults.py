@@ -16,7 +16,8 @@ from typing import Any
 
 from ....cluster.client.client_errors import ClientError
 from ..load.cluster_observer import look
-from .network_namespaces import NetworkNamespaces, NodeFilesystems
+from .network_namespaces import NetworkNamespaces
+from .node_filesystems import NodeFilesystems
 from .node_processes import Nodes
 
 _LOOK_TRIES = 25

@@ -140,19 +140,19 @@ class AdoptedNodes:
 
 
 def _origin_of(pid: int) -> _Origin:
-    with open(f"/proc/{pid}/cmdline", "rb") as file:
-        command = file.read().decode().split("\0")[:-1]
-    with open(f"/proc/{pid}/environ", "rb") as file:
-        pairs = (entry.partition("=") for entry in file.read().decode(errors="replace").split("\0") if entry)
-        environment = {name: value for name, _, value in pairs}
-    return _Origin(command, environment, os.readlink(f"/proc/{pid}/cwd"))
+    import psutil
+
+    process = psutil.Process(pid)
+    with process.oneshot():
+        return _Origin(process.cmdline(), process.environ(), process.cwd())
 
 
 def _runs(pid: int) -> bool:
+    import psutil
+
     try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except OSError:
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
         return False
 
 

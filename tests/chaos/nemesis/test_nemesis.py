@@ -19,7 +19,8 @@ from click.testing import CliRunner
 
 from raftwerk.chaos.live.nemesis import faults, machine_capabilities
 from raftwerk.chaos.live.nemesis.faults import FAULTS, ClusterUnderTest
-from raftwerk.chaos.live.nemesis.network_namespaces import NetworkNamespaces, NodeFilesystems
+from raftwerk.chaos.live.nemesis.network_namespaces import NetworkNamespaces
+from raftwerk.chaos.live.nemesis.node_filesystems import NodeFilesystems
 from raftwerk.chaos.live.nemesis.node_processes import AdoptedNodes
 from raftwerk.chaos.live.run import ChaosRun, RunOptions
 from raftwerk.cli import cli
