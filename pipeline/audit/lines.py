@@ -196,8 +196,8 @@ def _whole(polls: pa.ChunkedArray) -> Any:
     good = pc.fill_null(pc.equal(pc.list_value_length(rows), 4), False).to_numpy(zero_copy_only=False)
     if good.all():
         numbers = rows.flatten()
-        nulls = pc.is_null(numbers).to_numpy(zero_copy_only=False).recompress(-1, 4).any(axis=1)
-        offset, producer, number, _ = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False).recompress(-1, 4).T
+        nulls = pc.is_null(numbers).to_numpy(zero_copy_only=False).reshape(-1, 4).any(axis=1)
+        offset, producer, number, _ = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False).reshape(-1, 4).T
         good = ~nulls & (offset >= 0) & (offset < LIMIT) & (number < LIMIT) & (producer < _PRODUCER_LIMIT)
         good &= (producer < 0) | (number >= 0)
     if good.all():

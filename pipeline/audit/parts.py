@@ -190,7 +190,7 @@ class Part:
         polls = pc.equal(table["f"], "poll").to_numpy()
         records = table["records"].combine_chunks()
         count = pc.fill_null(pc.list_value_length(records), 0).to_numpy(zero_copy_only=False).astype(np.int64) * polls
-        cells = records.filter(pa.array(polls)).flatten().flatten().to_numpy(zero_copy_only=False).recompress(-1, 4)
+        cells = records.filter(pa.array(polls)).flatten().flatten().to_numpy(zero_copy_only=False).reshape(-1, 4)
         offset, producer, number, key = (np.ascontiguousarray(column) for column in cells.T)
         end, final = _ints(table, "end", 0), _bools(table, "final")
         of = np.repeat(np.arange(len(count)), count)
