@@ -24,8 +24,8 @@ from ..wire.errors import ErrorCode, ProtocolError
 from .apis.api_table import broker_registry
 from .config import BrokerConfig
 from .fetch_sessions import FetchSessionCache
-from .groups.config import OFFSETS_TOPIC
-from .groups.coordinator import GroupCoordinator
+from .groups.group_config import OFFSETS_TOPIC
+from .groups.group_coordinator import GroupCoordinator
 from .network.dispatch import Dispatcher
 from .services import BrokerServices
 from .to_controller.alter_partition_messages import alter_partition_fields, alter_partition_results

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from .groups.config import GroupConfig
+from .groups.group_config import GroupConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from ..runtime.ports import Runtime
 from .apis.controller.broker_connections import BrokerConnections
 from .config import BrokerConfig
 from .fetch_sessions import FetchSessionCache
-from .groups.coordinator import GroupCoordinator
+from .groups.group_coordinator import GroupCoordinator
 from .network.dispatch import Dispatcher
 from .to_controller.auto_topic_creation_manager import AutoTopicCreationManager
 from .to_controller.controller_channel import ControllerChannel

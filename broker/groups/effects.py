@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from ...wire.errors import ErrorCode
-from .offsets.records import GroupRecord
+from .records.offset_and_classic_records import CoordinatorRecord
 
 
 class TimerName(NamedTuple):
@@ -31,7 +31,7 @@ class Reply:
 class Persist:
     """Write the records as one batch; when they are committed or refused, tell `on_persisted(tag, error)`."""
 
-    records: tuple[GroupRecord, ...]
+    records: tuple[CoordinatorRecord, ...]
     tag: Any
 
 
@@ -56,13 +56,13 @@ class Reload:
 
 
 @dataclass(frozen=True, slots=True)
-class Become:
+class ReplaceGroup:
     """The group is another object from here on, which stands in its place."""
 
     group: Any
 
 
-Effect: TypeAlias = "Reply | Persist | SetTimer | CancelTimer | Reload | Become"
+Effect: TypeAlias = "Reply | Persist | SetTimer | CancelTimer | Reload | ReplaceGroup"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 from ...wire.api_keys import ApiKey
 from ...wire.errors import ErrorCode, ProtocolError
 from ..config import TopicDefaults
-from ..groups.config import OffsetsTopicConfig
+from ..groups.group_config import OffsetsTopicConfig
 from .controller_channel import ControllerChannel
 
 logger = logging.getLogger("raftwerk.broker")

@@ -260,7 +260,7 @@ def _read_groups(node: Node, limit: int) -> Samples:
         return samples
     left = limit
     named = 0
-    for shard in broker.groups.shards:
+    for shard in broker.groups.active_shards:
         for group_id, group in list(shard.groups.items())[: max(0, limit - named)]:
             named += 1
             samples.put("kafka_consumergroup_members", len(group.members), group_id)

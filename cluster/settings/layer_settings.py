@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from ...broker.config import AdvertisedListener, BrokerConfig, TopicDefaults
-from ...broker.groups.config import (
+from ...broker.groups.group_config import (
     ClassicConfig,
     ConsumerConfig,
     GroupConfig,

@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, Message, Producer
 from support.e2e import helpers
 from support.e2e.java_tools import JavaTools
 
-from raftwerk.broker.groups.config import OFFSETS_TOPIC
-from raftwerk.broker.groups.hashing import partition_for
+from raftwerk.broker.groups.group_config import OFFSETS_TOPIC
+from raftwerk.broker.groups.group_partition import partition_for
 from raftwerk.cluster.local.supervisor import Supervisor
 
 MakeCluster = Callable[..., Supervisor]

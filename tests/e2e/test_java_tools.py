@@ -14,8 +14,8 @@ from support.e2e import helpers
 from support.e2e.in_process import ok
 from support.e2e.java_tools import JavaTools
 
-from raftwerk.broker.groups.config import OFFSETS_TOPIC
-from raftwerk.broker.groups.hashing import partition_for
+from raftwerk.broker.groups.group_config import OFFSETS_TOPIC
+from raftwerk.broker.groups.group_partition import partition_for
 
 from .test_groups import CLASSIC, CONSUMER, COUNT, PARTITIONS, confluent, filled, read, settle
 from .test_moves import create_on

@@ -8,14 +8,14 @@ from ....controller.metadata.metadata_image import MetadataImage
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
-from ...groups.consumer.assignors import Parts
+from ...groups.consumer.assignors import PartitionIds
 from ...groups.consumer.consumer_group import ConsumerGroup
-from ...groups.consumer.consumer_members import ConsumerMember
-from ...groups.consumer.consumer_records import by_topic
-from ...groups.requests import GROUP_OPERATIONS
+from ...groups.consumer.consumer_group_member import ConsumerGroupMember
+from ...groups.records.consumer_group_records import by_topic
 from ...network.request import Request
 from ...services import BrokerServices
 from ...topic_view import OPERATIONS_NOT_ASKED
+from .group_requests import GROUP_OPERATIONS
 
 CLASSIC_MEMBER_TYPE, CONSUMER_MEMBER_TYPE = 0, 1
 
@@ -47,7 +47,7 @@ def _row(services: BrokerServices, group_id: str) -> dict[str, Any]:
     }
 
 
-def _member(image: MetadataImage, group: ConsumerGroup, member: ConsumerMember) -> dict[str, Any]:
+def _member(image: MetadataImage, group: ConsumerGroup, member: ConsumerGroupMember) -> dict[str, Any]:
     said = member.subscription
     return {
         "member_id": member.member_id,
@@ -64,7 +64,7 @@ def _member(image: MetadataImage, group: ConsumerGroup, member: ConsumerMember) 
     }
 
 
-def _assignment(image: MetadataImage, parts: Parts) -> dict[str, Any]:
+def _assignment(image: MetadataImage, parts: PartitionIds) -> dict[str, Any]:
     return {
         "topic_partitions": [
             {"topic_id": topic_id, "topic_name": topic.name, "partitions": partitions}

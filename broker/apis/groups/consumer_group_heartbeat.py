@@ -9,14 +9,14 @@ from typing import Any
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
-from ...groups.consumer.assignors import Parts
-from ...groups.consumer.consumer_events import HeartbeatRequest, HeartbeatResult
-from ...groups.consumer.consumer_members import JOIN_EPOCH, LEAVE_STATIC_EPOCH
-from ...groups.consumer.consumer_records import by_topic
+from ...groups.consumer.assignors import PartitionIds
+from ...groups.consumer.consumer_group_heartbeat import HeartbeatRequest, HeartbeatResult
+from ...groups.consumer.consumer_group_member import JOIN_EPOCH, LEAVE_STATIC_EPOCH
 from ...groups.consumer.topics import compile_regex
-from ...groups.requests import answer, check_group_id, client_host
+from ...groups.records.consumer_group_records import by_topic
 from ...network.request import Request
 from ...services import BrokerServices
+from .group_requests import answer, check_group_id, client_host
 
 OWN_ID_SINCE = 1
 
@@ -82,7 +82,7 @@ def _complaint_about_join(message: Struct, regex: str | None) -> str | None:
     return None
 
 
-def _owned(message: Struct) -> Parts | None:
+def _owned(message: Struct) -> PartitionIds | None:
     if message.topic_partitions is None:
         return None
     return tuple((topic.topic_id, index) for topic in message.topic_partitions for index in topic.partitions)

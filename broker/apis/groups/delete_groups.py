@@ -7,9 +7,9 @@ import asyncio
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
-from ...groups.requests import check_group_id
 from ...network.request import Request
 from ...services import BrokerServices
+from .group_requests import check_group_id
 
 
 async def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:

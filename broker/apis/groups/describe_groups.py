@@ -8,11 +8,11 @@ from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
 from ...groups.classic.classic_group import ClassicGroup
-from ...groups.classic.classic_members import GroupState
-from ...groups.requests import GROUP_OPERATIONS
+from ...groups.classic.classic_group_members import ClassicGroupState
 from ...network.request import Request
 from ...services import BrokerServices
 from ...topic_view import OPERATIONS_NOT_ASKED
+from .group_requests import GROUP_OPERATIONS
 
 NOT_FOUND_SINCE = 6
 
@@ -36,7 +36,7 @@ def _row(services: BrokerServices, request: Request, group_id: str) -> dict[str,
         if request.api_version < NOT_FOUND_SINCE:
             return _failed(group_id, 0, None)
         return _failed(group_id, int(ErrorCode.GROUP_ID_NOT_FOUND), f"Group {group_id} not found.")
-    stable = group.state is GroupState.STABLE
+    stable = group.state is ClassicGroupState.STABLE
     return {
         "error_code": 0,
         "error_message": None,
@@ -63,7 +63,7 @@ def _failed(group_id: str, code: int, text: str | None) -> dict[str, Any]:
         "error_code": code,
         "error_message": text,
         "group_id": group_id,
-        "group_state": "" if code and code != ErrorCode.GROUP_ID_NOT_FOUND else str(GroupState.DEAD),
+        "group_state": "" if code and code != ErrorCode.GROUP_ID_NOT_FOUND else str(ClassicGroupState.DEAD),
         "protocol_type": "",
         "protocol_data": "",
         "members": [],

@@ -11,7 +11,7 @@ from typing import Any
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
 from ...api import Fields
-from ...groups.config import OFFSETS_TOPIC
+from ...groups.group_config import OFFSETS_TOPIC
 from ...network.request import Request
 from ...services import BrokerServices
 from ...topic_view import endpoint_of

@@ -11,9 +11,9 @@ from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
 from ...groups.classic.classic_events import JoinRequest
 from ...groups.effects import JoinResult
-from ...groups.requests import answer, check_group_id, classic_side, client_host
 from ...network.request import Request
 from ...services import BrokerServices
+from .group_requests import answer, check_group_id, classic_protocol, client_host
 
 KNOWN_ID_REQUIRED_SINCE = 4
 PROTOCOL_NULLABLE_SINCE = 7
@@ -30,7 +30,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     if group_id not in shard.groups and message.member_id:
         raise ProtocolError(ErrorCode.UNKNOWN_MEMBER_ID)
     group = groups.group_to_join(shard, group_id)
-    side = classic_side(group)
+    side = classic_protocol(group)
     asked = _join_request(request, message, groups.fresh_id())
     future: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
     groups.run(shard, group, lambda now_ms, wall_ms: side.join(asked, future, now_ms, wall_ms))

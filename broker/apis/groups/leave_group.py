@@ -5,9 +5,9 @@ from __future__ import annotations
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
-from ...groups.requests import classic_side, group_of_member
 from ...network.request import Request
 from ...services import BrokerServices
+from .group_requests import classic_protocol, shard_and_group
 
 FIRST_BATCHED_VERSION = 3
 
@@ -17,13 +17,13 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     rows = message.members if batched else [message]
     leavers = [(row.member_id, row.get("group_instance_id")) for row in rows]
     try:
-        shard, group = group_of_member(services.groups, message.group_id)
+        shard, group = shard_and_group(services.groups, message.group_id)
     except ProtocolError as refused:
         if refused.code is not ErrorCode.UNKNOWN_MEMBER_ID:
             raise
         codes: list[ErrorCode] = [refused.code for _ in leavers]
     else:
-        side = classic_side(group)
+        side = classic_protocol(group)
         codes = services.groups.run(shard, group, lambda now_ms, wall_ms: side.leave(leavers, now_ms, wall_ms))
     if not batched:
         return {"error_code": int(codes[0])}

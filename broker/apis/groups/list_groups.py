@@ -18,7 +18,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
             "group_state": str(group.state),
             "group_type": group.kind,
         }
-        for shard in services.groups.all_shards()
+        for shard in services.groups.loaded_shards()
         for group_id, group in sorted(shard.groups.items())
         if (not states or str(group.state).lower() in states) and (not types or group.kind in types)
     ]

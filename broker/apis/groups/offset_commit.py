@@ -11,11 +11,11 @@ from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
 from ...api import Fields
 from ...groups.consumer.consumer_group import ConsumerGroup
-from ...groups.offsets.group_shard import Shard
-from ...groups.offsets.records import NO_EXPIRY, OffsetValue, offset_record
-from ...groups.requests import answer, check_group_id, find_topic, topic_name_fields
+from ...groups.group_coordinator_shard import GroupCoordinatorShard
+from ...groups.records.offset_and_classic_records import NO_EXPIRY, OffsetAndMetadata, offset_record
 from ...network.request import Request
 from ...services import BrokerServices
+from .group_requests import answer, check_group_id, find_topic, topic_name_fields
 
 MEMBER_EPOCH_SINCE = 9
 _METADATA_LIMIT_BYTES = 32_767
@@ -42,14 +42,18 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     return answer(future, lambda code: _with_code(response, code))
 
 
-def _check_member(services: BrokerServices, shard: Shard, version: int, message: Struct) -> None:
+def _check_member(services: BrokerServices, shard: GroupCoordinatorShard, version: int, message: Struct) -> None:
     generation = message.generation_id_or_member_epoch
     group = shard.groups.get(message.group_id)
     if group is None:
         if generation >= 0:
             raise ProtocolError(ErrorCode.ILLEGAL_GENERATION)
         group = shard.new_classic(message.group_id)
-    if version < MEMBER_EPOCH_SINCE and isinstance(group, ConsumerGroup) and group.speaks_consumer(message.member_id):
+    if (
+        version < MEMBER_EPOCH_SINCE
+        and isinstance(group, ConsumerGroup)
+        and group.uses_consumer_protocol(message.member_id)
+    ):
         raise ProtocolError(ErrorCode.UNSUPPORTED_VERSION)
     member = message.member_id, message.get("group_instance_id"), generation
     checked = group
@@ -58,7 +62,9 @@ def _check_member(services: BrokerServices, shard: Shard, version: int, message:
         raise ProtocolError(code)
 
 
-def _sort_out(services: BrokerServices, message: Struct) -> tuple[list[tuple[TopicPartition, OffsetValue]], Fields]:
+def _sort_out(
+    services: BrokerServices, message: Struct
+) -> tuple[list[tuple[TopicPartition, OffsetAndMetadata]], Fields]:
     """What is to be written, and the response, in which what is not carries its code already."""
     groups = services.groups
     image = services.metadata.image
@@ -66,7 +72,7 @@ def _sort_out(services: BrokerServices, message: Struct) -> tuple[list[tuple[Top
     wall_ms = groups.wall_ms()
     retention_ms = message.get("retention_time", -1)
     expiry_ms = NO_EXPIRY if retention_ms < 0 else wall_ms + retention_ms
-    values: list[tuple[TopicPartition, OffsetValue]] = []
+    values: list[tuple[TopicPartition, OffsetAndMetadata]] = []
     topics: list[dict[str, Any]] = []
     for row in message.topics:
         topic = find_topic(image, row)
@@ -81,7 +87,7 @@ def _sort_out(services: BrokerServices, message: Struct) -> tuple[list[tuple[Top
             elif len(metadata.encode()) > limit:
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
-                value = OffsetValue(
+                value = OffsetAndMetadata(
                     one.committed_offset,
                     one.get("committed_leader_epoch", -1),
                     metadata,

@@ -10,12 +10,12 @@ from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
 from ...api import Fields
-from ...groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
-from ...groups.offsets.group_shard import Group
-from ...groups.offsets.records import offset_record
-from ...groups.requests import answer, check_group_id
+from ...groups.classic.consumer_protocol import CONSUMER_PROTOCOL_TYPE
+from ...groups.group_coordinator_shard import Group
+from ...groups.records.offset_and_classic_records import offset_record
 from ...network.request import Request
 from ...services import BrokerServices
+from .group_requests import answer, check_group_id
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:

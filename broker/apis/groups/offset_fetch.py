@@ -11,23 +11,23 @@ from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
 from ...api import Fields
-from ...groups.offsets.group_shard import Shard
-from ...groups.offsets.records import OffsetKey, OffsetValue
-from ...groups.requests import check_group_id, find_topic, topic_name_fields
+from ...groups.group_coordinator_shard import GroupCoordinatorShard
+from ...groups.records.offset_and_classic_records import OffsetAndMetadata, OffsetKey
 from ...network.request import Request
 from ...services import BrokerServices
+from .group_requests import check_group_id, find_topic, topic_name_fields
 
 FIRST_BATCHED_VERSION = 8
 FIRST_VERSION_BY_ID = 10
 TOP_LEVEL_ERROR_SINCE = 2
-_NOTHING = OffsetValue(-1)
+_NOTHING = OffsetAndMetadata(-1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Commits:
     """What a group has committed, as one request may see it."""
 
-    shard: Shard
+    shard: GroupCoordinatorShard
     group_id: str
     must_be_stable: bool
 
@@ -97,7 +97,7 @@ def _all_topics(image: MetadataImage, commits: _Commits, *, by_id: bool) -> list
     return [row for row in rows if row["partitions"]]
 
 
-def _row(index: int, value: OffsetValue, code: ErrorCode) -> dict[str, Any]:
+def _row(index: int, value: OffsetAndMetadata, code: ErrorCode) -> dict[str, Any]:
     return {
         "partition_index": index,
         "committed_offset": value.offset,

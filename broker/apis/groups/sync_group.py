@@ -10,9 +10,9 @@ from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
 from ...groups.classic.classic_events import SyncRequest
 from ...groups.effects import SyncResult
-from ...groups.requests import answer, classic_side, group_of_member
 from ...network.request import Request
 from ...services import BrokerServices
+from .group_requests import answer, classic_protocol, shard_and_group
 
 PROTOCOL_NAMED_SINCE = 5
 
@@ -21,8 +21,8 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     names = message.get("protocol_type"), message.get("protocol_name")
     if request.api_version >= PROTOCOL_NAMED_SINCE and None in names:
         raise ProtocolError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    shard, group = group_of_member(services.groups, message.group_id)
-    side = classic_side(group)
+    shard, group = shard_and_group(services.groups, message.group_id)
+    side = classic_protocol(group)
     asked = SyncRequest(
         message.member_id,
         message.generation_id,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..effects import JoinResult
-from .classic_members import Protocols
+from .classic_group_members import Protocols
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,15 +17,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from ....wire.errors import ErrorCode
-from ..config import GRACE_MS, LATE_MS, ClassicConfig
 from ..effects import CancelTimer, Effect, JoinResult, Persist, Reply, SetTimer, SyncResult, TimerName
-from ..offsets.records import GroupRecord, GroupValue, group_record
+from ..group_config import GRACE_MS, LATE_MS, ClassicConfig
+from ..records.offset_and_classic_records import CoordinatorRecord, GroupMetadataValue, classic_group_record
 from .classic_events import AssignmentWritten, EmptyWritten, JoinRequest, ReturnWritten, SyncRequest
-from .classic_members import GroupState, Member, Membership, member_values, membership_from, topics_of
+from .classic_group_members import (
+    ClassicGroupMember,
+    ClassicGroupMembers,
+    ClassicGroupState,
+    member_values,
+    membership_from,
+    topics_of,
+)
 
 _JOIN = TimerName("join")
 _SYNC = TimerName("sync")
-_REBALANCING = (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
+_REBALANCING = (ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.COMPLETING_REBALANCE)
 
 
 class ClassicGroup:
@@ -34,14 +41,14 @@ class ClassicGroup:
     def __init__(self, group_id: str, config: ClassicConfig) -> None:
         self.group_id = group_id
         self.config = config
-        self.state = GroupState.EMPTY
+        self.state = ClassicGroupState.EMPTY
         self.state_timestamp_ms = -1
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
-        self.members = Membership()
+        self.members = ClassicGroupMembers()
         self.effects: list[Effect] = []
-        self.is_carrying = False
+        self.is_applying_effects = False
         """The coordinator is carrying effects out just now."""
         self._is_initial = False
         """In the delay before a group's first generation, in which members may gather."""
@@ -49,7 +56,7 @@ class ClassicGroup:
         self._delay_left_ms = 0
 
     @classmethod
-    def restored(cls, group_id: str, config: ClassicConfig, value: GroupValue, now_ms: int) -> ClassicGroup:
+    def restored(cls, group_id: str, config: ClassicConfig, value: GroupMetadataValue, now_ms: int) -> ClassicGroup:
         """The group as the log has it; every member gets a whole session to show itself."""
         group = cls(group_id, config)
         group.generation = value.generation
@@ -57,12 +64,12 @@ class ClassicGroup:
         group.protocol = value.protocol
         group.state_timestamp_ms = value.state_timestamp_ms
         group.members = membership_from(value)
-        group.state = GroupState.STABLE if group.members.members else GroupState.EMPTY
+        group.state = ClassicGroupState.STABLE if group.members.members else ClassicGroupState.EMPTY
         for member in group.members.members.values():
             group._start_session(member, now_ms, member.session_timeout_ms)
         return group
 
-    def take_up(self, now_ms: int, wall_ms: int, *, must_rebalance: bool) -> None:
+    def begin_after_conversion(self, now_ms: int, wall_ms: int, *, must_rebalance: bool) -> None:
         """Begin with members that were those of a consumer group."""
         for member in self.members.members.values():
             self._start_session(member, now_ms, member.session_timeout_ms)
@@ -81,23 +88,23 @@ class ClassicGroup:
     @property
     def is_empty(self) -> bool:
         """No members, and nobody about to be one."""
-        return self.state is GroupState.EMPTY and not self.members.pending
+        return self.state is ClassicGroupState.EMPTY and not self.members.pending
 
     def subscribed_topics(self) -> tuple[str, ...] | None:
         """Of a consumer group; None where that cannot be told."""
         return topics_of(self.members, self.protocol_type, self.protocol)
 
-    def tombstones(self) -> list[GroupRecord]:
+    def tombstones(self) -> list[CoordinatorRecord]:
         """The end of the group in the log."""
-        return [] if self.is_simple else [group_record(self.group_id, None)]
+        return [] if self.is_simple else [classic_group_record(self.group_id, None)]
 
-    def value(self, assignments: Mapping[str, bytes] | None = None) -> GroupValue:
+    def value(self, assignments: Mapping[str, bytes] | None = None) -> GroupMetadataValue:
         """The group as it is to be written, with its present assignments or these."""
         if assignments is None:
             assignments = {one.member_id: one.assignment for one in self.members.members.values()}
         rows = member_values(self.members, self.protocol, dict(assignments))
         leader = self.members.leader
-        return GroupValue(
+        return GroupMetadataValue(
             self.protocol_type or "", self.generation, self.protocol, leader, self.state_timestamp_ms, rows
         )
 
@@ -121,7 +128,7 @@ class ClassicGroup:
             self._rejoin(request, token, now_ms, wall_ms)
 
     def _refuse_join(self, request: JoinRequest) -> ErrorCode:
-        if self.state is GroupState.DEAD:
+        if self.state is ClassicGroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not self._has_room_for(request):
             self._forget(request.member_id)
@@ -134,10 +141,10 @@ class ClassicGroup:
 
     def _has_room_for(self, request: JoinRequest) -> bool:
         members = self.members
-        if self.state is GroupState.EMPTY:
+        if self.state is ClassicGroupState.EMPTY:
             return True
         member = members.members.get(request.member_id)
-        if self.state is GroupState.PREPARING_REBALANCE:
+        if self.state is ClassicGroupState.PREPARING_REBALANCE:
             joined = len(members.joining)
             return (member is not None and member.join_token is not None) or joined < self.config.max_size
         known = member is not None or (request.instance_id or "") in members.static_ids
@@ -146,7 +153,7 @@ class ClassicGroup:
     def _speaks(self, request: JoinRequest) -> bool:
         if not request.protocol_type or not request.protocols:
             return False
-        if self.state is GroupState.EMPTY:
+        if self.state is ClassicGroupState.EMPTY:
             return True
         return request.protocol_type == self.protocol_type and self.members.supports(request.protocols)
 
@@ -166,7 +173,7 @@ class ClassicGroup:
             self._cancel_timer(TimerName("pending", member_id))
         if self._is_initial:
             self._has_newcomer = True
-        member = Member(
+        member = ClassicGroupMember(
             member_id=member_id,
             instance_id=request.instance_id,
             client_id=request.client_id,
@@ -187,25 +194,27 @@ class ClassicGroup:
     def _rejoin(self, request: JoinRequest, token: Any, now_ms: int, wall_ms: int) -> None:
         member = self.members.members[request.member_id]
         unchanged = member.protocols == request.protocols
-        if self.state is GroupState.COMPLETING_REBALANCE and unchanged:
+        if self.state is ClassicGroupState.COMPLETING_REBALANCE and unchanged:
             # It has not got the answer to its last JoinGroup.
             self._reply(token, self._join_result(member))
-        elif self.state is GroupState.STABLE and unchanged and member.member_id != self.members.leader:
+        elif self.state is ClassicGroupState.STABLE and unchanged and member.member_id != self.members.leader:
             self._reply(token, self._join_result(member))
-        elif self.state is GroupState.EMPTY:
+        elif self.state is ClassicGroupState.EMPTY:
             self._reply(token, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
         else:
             self._update(member, request, token)
             self._rebalance_or_complete(now_ms, wall_ms)
 
-    def _update(self, member: Member, request: JoinRequest, token: Any) -> None:
+    def _update(self, member: ClassicGroupMember, request: JoinRequest, token: Any) -> None:
         self._answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         self.members.set_protocols(member, request.protocols)
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.session_timeout_ms = request.session_timeout_ms
         member.join_token = token
 
-    def _return_static(self, member: Member, request: JoinRequest, token: Any, now_ms: int, wall_ms: int) -> None:
+    def _return_static(
+        self, member: ClassicGroupMember, request: JoinRequest, token: Any, now_ms: int, wall_ms: int
+    ) -> None:
         """A static member came back without its id: it takes its own place over, and fences who held it."""
         old_id, old_leader = member.member_id, self.members.leader
         self._answer_join(member, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
@@ -217,7 +226,7 @@ class ClassicGroup:
         member.session_timeout_ms = request.session_timeout_ms
         member.client_id, member.client_host = request.client_id, request.client_host
         self._start_session(member, now_ms, member.session_timeout_ms)
-        if self.state is GroupState.STABLE and self.members.elect_protocol() == self.protocol:
+        if self.state is ClassicGroupState.STABLE and self.members.elect_protocol() == self.protocol:
             is_leader = self.members.leader == member.member_id
             skips = is_leader and request.can_skip_assignment
             result = JoinResult(
@@ -239,18 +248,18 @@ class ClassicGroup:
     # ---------------------------------------------------------------- rebalance, first half
 
     def _rebalance_or_complete(self, now_ms: int, wall_ms: int) -> None:
-        if self.state is GroupState.PREPARING_REBALANCE:
+        if self.state is ClassicGroupState.PREPARING_REBALANCE:
             self._maybe_complete_join(now_ms, wall_ms)
-        elif self.state is not GroupState.DEAD:
+        elif self.state is not ClassicGroupState.DEAD:
             self._prepare_rebalance(now_ms, wall_ms)
 
     def _prepare_rebalance(self, now_ms: int, wall_ms: int) -> None:
-        if self.state is GroupState.COMPLETING_REBALANCE:
+        if self.state is ClassicGroupState.COMPLETING_REBALANCE:
             self._answer_all_syncs(ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
         self.members.unsynced.clear()
         self._cancel_timer(_SYNC)
-        self._is_initial = self.state is GroupState.EMPTY
-        self._enter(GroupState.PREPARING_REBALANCE, wall_ms)
+        self._is_initial = self.state is ClassicGroupState.EMPTY
+        self._enter(ClassicGroupState.PREPARING_REBALANCE, wall_ms)
         timeout_ms = self.members.rebalance_timeout_ms()
         if self._is_initial:
             delay_ms = self.config.initial_rebalance_delay_ms
@@ -264,11 +273,15 @@ class ClassicGroup:
         self._maybe_complete_join(now_ms, wall_ms)
 
     def _maybe_complete_join(self, now_ms: int, wall_ms: int) -> None:
-        if self.state is GroupState.PREPARING_REBALANCE and not self._is_initial and self.members.have_all_joined:
+        if (
+            self.state is ClassicGroupState.PREPARING_REBALANCE
+            and not self._is_initial
+            and self.members.have_all_joined
+        ):
             self._complete_join(now_ms, wall_ms)
 
     def _on_join_timer(self, now_ms: int, wall_ms: int) -> None:
-        if self.state is not GroupState.PREPARING_REBALANCE:
+        if self.state is not ClassicGroupState.PREPARING_REBALANCE:
             return
         if self._is_initial and self._has_newcomer and self._delay_left_ms:
             self._has_newcomer = False
@@ -291,11 +304,11 @@ class ClassicGroup:
         self.generation += 1
         if not len(self.members):
             self.protocol = None
-            self._enter(GroupState.EMPTY, wall_ms)
+            self._enter(ClassicGroupState.EMPTY, wall_ms)
             self._persist(EmptyWritten(self.generation))
             return
         self.protocol = self.members.elect_protocol()
-        self._enter(GroupState.COMPLETING_REBALANCE, wall_ms)
+        self._enter(ClassicGroupState.COMPLETING_REBALANCE, wall_ms)
         self._set_timer(_SYNC, now_ms + self.members.rebalance_timeout_ms())
         for member in self.members.members.values():
             self.members.unsynced[member.member_id] = None
@@ -304,7 +317,7 @@ class ClassicGroup:
                 member.is_new = False
                 self._touch(member, now_ms)
 
-    def _join_result(self, member: Member) -> JoinResult:
+    def _join_result(self, member: ClassicGroupMember) -> JoinResult:
         leads = self.members.leader == member.member_id
         return JoinResult(
             ErrorCode.NONE,
@@ -331,7 +344,7 @@ class ClassicGroup:
             return
         member = self.members.members[request.member_id]
         self._on_synced(member.member_id)
-        if self.state is GroupState.STABLE:
+        if self.state is ClassicGroupState.STABLE:
             self._touch(member, now_ms)
             self._reply(token, self._sync_result(member))
             return
@@ -343,7 +356,7 @@ class ClassicGroup:
             self._persist(AssignmentWritten(self.generation, assignments))
 
     def _refuse_sync(self, request: SyncRequest) -> ErrorCode:
-        if self.state is GroupState.DEAD:
+        if self.state is ClassicGroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         error = self.members.check(request.member_id, request.instance_id)
         if error:
@@ -354,9 +367,9 @@ class ClassicGroup:
             request.protocol_name is not None and request.protocol_name != self.protocol
         ):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if self.state is GroupState.PREPARING_REBALANCE:
+        if self.state is ClassicGroupState.PREPARING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
-        return ErrorCode.UNKNOWN_MEMBER_ID if self.state is GroupState.EMPTY else ErrorCode.NONE
+        return ErrorCode.UNKNOWN_MEMBER_ID if self.state is ClassicGroupState.EMPTY else ErrorCode.NONE
 
     def _on_synced(self, member_id: str) -> None:
         if self.members.unsynced.pop(member_id, "") is None and not self.members.unsynced:
@@ -364,7 +377,7 @@ class ClassicGroup:
 
     def _on_sync_timer(self, now_ms: int, wall_ms: int) -> None:
         """Members that joined and never asked for their assignment hold the group up no longer."""
-        if self.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+        if self.state not in (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE):
             return
         late = [self.members.members[one] for one in self.members.unsynced if one in self.members.members]
         for member in late:
@@ -372,7 +385,7 @@ class ClassicGroup:
         if late:
             self._rebalance_or_complete(now_ms, wall_ms)
 
-    def _sync_result(self, member: Member) -> SyncResult:
+    def _sync_result(self, member: ClassicGroupMember) -> SyncResult:
         return SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)
 
     # ---------------------------------------------------------------- the log's answer
@@ -393,13 +406,13 @@ class ClassicGroup:
                 self._reply(tag.token, tag.result)
 
     def _on_assignment_written(self, tag: AssignmentWritten, error: ErrorCode, now_ms: int, wall_ms: int) -> None:
-        if self.state is not GroupState.COMPLETING_REBALANCE or tag.generation != self.generation:
+        if self.state is not ClassicGroupState.COMPLETING_REBALANCE or tag.generation != self.generation:
             return
         if error:
             self._answer_all_syncs(error, now_ms)
             self._prepare_rebalance(now_ms, wall_ms)
             return
-        self._enter(GroupState.STABLE, wall_ms)
+        self._enter(ClassicGroupState.STABLE, wall_ms)
         for member in self.members.members.values():
             member.assignment = tag.assignments.get(member.member_id, b"")
             if member.sync_token is not None:
@@ -410,17 +423,17 @@ class ClassicGroup:
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
         """NONE, or why the member has to do something else."""
-        if self.state is GroupState.DEAD:
+        if self.state is ClassicGroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         error = self.members.check(member_id, instance_id)
         if error:
             return error
         if generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        if self.state is GroupState.EMPTY:
+        if self.state is ClassicGroupState.EMPTY:
             return ErrorCode.UNKNOWN_MEMBER_ID
         self._touch(self.members.members[member_id], now_ms)
-        rebalancing = self.state is GroupState.PREPARING_REBALANCE
+        rebalancing = self.state is ClassicGroupState.PREPARING_REBALANCE
         return ErrorCode.REBALANCE_IN_PROGRESS if rebalancing else ErrorCode.NONE
 
     def leave(self, leavers: list[tuple[str, str | None]], now_ms: int, wall_ms: int) -> list[ErrorCode]:
@@ -469,23 +482,23 @@ class ClassicGroup:
             self._set_session_timer(member)
         elif member.is_new or not member.is_awaiting:
             self._drop(member)
-            if self.state in (GroupState.STABLE, *_REBALANCING):
+            if self.state in (ClassicGroupState.STABLE, *_REBALANCING):
                 self._rebalance_or_complete(now_ms, wall_ms)
 
-    def _touch(self, member: Member, now_ms: int) -> None:
+    def _touch(self, member: ClassicGroupMember, now_ms: int) -> None:
         self._start_session(member, now_ms, member.session_timeout_ms)
 
-    def _start_session(self, member: Member, now_ms: int, timeout_ms: int) -> None:
+    def _start_session(self, member: ClassicGroupMember, now_ms: int, timeout_ms: int) -> None:
         earlier = now_ms + timeout_ms < member.deadline_ms
         member.deadline_ms = now_ms + timeout_ms
         if earlier or not member.has_timer:
             self._set_session_timer(member)
 
-    def _set_session_timer(self, member: Member) -> None:
+    def _set_session_timer(self, member: ClassicGroupMember) -> None:
         member.has_timer = True
         self._set_timer(TimerName("session", member.member_id), member.deadline_ms)
 
-    def _end_session(self, member: Member) -> None:
+    def _end_session(self, member: ClassicGroupMember) -> None:
         member.has_timer = False
         member.deadline_ms = 0
         self._cancel_timer(TimerName("session", member.member_id))
@@ -494,9 +507,9 @@ class ClassicGroup:
 
     def check_commit(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
         """Whether offsets of this generation may be committed. Without members anybody may, who claims none."""
-        if self.state is GroupState.DEAD:
+        if self.state is ClassicGroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if generation < 0 and self.state is GroupState.EMPTY:
+        if generation < 0 and self.state is ClassicGroupState.EMPTY:
             return ErrorCode.NONE
         if generation < 0 and not member_id and instance_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -505,14 +518,14 @@ class ClassicGroup:
             return error
         if generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        if self.state is GroupState.COMPLETING_REBALANCE:
+        if self.state is ClassicGroupState.COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         self._touch(self.members.members[member_id], now_ms)
         return ErrorCode.NONE
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Whether committed offsets may be read; anybody may."""
-        return ErrorCode.GROUP_ID_NOT_FOUND if self.state is GroupState.DEAD else ErrorCode.NONE
+        return ErrorCode.GROUP_ID_NOT_FOUND if self.state is ClassicGroupState.DEAD else ErrorCode.NONE
 
     # ---------------------------------------------------------------- end
 
@@ -526,9 +539,9 @@ class ClassicGroup:
             self._cancel_timer(TimerName("pending", member_id))
         self._cancel_timer(_JOIN)
         self._cancel_timer(_SYNC)
-        self.state = GroupState.DEAD
+        self.state = ClassicGroupState.DEAD
 
-    def _drop(self, member: Member) -> None:
+    def _drop(self, member: ClassicGroupMember) -> None:
         self._answer_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID))
         self._answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
         self._end_session(member)
@@ -542,7 +555,7 @@ class ClassicGroup:
 
     # ---------------------------------------------------------------- effects
 
-    def _enter(self, state: GroupState, wall_ms: int) -> None:
+    def _enter(self, state: ClassicGroupState, wall_ms: int) -> None:
         self.state = state
         self.state_timestamp_ms = wall_ms
 
@@ -553,11 +566,11 @@ class ClassicGroup:
                 self._answer_sync(member, SyncResult(error))
                 self._touch(member, now_ms)
 
-    def _answer_join(self, member: Member, result: JoinResult) -> None:
+    def _answer_join(self, member: ClassicGroupMember, result: JoinResult) -> None:
         token, member.join_token = member.join_token, None
         self._reply(token, result)
 
-    def _answer_sync(self, member: Member, result: SyncResult) -> None:
+    def _answer_sync(self, member: ClassicGroupMember, result: SyncResult) -> None:
         token, member.sync_token = member.sync_token, None
         self._reply(token, result)
 
@@ -567,7 +580,7 @@ class ClassicGroup:
 
     def _persist(self, tag: AssignmentWritten | ReturnWritten | EmptyWritten) -> None:
         value = self.value(tag.assignments if isinstance(tag, AssignmentWritten) else None)
-        self.effects.append(Persist((group_record(self.group_id, value),), tag))
+        self.effects.append(Persist((classic_group_record(self.group_id, value),), tag))
 
     def _set_timer(self, name: TimerName, deadline_ms: int) -> None:
         self.effects.append(SetTimer(name, deadline_ms))

@@ -11,15 +11,17 @@ from collections.abc import Callable, Mapping
 from uuid import UUID
 
 PartitionId = tuple[UUID, int]
-Parts = tuple[PartitionId, ...]
+PartitionIds = tuple[PartitionId, ...]
 Subscriptions = Mapping[str, tuple[UUID, ...]]
 """The topics of each member."""
-Counts = Mapping[UUID, int]
+PartitionCounts = Mapping[UUID, int]
 """How many partitions each topic has."""
-Assignor = Callable[[Subscriptions, Counts, Mapping[str, Parts]], dict[str, Parts]]
+Assignor = Callable[[Subscriptions, PartitionCounts, Mapping[str, PartitionIds]], dict[str, PartitionIds]]
 
 
-def range_assignment(subscriptions: Subscriptions, counts: Counts, previous: Mapping[str, Parts]) -> dict[str, Parts]:
+def range_assignment(
+    subscriptions: Subscriptions, counts: PartitionCounts, previous: Mapping[str, PartitionIds]
+) -> dict[str, PartitionIds]:
     """Members in order of their ids; the first ones get one more where it does not come out even."""
     result: dict[str, list[PartitionId]] = {member: [] for member in sorted(subscriptions)}
     for topic, count in sorted(counts.items()):
@@ -32,7 +34,9 @@ def range_assignment(subscriptions: Subscriptions, counts: Counts, previous: Map
     return {member: tuple(parts) for member, parts in result.items()}
 
 
-def uniform_assignment(subscriptions: Subscriptions, counts: Counts, previous: Mapping[str, Parts]) -> dict[str, Parts]:
+def uniform_assignment(
+    subscriptions: Subscriptions, counts: PartitionCounts, previous: Mapping[str, PartitionIds]
+) -> dict[str, PartitionIds]:
     """Everybody keeps what it may, what is free goes to who has least, then the fullest give to the emptiest."""
     owned, free = _kept(subscriptions, counts, previous)
     if len({frozenset(topics) for topics in subscriptions.values()}) <= 1:
@@ -47,7 +51,7 @@ def uniform_assignment(subscriptions: Subscriptions, counts: Counts, previous: M
 
 
 def _kept(
-    subscriptions: Subscriptions, counts: Counts, previous: Mapping[str, Parts]
+    subscriptions: Subscriptions, counts: PartitionCounts, previous: Mapping[str, PartitionIds]
 ) -> tuple[dict[str, list[PartitionId]], list[PartitionId]]:
     owned: dict[str, list[PartitionId]] = {member: [] for member in sorted(subscriptions)}
     free = {(topic, partition): None for topic, count in counts.items() for partition in range(count)}

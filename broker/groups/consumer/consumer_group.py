@@ -21,24 +21,38 @@ from typing import Any
 
 from ....wire.errors import ErrorCode
 from ..classic.classic_group import ClassicGroup
-from ..classic.subscription import CONSUMER_PROTOCOL_TYPE
-from ..config import GRACE_MS, LATE_MS, GroupConfig
-from ..effects import Become, CancelTimer, Effect, JoinResult, Persist, Reload, Reply, SetTimer, TimerName
-from ..offsets.records import GroupRecord, group_record
-from .assignors import ASSIGNORS, PartitionId, Parts
-from .classic_side import ClassicSide
-from .consumer_events import HeartbeatRequest, HeartbeatResult, reads_otherwise, refused, updated, within
-from .consumer_members import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember, MemberState, reconcile
-from .consumer_records import (
-    ConsumerKey,
-    ConsumerKind,
+from ..classic.consumer_protocol import CONSUMER_PROTOCOL_TYPE
+from ..effects import CancelTimer, Effect, JoinResult, Persist, Reload, ReplaceGroup, Reply, SetTimer, TimerName
+from ..group_config import GRACE_MS, LATE_MS, GroupConfig
+from ..records.consumer_group_records import (
+    ConsumerGroupKey,
     EpochValue,
-    SubscriptionValue,
+    MemberMetadataValue,
+    RecordType,
     current_record,
     epoch_record,
     subscription_record,
     target_record,
     tombstone,
+)
+from ..records.offset_and_classic_records import CoordinatorRecord, classic_group_record
+from .assignors import ASSIGNORS, PartitionId, PartitionIds
+from .classic_protocol_adapter import ClassicProtocolAdapter
+from .consumer_group_heartbeat import (
+    HeartbeatRequest,
+    HeartbeatResult,
+    has_different_subscription,
+    refused,
+    updated,
+    within,
+)
+from .consumer_group_member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerGroupMember,
+    MemberState,
+    reconcile,
 )
 from .migration import ConsumerState, check_upgrade, downgraded, upgraded_members
 from .topics import Topics, matching
@@ -75,20 +89,20 @@ class ConsumerGroup:
         self.config = config
         self.epoch = 0
         self.target_epoch = 0
-        self.members: dict[str, ConsumerMember] = {}
-        self.target: dict[str, Parts] = {}
+        self.members: dict[str, ConsumerGroupMember] = {}
+        self.target: dict[str, PartitionIds] = {}
         self.metadata_hash = 0
         self.effects: list[Effect] = []
-        self.is_carrying = False
+        self.is_applying_effects = False
         self.are_topics_stale = True
         """Topics may have changed since the group last looked."""
         self.topics = topics
-        self.classic = ClassicSide(self)
+        self.classic = ClassicProtocolAdapter(self)
         self.is_closed = False
         self._static_ids: dict[str, str] = {}
         self._owners: dict[PartitionId, str] = {}
         self._deadlines: dict[str, int] = {}
-        self._records: list[GroupRecord] = []
+        self._records: list[CoordinatorRecord] = []
         """To be written with the next answer."""
 
     @classmethod
@@ -152,25 +166,30 @@ class ConsumerGroup:
         names = {name: None for member in self.members.values() for name in self._topics_of(member)}
         return tuple(sorted(names))
 
-    def tombstones(self) -> list[GroupRecord]:
+    def tombstones(self) -> list[CoordinatorRecord]:
         """The end of the group in the log, in Kafka's order."""
-        kinds = (ConsumerKind.CURRENT_MEMBER, ConsumerKind.TARGET_MEMBER, ConsumerKind.TARGET, ConsumerKind.MEMBER)
+        kinds = (
+            RecordType.CURRENT_MEMBER,
+            RecordType.TARGET_MEMBER,
+            RecordType.TARGET,
+            RecordType.MEMBER,
+        )
         rows = []
         for kind in kinds:
-            names = [""] if kind is ConsumerKind.TARGET else list(self.members)
-            rows += [tombstone(ConsumerKey(kind, self.group_id, member_id)) for member_id in names]
+            names = [""] if kind is RecordType.TARGET else list(self.members)
+            rows += [tombstone(ConsumerGroupKey(kind, self.group_id, member_id)) for member_id in names]
         return rows + [
-            tombstone(ConsumerKey(kind, self.group_id)) for kind in (ConsumerKind.PARTITIONS, ConsumerKind.GROUP)
+            tombstone(ConsumerGroupKey(kind, self.group_id)) for kind in (RecordType.PARTITIONS, RecordType.GROUP)
         ]
 
-    def _all_records(self) -> list[GroupRecord]:
+    def _all_records(self) -> list[CoordinatorRecord]:
         """The whole group in the log, in Kafka's order."""
         members = self.members.values()
         return [
             *(subscription_record(self.group_id, one.member_id, one.subscription) for one in members),
-            epoch_record(ConsumerKey(ConsumerKind.GROUP, self.group_id), EpochValue(self.epoch, self.metadata_hash)),
+            epoch_record(ConsumerGroupKey(RecordType.GROUP, self.group_id), EpochValue(self.epoch, self.metadata_hash)),
             *(target_record(self.group_id, one.member_id, self.target[one.member_id]) for one in members),
-            epoch_record(ConsumerKey(ConsumerKind.TARGET, self.group_id), EpochValue(self.target_epoch)),
+            epoch_record(ConsumerGroupKey(RecordType.TARGET, self.group_id), EpochValue(self.target_epoch)),
             *(current_record(self.group_id, one.member_id, one.current()) for one in members),
         ]
 
@@ -192,7 +211,7 @@ class ConsumerGroup:
         else:
             self._stay(member, request, token, now_ms)
 
-    def known(self, member_id: str, instance_id: str | None) -> ConsumerMember | None:
+    def known(self, member_id: str, instance_id: str | None) -> ConsumerGroupMember | None:
         """The member of that id, or the one that holds the instance."""
         return self.members.get(self._static_ids.get(instance_id or "", member_id))
 
@@ -224,7 +243,7 @@ class ConsumerGroup:
             f"The member's epoch is {member.epoch}, not {request.member_epoch}; it must rejoin.",
         )
 
-    def _stay(self, before: ConsumerMember | None, request: HeartbeatRequest, token: Any, now_ms: int) -> None:
+    def _stay(self, before: ConsumerGroupMember | None, request: HeartbeatRequest, token: Any, now_ms: int) -> None:
         subscription = updated(None if before is None else before.subscription, request)
         owned = () if request.member_epoch == JOIN_EPOCH else request.owned
         after = self.settle(before, request.member_id, subscription, owned)
@@ -238,13 +257,17 @@ class ConsumerGroup:
         self.finish(token, HeartbeatResult(ErrorCode.NONE, None, after.member_id, after.epoch, assignment))
 
     def settle(
-        self, before: ConsumerMember | None, member_id: str, subscription: SubscriptionValue, owned: Parts | None
-    ) -> ConsumerMember:
+        self,
+        before: ConsumerGroupMember | None,
+        member_id: str,
+        subscription: MemberMetadataValue,
+        owned: PartitionIds | None,
+    ) -> ConsumerGroupMember:
         """Take in what a member says, and lead it a step on; `owned` is what it reads (None: it does not say).
 
         `before` is who has its place now: nobody, itself, or the static member that it replaces.
         """
-        member = ConsumerMember(member_id, subscription) if before is None else before
+        member = ConsumerGroupMember(member_id, subscription) if before is None else before
         if member.member_id != member_id:
             member = self._take_over(member, member_id)
         elif member.has_left:
@@ -253,7 +276,7 @@ class ConsumerGroup:
             member = replace(member, subscription=subscription)
             self._write(subscription_record(self.group_id, member_id, subscription))
         self._put(member)
-        self._check_epoch(must_grow=before is None or reads_otherwise(before.subscription, subscription))
+        self._check_epoch(must_grow=before is None or has_different_subscription(before.subscription, subscription))
         self._check_target()
         after = reconcile(member, self.target_epoch, self.target.get(member_id, ()), owned, self._is_free_for(member))
         self._put(after)
@@ -261,15 +284,15 @@ class ConsumerGroup:
             self._write(current_record(self.group_id, member_id, after.current()))
         return after
 
-    def _is_free_for(self, member: ConsumerMember) -> Callable[[PartitionId], bool]:
+    def _is_free_for(self, member: ConsumerGroupMember) -> Callable[[PartitionId], bool]:
         return lambda part: self._owners.get(part, member.member_id) == member.member_id
 
-    def is_waiting_for_others(self, member: ConsumerMember) -> bool:
+    def is_waiting_for_others(self, member: ConsumerGroupMember) -> bool:
         """Something that the member shall have is not free yet."""
         is_free = self._is_free_for(member)
         return not all(map(is_free, self.target.get(member.member_id, ())))
 
-    def _take_over(self, member: ConsumerMember, member_id: str) -> ConsumerMember:
+    def _take_over(self, member: ConsumerGroupMember, member_id: str) -> ConsumerGroupMember:
         """A static member returns under a new id, to its old place."""
         target = self.target.get(member.member_id, ())
         self.remove(member)
@@ -278,7 +301,7 @@ class ConsumerGroup:
         return _anew(replace(member, member_id=member_id))
 
     def _leave(
-        self, member: ConsumerMember | None, request: HeartbeatRequest, token: Any, now_ms: int, wall_ms: int
+        self, member: ConsumerGroupMember | None, request: HeartbeatRequest, token: Any, now_ms: int, wall_ms: int
     ) -> None:
         if member is None:
             return
@@ -328,11 +351,11 @@ class ConsumerGroup:
         classic = downgraded(state, self.config.classic, self.topics, wall_ms)
         value = classic.value()
         self._records += self.tombstones()
-        self._write(group_record(self.group_id, value._replace(generation=value.generation + must_rebalance)))
+        self._write(classic_group_record(self.group_id, value._replace(generation=value.generation + must_rebalance)))
         self.finish(token, result or HeartbeatResult())
         self.close(ErrorCode.NOT_COORDINATOR)
-        classic.take_up(now_ms, wall_ms, must_rebalance=must_rebalance)
-        self.effects.append(Become(classic))
+        classic.begin_after_conversion(now_ms, wall_ms, must_rebalance=must_rebalance)
+        self.effects.append(ReplaceGroup(classic))
 
     # ---------------------------------------------------------------- epochs and targets
 
@@ -345,7 +368,7 @@ class ConsumerGroup:
         if must_grow or found != self.metadata_hash:
             self.epoch += 1
             self.metadata_hash = found
-            key = ConsumerKey(ConsumerKind.GROUP, self.group_id)
+            key = ConsumerGroupKey(RecordType.GROUP, self.group_id)
             self._write(epoch_record(key, EpochValue(self.epoch, self.metadata_hash)))
 
     def _check_target(self) -> None:
@@ -364,9 +387,9 @@ class ConsumerGroup:
                 self._write(target_record(self.group_id, member_id, parts))
         self.target = target
         self.target_epoch = self.epoch
-        self._write(epoch_record(ConsumerKey(ConsumerKind.TARGET, self.group_id), EpochValue(self.target_epoch)))
+        self._write(epoch_record(ConsumerGroupKey(RecordType.TARGET, self.group_id), EpochValue(self.target_epoch)))
 
-    def _topics_of(self, member: ConsumerMember) -> list[str]:
+    def _topics_of(self, member: ConsumerGroupMember) -> list[str]:
         names = dict.fromkeys(member.subscription.topic_names)
         if member.subscription.topic_regex:
             names |= dict.fromkeys(matching(member.subscription.topic_regex, self.topics))
@@ -393,7 +416,7 @@ class ConsumerGroup:
         self.remove(member)
         self.after_removal(None, None, now_ms, wall_ms)
 
-    def start_session(self, member: ConsumerMember, now_ms: int) -> None:
+    def start_session(self, member: ConsumerGroupMember, now_ms: int) -> None:
         """The timer runs to the first deadline, and is set anew there when heartbeats have moved it on."""
         classic = member.subscription.classic
         timeout_ms = self.config.consumer.session_timeout_ms if classic is None else classic.session_timeout_ms
@@ -402,7 +425,7 @@ class ConsumerGroup:
         if known_ms is None or deadline_ms < known_ms:
             self.set_timer("session", member.member_id, deadline_ms)
 
-    def _watch_revocation(self, before: ConsumerMember | None, after: ConsumerMember, now_ms: int) -> None:
+    def _watch_revocation(self, before: ConsumerGroupMember | None, after: ConsumerGroupMember, now_ms: int) -> None:
         was_revoking = before is not None and before.state is MemberState.UNREVOKED
         if after.state is not MemberState.UNREVOKED:
             if was_revoking:
@@ -410,7 +433,7 @@ class ConsumerGroup:
         elif not was_revoking:
             self._start_revocation(after, now_ms)
 
-    def _start_revocation(self, member: ConsumerMember, now_ms: int) -> None:
+    def _start_revocation(self, member: ConsumerGroupMember, now_ms: int) -> None:
         timeout_ms = member.subscription.rebalance_timeout_ms
         self.set_timer("rebalance", member.member_id, now_ms + timeout_ms)
 
@@ -422,7 +445,7 @@ class ConsumerGroup:
             return ErrorCode.NONE
         return self.check_fetch(member_id, epoch)
 
-    def speaks_consumer(self, member_id: str) -> bool:
+    def uses_consumer_protocol(self, member_id: str) -> bool:
         """The member is there, and uses the consumer protocol."""
         member = self.members.get(member_id)
         return member is not None and member.subscription.classic is None
@@ -463,7 +486,7 @@ class ConsumerGroup:
         else:
             self.reply(token, result)
 
-    def _put(self, member: ConsumerMember) -> None:
+    def _put(self, member: ConsumerGroupMember) -> None:
         self._release(member.member_id)
         self.members[member.member_id] = member
         if member.instance_id is not None:
@@ -471,10 +494,10 @@ class ConsumerGroup:
         for part in (*member.assigned, *member.revoking):
             self._owners[part] = member.member_id
 
-    def remove(self, member: ConsumerMember) -> None:
+    def remove(self, member: ConsumerGroupMember) -> None:
         """The member is gone; what that means for the others is found afterwards."""
-        kinds = (ConsumerKind.CURRENT_MEMBER, ConsumerKind.TARGET_MEMBER, ConsumerKind.MEMBER)
-        self._records += [tombstone(ConsumerKey(kind, self.group_id, member.member_id)) for kind in kinds]
+        kinds = (RecordType.CURRENT_MEMBER, RecordType.TARGET_MEMBER, RecordType.MEMBER)
+        self._records += [tombstone(ConsumerGroupKey(kind, self.group_id, member.member_id)) for kind in kinds]
         self._release(member.member_id)
         del self.members[member.member_id]
         self.target.pop(member.member_id, None)
@@ -490,7 +513,7 @@ class ConsumerGroup:
             if self._owners.get(part) == member_id:
                 del self._owners[part]
 
-    def _write(self, record: GroupRecord) -> None:
+    def _write(self, record: CoordinatorRecord) -> None:
         self._records.append(record)
 
     def reply(self, token: Any, result: Any) -> None:
@@ -511,6 +534,6 @@ class ConsumerGroup:
             self.cancel_timer(kind, member_id)
 
 
-def _anew(member: ConsumerMember) -> ConsumerMember:
+def _anew(member: ConsumerGroupMember) -> ConsumerGroupMember:
     """It comes back and reads nothing; what it had is its own to take again."""
     return replace(member, epoch=JOIN_EPOCH, state=MemberState.UNRELEASED, revoking=())

@@ -13,20 +13,20 @@ from dataclasses import dataclass
 
 from ....wire.errors import ErrorCode, ProtocolError
 from ..classic.classic_group import ClassicGroup
-from ..classic.classic_members import GroupState, Member
-from ..classic.subscription import (
+from ..classic.classic_group_members import ClassicGroupMember, ClassicGroupState
+from ..classic.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
-    NamedParts,
+    NamedPartitions,
     read_assignment,
     read_subscription,
     subscribed_topics,
     write_assignment,
 )
-from ..config import ClassicConfig, ConsumerConfig
-from ..offsets.record_fields import BadRecord
-from .assignors import PartitionId, Parts
-from .consumer_members import ConsumerMember
-from .consumer_records import ClassicPart, SubscriptionValue
+from ..group_config import ClassicConfig, ConsumerConfig
+from ..records.consumer_group_records import ClassicMemberMetadata, MemberMetadataValue
+from ..records.record_fields import BadRecord
+from .assignors import PartitionId, PartitionIds
+from .consumer_group_member import ConsumerGroupMember
 from .topics import Topics
 
 _KNOWN_ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
@@ -39,8 +39,8 @@ class ConsumerState:
 
     group_id: str
     epoch: int
-    members: Iterable[ConsumerMember]
-    target: Mapping[str, Parts]
+    members: Iterable[ConsumerGroupMember]
+    target: Mapping[str, PartitionIds]
 
 
 def check_upgrade(group: ClassicGroup, config: ConsumerConfig) -> None:
@@ -56,7 +56,7 @@ def check_upgrade(group: ClassicGroup, config: ConsumerConfig) -> None:
         raise _cannot_upgrade(group, reason)
 
 
-def upgraded_members(group: ClassicGroup, topics: Topics) -> list[ConsumerMember]:
+def upgraded_members(group: ClassicGroup, topics: Topics) -> list[ConsumerGroupMember]:
     """The members as those of a consumer group. `ProtocolError(GROUP_ID_NOT_FOUND)`."""
     try:
         return [_upgraded(group, member, topics) for member in group.members.members.values()]
@@ -69,7 +69,7 @@ def _cannot_upgrade(group: ClassicGroup, reason: str) -> ProtocolError:
     return ProtocolError(ErrorCode.GROUP_ID_NOT_FOUND, text)
 
 
-def _upgraded(group: ClassicGroup, member: Member, topics: Topics) -> ConsumerMember:
+def _upgraded(group: ClassicGroup, member: ClassicGroupMember, topics: Topics) -> ConsumerGroupMember:
     said = read_subscription(member.metadata(group.protocol or member.protocols[0][0]))
     given, assignor_data = read_assignment(member.assignment)
     if assignor_data and group.protocol not in _KNOWN_ASSIGNORS:
@@ -78,7 +78,7 @@ def _upgraded(group: ClassicGroup, member: Member, topics: Topics) -> ConsumerMe
             "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default "
             "assignor before re-attempting the upgrade.",
         )
-    subscription = SubscriptionValue(
+    subscription = MemberMetadataValue(
         instance_id=member.instance_id,
         rack_id=said.rack_id,
         client_id=member.client_id,
@@ -87,16 +87,16 @@ def _upgraded(group: ClassicGroup, member: Member, topics: Topics) -> ConsumerMe
         topic_regex=None,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         assignor=None,
-        classic=ClassicPart(member.session_timeout_ms, member.protocols),
+        classic=ClassicMemberMetadata(member.session_timeout_ms, member.protocols),
     )
     parts = by_id(given, topics)
-    return ConsumerMember(member.member_id, subscription, group.generation, group.generation, assigned=parts)
+    return ConsumerGroupMember(member.member_id, subscription, group.generation, group.generation, assigned=parts)
 
 
 def downgraded(state: ConsumerState, config: ClassicConfig, topics: Topics, wall_ms: int) -> ClassicGroup:
     """The classic group that a consumer group of classic members becomes. `ProtocolError`: they share no assignor."""
     group = ClassicGroup(state.group_id, config)
-    group.state = GroupState.STABLE
+    group.state = ClassicGroupState.STABLE
     group.state_timestamp_ms = wall_ms
     group.generation = state.epoch
     group.protocol_type = CONSUMER_PROTOCOL_TYPE
@@ -105,7 +105,7 @@ def downgraded(state: ConsumerState, config: ClassicConfig, topics: Topics, wall
         if classic is None:
             raise ProtocolError(ErrorCode.GROUP_ID_NOT_FOUND, f"{member.member_id} speaks the consumer protocol only")
         group.members.add(
-            Member(
+            ClassicGroupMember(
                 member_id=member.member_id,
                 instance_id=said.instance_id,
                 client_id=said.client_id,
@@ -128,7 +128,7 @@ def version_of(metadata: bytes) -> int:
     return int.from_bytes(metadata[:2], "big") if subscribed_topics(metadata) is not None else 0
 
 
-def by_id(parts: NamedParts, topics: Topics) -> Parts:
+def by_id(parts: NamedPartitions, topics: Topics) -> PartitionIds:
     """Those of topics that are there, sorted."""
     found: list[PartitionId] = []
     for name, partition in parts:
@@ -138,7 +138,7 @@ def by_id(parts: NamedParts, topics: Topics) -> Parts:
     return tuple(sorted(found))
 
 
-def by_name(parts: Parts, topics: Topics) -> list[tuple[str, int]]:
+def by_name(parts: PartitionIds, topics: Topics) -> list[tuple[str, int]]:
     """Those of topics that are there."""
     names = {topic_id: topics.name_of(topic_id) for topic_id in dict.fromkeys(topic_id for topic_id, _ in parts)}
     return [(name, partition) for topic_id, partition in parts if (name := names[topic_id]) is not None]

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ....broker.groups.classic.subscription import (
+from ....broker.groups.classic.consumer_protocol import (
     read_assignment,
     read_subscription,
     write_assignment,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raftwerk.broker.groups.consumer.assignors import ASSIGNORS, Parts, range_assignment, uniform_assignment
+from raftwerk.broker.groups.consumer.assignors import ASSIGNORS, PartitionIds, range_assignment, uniform_assignment
 
 TOPICS = [UUID(int=number) for number in range(1, 5)]
 counts = st.fixed_dictionaries({topic: st.integers(0, 9) for topic in TOPICS})
@@ -35,7 +35,7 @@ def known(counts: Mapping[UUID, int], subscriptions: Mapping[str, tuple[UUID, ..
 
 
 def check_complete(
-    result: Mapping[str, Parts], subscriptions: Mapping[str, tuple[UUID, ...]], counts: Mapping[UUID, int]
+    result: Mapping[str, PartitionIds], subscriptions: Mapping[str, tuple[UUID, ...]], counts: Mapping[UUID, int]
 ) -> None:
     given_away = sorted(part for parts in result.values() for part in parts)
     assert given_away == sorted((topic, index) for topic, count in counts.items() for index in range(count))

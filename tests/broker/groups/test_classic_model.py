@@ -10,9 +10,9 @@ import pytest
 
 from raftwerk.broker.groups.classic.classic_events import JoinRequest, SyncRequest
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
-from raftwerk.broker.groups.classic.classic_members import GroupState
-from raftwerk.broker.groups.config import ClassicConfig
+from raftwerk.broker.groups.classic.classic_group_members import ClassicGroupState
 from raftwerk.broker.groups.effects import CancelTimer, JoinResult, Persist, Reply, SetTimer, TimerName
+from raftwerk.broker.groups.group_config import ClassicConfig
 from raftwerk.wire.errors import ErrorCode
 
 CLIENTS = 4
@@ -128,18 +128,20 @@ class Life:
         self.last_generation = group.generation
         assert (members.leader is None) == (not members.members)
         assert members.leader is None or members.leader in members.members
-        assert (group.state is GroupState.EMPTY) == (not members.members and TimerName("join") not in self.timers)
+        assert (group.state is ClassicGroupState.EMPTY) == (
+            not members.members and TimerName("join") not in self.timers
+        )
         for member_id, member in members.members.items():
             assert member.member_id == member_id
-            assert member.join_token is None or group.state is GroupState.PREPARING_REBALANCE
-            assert member.sync_token is None or group.state is GroupState.COMPLETING_REBALANCE
+            assert member.join_token is None or group.state is ClassicGroupState.PREPARING_REBALANCE
+            assert member.sync_token is None or group.state is ClassicGroupState.COMPLETING_REBALANCE
             timed = TimerName("session", member_id) in self.timers
             assert timed or member.is_awaiting, "a member that is silent for ever is noticed"
         for name, count in members.speakers.items():
             assert count == sum(name in dict(member.protocols) for member in members.members.values())
-        if group.state is GroupState.PREPARING_REBALANCE:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
             assert TimerName("join") in self.timers, "a rebalance ends"
-        if group.state is GroupState.COMPLETING_REBALANCE:
+        if group.state is ClassicGroupState.COMPLETING_REBALANCE:
             assert TimerName("sync") in self.timers or not members.unsynced, "nobody holds a generation up"
 
 

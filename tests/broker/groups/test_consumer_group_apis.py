@@ -8,7 +8,7 @@ import pytest
 from support.broker.broker_harness import TOPIC, TOPIC_ID, settle
 from support.broker.group_harness import GroupHarness
 
-from raftwerk.broker.groups.offsets.record_fields import BadRecord
+from raftwerk.broker.groups.records.record_fields import BadRecord
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
 from raftwerk.wire.errors import ErrorCode
@@ -144,7 +144,7 @@ async def test_a_session_that_ends_frees_the_partitions(harness: GroupHarness) -
 
 
 def test_records_of_another_version_are_refused() -> None:
-    from raftwerk.broker.groups.consumer.consumer_records import decode_current, decode_epoch
+    from raftwerk.broker.groups.records.consumer_group_records import decode_current, decode_epoch
 
     for decode in (decode_current, decode_epoch):
         with pytest.raises(BadRecord):

@@ -7,8 +7,8 @@ from uuid import UUID
 from support.broker.broker_harness import TOPIC, settle
 from support.broker.group_harness import OFFSETS_TOPIC, GroupHarness
 
-from raftwerk.broker.groups.hashing import partition_for
-from raftwerk.broker.groups.offsets.records import OffsetValue, offset_record
+from raftwerk.broker.groups.group_partition import partition_for
+from raftwerk.broker.groups.records.offset_and_classic_records import OffsetAndMetadata, offset_record
 from raftwerk.controller.metadata.metadata_records import PartitionRecord, TopicRecord
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
@@ -22,7 +22,7 @@ KEY = TopicPartition(OFFSETS_TOPIC, partition_for("g", 3))
 
 
 def write(harness: GroupHarness, offset: int, *, producer: int = -1) -> None:
-    key, value = offset_record("g", TopicPartition(TOPIC, 0), OffsetValue(offset, -1, "", 1_000))
+    key, value = offset_record("g", TopicPartition(TOPIC, 0), OffsetAndMetadata(offset, -1, "", 1_000))
     records = [NewRecord(key, value, (), 1_000)]
     inside = producer >= 0
     batch = encode_batch(records, producer_id=producer, producer_epoch=0, base_sequence=0, is_transactional=inside)

@@ -6,27 +6,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftwerk.broker.groups.classic.subscription import subscribed_topics
-from raftwerk.broker.groups.consumer.consumer_records import (
-    ClassicPart,
-    SubscriptionValue,
+from raftwerk.broker.groups.classic.consumer_protocol import subscribed_topics
+from raftwerk.broker.groups.group_partition import java_string_hash, partition_for
+from raftwerk.broker.groups.records.consumer_group_records import (
+    ClassicMemberMetadata,
+    MemberMetadataValue,
     decode_subscription,
     subscription_record,
 )
-from raftwerk.broker.groups.hashing import java_hash, partition_for
-from raftwerk.broker.groups.offsets.record_fields import BadRecord, FieldWriter
-from raftwerk.broker.groups.offsets.records import (
-    GroupKey,
-    GroupValue,
+from raftwerk.broker.groups.records.offset_and_classic_records import (
+    ClassicGroupKey,
+    GroupMetadataValue,
     MemberValue,
+    OffsetAndMetadata,
     OffsetKey,
-    OffsetValue,
-    decode_group,
+    classic_group_record,
+    decode_classic_group,
     decode_key,
     decode_offset,
-    group_record,
     offset_record,
 )
+from raftwerk.broker.groups.records.record_fields import BadRecord, FieldWriter
 from raftwerk.wire.types import TopicPartition
 
 TP = TopicPartition("flights", 3)
@@ -38,7 +38,13 @@ members = st.builds(
     MemberValue, texts, st.none() | texts, texts, texts, int32s, int32s, st.binary(max_size=9), st.binary(max_size=9)
 )
 groups = st.builds(
-    GroupValue, texts, int32s, st.none() | texts, st.none() | texts, int64s, st.lists(members, max_size=3).map(tuple)
+    GroupMetadataValue,
+    texts,
+    int32s,
+    st.none() | texts,
+    st.none() | texts,
+    int64s,
+    st.lists(members, max_size=3).map(tuple),
 )
 
 
@@ -54,7 +60,7 @@ groups = st.builds(
     ],
 )
 def test_java_hash(text: str, value: int) -> None:
-    assert java_hash(text) == value
+    assert java_string_hash(text) == value
 
 
 def test_the_smallest_hash_has_a_partition() -> None:
@@ -67,21 +73,21 @@ def test_every_group_has_a_partition(group_id: str, count: int) -> None:
 
 
 def test_an_offset_is_written_as_kafka_does() -> None:
-    record = offset_record("g", TP, OffsetValue(42, 7, "m", 1000))
+    record = offset_record("g", TP, OffsetAndMetadata(42, 7, "m", 1000))
     assert record.key.hex() == "00010001670007666c696768747300000003"
     assert record.value is not None
     assert record.value.hex() == "0004000000000000002a00000007026d00000000000003e800"
-    named = offset_record("g", TP, OffsetValue(1, -1, "m", 0, -1, UUID(int=7))).value
+    named = offset_record("g", TP, OffsetAndMetadata(1, -1, "m", 0, -1, UUID(int=7))).value
     assert named is not None  # the bytes that Apache Kafka 4.2's own class gives
     assert named.hex() == "00040000000000000001ffffffff026d000000000000000001001000000000000000000000000000000007"
-    expiring = offset_record("g", TP, OffsetValue(42, 7, "m", 1000, 2000)).value
+    expiring = offset_record("g", TP, OffsetAndMetadata(42, 7, "m", 1000, 2000)).value
     assert expiring is not None
     assert expiring.hex() == "0001000000000000002a00016d00000000000003e800000000000007d0"
 
 
 def test_a_group_is_written_as_kafka_does() -> None:
     member = MemberValue("m", "i", "c", "/h", 1, 2, b"s", b"a")
-    record = group_record("g", GroupValue("consumer", 5, "range", "m", 1000, (member,)))
+    record = classic_group_record("g", GroupMetadataValue("consumer", 5, "range", "m", 1000, (member,)))
     assert record.key.hex() == "0002000167"
     assert record.value is not None
     assert record.value.hex() == (
@@ -90,8 +96,8 @@ def test_a_group_is_written_as_kafka_does() -> None:
     )  # fmt: skip
 
 
-@given(texts, texts, int32s, st.builds(OffsetValue, int64s, int32s, texts, int64s, st.just(-1), topic_ids))
-def test_offsets_come_back(group_id: str, topic: str, partition: int, value: OffsetValue) -> None:
+@given(texts, texts, int32s, st.builds(OffsetAndMetadata, int64s, int32s, texts, int64s, st.just(-1), topic_ids))
+def test_offsets_come_back(group_id: str, topic: str, partition: int, value: OffsetAndMetadata) -> None:
     record = offset_record(group_id, TopicPartition(topic, partition), value)
     assert decode_key(record.key) == OffsetKey(group_id, TopicPartition(topic, partition))
     assert record.value is not None
@@ -99,29 +105,29 @@ def test_offsets_come_back(group_id: str, topic: str, partition: int, value: Off
 
 
 @given(texts, groups)
-def test_groups_come_back(group_id: str, value: GroupValue) -> None:
-    record = group_record(group_id, value)
-    assert decode_key(record.key) == GroupKey(group_id)
+def test_groups_come_back(group_id: str, value: GroupMetadataValue) -> None:
+    record = classic_group_record(group_id, value)
+    assert decode_key(record.key) == ClassicGroupKey(group_id)
     assert record.value is not None
-    assert decode_group(record.value) == value
+    assert decode_classic_group(record.value) == value
 
 
 def test_older_and_newer_versions_are_read() -> None:
     v0 = FieldWriter().int16(0).int64(9).string("m").int64(1000).data
-    assert decode_offset(bytes(v0)) == OffsetValue(9, -1, "m", 1000)
+    assert decode_offset(bytes(v0)) == OffsetAndMetadata(9, -1, "m", 1000)
     v3 = FieldWriter().int16(3).int64(9).int32(3).string("m").int64(1000).data
-    assert decode_offset(bytes(v3)) == OffsetValue(9, 3, "m", 1000)
+    assert decode_offset(bytes(v3)) == OffsetAndMetadata(9, 3, "m", 1000)
     v4 = FieldWriter(compact=True).int16(4).int64(9).int32(3).string("m").int64(1000)
     v4.data += b"\x01\x00\x10" + bytes(16)  # a topic id, tagged
-    assert decode_offset(bytes(v4.data)) == OffsetValue(9, 3, "m", 1000)
+    assert decode_offset(bytes(v4.data)) == OffsetAndMetadata(9, 3, "m", 1000)
     g0 = FieldWriter().int16(0).string("consumer").int32(1).string(None).string(None).count(1)
     g0.string("m").string("c").string("/h").int32(10).blob(b"s").blob(b"a")
     member = MemberValue("m", None, "c", "/h", 10, 10, b"s", b"a")
-    assert decode_group(bytes(g0.data)) == GroupValue("consumer", 1, None, None, -1, (member,))
+    assert decode_classic_group(bytes(g0.data)) == GroupMetadataValue("consumer", 1, None, None, -1, (member,))
     g4 = FieldWriter(compact=True).int16(4).string("consumer").int32(1).string("range").string("m").int64(5).count(1)
     g4.string("m").string("i").string("c").string("/h").int32(20).int32(10).blob(b"s").blob(b"a").tags().tags()
     member = MemberValue("m", "i", "c", "/h", 20, 10, b"s", b"a")
-    assert decode_group(bytes(g4.data)) == GroupValue("consumer", 1, "range", "m", 5, (member,))
+    assert decode_classic_group(bytes(g4.data)) == GroupMetadataValue("consumer", 1, "range", "m", 5, (member,))
 
 
 def test_keys_of_others_are_passed_over() -> None:
@@ -130,7 +136,7 @@ def test_keys_of_others_are_passed_over() -> None:
 
 @given(st.binary(max_size=40))
 def test_rotten_records_are_refused_in_one_way(data: bytes) -> None:
-    for decode in (decode_key, decode_offset, decode_group):
+    for decode in (decode_key, decode_offset, decode_classic_group):
         try:
             decode(data)
         except BadRecord:
@@ -146,8 +152,8 @@ def test_topics_of_a_subscription() -> None:
 
 def test_a_classic_member_of_a_consumer_group_as_kafka_writes_it() -> None:
     """The bytes that Apache Kafka 4.2's own class gives for these values."""
-    classic = ClassicPart(7, (("range", b"\x01\x02"),))
-    said = SubscriptionValue("", "", "c", "/h", ("t",), "", 5, "", classic)
+    classic = ClassicMemberMetadata(7, (("range", b"\x01\x02"),))
+    said = MemberMetadataValue("", "", "c", "/h", ("t",), "", 5, "", classic)
     written = subscription_record("g", "m", said).value
     assert written is not None
     assert written.hex() == "000001010263032f680202740100000005010100110100000007020672616e67650301020000"

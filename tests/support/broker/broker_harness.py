@@ -14,7 +14,7 @@ from uuid import UUID
 from raftwerk.broker.apis.api_table import broker_registry
 from raftwerk.broker.config import AdvertisedListener, BrokerConfig, TopicDefaults
 from raftwerk.broker.fetch_sessions import FetchSessionCache
-from raftwerk.broker.groups.coordinator import GroupCoordinator
+from raftwerk.broker.groups.group_coordinator import GroupCoordinator
 from raftwerk.broker.network.connection import Connection, ConnectionLimits
 from raftwerk.broker.network.dispatch import Dispatcher
 from raftwerk.broker.network.server import Server, ServerConfig

@@ -15,9 +15,9 @@ from typing import Any
 
 from raftwerk.broker.groups.classic.classic_events import JoinRequest, SyncRequest
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
-from raftwerk.broker.groups.config import ClassicConfig
 from raftwerk.broker.groups.effects import CancelTimer, JoinResult, Persist, Reply, SetTimer, SyncResult, TimerName
-from raftwerk.broker.groups.offsets.records import GroupValue, decode_group
+from raftwerk.broker.groups.group_config import ClassicConfig
+from raftwerk.broker.groups.records.offset_and_classic_records import GroupMetadataValue, decode_classic_group
 from raftwerk.wire.errors import ErrorCode
 
 FOLDER = Path(__file__).parents[2] / "broker" / "groups" / "transcripts"
@@ -48,7 +48,7 @@ class Stage:
         self.timers: dict[TimerName, int] = {}
         self.is_held = False
         self.held: list[Persist] = []
-        self.written: GroupValue | None = None
+        self.written: GroupMetadataValue | None = None
         self.lines: list[str] = []
         self.shown = ""
 
@@ -145,7 +145,7 @@ class Stage:
     def persisted(self, error: ErrorCode) -> None:
         for persist in self.held:
             if not error:
-                self.written = decode_group(persist.records[0].value or b"")
+                self.written = decode_classic_group(persist.records[0].value or b"")
             self.group.on_persisted(persist.tag, error, self.now_ms, self.now_ms)
         self.held = []
         self.is_held = False
@@ -173,7 +173,7 @@ class Stage:
         if isinstance(effect, Reply):
             yield from self.reply(effect.token, effect.result)
         elif isinstance(effect, Persist):
-            value = decode_group(effect.records[0].value or b"")
+            value = decode_classic_group(effect.records[0].value or b"")
             given = " ".join(f"{one.member_id}={one.assignment.decode()}" for one in value.members)
             yield f"  write gen {value.generation} {value.protocol} {given}".rstrip()
             self.held.append(effect)

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from raftwerk.broker.groups.config import GroupConfig
-from raftwerk.broker.groups.consumer.assignors import Parts
-from raftwerk.broker.groups.consumer.consumer_events import HeartbeatRequest, HeartbeatResult
+from raftwerk.broker.groups.consumer.assignors import PartitionIds
 from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
-from raftwerk.broker.groups.consumer.consumer_records import decode_consumer_key
+from raftwerk.broker.groups.consumer.consumer_group_heartbeat import HeartbeatRequest, HeartbeatResult
 from raftwerk.broker.groups.effects import CancelTimer, Persist, Reload, Reply, SetTimer, TimerName
-from raftwerk.broker.groups.offsets.group_shard import Shard
-from raftwerk.broker.groups.offsets.records import GroupRecord
+from raftwerk.broker.groups.group_config import GroupConfig
+from raftwerk.broker.groups.group_coordinator_shard import GroupCoordinatorShard
+from raftwerk.broker.groups.records.consumer_group_records import decode_consumer_key
+from raftwerk.broker.groups.records.offset_and_classic_records import CoordinatorRecord
 from raftwerk.wire.errors import ErrorCode
 
 FOLDER = Path(__file__).parents[2] / "broker" / "groups" / "transcripts"
@@ -61,7 +61,7 @@ class Stage:
         self.now_ms = 0
         self.epochs: dict[str, int] = {}
         self.timers: dict[TimerName, int] = {}
-        self.log: list[GroupRecord] = []
+        self.log: list[CoordinatorRecord] = []
         self.next_error = ErrorCode.NONE
         self.lines: list[str] = []
         self.shown = ""
@@ -126,7 +126,7 @@ class Stage:
 
     def on_failover(self, names: list[str], options: dict[str, str]) -> None:
         """Another coordinator reads the log."""
-        shard = Shard(0, 1, lambda _: self.config, self.topics)
+        shard = GroupCoordinatorShard(0, 1, lambda _: self.config, self.topics)
         for record in self.log:
             shard.replay(record.key, record.value)
         shard.finish_loading(self.now_ms)
@@ -175,15 +175,15 @@ class Stage:
         return f"< {name} epoch {result.member_epoch}{given}"
 
 
-def parts_of(text: str) -> Parts:
+def parts_of(text: str) -> PartitionIds:
     return tuple((UUID(int=ord(part[0])), int(part[1:])) for part in text.split(",") if part)
 
 
-def show(parts: Parts) -> str:
+def show(parts: PartitionIds) -> str:
     return ",".join(f"{chr(topic.int)}{partition}" for topic, partition in parts)
 
 
-def show_record(record: GroupRecord) -> str:
+def show_record(record: CoordinatorRecord) -> str:
     key = decode_consumer_key(record.key)
     assert key is not None
     sign = "-" if record.value is None else "+"

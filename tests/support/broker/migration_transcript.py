@@ -20,10 +20,10 @@ from support.broker.broker_harness import settle
 from support.broker.group_harness import GroupHarness, on_virtual_time
 
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
-from raftwerk.broker.groups.classic.subscription import read_assignment, write_assignment, write_subscription
-from raftwerk.broker.groups.config import GroupConfig, MigrationPolicy
-from raftwerk.broker.groups.consumer.consumer_records import decode_consumer_key
-from raftwerk.broker.groups.offsets.records import GroupKey, decode_group, decode_key
+from raftwerk.broker.groups.classic.consumer_protocol import read_assignment, write_assignment, write_subscription
+from raftwerk.broker.groups.group_config import GroupConfig, MigrationPolicy
+from raftwerk.broker.groups.records.consumer_group_records import decode_consumer_key
+from raftwerk.broker.groups.records.offset_and_classic_records import ClassicGroupKey, decode_classic_group, decode_key
 from raftwerk.controller.metadata.metadata_records import PartitionRecord, TopicRecord
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
@@ -252,8 +252,8 @@ class Stage:
         assert record.key is not None
         sign = "-" if record.value is None else "+"
         key = decode_key(record.key)
-        if isinstance(key, GroupKey):
-            value = "" if record.value is None else f"@{decode_group(bytes(record.value)).generation}"
+        if isinstance(key, ClassicGroupKey):
+            value = "" if record.value is None else f"@{decode_classic_group(bytes(record.value)).generation}"
             return f"{sign}classic{value}"
         found = decode_consumer_key(record.key)
         if found is None:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from raftwerk.broker.broker import Broker
+from raftwerk.broker.groups import coordinator_partition_writer
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.consumer import consumer_group
-from raftwerk.broker.groups.offsets import group_log
 from raftwerk.chaos.sim.disk import sim_disk
 from raftwerk.chaos.sim.run import Run
 from raftwerk.chaos.sim.scenarios import SCENARIOS
@@ -198,7 +198,7 @@ def log_by_name(self: MetadataDeltaApplier, topic_partition: Any, topic_id: Any,
 
 
 def commit_before_replication(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_log, "ACKS_ALL", 1)
+    monkeypatch.setattr(coordinator_partition_writer, "ACKS_ALL", 1)
 
 
 ORIGINAL_STRAYS = LogManager.set_strays_aside

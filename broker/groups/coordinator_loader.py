@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from ....isr.replica import Replica
-from ....wire.errors import ProtocolError
-from ....wire.records import BatchHeader, ControlRecordType, Record, control_record_type, iter_all_records
-from .group_shard import Shard
-from .record_fields import BadRecord
+from ...isr.replica import Replica
+from ...wire.errors import ProtocolError
+from ...wire.records import BatchHeader, ControlRecordType, Record, control_record_type, iter_all_records
+from .group_coordinator_shard import GroupCoordinatorShard
+from .records.record_fields import BadRecord
 
 logger = logging.getLogger("raftwerk.groups")
 
@@ -17,7 +17,7 @@ _MARKERS = (ControlRecordType.ABORT, ControlRecordType.COMMIT)
 PIECE_BYTES = 32 * 1024
 
 
-class ShardLoader:
+class CoordinatorLoader:
     """Reads up to where the log ended when this broker became its leader; nothing below that will ever change.
 
     `step` takes one piece; `call_again` is how the next one is asked for, `finished(ok)` the end.
@@ -25,10 +25,10 @@ class ShardLoader:
 
     def __init__(
         self,
-        shard: Shard,
+        shard: GroupCoordinatorShard,
         replica: Replica,
         call_again: Callable[[Callable[[], None]], object],
-        finished: Callable[[Shard, bool], None],
+        finished: Callable[[GroupCoordinatorShard, bool], None],
     ) -> None:
         self._shard = shard
         self._replica = replica

@@ -10,15 +10,15 @@ from enum import IntEnum
 from typing import NamedTuple
 from uuid import UUID
 
-from ..offsets.record_fields import BadRecord, FieldReader, FieldWriter
-from ..offsets.records import GroupRecord
-from .assignors import PartitionId, Parts
+from ..consumer.assignors import PartitionId, PartitionIds
+from .offset_and_classic_records import CoordinatorRecord
+from .record_fields import BadRecord, FieldReader, FieldWriter
 
 _HASH_TAG = 0
 _CLASSIC_TAG = 0
 
 
-class ConsumerKind(IntEnum):
+class RecordType(IntEnum):
     """The types of the keys."""
 
     GROUP = 3
@@ -30,10 +30,10 @@ class ConsumerKind(IntEnum):
     CURRENT_MEMBER = 8
 
 
-class ConsumerKey(NamedTuple):
+class ConsumerGroupKey(NamedTuple):
     """What a record is about; the member is "" for the kinds that have none."""
 
-    kind: ConsumerKind
+    kind: RecordType
     group_id: str
     member_id: str = ""
 
@@ -45,14 +45,14 @@ class EpochValue(NamedTuple):
     metadata_hash: int = 0
 
 
-class ClassicPart(NamedTuple):
+class ClassicMemberMetadata(NamedTuple):
     """Of a member that speaks the classic protocol: its session, and what it said for each assignor."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
 
-class SubscriptionValue(NamedTuple):
+class MemberMetadataValue(NamedTuple):
     """What a member said about itself."""
 
     instance_id: str | None
@@ -63,49 +63,49 @@ class SubscriptionValue(NamedTuple):
     topic_regex: str | None
     rebalance_timeout_ms: int
     assignor: str | None
-    classic: ClassicPart | None = None
+    classic: ClassicMemberMetadata | None = None
 
 
-class CurrentValue(NamedTuple):
+class CurrentAssignmentValue(NamedTuple):
     """How far a member has come on its way to its target."""
 
     member_epoch: int
     previous_epoch: int
     state: int
-    assigned: Parts
-    revoking: Parts
+    assigned: PartitionIds
+    revoking: PartitionIds
 
 
-_HAS_MEMBER = (ConsumerKind.MEMBER, ConsumerKind.TARGET_MEMBER, ConsumerKind.CURRENT_MEMBER)
+_HAS_MEMBER = (RecordType.MEMBER, RecordType.TARGET_MEMBER, RecordType.CURRENT_MEMBER)
 
 
-def decode_consumer_key(data: bytes) -> ConsumerKey | None:
+def decode_consumer_key(data: bytes) -> ConsumerGroupKey | None:
     """The key; None for another type. `BadRecord`."""
     reader = FieldReader(data)
     try:
-        kind = ConsumerKind(reader.int16())
+        kind = RecordType(reader.int16())
     except ValueError:
         return None
     group_id = reader.string()
-    return ConsumerKey(kind, group_id, reader.string() if kind in _HAS_MEMBER else "")
+    return ConsumerGroupKey(kind, group_id, reader.string() if kind in _HAS_MEMBER else "")
 
 
-def tombstone(key: ConsumerKey) -> GroupRecord:
+def tombstone(key: ConsumerGroupKey) -> CoordinatorRecord:
     """The end of what `key` is about."""
-    return GroupRecord(_encode_key(key), None)
+    return CoordinatorRecord(_encode_key(key), None)
 
 
-def epoch_record(key: ConsumerKey, value: EpochValue) -> GroupRecord:
+def epoch_record(key: ConsumerGroupKey, value: EpochValue) -> CoordinatorRecord:
     """The epoch of a group (GROUP) or of its target assignment (TARGET)."""
     writer = _value().int32(value.epoch)
-    if key.kind is ConsumerKind.GROUP and value.metadata_hash:
+    if key.kind is RecordType.GROUP and value.metadata_hash:
         writer.tagged(_HASH_TAG, value.metadata_hash.to_bytes(8, "big", signed=True))
     else:
         writer.tags()
-    return GroupRecord(_encode_key(key), bytes(writer.data))
+    return CoordinatorRecord(_encode_key(key), bytes(writer.data))
 
 
-def subscription_record(group_id: str, member_id: str, value: SubscriptionValue) -> GroupRecord:
+def subscription_record(group_id: str, member_id: str, value: MemberMetadataValue) -> CoordinatorRecord:
     """A member's subscription."""
     writer = _value().string(value.instance_id).string(value.rack_id).string(value.client_id).string(value.client_host)
     writer.count(len(value.topic_names))
@@ -120,24 +120,24 @@ def subscription_record(group_id: str, member_id: str, value: SubscriptionValue)
         for name, metadata in value.classic.protocols:
             inner.string(name).blob(metadata).tags()
         writer.tagged(_CLASSIC_TAG, bytes(inner.tags().data))
-    return GroupRecord(_encode_key(ConsumerKey(ConsumerKind.MEMBER, group_id, member_id)), bytes(writer.data))
+    return CoordinatorRecord(_encode_key(ConsumerGroupKey(RecordType.MEMBER, group_id, member_id)), bytes(writer.data))
 
 
-def target_record(group_id: str, member_id: str, parts: Parts) -> GroupRecord:
+def target_record(group_id: str, member_id: str, parts: PartitionIds) -> CoordinatorRecord:
     """What a member shall have in the end."""
     writer = _value()
     _write_parts(writer, parts)
-    key = ConsumerKey(ConsumerKind.TARGET_MEMBER, group_id, member_id)
-    return GroupRecord(_encode_key(key), bytes(writer.tags().data))
+    key = ConsumerGroupKey(RecordType.TARGET_MEMBER, group_id, member_id)
+    return CoordinatorRecord(_encode_key(key), bytes(writer.tags().data))
 
 
-def current_record(group_id: str, member_id: str, value: CurrentValue) -> GroupRecord:
+def current_record(group_id: str, member_id: str, value: CurrentAssignmentValue) -> CoordinatorRecord:
     """What a member has now."""
     writer = _value().int32(value.member_epoch).int32(value.previous_epoch).int8(value.state)
     _write_parts(writer, value.assigned)
     _write_parts(writer, value.revoking)
-    key = ConsumerKey(ConsumerKind.CURRENT_MEMBER, group_id, member_id)
-    return GroupRecord(_encode_key(key), bytes(writer.tags().data))
+    key = ConsumerGroupKey(RecordType.CURRENT_MEMBER, group_id, member_id)
+    return CoordinatorRecord(_encode_key(key), bytes(writer.tags().data))
 
 
 def decode_epoch(data: bytes) -> EpochValue:
@@ -148,17 +148,17 @@ def decode_epoch(data: bytes) -> EpochValue:
     return EpochValue(epoch, int.from_bytes(tagged, "big", signed=True))
 
 
-def decode_subscription(data: bytes) -> SubscriptionValue:
+def decode_subscription(data: bytes) -> MemberMetadataValue:
     """The value of `subscription_record`. `BadRecord`."""
     reader = _reader(data)
     who = reader.nullable_string(), reader.nullable_string(), reader.string(), reader.string()
     names = tuple(reader.array(reader.string))
     said = reader.nullable_string(), reader.int32(), reader.nullable_string()
     classic = _read_classic(reader.tags().get(_CLASSIC_TAG, b""))
-    return SubscriptionValue(*who, names, *said, classic)
+    return MemberMetadataValue(*who, names, *said, classic)
 
 
-def _read_classic(data: bytes) -> ClassicPart | None:
+def _read_classic(data: bytes) -> ClassicMemberMetadata | None:
     reader = FieldReader(data, compact=True)
     if not data or reader.int8() < 0:
         return None
@@ -168,18 +168,20 @@ def _read_classic(data: bytes) -> ClassicPart | None:
         reader.tags()
         return found
 
-    return ClassicPart(reader.int32(), tuple(reader.array(protocol)))
+    return ClassicMemberMetadata(reader.int32(), tuple(reader.array(protocol)))
 
 
-def decode_target(data: bytes) -> Parts:
+def decode_target(data: bytes) -> PartitionIds:
     """The value of `target_record`. `BadRecord`."""
     return _read_parts(_reader(data))
 
 
-def decode_current(data: bytes) -> CurrentValue:
+def decode_current(data: bytes) -> CurrentAssignmentValue:
     """The value of `current_record`. `BadRecord`."""
     reader = _reader(data)
-    return CurrentValue(reader.int32(), reader.int32(), reader.int8(), _read_parts(reader), _read_parts(reader))
+    return CurrentAssignmentValue(
+        reader.int32(), reader.int32(), reader.int8(), _read_parts(reader), _read_parts(reader)
+    )
 
 
 def by_topic(parts: Iterable[PartitionId]) -> dict[UUID, list[int]]:
@@ -190,7 +192,7 @@ def by_topic(parts: Iterable[PartitionId]) -> dict[UUID, list[int]]:
     return result
 
 
-def _encode_key(key: ConsumerKey) -> bytes:
+def _encode_key(key: ConsumerGroupKey) -> bytes:
     writer = FieldWriter().int16(key.kind).string(key.group_id)
     if key.kind in _HAS_MEMBER:
         writer.string(key.member_id)
@@ -207,7 +209,7 @@ def _reader(data: bytes) -> FieldReader:
     return FieldReader(data, compact=True, position=2)
 
 
-def _write_parts(writer: FieldWriter, parts: Parts) -> None:
+def _write_parts(writer: FieldWriter, parts: PartitionIds) -> None:
     topics = by_topic(parts)
     writer.count(len(topics))
     for topic, partitions in topics.items():
@@ -217,7 +219,7 @@ def _write_parts(writer: FieldWriter, parts: Parts) -> None:
         writer.tags()
 
 
-def _read_parts(reader: FieldReader) -> Parts:
+def _read_parts(reader: FieldReader) -> PartitionIds:
     def topic() -> list[PartitionId]:
         topic_id = reader.uuid()
         found = [(topic_id, partition) for partition in reader.array(reader.int32)]

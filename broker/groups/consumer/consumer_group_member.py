@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from .assignors import PartitionId, Parts
-from .consumer_records import CurrentValue, SubscriptionValue
+from ..records.consumer_group_records import CurrentAssignmentValue, MemberMetadataValue
+from .assignors import PartitionId, PartitionIds
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
@@ -28,16 +28,16 @@ class MemberState(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerMember:
+class ConsumerGroupMember:
     """One member. Immutable: a step makes another one."""
 
     member_id: str
-    subscription: SubscriptionValue
+    subscription: MemberMetadataValue
     epoch: int = JOIN_EPOCH
     previous_epoch: int = JOIN_EPOCH
     state: MemberState = MemberState.STABLE
-    assigned: Parts = ()
-    revoking: Parts = ()
+    assigned: PartitionIds = ()
+    revoking: PartitionIds = ()
 
     @property
     def instance_id(self) -> str | None:
@@ -48,18 +48,18 @@ class ConsumerMember:
         """A static member that is away and may return to its place."""
         return self.epoch == LEAVE_STATIC_EPOCH
 
-    def current(self) -> CurrentValue:
+    def current(self) -> CurrentAssignmentValue:
         """As the log has it."""
-        return CurrentValue(self.epoch, self.previous_epoch, int(self.state), self.assigned, self.revoking)
+        return CurrentAssignmentValue(self.epoch, self.previous_epoch, int(self.state), self.assigned, self.revoking)
 
 
 def reconcile(
-    member: ConsumerMember,
+    member: ConsumerGroupMember,
     target_epoch: int,
-    target: Parts,
-    owned: Parts | None,
+    target: PartitionIds,
+    owned: PartitionIds | None,
     is_free: Callable[[PartitionId], bool],
-) -> ConsumerMember:
+) -> ConsumerGroupMember:
     """The member after one step. `owned` is what it says it reads (None: it does not say)."""
     if member.state is MemberState.STABLE and member.epoch == target_epoch:
         return member
@@ -81,5 +81,5 @@ def reconcile(
     )
 
 
-def _still_reads(owned: Parts | None, parts: Parts) -> bool:
+def _still_reads(owned: PartitionIds | None, parts: PartitionIds) -> bool:
     return owned is None or any(part in owned for part in parts)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ....isr.results import AppendResult
-from ....wire.errors import ErrorCode
-from ....wire.records import NewRecord, encode_batch
-from ....wire.types import TopicPartition
-from ..config import OFFSETS_TOPIC
-from ..ports import OffsetsReplicas
-from .records import GroupRecord
+from ...isr.replica_manager import ReplicaManager
+from ...isr.results import AppendResult
+from ...wire.errors import ErrorCode
+from ...wire.records import NewRecord, encode_batch
+from ...wire.types import TopicPartition
+from .group_config import OFFSETS_TOPIC
+from .records.offset_and_classic_records import CoordinatorRecord
 
 ACKS_ALL = -1
 _NOT_NOW = frozenset(
@@ -25,7 +25,7 @@ _NOT_HERE = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE})
 
 
-def error_for_clients(code: int) -> ErrorCode:
+def coordinator_error(code: int) -> ErrorCode:
     """What a failed append means to a member: ask again, or ask somebody else."""
     if code in _NOT_NOW:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -36,10 +36,10 @@ def error_for_clients(code: int) -> ErrorCode:
     return ErrorCode(code)
 
 
-def write(
-    replicas: OffsetsReplicas,
+def write_records(
+    replicas: ReplicaManager,
     partition: int,
-    records: Sequence[GroupRecord],
+    records: Sequence[CoordinatorRecord],
     times: tuple[int, int],
     done: Callable[[ErrorCode], None],
 ) -> None:
@@ -51,6 +51,6 @@ def write(
     batch = encode_batch([NewRecord(key, value, (), wall_ms) for key, value in records])
 
     def finished(results: list[AppendResult]) -> None:
-        done(error_for_clients(results[0].error_code))
+        done(coordinator_error(results[0].error_code))
 
     replicas.append(ACKS_ALL, timeout_ms, ((TopicPartition(OFFSETS_TOPIC, partition), memoryview(batch)),), finished)

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from ....wire.errors import ErrorCode
 from ..classic.classic_events import JoinRequest, SyncRequest
-from ..classic.subscription import CONSUMER_PROTOCOL_TYPE, Subscription, read_subscription, write_assignment
+from ..classic.consumer_protocol import CONSUMER_PROTOCOL_TYPE, Subscription, read_subscription, write_assignment
 from ..effects import JoinResult, SyncResult
-from ..offsets.record_fields import BadRecord
-from .consumer_members import ConsumerMember, MemberState
-from .consumer_records import ClassicPart, SubscriptionValue
+from ..records.consumer_group_records import ClassicMemberMetadata, MemberMetadataValue
+from ..records.record_fields import BadRecord
+from .consumer_group_member import ConsumerGroupMember, MemberState
 from .migration import by_id, by_name, version_of
 
 if TYPE_CHECKING:
     from .consumer_group import ConsumerGroup
 
 
-class ClassicSide:
+class ClassicProtocolAdapter:
     """The methods of `ClassicGroup` that clients call, on a `ConsumerGroup`."""
 
     def __init__(self, group: ConsumerGroup) -> None:
@@ -73,7 +73,7 @@ class ClassicSide:
         member_id = request.member_id or request.fresh_id
         replaces = before is not None and before.member_id != member_id and before.subscription.classic is None
         epoch = group.epoch
-        subscription = SubscriptionValue(
+        subscription = MemberMetadataValue(
             instance_id=request.instance_id,
             rack_id=said.rack_id,
             client_id=request.client_id,
@@ -82,7 +82,7 @@ class ClassicSide:
             topic_regex=None,
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             assignor=None if before is None else before.subscription.assignor,
-            classic=ClassicPart(request.session_timeout_ms, request.protocols),
+            classic=ClassicMemberMetadata(request.session_timeout_ms, request.protocols),
         )
         after = group.settle(before, member_id, subscription, by_id(said.owned, group.topics))
         result = JoinResult(
@@ -137,7 +137,7 @@ class ClassicSide:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    def _call(self, member: ConsumerMember, now_ms: int) -> None:
+    def _call(self, member: ConsumerGroupMember, now_ms: int) -> None:
         """It has to join again within its time."""
         if member.member_id not in self._called:
             self._called[member.member_id] = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 _INT32_SIGN = 0x80000000
 
 
-def java_hash(text: str) -> int:
+def java_string_hash(text: str) -> int:
     """Java's `String.hashCode`: over UTF-16 code units, in 32 bits with a sign."""
     units = text.encode("utf-16-be", "surrogatepass")
     value = 0
@@ -16,5 +16,5 @@ def java_hash(text: str) -> int:
 
 def partition_for(group_id: str, partition_count: int) -> int:
     """Kafka's choice: the absolute value of the hash (0 for the smallest integer, which has none), modulo."""
-    value = java_hash(group_id)
+    value = java_string_hash(group_id)
     return (0 if value == -_INT32_SIGN else abs(value)) % partition_count

@@ -9,28 +9,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .records import OffsetKey, OffsetValue
+from .records.offset_and_classic_records import OffsetAndMetadata, OffsetKey
 
 
-class PendingCommit(NamedTuple):
+class PendingTransactionalOffset(NamedTuple):
     """One commit and where it is in the log."""
 
     key: OffsetKey
-    value: OffsetValue
+    value: OffsetAndMetadata
     at: int
 
 
-class PendingCommits:
+class PendingTransactionalOffsets:
     """What open transactions have committed, by producer."""
 
     def __init__(self) -> None:
-        self._by_producer: dict[int, dict[OffsetKey, PendingCommit]] = {}
+        self._by_producer: dict[int, dict[OffsetKey, PendingTransactionalOffset]] = {}
 
-    def add(self, producer_id: int, commit: PendingCommit) -> None:
+    def add(self, producer_id: int, commit: PendingTransactionalOffset) -> None:
         """A commit whose marker is still to come."""
         self._by_producer.setdefault(producer_id, {})[commit.key] = commit
 
-    def end(self, producer_id: int, *, is_committed: bool) -> Iterator[PendingCommit]:
+    def end(self, producer_id: int, *, is_committed: bool) -> Iterator[PendingTransactionalOffset]:
         """The marker of a producer is there: its commits, if they count."""
         ended = self._by_producer.pop(producer_id, {})
         yield from ended.values() if is_committed else ()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....wire.errors import ErrorCode
-from .assignors import Parts
-from .consumer_members import JOIN_EPOCH
-from .consumer_records import SubscriptionValue
+from ..records.consumer_group_records import MemberMetadataValue
+from .assignors import PartitionIds
+from .consumer_group_member import JOIN_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class HeartbeatRequest:
     topic_names: tuple[str, ...] | None = None
     topic_regex: str | None = None
     assignor: str | None = None
-    owned: Parts | None = None
+    owned: PartitionIds | None = None
 
     @property
     def is_full(self) -> bool:
@@ -44,7 +44,7 @@ class HeartbeatResult:
     message: str | None = None
     member_id: str = ""
     member_epoch: int = 0
-    assignment: Parts | None = None
+    assignment: PartitionIds | None = None
 
 
 def refused(error: ErrorCode, message: str) -> HeartbeatResult:
@@ -52,22 +52,22 @@ def refused(error: ErrorCode, message: str) -> HeartbeatResult:
     return HeartbeatResult(error, message)
 
 
-def reads_otherwise(one: SubscriptionValue, other: SubscriptionValue) -> bool:
+def has_different_subscription(one: MemberMetadataValue, other: MemberMetadataValue) -> bool:
     """Whether the group has to assign anew."""
     return (one.topic_names, one.topic_regex, one.assignor) != (other.topic_names, other.topic_regex, other.assignor)
 
 
-def within(owned: Parts | None, assigned: Parts) -> bool:
+def within(owned: PartitionIds | None, assigned: PartitionIds) -> bool:
     """It says what it reads, and reads nothing that it was not given."""
     return owned is not None and all(part in assigned for part in owned)
 
 
-def updated(known: SubscriptionValue | None, request: HeartbeatRequest) -> SubscriptionValue:
+def updated(known: MemberMetadataValue | None, request: HeartbeatRequest) -> MemberMetadataValue:
     """What a member has said up to now. Joining, it says everything: what it leaves out is not there."""
     if known is None or request.member_epoch == JOIN_EPOCH:
-        known = SubscriptionValue(None, None, "", "", (), None, -1, None)
+        known = MemberMetadataValue(None, None, "", "", (), None, -1, None)
     regex = request.topic_regex if request.topic_regex is not None else known.topic_regex
-    return SubscriptionValue(
+    return MemberMetadataValue(
         instance_id=request.instance_id if request.instance_id is not None else known.instance_id,
         rack_id=request.rack_id if request.rack_id is not None else known.rack_id,
         client_id=request.client_id,

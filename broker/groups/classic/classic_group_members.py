@@ -8,13 +8,13 @@ from enum import StrEnum
 from typing import Any
 
 from ....wire.errors import ErrorCode
-from ..offsets.records import GroupValue, MemberValue
-from .subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from ..records.offset_and_classic_records import GroupMetadataValue, MemberValue
+from .consumer_protocol import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 
 Protocols = tuple[tuple[str, bytes], ...]
 
 
-class GroupState(StrEnum):
+class ClassicGroupState(StrEnum):
     """Named as Kafka's admin APIs name them.
 
         EMPTY -> PREPARING_REBALANCE -> COMPLETING_REBALANCE -> STABLE -> PREPARING_REBALANCE ...
@@ -30,7 +30,7 @@ class GroupState(StrEnum):
 
 
 @dataclass(slots=True)
-class Member:
+class ClassicGroupMember:
     """One member. Tokens are the requests that wait: for the others to join, for the leader to assign."""
 
     member_id: str
@@ -62,10 +62,10 @@ class Member:
 
 
 @dataclass(slots=True)
-class Membership:
+class ClassicGroupMembers:
     """The members of a group by id, in the order of their joining."""
 
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, ClassicGroupMember] = field(default_factory=dict)
     static_ids: dict[str, str] = field(default_factory=dict)
     """Member id by instance id (KIP-345)."""
     pending: dict[str, None] = field(default_factory=dict)
@@ -80,14 +80,14 @@ class Membership:
         return len(self.members)
 
     @property
-    def joining(self) -> list[Member]:
+    def joining(self) -> list[ClassicGroupMember]:
         return [member for member in self.members.values() if member.join_token is not None]
 
     @property
     def have_all_joined(self) -> bool:
         return not self.pending and len(self.joining) == len(self.members)
 
-    def add(self, member: Member) -> None:
+    def add(self, member: ClassicGroupMember) -> None:
         """Take the member in; the first to join is the leader."""
         self.members[member.member_id] = member
         self.pending.pop(member.member_id, None)
@@ -97,7 +97,7 @@ class Membership:
         if self.leader is None:
             self.leader = member.member_id
 
-    def remove(self, member_id: str) -> Member | None:
+    def remove(self, member_id: str) -> ClassicGroupMember | None:
         """Let it go; another member leads if it did."""
         member = self.members.pop(member_id, None)
         self.unsynced.pop(member_id, None)
@@ -110,7 +110,7 @@ class Membership:
             self.leader = next(iter(self.members), None)
         return member
 
-    def rename(self, member: Member, member_id: str) -> None:
+    def rename(self, member: ClassicGroupMember, member_id: str) -> None:
         """A static member has come back under a new id; it keeps its place."""
         old_id = member.member_id
         self.members = {member_id if known == old_id else known: one for known, one in self.members.items()}
@@ -142,13 +142,13 @@ class Membership:
                 return ErrorCode.FENCED_INSTANCE_ID
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
-    def set_protocols(self, member: Member, protocols: Protocols) -> None:
+    def set_protocols(self, member: ClassicGroupMember, protocols: Protocols) -> None:
         """The member knows these now."""
         self._count(member, -1)
         member.protocols = protocols
         self._count(member, 1)
 
-    def _count(self, member: Member, change: int) -> None:
+    def _count(self, member: ClassicGroupMember, change: int) -> None:
         for name in dict(member.protocols):
             self.speakers[name] = self.speakers.get(name, 0) + change
 
@@ -177,7 +177,7 @@ class Membership:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
 
-def topics_of(members: Membership, protocol_type: str | None, protocol: str | None) -> tuple[str, ...] | None:
+def topics_of(members: ClassicGroupMembers, protocol_type: str | None, protocol: str | None) -> tuple[str, ...] | None:
     """The topics that a consumer group subscribes to; None where that cannot be told."""
     if protocol_type != CONSUMER_PROTOCOL_TYPE or (protocol is None and members.members):
         return None
@@ -190,12 +190,12 @@ def topics_of(members: Membership, protocol_type: str | None, protocol: str | No
     return tuple(topics)
 
 
-def membership_from(value: GroupValue) -> Membership:
+def membership_from(value: GroupMetadataValue) -> ClassicGroupMembers:
     """The members as the log has them."""
-    result = Membership()
+    result = ClassicGroupMembers()
     for row in value.members:
         protocols = ((value.protocol, row.subscription),) if value.protocol is not None else ()
-        member = Member(
+        member = ClassicGroupMember(
             member_id=row.member_id,
             instance_id=row.instance_id,
             client_id=row.client_id,
@@ -211,7 +211,9 @@ def membership_from(value: GroupValue) -> Membership:
     return result
 
 
-def member_values(members: Membership, protocol: str | None, assignments: dict[str, bytes]) -> tuple[MemberValue, ...]:
+def member_values(
+    members: ClassicGroupMembers, protocol: str | None, assignments: dict[str, bytes]
+) -> tuple[MemberValue, ...]:
     """The members as the log shall have them, with these assignments."""
     return tuple(
         MemberValue(

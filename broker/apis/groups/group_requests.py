@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 from uuid import UUID
 
-from ...controller.metadata.metadata_image import MetadataImage, TopicImage
-from ...wire.codec import Struct
-from ...wire.errors import ErrorCode, ProtocolError
-from ..api import Fields
-from ..network.request import Request
-from .classic.classic_group import ClassicGroup
-from .consumer.classic_side import ClassicSide
-from .coordinator import GroupCoordinator
-from .offsets.group_shard import Group, Shard
+from ....controller.metadata.metadata_image import MetadataImage, TopicImage
+from ....wire.codec import Struct
+from ....wire.errors import ErrorCode, ProtocolError
+from ...api import Fields
+from ...groups.classic.classic_group import ClassicGroup
+from ...groups.consumer.classic_protocol_adapter import ClassicProtocolAdapter
+from ...groups.group_coordinator import GroupCoordinator
+from ...groups.group_coordinator_shard import Group, GroupCoordinatorShard
+from ...network.request import Request
 
 R = TypeVar("R")
 
@@ -35,12 +35,12 @@ def client_host(request: Request) -> str:
     return f"/{request.sink.peer}"
 
 
-def classic_side(group: Group) -> ClassicGroup | ClassicSide:
+def classic_protocol(group: Group) -> ClassicGroup | ClassicProtocolAdapter:
     """What serves the classic protocol for the group."""
     return group if isinstance(group, ClassicGroup) else group.classic
 
 
-def group_of_member(groups: GroupCoordinator, group_id: str) -> tuple[Shard, Group]:
+def shard_and_group(groups: GroupCoordinator, group_id: str) -> tuple[GroupCoordinatorShard, Group]:
     """A group that is there. `ProtocolError`: UNKNOWN_MEMBER_ID, or why it cannot be looked for."""
     shard = groups.shard_of(check_group_id(group_id))
     group = shard.groups.get(group_id)

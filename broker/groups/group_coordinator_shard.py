@@ -6,42 +6,42 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeAlias
 
-from ....wire.types import TopicPartition
-from ..classic.classic_group import ClassicGroup
-from ..classic.classic_members import GroupState
-from ..config import GroupConfig
-from ..consumer.consumer_group import ConsumerGroup
-from ..consumer.consumer_members import ConsumerMember, MemberState
-from ..consumer.consumer_records import (
-    ConsumerKey,
-    ConsumerKind,
+from ...wire.types import TopicPartition
+from .classic.classic_group import ClassicGroup
+from .classic.classic_group_members import ClassicGroupState
+from .consumer.consumer_group import ConsumerGroup
+from .consumer.consumer_group_member import ConsumerGroupMember, MemberState
+from .consumer.topics import Topics
+from .group_config import GroupConfig
+from .pending_transactional_offsets import PendingTransactionalOffset, PendingTransactionalOffsets
+from .records.consumer_group_records import (
+    ConsumerGroupKey,
+    RecordType,
     decode_consumer_key,
     decode_current,
     decode_epoch,
     decode_subscription,
     decode_target,
 )
-from ..consumer.topics import Topics
-from .pending_commits import PendingCommit, PendingCommits
-from .record_fields import BadRecord
-from .records import (
-    GroupKey,
-    GroupRecord,
-    GroupValue,
+from .records.offset_and_classic_records import (
+    ClassicGroupKey,
+    CoordinatorRecord,
+    GroupMetadataValue,
+    OffsetAndMetadata,
     OffsetKey,
-    OffsetValue,
-    decode_group,
+    decode_classic_group,
     decode_key,
     decode_offset,
     offset_record,
 )
+from .records.record_fields import BadRecord
 
 Group: TypeAlias = "ClassicGroup | ConsumerGroup"
-_REBALANCING = (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
-GroupOffsets: TypeAlias = dict[TopicPartition, OffsetValue]
+_REBALANCING = (ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.COMPLETING_REBALANCE)
+GroupOffsets: TypeAlias = dict[TopicPartition, OffsetAndMetadata]
 
 
-class Shard:
+class GroupCoordinatorShard:
     """Loading: records are replayed, in order; `finish_loading` makes groups of them. Then it is active."""
 
     def __init__(
@@ -54,10 +54,10 @@ class Shard:
         self.offsets: dict[str, GroupOffsets] = {}
         self._config_of = config_of
         self._topics = topics
-        self.pending = PendingCommits()
+        self.pending = PendingTransactionalOffsets()
         self._written_at: dict[OffsetKey, int] = {}
         """Where the commit that holds is in the log; while loading."""
-        self._classic: dict[str, GroupValue] = {}
+        self._classic: dict[str, GroupMetadataValue] = {}
         self._consumer: dict[str, ConsumerGroup] = {}
 
     # ---------------------------------------------------------------- loading
@@ -72,14 +72,14 @@ class Shard:
         found = decode_key(key)
         if isinstance(found, OffsetKey):
             if transaction_of >= 0 and value is not None:
-                self.pending.add(transaction_of, PendingCommit(found, decode_offset(value), at))
+                self.pending.add(transaction_of, PendingTransactionalOffset(found, decode_offset(value), at))
             else:
                 self._replay_offset(found, value, at)
-        elif isinstance(found, GroupKey):
+        elif isinstance(found, ClassicGroupKey):
             if value is None:
                 self._classic.pop(found.group_id, None)
             else:
-                self._classic[found.group_id] = decode_group(value)
+                self._classic[found.group_id] = decode_classic_group(value)
         else:
             key_of = decode_consumer_key(key)
             if key_of is not None:
@@ -134,7 +134,7 @@ class Shard:
         """What the group has committed."""
         return self.offsets.get(group_id, {})
 
-    def store(self, group_id: str, offsets: Iterable[tuple[TopicPartition, OffsetValue]]) -> None:
+    def store(self, group_id: str, offsets: Iterable[tuple[TopicPartition, OffsetAndMetadata]]) -> None:
         """Take offsets over that are in the log."""
         self.offsets.setdefault(group_id, {}).update(offsets)
 
@@ -154,7 +154,7 @@ class Shard:
         self.offsets.pop(group_id, None)
         self.pending.forget_group(group_id)
 
-    def tombstones(self, group_id: str) -> list[GroupRecord]:
+    def tombstones(self, group_id: str) -> list[CoordinatorRecord]:
         """The end of a group in the log."""
         records = [offset_record(group_id, topic_partition, None) for topic_partition in self.offsets_of(group_id)]
         group = self.groups.get(group_id)
@@ -167,7 +167,7 @@ class Shard:
         else:
             self.store(key.group_id, ((key.topic_partition, decode_offset(value)),))
 
-    def _replay_consumer(self, key: ConsumerKey, value: bytes | None) -> None:
+    def _replay_consumer(self, key: ConsumerGroupKey, value: bytes | None) -> None:
         group = self._consumer.get(key.group_id)
         if group is None:
             if value is None:
@@ -175,16 +175,16 @@ class Shard:
             group = self._consumer[key.group_id] = ConsumerGroup(
                 key.group_id, self._config_of(key.group_id), self._topics
             )
-        if key.kind is ConsumerKind.GROUP:
+        if key.kind is RecordType.GROUP:
             if value is None:
                 del self._consumer[key.group_id]
             else:
                 group.epoch, group.metadata_hash = decode_epoch(value)
-        elif key.kind is ConsumerKind.TARGET:
+        elif key.kind is RecordType.TARGET:
             group.target_epoch = 0 if value is None else decode_epoch(value).epoch
-        elif key.kind is ConsumerKind.PARTITIONS:
+        elif key.kind is RecordType.PARTITIONS:
             return
-        elif key.kind is ConsumerKind.TARGET_MEMBER:
+        elif key.kind is RecordType.TARGET_MEMBER:
             if value is None:
                 group.target.pop(key.member_id, None)
             else:
@@ -193,14 +193,14 @@ class Shard:
             _replay_member(group, key, value)
 
 
-def _replay_member(group: ConsumerGroup, key: ConsumerKey, value: bytes | None) -> None:
+def _replay_member(group: ConsumerGroup, key: ConsumerGroupKey, value: bytes | None) -> None:
     member = group.members.get(key.member_id)
-    if key.kind is ConsumerKind.MEMBER:
+    if key.kind is RecordType.MEMBER:
         if value is None:
             group.members.pop(key.member_id, None)
         else:
             subscription = decode_subscription(value)
-            known = ConsumerMember(key.member_id, subscription) if member is None else member
+            known = ConsumerGroupMember(key.member_id, subscription) if member is None else member
             group.members[key.member_id] = replace(known, subscription=subscription)
     elif member is not None and value is not None:
         epoch, previous_epoch, state, assigned, revoking = decode_current(value)
@@ -208,7 +208,9 @@ def _replay_member(group: ConsumerGroup, key: ConsumerKey, value: bytes | None) 
             steady = MemberState(state)
         except ValueError as error:
             raise BadRecord(str(error)) from error
-        places = ConsumerMember(key.member_id, member.subscription, epoch, previous_epoch, steady, assigned, revoking)
+        places = ConsumerGroupMember(
+            key.member_id, member.subscription, epoch, previous_epoch, steady, assigned, revoking
+        )
         group.members[key.member_id] = places
 
 

@@ -14,23 +14,24 @@ from typing import TypeVar
 from uuid import UUID
 
 from ...controller.metadata.metadata_image import GROUP_RESOURCE, MetadataDelta, MetadataImage, required
+from ...controller.metadata.metadata_loader import MetadataLoader
 from ...isr.purgatory.delayed_operation_timers import DelayedOperationTimers
+from ...isr.replica_manager import ReplicaManager
 from ...runtime.ports import Runtime
 from ...runtime.timer_wheel import TimerHandle
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
-from .config import OFFSETS_TOPIC, GroupConfig, with_own_values
-from .consumer.consumer_events import HeartbeatRequest
 from .consumer.consumer_group import ConsumerGroup
-from .consumer.consumer_members import JOIN_EPOCH
+from .consumer.consumer_group_heartbeat import HeartbeatRequest
+from .consumer.consumer_group_member import JOIN_EPOCH
 from .consumer.topics import ImageTopics
-from .effects import Become, CancelTimer, Effect, Persist, Reload, Reply, SetTimer, TimerName
-from .hashing import partition_for
-from .offsets.group_loading import ShardLoader
-from .offsets.group_log import write
-from .offsets.group_shard import Group, Shard, expired_offsets
-from .offsets.records import GroupRecord, OffsetKey, offset_record
-from .ports import ImageSource, OffsetsReplicas
+from .coordinator_loader import CoordinatorLoader
+from .coordinator_partition_writer import write_records
+from .effects import CancelTimer, Effect, Persist, Reload, ReplaceGroup, Reply, SetTimer, TimerName
+from .group_config import OFFSETS_TOPIC, GroupConfig, with_own_values
+from .group_coordinator_shard import Group, GroupCoordinatorShard, expired_offsets
+from .group_partition import partition_for
+from .records.offset_and_classic_records import CoordinatorRecord, OffsetKey, offset_record
 
 T = TypeVar("T")
 logger = logging.getLogger("raftwerk.groups")
@@ -42,7 +43,7 @@ class GroupCoordinator:
     """The groups of one broker. Until `start` it coordinates nothing."""
 
     def __init__(
-        self, node_id: int, config: GroupConfig, runtime: Runtime, metadata: ImageSource, replicas: OffsetsReplicas
+        self, node_id: int, config: GroupConfig, runtime: Runtime, metadata: MetadataLoader, replicas: ReplicaManager
     ) -> None:
         self.config = config
         self.metadata = metadata
@@ -51,8 +52,8 @@ class GroupCoordinator:
         self._runtime = runtime
         self._replicas = replicas
         self._deadlines: DelayedOperationTimers | None = None
-        self._shards: dict[int, Shard] = {}
-        self._loaders: dict[int, ShardLoader] = {}
+        self._shards: dict[int, GroupCoordinatorShard] = {}
+        self._loaders: dict[int, CoordinatorLoader] = {}
         self._timers: dict[int, dict[tuple[str, TimerName], TimerHandle]] = {}
         self._expiry: TimerHandle | None = None
         self._is_started = False
@@ -114,16 +115,16 @@ class GroupCoordinator:
         replica = self._replicas.partitions.get(TopicPartition(OFFSETS_TOPIC, partition))
         if replica is None or not replica.is_leader:
             return
-        shard = self._shards[partition] = Shard(partition, leader_epoch, self.config_of, self._topics)
+        shard = self._shards[partition] = GroupCoordinatorShard(partition, leader_epoch, self.config_of, self._topics)
         self._timers[partition] = {}
         call_soon = asyncio.get_running_loop().call_soon
-        loader = self._loaders[partition] = ShardLoader(shard, replica, call_soon, self._on_loaded)
+        loader = self._loaders[partition] = CoordinatorLoader(shard, replica, call_soon, self._on_loaded)
         if replica.log.log_start_offset == replica.log.log_end_offset:
             loader.step()
         else:
             call_soon(loader.step)
 
-    def _on_loaded(self, shard: Shard, is_complete: bool) -> None:
+    def _on_loaded(self, shard: GroupCoordinatorShard, is_complete: bool) -> None:
         self._loaders.pop(shard.partition, None)
         if not is_complete:
             self._resign(shard.partition)
@@ -152,7 +153,7 @@ class GroupCoordinator:
             handle.cancel()
 
     @property
-    def shards(self) -> list[Shard]:
+    def active_shards(self) -> list[GroupCoordinatorShard]:
         """The partitions of `__consumer_offsets` that are coordinated here and loaded; for metrics."""
         return [shard for shard in self._shards.values() if not shard.is_loading]
 
@@ -188,7 +189,7 @@ class GroupCoordinator:
         for shard in self._shards.values():
             shard.apply_configs()
 
-    def shard_of(self, group_id: str) -> Shard:
+    def shard_of(self, group_id: str) -> GroupCoordinatorShard:
         """The active shard of the group. `ProtocolError`: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
         shard = self._shards.get(self.partition_of(group_id))
         if shard is None:
@@ -197,14 +198,14 @@ class GroupCoordinator:
             raise ProtocolError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return shard
 
-    def all_shards(self) -> list[Shard]:
+    def loaded_shards(self) -> list[GroupCoordinatorShard]:
         """Every shard here. `ProtocolError(COORDINATOR_LOAD_IN_PROGRESS)` when one is not loaded."""
-        shards = list(self._shards.values())
-        if any(shard.is_loading for shard in shards):
+        active_shards = list(self._shards.values())
+        if any(shard.is_loading for shard in active_shards):
             raise ProtocolError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return shards
+        return active_shards
 
-    def group_to_join(self, shard: Shard, group_id: str) -> Group:
+    def group_to_join(self, shard: GroupCoordinatorShard, group_id: str) -> Group:
         """The group for a member of the classic protocol, made if it is not there.
 
         A consumer group whose members have all left becomes a classic one, and keeps its offsets.
@@ -215,7 +216,7 @@ class GroupCoordinator:
             group = None
         return shard.new_classic(group_id) if group is None else group
 
-    def consumer_group(self, shard: Shard, group_id: str, asked: HeartbeatRequest) -> ConsumerGroup:
+    def consumer_group(self, shard: GroupCoordinatorShard, group_id: str, asked: HeartbeatRequest) -> ConsumerGroup:
         """The consumer group that a heartbeat is for; who joins makes it, or makes one of a classic group.
 
         `ProtocolError(GROUP_ID_NOT_FOUND)` where it is not there or cannot be; or why the heartbeat is refused.
@@ -243,7 +244,7 @@ class GroupCoordinator:
         logger.info("group %s is a consumer group from here on, with %d members", group_id, len(upgraded.members))
         return upgraded
 
-    def _end(self, shard: Shard, group: ConsumerGroup) -> None:
+    def _end(self, shard: GroupCoordinatorShard, group: ConsumerGroup) -> None:
         """The group gives way to one of the other protocol, whose records follow its tombstones."""
         group.close(ErrorCode.NOT_COORDINATOR)
         self.carry_out(shard, group)
@@ -263,13 +264,15 @@ class GroupCoordinator:
         """A unique text, of the form of a UUID."""
         return str(UUID(int=self._runtime.rng.getrandbits(128), version=4))
 
-    def run(self, shard: Shard, group: Group, event: Callable[[int, int], T]) -> T:
+    def run(self, shard: GroupCoordinatorShard, group: Group, event: Callable[[int, int], T]) -> T:
         """Give the group an event, which gets monotonic and wall-clock time, and carry out what follows."""
         result = event(self.now_ms(), self.wall_ms())
         self.carry_out(shard, group)
         return result
 
-    def append(self, shard: Shard, records: Sequence[GroupRecord], done: Callable[[ErrorCode], None]) -> None:
+    def append(
+        self, shard: GroupCoordinatorShard, records: Sequence[CoordinatorRecord], done: Callable[[ErrorCode], None]
+    ) -> None:
         """Write to the shard's partition; `done` gets NOT_COORDINATOR when the shard is given up meanwhile."""
 
         def finished(error: ErrorCode) -> None:
@@ -279,21 +282,21 @@ class GroupCoordinator:
             finished(ErrorCode.NOT_COORDINATOR)
             return
         times = self.wall_ms(), self.config.offsets.commit_timeout_ms
-        write(self._replicas, shard.partition, records, times, finished)
+        write_records(self._replicas, shard.partition, records, times, finished)
 
-    def carry_out(self, shard: Shard, group: Group) -> None:
+    def carry_out(self, shard: GroupCoordinatorShard, group: Group) -> None:
         """Carry out the group's effects, and those that follow from them, in order."""
-        if group.is_carrying:
+        if group.is_applying_effects:
             return
-        group.is_carrying = True
+        group.is_applying_effects = True
         try:
             while effects := group.drain():
                 for effect in effects:
                     self._carry_out_one(shard, group, effect)
         finally:
-            group.is_carrying = False
+            group.is_applying_effects = False
 
-    def _carry_out_one(self, shard: Shard, group: Group, effect: Effect) -> None:
+    def _carry_out_one(self, shard: GroupCoordinatorShard, group: Group, effect: Effect) -> None:
         if isinstance(effect, Reply):
             if not effect.token.done():
                 effect.token.set_result(effect.result)
@@ -305,7 +308,7 @@ class GroupCoordinator:
             handle = self._timers.get(shard.partition, {}).pop((group.group_id, effect.name), None)
             if handle is not None:
                 handle.cancel()
-        elif isinstance(effect, Become):
+        elif isinstance(effect, ReplaceGroup):
             if shard.groups.get(group.group_id) is group:
                 shard.groups[group.group_id] = effect.group
                 logger.info("group %s is a classic group from here on", group.group_id)
@@ -314,7 +317,7 @@ class GroupCoordinator:
             self._resign(shard.partition)
             self._take_up(shard.partition, shard.leader_epoch)
 
-    def _persist(self, shard: Shard, group: Group, effect: Persist) -> None:
+    def _persist(self, shard: GroupCoordinatorShard, group: Group, effect: Persist) -> None:
         def persisted(error: ErrorCode) -> None:
             if error == ErrorCode.INVALID_COMMIT_OFFSET_SIZE:
                 error = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -323,7 +326,7 @@ class GroupCoordinator:
 
         self.append(shard, effect.records, persisted)
 
-    def _set_timer(self, shard: Shard, group: Group, effect: SetTimer) -> None:
+    def _set_timer(self, shard: GroupCoordinatorShard, group: Group, effect: SetTimer) -> None:
         if not self._is_current(shard):
             return
         timers = self._timers[shard.partition]
@@ -342,7 +345,7 @@ class GroupCoordinator:
     def _timer_wheel(self) -> DelayedOperationTimers:
         return required(self._deadlines, "a group coordinator with groups was started")
 
-    def _is_current(self, shard: Shard) -> bool:
+    def _is_current(self, shard: GroupCoordinatorShard) -> bool:
         return self._shards.get(shard.partition) is shard
 
     # ---------------------------------------------------------------- expiry
@@ -360,7 +363,7 @@ class GroupCoordinator:
         if any(shard.groups for shard in self._shards.values()):
             self.watch_expiry()
 
-    def expire(self, shard: Shard) -> None:
+    def expire(self, shard: GroupCoordinatorShard) -> None:
         """Remove offsets whose time is over, and groups that have neither members nor offsets left."""
         wall_ms, retention_ms = self.wall_ms(), self.config.offsets.retention_ms
         for group_id, group in list(shard.groups.items()):
@@ -375,7 +378,7 @@ class GroupCoordinator:
             elif expired:
                 self._remove_offsets(shard, group_id, expired)
 
-    def _remove_group(self, shard: Shard, group: Group) -> None:
+    def _remove_group(self, shard: GroupCoordinatorShard, group: Group) -> None:
         """Who joins meanwhile keeps the group, but finds no offsets: the log says that they are gone."""
         partitions = list(shard.offsets_of(group.group_id))
 
@@ -391,7 +394,7 @@ class GroupCoordinator:
         else:
             removed(ErrorCode.NONE)
 
-    def _remove_offsets(self, shard: Shard, group_id: str, partitions: list[TopicPartition]) -> None:
+    def _remove_offsets(self, shard: GroupCoordinatorShard, group_id: str, partitions: list[TopicPartition]) -> None:
         def removed(error: ErrorCode) -> None:
             if not error:
                 shard.forget(group_id, partitions)

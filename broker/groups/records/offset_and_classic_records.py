@@ -28,13 +28,13 @@ class OffsetKey(NamedTuple):
     topic_partition: TopicPartition
 
 
-class GroupKey(NamedTuple):
+class ClassicGroupKey(NamedTuple):
     """A classic group."""
 
     group_id: str
 
 
-class OffsetValue(NamedTuple):
+class OffsetAndMetadata(NamedTuple):
     """A committed offset: the next record to read. Times are wall-clock milliseconds; -1 for none.
 
     The topic's id tells whether the topic of that name is still the same; None where the commit does not say.
@@ -61,7 +61,7 @@ class MemberValue(NamedTuple):
     assignment: bytes
 
 
-class GroupValue(NamedTuple):
+class GroupMetadataValue(NamedTuple):
     """A classic group at one generation. `state_timestamp_ms` tells since when it is in its state."""
 
     protocol_type: str
@@ -72,27 +72,27 @@ class GroupValue(NamedTuple):
     members: tuple[MemberValue, ...]
 
 
-Key: TypeAlias = "OffsetKey | GroupKey"
+Key: TypeAlias = "OffsetKey | ClassicGroupKey"
 
 
-class GroupRecord(NamedTuple):
+class CoordinatorRecord(NamedTuple):
     """A record to write; without a value it is a tombstone."""
 
     key: bytes
     value: bytes | None
 
 
-def offset_record(group_id: str, topic_partition: TopicPartition, value: OffsetValue | None) -> GroupRecord:
+def offset_record(group_id: str, topic_partition: TopicPartition, value: OffsetAndMetadata | None) -> CoordinatorRecord:
     """A commit, or its tombstone."""
     topic, partition = topic_partition
     key = FieldWriter().int16(_OFFSET_KEY).string(group_id).string(topic).int32(partition)
-    return GroupRecord(bytes(key.data), None if value is None else _encode_offset(value))
+    return CoordinatorRecord(bytes(key.data), None if value is None else _encode_offset(value))
 
 
-def group_record(group_id: str, value: GroupValue | None) -> GroupRecord:
+def classic_group_record(group_id: str, value: GroupMetadataValue | None) -> CoordinatorRecord:
     """A classic group, or its tombstone."""
     key = FieldWriter().int16(_GROUP_KEY).string(group_id)
-    return GroupRecord(bytes(key.data), None if value is None else _encode_group(value))
+    return CoordinatorRecord(bytes(key.data), None if value is None else _encode_group(value))
 
 
 def decode_key(data: bytes) -> Key | None:
@@ -102,11 +102,11 @@ def decode_key(data: bytes) -> Key | None:
     if kind in (0, _OFFSET_KEY):
         return OffsetKey(reader.string(), TopicPartition(reader.string(), reader.int32()))
     if kind == _GROUP_KEY:
-        return GroupKey(reader.string())
+        return ClassicGroupKey(reader.string())
     return None
 
 
-def decode_offset(data: bytes) -> OffsetValue:
+def decode_offset(data: bytes) -> OffsetAndMetadata:
     """A commit of any version. `BadRecord`."""
     version = FieldReader(data).int16()
     if not 0 <= version <= 4:
@@ -119,10 +119,10 @@ def decode_offset(data: bytes) -> OffsetValue:
     expire_timestamp_ms = reader.int64() if version == 1 else NO_EXPIRY
     raw_id = reader.tags().get(_TOPIC_ID_TAG, b"")
     topic_id = UUID(bytes=raw_id) if len(raw_id) == 16 and any(raw_id) else None
-    return OffsetValue(offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, topic_id)
+    return OffsetAndMetadata(offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, topic_id)
 
 
-def decode_group(data: bytes) -> GroupValue:
+def decode_classic_group(data: bytes) -> GroupMetadataValue:
     """A classic group of any version. `BadRecord`."""
     version = FieldReader(data).int16()
     if not 0 <= version <= 4:
@@ -145,10 +145,12 @@ def decode_group(data: bytes) -> GroupValue:
     protocol_type, generation = reader.string(), reader.int32()
     protocol, leader = reader.nullable_string(), reader.nullable_string()
     state_timestamp_ms = reader.int64() if version >= 2 else -1
-    return GroupValue(protocol_type, generation, protocol, leader, state_timestamp_ms, tuple(reader.array(member)))
+    return GroupMetadataValue(
+        protocol_type, generation, protocol, leader, state_timestamp_ms, tuple(reader.array(member))
+    )
 
 
-def _encode_offset(value: OffsetValue) -> bytes:
+def _encode_offset(value: OffsetAndMetadata) -> bytes:
     if value.expire_timestamp_ms != NO_EXPIRY:
         writer = FieldWriter().int16(1).int64(value.offset).string(value.metadata)
         writer.int64(value.commit_timestamp_ms).int64(value.expire_timestamp_ms)
@@ -162,7 +164,7 @@ def _encode_offset(value: OffsetValue) -> bytes:
     return bytes(writer.data)
 
 
-def _encode_group(value: GroupValue) -> bytes:
+def _encode_group(value: GroupMetadataValue) -> bytes:
     writer = FieldWriter().int16(3).string(value.protocol_type).int32(value.generation)
     writer.string(value.protocol).string(value.leader).int64(value.state_timestamp_ms)
     writer.count(len(value.members))

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ..offsets.record_fields import BadRecord, FieldReader, FieldWriter
+from ..records.record_fields import BadRecord, FieldReader, FieldWriter
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 _NEWEST_VERSION = 3
 _OWNED_SINCE, _GENERATION_SINCE, _RACK_SINCE = 1, 2, 3
 
-NamedParts = tuple[tuple[str, int], ...]
+NamedPartitions = tuple[tuple[str, int], ...]
 """Partitions by the names of their topics."""
 
 
@@ -25,7 +25,7 @@ class Subscription(NamedTuple):
 
     version: int
     topics: tuple[str, ...]
-    owned: NamedParts
+    owned: NamedPartitions
     rack_id: str | None
 
 
@@ -59,7 +59,7 @@ def write_subscription(topics: Iterable[str], owned: Iterable[tuple[str, int]]) 
     return bytes(_write_parts(writer.int32(-1), owned).data)
 
 
-def read_assignment(assignment: bytes) -> tuple[NamedParts, bytes]:
+def read_assignment(assignment: bytes) -> tuple[NamedPartitions, bytes]:
     """The partitions, and what an assignor of the clients' own told besides. Nothing for no bytes. `BadRecord`."""
     if not assignment:
         return (), b""
@@ -93,7 +93,7 @@ def _write_parts(writer: FieldWriter, parts: Iterable[tuple[str, int]]) -> Field
     return writer
 
 
-def _read_parts(reader: FieldReader) -> NamedParts:
+def _read_parts(reader: FieldReader) -> NamedPartitions:
     def topic() -> list[tuple[str, int]]:
         name = reader.string()
         return [(name, partition) for partition in reader.array(reader.int32)]
