@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cluster.client.rendering import DECODERS, RAW, as_json, decode, line_of
-from ..common_options import bootstrap_option, json_option, run_client
-from ..times import milliseconds
+from ..options import bootstrap_option, json_option, milliseconds, run_client
 
 if TYPE_CHECKING:
     from ...cluster.client.consumer import Consumed, Consumer

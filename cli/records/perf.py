@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..common_options import bootstrap_option, json_option, print_json, run_client
+from ..options import bootstrap_option, json_option, print_json, run_client
 
 if TYPE_CHECKING:
     from ...cluster.client.perf import PerfResult

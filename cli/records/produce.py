@@ -10,7 +10,7 @@ from typing import cast
 
 import click
 
-from ..common_options import bootstrap_option, json_option, print_json, run_client
+from ..options import bootstrap_option, json_option, print_json, run_client
 
 _READ_BYTES = 256 * 1024
 _ACKS = {"all": -1, "1": 1}

@@ -110,22 +110,20 @@ def run_format(
 
 
 def formatted_controller(file: str) -> Voter:
-    """The controller whose settings are in `file`, as a voter; `click.ClickException` when it cannot be one."""
-    import click
-
+    """The controller whose settings are in `file`, as a voter; `FormatError` when it cannot be one."""
     from ...raft.types import ReplicaKey
     from ...raft.voters.voter_set import Voter
     from ..settings.layer_settings import voter_listeners
-    from .formatting import formatted_directory_id
+    from .formatting import FormatError, formatted_directory_id
 
     try:
         config = _load(file, False, ())
         directory_id = formatted_directory_id(config, real_runtime())
     except (ConfigError, OSError, LogDirError) as error:
-        raise click.ClickException(str(error)) from None
+        raise FormatError(str(error)) from error
     if not config.is_controller or directory_id is None:
         reason = "is not formatted" if config.is_controller else "is no controller"
-        raise click.ClickException(f"node {config.node_id} of {file} {reason}")
+        raise FormatError(f"node {config.node_id} of {file} {reason}")
     return Voter(ReplicaKey(config.node_id, directory_id), voter_listeners(config))
 
 

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 from support.chaos.mutants import MUTANTS
 
-from raftwerk.chaos.sim import main as sim_main
 from raftwerk.chaos.sim import run as sim_run
+from raftwerk.chaos.sim import seed_runs
 from raftwerk.chaos.sim.faults.fault import Fault, FaultKind
-from raftwerk.chaos.sim.main import main
 from raftwerk.chaos.sim.run import Outcome, Run
 from raftwerk.chaos.sim.scenarios import SCENARIOS
 from raftwerk.chaos.sim.shrink import shrink
 from raftwerk.chaos.sim.workloads.partition_changes import ThrottledReassignments
+from raftwerk.cli.fault_tests.sim import sim
 
 CHUNK = 10
 SEEDS = {
@@ -163,11 +163,17 @@ def ack_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(appends, "ACKS_ALL", -2)
 
 
+def sim_command(arguments: list[str]) -> int:
+    """`raftwerk sim`; its exit code."""
+    code: int = sim.main(arguments, standalone_mode=False)
+    return code
+
+
 def test_a_failing_seed_is_reported_with_its_number_and_its_timeline(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ack_too_early(monkeypatch)
-    assert main(["--scenario", "kill", "--seed", "7", "--jobs", "1", "--shrink"]) == 1
+    assert sim_command(["--scenario", "kill", "--seed", "7", "--jobs", "1", "--shrink"]) == 1
     shown = capsys.readouterr().out
     assert "FAILED: scenario kill, seed 7: an acked record is committed" in shown
     assert "Again: raftwerk sim --scenario kill --seed 7" in shown
@@ -176,7 +182,7 @@ def test_a_failing_seed_is_reported_with_its_number_and_its_timeline(
 
 
 def test_the_command_line_reports_success(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--scenario", "single", "--seeds", "2", "--jobs", "1", "-v"]) == 0
+    assert sim_command(["--scenario", "single", "--seeds", "2", "--jobs", "1", "-v"]) == 0
     shown = capsys.readouterr().out
     assert shown.count("single") == 2
     assert "2 runs" in shown
@@ -184,7 +190,7 @@ def test_the_command_line_reports_success(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_sums_are_told_as_json_and_say_where_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--scenario", "single", "--seeds", "2", "--resume", "10", "--jobs", "1", "--json"]) == 0
+    assert sim_command(["--scenario", "single", "--seeds", "2", "--resume", "10", "--jobs", "1", "--json"]) == 0
     sums = json.loads(capsys.readouterr().out)
     assert sums["runs"] == 2
     assert sums["scenarios"] == {"single": 2}
@@ -197,7 +203,7 @@ def test_the_sums_are_told_as_json_and_say_where_to_go_on(capsys: pytest.Capture
 
 def test_an_interrupted_run_tells_its_sums(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     runs: list[tuple[Outcome, float]] = []
-    run_one = sim_main._run_one
+    run_one = seed_runs._run_one
 
     def interrupt(task: tuple[str, int]) -> tuple[Outcome, float]:
         if runs:
@@ -205,8 +211,8 @@ def test_an_interrupted_run_tells_its_sums(monkeypatch: pytest.MonkeyPatch, caps
         runs.append(run_one(task))
         return runs[0]
 
-    monkeypatch.setattr(sim_main, "_run_one", interrupt)
-    assert main(["--scenario", "single", "--seeds", "5", "--jobs", "1"]) == 0
+    monkeypatch.setattr(seed_runs, "_run_one", interrupt)
+    assert sim_command(["--scenario", "single", "--seeds", "5", "--jobs", "1"]) == 0
     shown = capsys.readouterr().out
     assert "1 runs" in shown
     assert "--resume 1" in shown

@@ -32,7 +32,7 @@ PROCESS_EDGE = (
     "cluster/metrics/*.py",
     "cluster/testing/*.py",
     "wire/generate_messages.py",
-    "chaos/sim/main.py",
+    "chaos/sim/seed_runs.py",
     "chaos/live/history.py",
     "chaos/live/run.py",
     "chaos/live/checker/*.py",

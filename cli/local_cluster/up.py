@@ -16,7 +16,7 @@ import click
 
 from ...cluster.local.layout import ClusterPlan, ClusterShape, load_plan, plan_cluster
 from ...cluster.local.supervisor import Child, NodeFailed, Supervisor, last_line, node_pid, stop_by_pid_files
-from ..common_options import DEFAULT_DIR, directory_option, log_options, parse_pairs
+from ..options import DEFAULT_DIR, directory_option, log_options, parse_pairs
 from .node_logs import LogStream
 
 _TICK_S = 0.2

@@ -1,10 +1,10 @@
-"""`raftwerk demo` and `raftwerk sim`: the demo and the simulator."""
+"""`raftwerk demo`: flights through three nodes, two of which are killed."""
 
 from __future__ import annotations
 
 import click
 
-from .common_options import json_option
+from ..options import json_option
 
 
 @click.command()
@@ -19,16 +19,6 @@ def demo(ctx: click.Context, seconds: int, keep: bool, as_json: bool) -> None:
     partitions with three replicas each, sends SIGKILL to the leader of a partition and later to the active
     controller, starts them again, reads everything back, and gives a verdict. Exit code 1 unless it is clean.
     """
-    from ..cluster.local.demo import run_demo
+    from ...cluster.local.demo import run_demo
 
     ctx.exit(run_demo(seconds=seconds, keep=keep, as_json=as_json))
-
-
-@click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.pass_context
-def sim(ctx: click.Context, arguments: tuple[str, ...]) -> None:
-    """Run a cluster in the deterministic simulator; `raftwerk sim --help` tells more."""
-    from ..chaos.sim.main import main
-
-    ctx.exit(main(list(arguments)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..common_options import json_option, print_json
+from ..options import json_option, print_json
 
 if TYPE_CHECKING:
     from ...runtime.ports import Disk

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..common_options import bootstrap_option, json_option, print_json, run_client
-from ..times import milliseconds
+from ..options import bootstrap_option, json_option, milliseconds, print_json, run_client
 
 if TYPE_CHECKING:
     from ...cluster.client.group_client import GroupClient, LagView

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .common_options import log_options
+from ..options import log_options
 
 
 @click.command()
@@ -46,7 +46,7 @@ def node(
     Exit codes: 0 stopped cleanly; 1 it could not start or had to stop (a port in use, a directory that is not
     formatted, locked, or another node's); 2 the configuration is wrong.
     """
-    from ..cluster.node.process import NodeOptions, run_node
+    from ...cluster.node.process import NodeOptions, run_node
 
     use_env = use_env or file is None
     options = NodeOptions(
@@ -66,7 +66,7 @@ def node(
 
 
 def _print_id(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:
-    from ..cluster.local.layout import new_cluster_id
+    from ...cluster.local.layout import new_cluster_id
 
     if asked:
         click.echo(new_cluster_id())
@@ -126,9 +126,9 @@ def format_dirs(
       raftwerk format -t MkU3OEVBNTcwNTJENDM2Qg -c server.properties --standalone
       raftwerk format -t MkU3OEVBNTcwNTJENDM2Qg -c server.properties -s --release-version 4.1
     """
-    from ..cluster.node.bootstrap_features import choose_levels
-    from ..cluster.node.formatting import FirstVoters
-    from ..cluster.node.process import run_format
+    from ...cluster.node.bootstrap_features import choose_levels
+    from ...cluster.node.formatting import FirstVoters
+    from ...cluster.node.process import run_format
 
     try:
         levels = choose_levels(release, features)
@@ -143,6 +143,6 @@ def format_dirs(
 @click.option("--markdown", is_flag=True, help="The page docs/configuration.md, topics' settings too.")
 def settings(markdown: bool) -> None:
     """List every setting that a node reads: name, type, default, meaning."""
-    from ..cluster.settings.configuration_page import configuration_page, describe_broker_configs
+    from ...cluster.settings.configuration_page import configuration_page, describe_broker_configs
 
     click.echo(configuration_page() if markdown else describe_broker_configs(), nl=not markdown)

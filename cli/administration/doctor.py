@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..common_options import DEFAULT_BOOTSTRAP, json_option, print_json, run_client
+from ..options import DEFAULT_BOOTSTRAP, json_option, print_json, run_client
 
 _MARKS = {"ok": ("ok  ", "green"), "warning": ("warn", "yellow"), "failure": ("FAIL", "red")}
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .common_options import json_option
+from ..options import json_option
 
 if TYPE_CHECKING:
-    from ..chaos.live.checker.findings import Verdict
-    from ..chaos.live.run import RunResult
+    from ...chaos.live.checker.findings import Verdict
+    from ...chaos.live.run import RunResult
 
 
 @click.group()
@@ -35,8 +35,8 @@ def chaos() -> None:
 @json_option
 def faults(as_json: bool) -> None:
     """List the faults, and the reasons why this machine cannot cause some of them."""
-    from ..chaos.live.nemesis.faults import FAULTS
-    from ..chaos.live.nemesis.machine_capabilities import unmet_needs
+    from ...chaos.live.nemesis.faults import FAULTS
+    from ...chaos.live.nemesis.machine_capabilities import unmet_needs
 
     for fault in FAULTS.values():
         reasons = unmet_needs(fault.needs)
@@ -84,11 +84,11 @@ def run(ctx: click.Context, /, nemesis: str, directory: str | None, as_json: boo
     The directory gets `history/` (every client's operations), `report.html`, `verdict.json`, and the nodes' logs. Exit
     code 0 when nothing is wrong, 1 otherwise.
     """
-    from ..chaos.live.nemesis.faults import FAULTS
-    from ..chaos.live.nemesis.machine_capabilities import CommandFailed
-    from ..chaos.live.run import ChaosRun, RunOptions
-    from ..cluster.client.client_errors import ClientError
-    from ..cluster.local.supervisor import NodeFailed
+    from ...chaos.live.nemesis.faults import FAULTS
+    from ...chaos.live.nemesis.machine_capabilities import CommandFailed
+    from ...chaos.live.run import ChaosRun, RunOptions
+    from ...cluster.client.client_errors import ClientError
+    from ...cluster.local.supervisor import NodeFailed
 
     chosen = {"all": tuple(FAULTS), "none": ()}.get(nemesis, tuple(part for part in nemesis.split(",") if part))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that network namespaces and mounts are removed
@@ -123,9 +123,9 @@ def check(ctx: click.Context, paths: tuple[str, ...], to_edn: str | None, as_jso
 
     Exit code 0 when the history is valid, 1 when it is not, or when it says too little for a verdict.
     """
-    from ..chaos.live.checker.checker import check_paths
-    from ..chaos.live.checker.jepsen_edn import write_edn
-    from ..chaos.live.history import HistoryError
+    from ...chaos.live.checker.checker import check_paths
+    from ...chaos.live.checker.jepsen_edn import write_edn
+    from ...chaos.live.history import HistoryError
 
     try:
         if to_edn is not None:
@@ -143,11 +143,11 @@ def check(ctx: click.Context, paths: tuple[str, ...], to_edn: str | None, as_jso
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Default: report.html in the directory.")
 def report(directory: str, output: str | None) -> None:
     """Write the report of a run again, from its history."""
-    from ..chaos.live.checker.checker import check_paths
-    from ..chaos.live.history import HistoryError
+    from ...chaos.live.checker.checker import check_paths
+    from ...chaos.live.history import HistoryError
 
     try:
-        from ..chaos.live.report.report_page import render_report
+        from ...chaos.live.report.report_page import render_report
     except ImportError as error:
         raise click.ClickException(f"{error.name} is not installed; pip install 'raftwerk[chaos]'") from None
     path = output or os.path.join(directory, "report.html")
@@ -161,7 +161,7 @@ def report(directory: str, output: str | None) -> None:
 
 
 def _write_results(directory: str, outcome: RunResult) -> None:
-    from ..chaos.live.report.report_page import render_report
+    from ...chaos.live.report.report_page import render_report
 
     with open(os.path.join(directory, "report.html"), "w", encoding="utf-8") as file:
         file.write(render_report(outcome.result, os.path.basename(directory), outcome.left_out))

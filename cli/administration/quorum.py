@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..common_options import bootstrap_option, json_option, print_json, run_client
+from ..options import bootstrap_option, json_option, print_json, run_client
 
 if TYPE_CHECKING:
     from ...cluster.client.quorum_client import QuorumClient
@@ -104,17 +104,16 @@ def add_controller(
     """
     if (file is None) == (controller is None):
         raise click.UsageError("Say who: either -c server.properties or --controller.")
-    if file is not None:
-        from ...cluster.node.process import formatted_controller
+    from ...cluster.node.formatting import FormatError, parse_controllers
+    from ...cluster.node.process import formatted_controller
 
-        voter = formatted_controller(file)
-    else:
-        from ...cluster.node.formatting import FormatError, parse_controllers
-
-        try:
+    try:
+        if file is not None:
+            voter = formatted_controller(file)
+        else:
             (voter,) = parse_controllers(controller or "", [listener])
-        except (FormatError, ValueError) as error:
-            raise click.ClickException(str(error)) from None
+    except (FormatError, ValueError) as error:
+        raise click.ClickException(str(error)) from None
     _run(bootstrap, controllers, lambda client: client.add_voter(voter))
     click.echo(f"Controller {voter.key.id} is a voter.")
 

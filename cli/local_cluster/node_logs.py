@@ -12,8 +12,8 @@ from typing import IO
 import click
 
 from ...cluster.local.layout import ClusterPlan, NodePlan
-from ..common_options import directory_option
-from .local_nodes import find_node, find_plan
+from ..options import directory_option
+from .nodes import find_node, find_plan
 
 _POLL_S = 0.1
 _COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..common_options import bootstrap_option, json_option, parse_pairs, print_json, run_client
+from ..options import bootstrap_option, json_option, parse_pairs, print_json, run_client
 
 
 @click.group()

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ..common_options import bootstrap_option, json_option, parse_pairs, print_json, run_client
+from ..options import bootstrap_option, json_option, parse_pairs, print_json, run_client
 
 _SOURCES = {
     1: "topic",

@@ -1,14 +1,12 @@
-"""`raftwerk sim`: many seeds of simulated clusters, and for each that fails its number, what broke, and a timeline.
+"""Runs many seeds of simulated clusters; of each that fails it shows the number, what broke, and a timeline.
 
-At the end, or when it is interrupted, it says what was simulated and at what price, and where another run may go on.
+At the end, or when it is interrupted, it says what was simulated, what that cost, and where another run may go on.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,8 +15,29 @@ from .run import Outcome, Run
 from .scenarios import SCENARIOS
 from .shrink import shrink
 
-_DEFAULT_SEEDS = 100
+DEFAULT_SEEDS = 100
 _RUNS_A_WORKER = 50
+
+
+@dataclass(frozen=True, slots=True)
+class SeedOptions:
+    """Which seeds to run, and what to print; the options of `raftwerk sim`."""
+
+    seeds: int | None = None
+    first_seed: int | None = None
+    """Each scenario runs the seeds from here on. None: the seeds from `resume` on take the scenarios in turn."""
+    scenarios: tuple[str, ...] = ()
+    """All of them, where none is named."""
+    resume: int = 0
+    minutes: float | None = None
+    """No run begins after so long."""
+    as_json: bool = False
+    jobs: int = 1
+    timeline: int = 60
+    """How many events of a failing seed are shown."""
+    shrink: bool = False
+    keep_going: bool = False
+    verbose: bool = False
 
 
 @dataclass(slots=True)
@@ -46,22 +65,21 @@ class Totals:
 
     @property
     def seeds_per_core_minute(self) -> float:
+        """Runs in a minute of one core's time."""
         return 60 * self.runs / self.cpu_s if self.cpu_s else 0.0
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run as asked; 0 when every seed held, 1 when one failed, 2 for wrong usage."""
-    options = _parser().parse_args(arguments)
-    names = options.scenario or list(SCENARIOS)
-    tasks, resume_at = _tasks(options, names)
+def run_seeds(options: SeedOptions) -> int:
+    """Run as the options say, and print what came of it. Returns the exit code: 0 when every seed held, else 1."""
+    tasks, resume_at = _tasks(options)
     started = time.monotonic()
     totals = Totals()
     try:
         for outcome, cpu_s in _run_all(tasks, options.jobs):
             totals.add(outcome, cpu_s)
-            if options.verbose and not options.json:
+            if options.verbose and not options.as_json:
                 print(_line(outcome), flush=True)
-            if outcome.failure is not None and not options.json:
+            if outcome.failure is not None and not options.as_json:
                 _print_failure(outcome, options)
             if outcome.failure is not None and not options.keep_going:
                 break
@@ -70,42 +88,22 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         pass
     following = None if resume_at is None else resume_at + totals.runs
-    if options.json:
+    if options.as_json:
         print(json.dumps(_summary(totals, time.monotonic() - started, following), indent=2))
     else:
         _print_summary(totals, time.monotonic() - started, following)
     return 1 if totals.failed else 0
 
 
-def _tasks(options: argparse.Namespace, names: Sequence[str]) -> tuple[list[tuple[str, int]], int | None]:
-    """Pairs of scenario and seed, and where they begin when scenarios take turns."""
-    if options.seed is not None:
+def _tasks(options: SeedOptions) -> tuple[list[tuple[str, int]], int | None]:
+    """Pairs of scenario and seed. With them, where they begin, unless a first seed was named for each scenario."""
+    names = options.scenarios or tuple(SCENARIOS)
+    if options.first_seed is not None:
         count = options.seeds if options.seeds is not None else 1
-        return [(name, options.seed + number) for number in range(count) for name in names], None
+        return [(name, options.first_seed + number) for number in range(count) for name in names], None
     first = options.resume
-    count = options.seeds if options.seeds is not None else _DEFAULT_SEEDS
+    count = options.seeds if options.seeds is not None else DEFAULT_SEEDS
     return [(names[number % len(names)], number) for number in range(first, first + count)], first
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="raftwerk sim",
-        description="Run clusters of whole nodes in the deterministic simulator. The same seed gives the same run.",
-    )
-    parser.add_argument("--seeds", type=int, metavar="N", help=f"how many seeds (default {_DEFAULT_SEEDS})")
-    parser.add_argument("--seed", type=int, metavar="S", help="the first seed; without --seeds the only one")
-    parser.add_argument(
-        "--scenario", action="append", choices=list(SCENARIOS), help="may be repeated; without it seeds take turns"
-    )
-    parser.add_argument("--resume", type=int, default=0, metavar="S", help="where the turns begin (default 0)")
-    parser.add_argument("--minutes", type=float, metavar="M", help="begin no run after so long")
-    parser.add_argument("--json", action="store_true", help="print nothing but the sums, as JSON")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
-    parser.add_argument("--timeline", type=int, default=60, metavar="N", help="events shown of a failing seed")
-    parser.add_argument("--shrink", action="store_true", help="leave out faults that a failure does not need")
-    parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
-    parser.add_argument("--verbose", "-v", action="store_true", help="a line for every seed")
-    return parser
 
 
 def _run_all(tasks: Sequence[tuple[str, int]], jobs: int) -> Iterator[tuple[Outcome, float]]:
@@ -134,7 +132,7 @@ def _line(outcome: Outcome) -> str:
     )
 
 
-def _print_failure(outcome: Outcome, options: argparse.Namespace) -> None:
+def _print_failure(outcome: Outcome, options: SeedOptions) -> None:
     faults = outcome.faults
     if options.shrink:
         _, outcome = shrink(SCENARIOS[outcome.scenario], outcome.seed)

@@ -1,4 +1,4 @@
-"""`raftwerk status`, `kill` and `start`: the nodes of a local cluster, one by one; and `completion`."""
+"""`raftwerk status`, `kill`, `start` and `clusters`: the nodes of a local cluster, one by one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..common_options import directory_option, json_option, print_json, state_dir
+from ..options import directory_option, json_option, print_json, state_dir
 
 if TYPE_CHECKING:
     from ...cluster.client.cluster_client import ClusterView
@@ -146,27 +146,6 @@ def clusters(as_json: bool) -> None:
             click.echo(f"{name:20}  {running}/{len(plan.nodes)} nodes up  {plan.bootstrap}")
     if not names and not as_json:
         click.echo("There is none: raftwerk up --name NAME makes one.")
-
-
-@click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
-    """Print what makes SHELL complete raftwerk's subcommands and options.
-
-    \b
-    Examples:
-      raftwerk completion bash > ~/.local/share/bash-completion/completions/raftwerk
-      raftwerk completion zsh > "${fpath[1]}/_raftwerk"
-      raftwerk completion fish > ~/.config/fish/completions/raftwerk.fish
-    """
-    from click.shell_completion import get_completion_class
-
-    from .. import cli
-
-    found = get_completion_class(shell)
-    if found is None:
-        raise click.ClickException(f"no completion for {shell}")
-    click.echo(found(cli, {}, "raftwerk", "_RAFTWERK_COMPLETE").source())
 
 
 def find_plan(directory: str) -> ClusterPlan:
