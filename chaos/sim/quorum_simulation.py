@@ -13,9 +13,8 @@ from typing import Any
 
 from ...raft.driver.raft_driver import RaftDriver, metadata_log_dir, open_metadata_log
 from ...raft.quorum.config import RaftConfig
-from ...raft.replication.snapshot_store import SnapshotRetention
-from ...raft.replication.snapshot_writer import SnapshotContents
-from ...raft.roles import Leader
+from ...raft.snapshots.snapshot_store import SnapshotRetention
+from ...raft.snapshots.snapshot_writer import SnapshotContents
 from ...raft.types import CommittedBatch, LeaderAndEpoch, NotLeaderError
 from ...raft.voters.voter_set import VoterEndpoint
 from ...runtime.ports import Runtime
@@ -247,7 +246,7 @@ class QuorumSimulation:
                 waiting.clear()
 
     def _snapshot_if_due(self, driver: RaftDriver, listener: _Listener) -> None:
-        latest = driver.quorum.log.latest_snapshot
+        latest = driver.quorum_state.log.latest_snapshot
         new = listener.end_offset - (0 if latest is None else latest.end_offset)
         if self.snapshots and new >= self.snapshots:
             records = listener.records.copy()
@@ -263,8 +262,8 @@ class QuorumSimulation:
     def all_agree(self) -> bool:
         """There is a leader, and every node was told of everything that is committed now."""
         leader = self.drivers.get(self.checker.leader or 0)
-        role = leader.quorum.role if leader is not None else None
-        if not isinstance(role, Leader):
+        role = leader.quorum_state.role.as_leader() if leader is not None else None
+        if role is None:
             return False
         return all(
             node_id in self.drivers

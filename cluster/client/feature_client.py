@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...controller.metadata.metadata_image import METADATA_VERSION_FEATURE
-from ...raft.voters.voter_messages import KRAFT_VERSION_FEATURE
+from ...raft.messages.voter_messages import KRAFT_VERSION_FEATURE
 from ...wire.api_keys import ApiKey
 from ...wire.errors import ErrorCode
 from .client_errors import RefusedError

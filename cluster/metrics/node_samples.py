@@ -125,19 +125,18 @@ def _read_quorum(node: Node) -> Samples:
     if raft is None:
         return samples
     leader = raft.leader_and_epoch.leader_id
-    role: Any = raft.quorum.role
-    voted = getattr(role, "voted", None)
+    role = raft.quorum_state.role
     values = {
         "current_leader": -1 if leader is None else leader,
         "current_epoch": raft.epoch,
-        "current_vote": -1 if voted is None else voted.id,
+        "current_vote": -1 if role.voted is None else role.voted.id,
         "high_watermark": raft.high_watermark,
         "log_end_offset": raft.log_end_offset,
     }
     for prefix in ("kafka_server_raft_metrics_", "kafka_server_raftmetrics_"):
         for name, value in values.items():
             samples.put(prefix + name, value)
-    state = type(role).__name__.lower() if node.config.is_controller else "observer"
+    state = role.kind.value if node.config.is_controller else "observer"
     samples.put("kafka_server_raftmetrics_current_state", 1, state)
     return samples
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from ...controller.metadata.features import FIXED_LEVELS, SUPPORTED_FEATURES
 from ...controller.metadata.metadata_image import ELR_FEATURE, METADATA_VERSION_FEATURE
-from ...raft.voters.voter_messages import KRAFT_VERSION_FEATURE
+from ...raft.messages.voter_messages import KRAFT_VERSION_FEATURE
 from ...runtime.ports import Disk
 from ..settings.properties import format_properties, parse_properties
 

@@ -16,7 +16,7 @@ from ...log.errors import LogDirError, UnformattedDirError
 from ...log.manager.log_dir import format_dirs, make_durably, random_id, read_meta_properties
 from ...log.state.checkpoints import decode_uuid
 from ...raft.driver.raft_driver import metadata_log_dir
-from ...raft.replication.snapshot_store import encode_snapshot, snapshot_name
+from ...raft.snapshots.snapshot_store import encode_snapshot, snapshot_name
 from ...raft.types import LOG_BEGIN, ReplicaKey
 from ...raft.voters.voter_set import DYNAMIC_VERSION, KRaftVersion, Voter, VoterListener, VoterSet
 from ...runtime.ports import Runtime

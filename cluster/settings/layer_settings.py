@@ -32,7 +32,7 @@ from ...log.manager.manager_config import LogManagerConfig, UpkeepChange
 from ...log.recovery.recovery_points import RecoveryPointConfig
 from ...log.topic_configs import TOPIC_CONFIGS
 from ...raft.quorum.config import RaftConfig, RaftTiming
-from ...raft.replication.snapshot_store import SnapshotRetention
+from ...raft.snapshots.snapshot_store import SnapshotRetention
 from ...raft.voters.voter_set import VoterEndpoint, VoterListener
 from ..node.policies import load_policies
 from .node_config import QUORUM_FETCH_WAIT_MS, Listener, NodeConfig

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ...raft.voters.voter_messages import KRAFT_VERSION_FEATURE
+from ...raft.messages.voter_messages import KRAFT_VERSION_FEATURE
 from ...raft.voters.voter_set import DYNAMIC_VERSION, STATIC_VERSION
 from ...wire.errors import ErrorCode, ProtocolError
 from ..result import ControllerResult, Response, error_response

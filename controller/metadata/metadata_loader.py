@@ -19,9 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ...raft.replication.snapshot_writer import SnapshotContents
+from ...raft.messages.voter_messages import KRAFT_VERSION_FEATURE
+from ...raft.snapshots.snapshot_writer import SnapshotContents
 from ...raft.types import CommittedBatch, LeaderAndEpoch
-from ...raft.voters.voter_messages import KRAFT_VERSION_FEATURE
 from ...wire.types import SnapshotId
 from .features import FIXED_LEVELS, SUPPORTED_FEATURES, check_known
 from .metadata_image import RECORD_VERSION_FEATURE, MetadataDelta, MetadataImage

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...wire.types import SnapshotId
-from ..quorum.quorum import Quorum
+from ..quorum.quorum_state import QuorumState
 from ..replication.partition_raft_log import PartitionRaftLog
-from ..roles import Leader
 from ..types import LeaderAndEpoch, RaftListener
 
 _CHUNK_BYTES = 64 * 1024
@@ -16,7 +15,7 @@ _CHUNK_BYTES = 64 * 1024
 class CommitPublisher:
     """Knows what the listener has been told: `delivered_offset`, and the last leader."""
 
-    def __init__(self, quorum: Quorum, log: PartitionRaftLog, listener: RaftListener) -> None:
+    def __init__(self, quorum: QuorumState, log: PartitionRaftLog, listener: RaftListener) -> None:
         self._quorum = quorum
         self._log = log
         self._listener = listener
@@ -32,11 +31,11 @@ class CommitPublisher:
 
     @property
     def _has_commits(self) -> bool:
-        return self.delivered_offset < (self._quorum.high_watermark or 0)
+        return self.delivered_offset < (self._quorum.high_watermark.offset or 0)
 
     def publish(self) -> None:
         """Tell the listener the next part; call again while `is_behind`."""
-        high_watermark = self._quorum.high_watermark or 0
+        high_watermark = self._quorum.high_watermark.offset or 0
         snapshot_id = self._log.latest_snapshot
         if snapshot_id is not None and self._needs(snapshot_id):
             self._publish_snapshot(snapshot_id)
@@ -65,7 +64,7 @@ class CommitPublisher:
 
     def _is_current_news(self) -> bool:
         """Whether the listener shall look anew: what it took from a snapshot has turned out to be all there is."""
-        return self._quorum.is_high_watermark_current and not self._told_current
+        return self._quorum.high_watermark.is_current and not self._told_current
 
     def _needs(self, snapshot_id: SnapshotId) -> bool:
         """Whether the listener shall take a snapshot: it knows nothing yet, or the log does not reach back to it."""
@@ -80,11 +79,11 @@ class CommitPublisher:
             self._listener.on_leader_change(leader)
 
     def _leader_to_tell(self) -> LeaderAndEpoch | None:
-        current, role = self._quorum.leader_and_epoch, self._quorum.role
+        current, leader = self._quorum.leader_and_epoch, self._quorum.role.as_leader()
         if current == self._told_leader:
             return None
-        if isinstance(role, Leader) and self.delivered_offset <= role.epoch_start_offset:
-            return self._unless_told(LeaderAndEpoch(None, role.epoch))
+        if leader is not None and self.delivered_offset <= leader.epoch_start_offset:
+            return self._unless_told(LeaderAndEpoch(None, leader.epoch))
         return current
 
     def _unless_told(self, leader: LeaderAndEpoch) -> LeaderAndEpoch | None:

@@ -15,6 +15,7 @@ from ...wire.codec import decode_response, encode_request
 from ...wire.errors import ProtocolError, WireFormatError
 from ...wire.fetch import decode_fetch_response, encode_fetch_request
 from ..messages.messages import Fetch, FetchSnapshot, Outgoing, ProbeVoter, Reply, Request, VoterChange
+from ..messages.voter_messages import API_VERSIONS_FIELDS, change_request_fields, parse_change_reply, parse_probe_reply
 from ..messages.wire_messages import (
     api_of,
     election_request_fields,
@@ -26,7 +27,6 @@ from ..messages.wire_messages import (
 )
 from ..quorum.config import RaftConfig
 from ..quorum.effects import FailureKind
-from ..voters.voter_messages import API_VERSIONS_FIELDS, change_request_fields, parse_change_reply, parse_probe_reply
 from ..voters.voter_set import VoterEndpoint
 
 Connect: TypeAlias = Callable[[str, int], Awaitable[Connection]]

@@ -35,6 +35,7 @@ from ..messages.messages import (
     Vote,
     VoteReply,
 )
+from ..messages.voter_messages import CHANGE_APIS, change_reply_fields, parse_change
 from ..messages.wire_messages import (
     election_reply_fields,
     fetch_response,
@@ -47,11 +48,10 @@ from ..messages.wire_messages import (
 from ..quorum.config import RaftConfig
 from ..quorum.effects import Effects, FailureKind
 from ..quorum.quorum import Quorum
+from ..quorum.quorum_state import QuorumState
 from ..replication.partition_raft_log import PartitionRaftLog
-from ..replication.snapshot_writer import SnapshotContents, write_snapshot
-from ..roles import Leader, Resigned
+from ..snapshots.snapshot_writer import SnapshotContents, write_snapshot
 from ..types import METADATA_PARTITION, METADATA_TOPIC, METADATA_TOPIC_ID, LeaderAndEpoch, RaftListener
-from ..voters.voter_messages import CHANGE_APIS, change_reply_fields, parse_change
 from ..voters.voter_set import VoterEndpoint, VoterSet
 from .commit_publisher import CommitPublisher
 from .peers import Connect, Peers, connector
@@ -119,7 +119,7 @@ class RaftDriver:
         self._store = QuorumStateStore(runtime.disk, state_dir)
         self._log = PartitionRaftLog(log, runtime)
         self._quorum = Quorum(config, self._log, self._store.read(), runtime.rng)
-        self._publisher = CommitPublisher(self._quorum, self._log, listener)
+        self._publisher = CommitPublisher(self._quorum.state, self._log, listener)
         self._peers = Peers(config, connect or connector(config))
         self._tasks = TaskSet()
         self._timer: asyncio.TimerHandle | None = None
@@ -204,43 +204,43 @@ class RaftDriver:
         """The leader as this node knows it now; listeners are told a little later."""
         if not self._is_running:
             return LeaderAndEpoch(None, self.epoch)
-        return self._quorum.leader_and_epoch
+        return self._quorum.state.leader_and_epoch
 
     @property
     def epoch(self) -> int:
-        return self._quorum.epoch
+        return self._quorum.state.epoch
 
     @property
     def is_leader(self) -> bool:
-        return self._is_running and isinstance(self._quorum.role, Leader)
+        return self._is_running and self._quorum.state.is_leader
 
     @property
     def high_watermark(self) -> int:
         """The offset below which all is committed, as far as this node knows; 0 at first."""
-        return self._quorum.high_watermark or 0
+        return self._quorum.state.high_watermark.offset or 0
 
     @property
     def is_high_watermark_current(self) -> bool:
         """Whether `high_watermark` is of this life: until the leader tells it, it is that of the latest snapshot."""
-        return self._quorum.is_high_watermark_current
+        return self._quorum.state.high_watermark.is_current
 
     @property
     def log_end_offset(self) -> int:
         return self._log.end_offset
 
     @property
-    def quorum(self) -> Quorum:
-        """The state machine, to be looked at only: for metrics and for the simulator's checks."""
-        return self._quorum
+    def quorum_state(self) -> QuorumState:
+        """The quorum's state, to be read only: by metrics and by the simulator's checks."""
+        return self._quorum.state
 
     def leader_endpoint(self) -> VoterEndpoint | None:
         """Where the leader's controller listener is."""
-        return self._quorum.leader_endpoint if self._is_running else None
+        return self._quorum.state.leader_endpoint if self._is_running else None
 
     @property
     def voters(self) -> VoterSet:
         """The voters that count now."""
-        return self._quorum.voters
+        return self._quorum.state.voters
 
     def voter_endpoints(self) -> dict[int, VoterEndpoint]:
         """Where the voters listen, by id."""
@@ -269,18 +269,18 @@ class RaftDriver:
         offset = self._handle(lambda _: self._quorum.append(records, epoch))
         if not self._serve_is_due:
             self._serve_is_due = True
-            self._loop.call_soon(self._serve_parked)
+            self._loop.call_soon(self._complete_delayed_fetches)
         return offset
 
     def upgrade_kraft_version(self, epoch: int, level: int, validate_only: bool) -> None:
         """Finalize `kraft.version` as the leader of `epoch`, or look whether that could be done; the record is the last
         of the log then. Raises `NotLeaderError`, `QuorumFailedError`, and `ProtocolError` with the reason."""
-        self._handle(lambda _: self._quorum.upgrade_version(epoch, level, validate_only=validate_only))
-        self._handle(self._quorum.serve_parked)
+        self._handle(lambda _: self._quorum.upgrade_kraft_version(epoch, level, validate_only=validate_only))
+        self._handle(self._quorum.complete_delayed_fetches)
 
-    def _serve_parked(self) -> None:
+    def _complete_delayed_fetches(self) -> None:
         self._serve_is_due = False
-        self._handle_quietly(self._quorum.serve_parked)
+        self._handle_quietly(self._quorum.complete_delayed_fetches)
 
     # ---- snapshots ------------------------------------------------------------------------------------------------
 
@@ -343,7 +343,7 @@ class RaftDriver:
         if api_key in CHANGE_APIS:
             return await self._change_voters(api_key, request)
         if api_key == ApiKey.DESCRIBE_QUORUM:
-            return describe_quorum_fields(self._quorum, request, self._time_ms(), self._clock.wall_ms())
+            return describe_quorum_fields(self._quorum.state, request, self._time_ms(), self._clock.wall_ms())
         try:
             if api_key == ApiKey.FETCH_SNAPSHOT:
                 part = parse_fetch_snapshot(request)
@@ -448,7 +448,7 @@ class RaftDriver:
         self._check_left_resigned()
 
     def _log_role(self) -> None:
-        role = type(self._quorum.role).__name__.lower()
+        role = self._quorum.state.role.kind.value
         if role != self._logged_role:
             before, self._logged_role = self._logged_role, role
             log_event(_state_changes, "quorum-role", role=role, role_before=before or "none", epoch=self.epoch)
@@ -506,6 +506,6 @@ class RaftDriver:
             self._loop.call_soon(self._publish)
 
     def _check_left_resigned(self) -> None:
-        waiter, role = self._left_resigned, self._quorum.role
-        if waiter is not None and not waiter.done() and (not isinstance(role, Resigned) or role.is_alone):
+        waiter = self._left_resigned
+        if waiter is not None and not waiter.done() and not self._quorum.state.role.awaits_successor:
             waiter.set_result(None)

@@ -5,28 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 from ...wire.errors import ErrorCode
-from ..quorum.quorum import Quorum
+from ..quorum.quorum_state import QuorumState
+from ..replication.replica_progress import ReplicaProgress
 from ..roles import Leader
-from ..roles.leader import ReplicaProgress
 from ..types import METADATA_PARTITION, METADATA_TOPIC, ReplicaKey
 
 _UNKNOWN = -1
 
 
-def describe_quorum_fields(quorum: Quorum, request: Any, now_ms: int, wall_ms: int) -> dict[str, Any]:
+def describe_quorum_fields(quorum: QuorumState, request: Any, now_ms: int, wall_ms: int) -> dict[str, Any]:
     """The response's schema fields; only the leader knows the replicas' positions (KIP-595, KIP-836).
 
     Progress is kept in monotonic time (`now_ms`), the response speaks of the wall clock (`wall_ms`).
     """
-    role, current = quorum.role, quorum.leader_and_epoch
+    leader, current = quorum.role.as_leader(), quorum.leader_and_epoch
     topics = [
         {
             "topic_name": topic.topic_name,
             "partitions": [
                 _refused(partition.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 if topic.topic_name != METADATA_TOPIC or partition.partition_index != METADATA_PARTITION
-                else _described(quorum, role, now_ms, wall_ms)
-                if isinstance(role, Leader)
+                else _described(quorum, leader, now_ms, wall_ms)
+                if leader is not None
                 else _refused(METADATA_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 | {"leader_id": _UNKNOWN if current.leader_id is None else current.leader_id}
                 | {"leader_epoch": current.epoch}
@@ -42,21 +42,21 @@ def describe_quorum_fields(quorum: Quorum, request: Any, now_ms: int, wall_ms: i
     return {"error_code": 0, "topics": topics, "nodes": nodes}
 
 
-def _described(quorum: Quorum, role: Leader, now_ms: int, wall_ms: int) -> dict[str, Any]:
+def _described(quorum: QuorumState, leader: Leader, now_ms: int, wall_ms: int) -> dict[str, Any]:
     shift_ms = wall_ms - now_ms
     own = _replica(quorum.config.own_key, quorum.log.end_offset) | {
         "last_fetch_timestamp": wall_ms,
         "last_caught_up_timestamp": wall_ms,
     }
-    voters = [_follower(progress, shift_ms) for progress in role.peers.values()]
-    observers = [_follower(progress, shift_ms) for progress in role.observers.values()]
-    (voters if role.is_voter else observers).append(own)
+    voters = [_follower(progress, shift_ms) for progress in leader.replicas.peers.values()]
+    observers = [_follower(progress, shift_ms) for progress in leader.replicas.observers.values()]
+    (voters if leader.replicas.leader_is_voter else observers).append(own)
     return {
         "partition_index": METADATA_PARTITION,
         "error_code": 0,
-        "leader_id": role.leader_id,
-        "leader_epoch": role.epoch,
-        "high_watermark": _UNKNOWN if quorum.high_watermark is None else quorum.high_watermark,
+        "leader_id": leader.leader_id,
+        "leader_epoch": leader.epoch,
+        "high_watermark": _UNKNOWN if quorum.high_watermark.offset is None else quorum.high_watermark.offset,
         "current_voters": sorted(voters, key=lambda voter: int(voter["replica_id"])),
         "observers": observers,
     }

@@ -1,18 +1,14 @@
-"""The requests that a node's quorum sends, and what may be wrong with those it gets. Pure functions."""
+"""The requests that a node sends to the others of the quorum. Pure functions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...wire.errors import ErrorCode
+from ...wire.types import SnapshotId
 from ..quorum.config import RaftConfig
 from ..replication.raft_log import RaftLog
-from ..roles.follower import Download
 from ..types import ReplicaKey
 from .messages import BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchSnapshot, Vote
-
-NOBODY = ReplicaKey(-1)
-"""The addressee of a request that names none."""
 
 
 def vote(config: RaftConfig, log: RaftLog, voter: ReplicaKey, epoch: int, *, pre_vote: bool) -> Vote:
@@ -64,29 +60,13 @@ def fetch(config: RaftConfig, log: RaftLog, epoch: int, max_wait_ms: int, high_w
     )
 
 
-def fetch_snapshot(config: RaftConfig, epoch: int, download: Download) -> FetchSnapshot:
+def fetch_snapshot(config: RaftConfig, epoch: int, snapshot_id: SnapshotId, position: int) -> FetchSnapshot:
     """Ask for the next part of a snapshot."""
     return FetchSnapshot(
         cluster_id=config.cluster_id,
         replica=config.own_key,
         epoch=epoch,
-        snapshot_id=download.snapshot_id,
-        position=download.position,
+        snapshot_id=snapshot_id,
+        position=position,
         max_bytes=config.fetch_max_bytes,
     )
-
-
-def cluster_error(config: RaftConfig, cluster_id: str | None) -> ErrorCode:
-    """A request of another cluster; a sender need not say which its is."""
-    return ErrorCode.NONE if cluster_id in (None, config.cluster_id) else ErrorCode.INCONSISTENT_CLUSTER_ID
-
-
-def receiver_error(config: RaftConfig, cluster_id: str | None, receiver: ReplicaKey) -> ErrorCode:
-    """What is wrong with the addressee of a request to a voter, as far as the sender named it (negative: it did not).
-
-    Whether the two are voters is not asked: the receiver's log may be behind that of the sender, and a voter that has
-    not learned yet that it is one must vote, or the change that made it one could never commit (KIP-853, "Vote").
-    """
-    error = cluster_error(config, cluster_id)
-    is_mistaken = receiver.id >= 0 and not receiver.matches(config.own_key)
-    return ErrorCode.INVALID_VOTER_KEY if error is ErrorCode.NONE and is_mistaken else error

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from ..replication.snapshot_store import SnapshotRetention
+from ..snapshots.snapshot_store import SnapshotRetention
 from ..types import NO_DIRECTORY, ReplicaKey
 from ..voters.voter_set import VersionRange, Voter, VoterEndpoint, VoterListener, VoterSet
 

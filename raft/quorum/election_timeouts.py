@@ -36,17 +36,17 @@ class ElectionTimeouts:
 
     def first_election_ms(self) -> int:
         """The wait of a voter that knows no leader and owes no vote."""
-        return self._timing.first_election_delay_ms + self.turn_ms(None)
+        return self._timing.first_election_delay_ms + self.stagger_ms(None)
 
-    def turn_ms(self, dead_leader: int | None) -> int:
+    def stagger_ms(self, dead_leader: int | None) -> int:
         """The wait until it is this voter's turn to try, among the voters without `dead_leader`."""
-        stagger_ms = self._timing.election_stagger_ms
+        distance_ms = self._timing.election_stagger_ms
         place = sum(voter < self._node_id for voter in self._voter_ids() if voter != dead_leader)
-        return stagger_ms * place + self._rng.randint(0, stagger_ms // 2) + self._backoff_ms()
+        return distance_ms * place + self._rng.randint(0, distance_ms // 2) + self._backoff_ms()
 
     def fetch_timeout_ms(self, leader_id: int, *, is_voter: bool) -> int:
         """How long an unheard leader is followed; voters give up one after the other."""
-        return self._timing.fetch_timeout_ms + (self.turn_ms(leader_id) if is_voter else 0)
+        return self._timing.fetch_timeout_ms + (self.stagger_ms(leader_id) if is_voter else 0)
 
     def successor_ms(self, place: int) -> int:
         """The wait of the voter at `place` among a resigning leader's successors; the first waits for nothing."""

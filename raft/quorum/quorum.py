@@ -1,22 +1,27 @@
 """The KRaft quorum of one node, without I/O (KIP-595, pre-vote of KIP-996, check-quorum of KAFKA-15489, KIP-853).
 
-The driver hands in events with the time (`now_ms`, monotonic milliseconds): requests of others, replies to this node's
-requests, their failures, a finished fsync, a timer. After each it takes the `Effects` and carries them out in their
-order. The log is a port that the quorum appends to and truncates; what is *durable* in it the quorum learns by
-`on_flushed`. Two rules carry all safety: the election state is on disk before anything that follows from it leaves the
-node, and an offset counts towards the high watermark only when it is on the disk of the replica that claims it.
+The driver hands in events with the time (`now_ms`, monotonic milliseconds): requests of other nodes, replies to this
+node's requests, their failures, a finished fsync, a timer. After each event it takes the `Effects` and carries them out
+in their order. The log is a port that the quorum appends to and truncates; the quorum learns what is *durable* in it
+by `on_flushed`.
 
-The class is built in layers, each of which uses those below it only: `core.py` (the role and its changes),
-`following.py`, `leading.py`, `elections.py`; this file routes events to them. What the roles remember and whom they
-vote for is in `roles/`, waiting times are in `pacing.py`, arithmetic is in `majority.py` and `replication.py`, the
-rules for changes of the voters in `voter_changes.py`.
+All safety rests on two rules. The epoch and the vote are on disk before anything that follows from them leaves the
+node. An offset counts towards the high watermark only when it is on the disk of the replica that claims it.
+
+`Quorum` checks a request's cluster, addressee and epoch and hands the event to the role, which decides
+(`roles/leader.py`, `roles/follower.py`, ...). The state that outlives a role is in `quorum_state.py`. The high
+watermark advances in `high_watermark.py`; an election is won in `roles/candidate.py`, by the count of
+`roles/epoch_election.py`; the vote is made durable by `driver/quorum_state_store.py`.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
+from ...wire.errors import ErrorCode
 from ..messages.messages import (
+    BeginQuorumEpoch,
     ChangeReply,
     EndQuorumEpoch,
     EpochReply,
@@ -28,111 +33,204 @@ from ..messages.messages import (
     ProbeVoter,
     Reply,
     SnapshotReply,
+    UpdateVoter,
     Vote,
     VoterChange,
     VoteReply,
 )
-from ..roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
-from ..types import NotLeaderError
-from .effects import FailureKind
-from .elections import Elections
+from ..replication.raft_log import RaftLog
+from ..types import ElectionState, ReplicaKey
+from .config import RaftConfig
+from .effects import Effects, FailureKind
+from .quorum_state import QuorumState
+
+NO_RECEIVER = ReplicaKey(-1)
+"""The addressee of a request that names none."""
 
 
-class Quorum(Elections):
-    """One node's part in the quorum. See the module's text for the contract with the driver."""
+def cluster_error(config: RaftConfig, cluster_id: str | None) -> ErrorCode:
+    """INCONSISTENT_CLUSTER_ID for a request of another cluster; a sender need not name its cluster."""
+    return ErrorCode.NONE if cluster_id in (None, config.cluster_id) else ErrorCode.INCONSISTENT_CLUSTER_ID
 
-    # ---- events: life of the node ---------------------------------------------------------------------------------
+
+def receiver_error(config: RaftConfig, cluster_id: str | None, receiver: ReplicaKey) -> ErrorCode:
+    """What is wrong with the cluster and the addressee of a request to a voter; a negative id names no addressee.
+
+    Sender and receiver need not be voters as far as this node knows. Its log may be behind the sender's, and a voter
+    that does not know yet that it is one must vote, or the change that made it a voter could never be committed
+    (KIP-853, "Vote").
+    """
+    error = cluster_error(config, cluster_id)
+    is_mistaken = receiver.id >= 0 and not receiver.matches(config.own_key)
+    return ErrorCode.INVALID_VOTER_KEY if error is ErrorCode.NONE and is_mistaken else error
+
+
+class Quorum:
+    """Takes the events of one node's quorum. See the module's text for the contract with the driver."""
+
+    def __init__(self, config: RaftConfig, log: RaftLog, state: ElectionState, rng: random.Random) -> None:
+        """`state` is what the quorum-state file holds."""
+        self.state = QuorumState(config, log, state, rng)
+        """For the driver to look at; only events change it."""
+
+    def take_effects(self) -> Effects:
+        """The effects of all events since the last call."""
+        return self.state.take_effects()
+
+    # ---- this node --------------------------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> None:
         """Begin: a lone voter leads at once, other voters wait a moment, observers look for the leader."""
-        if not self.may_stand:
-            self._enter(Unattached(self.epoch, self.role.leader_id, self.role.voted, None, next_fetch_ms=now_ms))
-            self._fetch_from_any_voter(now_ms)
-        elif self.is_voter and len(self.voters.voters) == 1:
-            self._become_prospective(now_ms)
-        else:
-            self._become_unattached(self.epoch, now_ms)
+        state = self.state
+        if state.is_voter and len(state.voters.voters) == 1:
+            state.transition_to_prospective(now_ms)
+            return
+        unattached = state.transition_to_unattached(state.epoch, now_ms)
+        if not state.may_stand:
+            unattached.find_leader(now_ms)
+
+    def next_deadline_ms(self) -> int | None:
+        """When `on_timer` is due; None when nothing is waited for."""
+        return self.state.role.next_deadline_ms()
 
     def on_timer(self, now_ms: int) -> None:
-        """The deadline of `next_deadline_ms` has come (an early call does nothing)."""
-        role = self.role
-        if isinstance(role, Leader):
-            self._on_leader_timer(role, now_ms)
-        elif isinstance(role, Follower):
-            self._on_follower_timer(role, now_ms)
-        elif isinstance(role, Prospective | Candidate):
-            if role.deadline_ms <= now_ms:
-                self._lose_election(now_ms)
-            else:
-                self._send_votes(role.ballot.due(now_ms))
-        elif isinstance(role, Resigned):
-            if role.deadline_ms <= now_ms:
-                self._become_unattached(role.epoch, now_ms)
-        elif role.deadline_ms is not None and role.deadline_ms <= now_ms:
-            self._become_prospective(now_ms)
-        else:
-            self._fetch_from_any_voter(now_ms)
-
-    def _on_follower_timer(self, role: Follower, now_ms: int) -> None:
-        if role.deadline_ms <= now_ms:
-            if self.may_stand:
-                self._become_prospective(now_ms)
-            else:
-                self._become_unattached(role.epoch, now_ms)
-        elif role.fetch_id is None and role.next_fetch_ms is not None and role.next_fetch_ms <= now_ms:
-            self._fetch_next(role, now_ms)
+        """The time of `next_deadline_ms` has come; an early call does nothing."""
+        self.state.role.on_timer(now_ms)
 
     def on_flushed(self, now_ms: int) -> None:
         """`log.durable_offset` has moved."""
-        role = self.role
-        if isinstance(role, Leader):
-            self._advance_high_watermark(role, now_ms)
-        elif isinstance(role, Follower) and role.next_fetch_ms is None:
-            self._fetch_next(role, now_ms)
+        self.state.role.on_flushed(now_ms)
 
     def append(self, records: Sequence[bytes], epoch: int) -> int:
-        """Append one batch as the leader of `epoch`; returns its last offset. Call `serve_parked` soon after."""
-        if not isinstance(self.role, Leader) or self.role.epoch != epoch:
-            raise NotLeaderError(epoch, self.leader_and_epoch)
-        return self.log.append_records(records, epoch)
+        """Append one batch as the leader of `epoch`; returns its last offset.
 
-    # ---- events: answers to this node's requests ------------------------------------------------------------------
+        Call `complete_delayed_fetches` soon after it. Raises `NotLeaderError`.
+        """
+        return self.state.role.append(records, epoch)
+
+    def complete_delayed_fetches(self, now_ms: int) -> None:
+        """Answer the fetches for which there is something new; to be called once after a burst of appends."""
+        self.state.role.complete_delayed_fetches(now_ms)
+
+    def upgrade_kraft_version(self, epoch: int, level: int, *, validate_only: bool) -> None:
+        """Finalize `kraft.version` `level` as the leader of `epoch`: the static voters are recorded in the log.
+
+        Raises `NotLeaderError`, and `ProtocolError` with the reason why it cannot be done.
+        """
+        self.state.role.upgrade_kraft_version(epoch, level, validate_only=validate_only)
+
+    def resign(self, now_ms: int) -> None:
+        """Give up leadership, where this node has it."""
+        self.state.role.resign(now_ms)
+
+    # ---- requests of other nodes ------------------------------------------------------------------------------------
+
+    def on_vote(self, vote: Vote, now_ms: int) -> VoteReply:
+        """A vote or pre-vote is asked for. The reply may leave only after the effects' election state is on disk."""
+        state = self.state
+        error = self._check_receiver(vote.cluster_id, vote.voter, vote.epoch)
+        if error is not ErrorCode.NONE:
+            return state.vote_reply(error, granted=False)
+        if vote.epoch > state.epoch:
+            state.transition_to_unattached(vote.epoch, now_ms)
+        granted = state.role.on_vote(vote, now_ms)
+        return state.vote_reply(ErrorCode.NONE, granted=granted)
+
+    def on_begin_quorum_epoch(self, begin: BeginQuorumEpoch, now_ms: int) -> EpochReply:
+        """A leader makes itself known."""
+        state = self.state
+        error = self._check_receiver(begin.cluster_id, begin.voter, begin.epoch)
+        if error is not ErrorCode.NONE:
+            return state.epoch_reply(error)
+        if begin.epoch == state.epoch and state.role.leader_id not in (None, begin.leader_id):
+            return state.epoch_reply(ErrorCode.INVALID_REQUEST)
+        state.maybe_transition(begin.epoch, begin.leader_id, begin.leader_endpoint, now_ms)
+        state.role.on_begin_quorum_epoch(now_ms)
+        return state.epoch_reply(ErrorCode.NONE)
+
+    def on_end_quorum_epoch(self, end: EndQuorumEpoch, now_ms: int) -> EpochReply:
+        """A leader resigned."""
+        state = self.state
+        error = self._check_receiver(end.cluster_id, NO_RECEIVER, end.epoch)
+        if error is not ErrorCode.NONE:
+            return state.epoch_reply(error)
+        state.maybe_transition(end.epoch, end.leader_id, end.leader_endpoint, now_ms)
+        state.role.on_end_quorum_epoch(end, now_ms)
+        return state.epoch_reply(ErrorCode.NONE)
+
+    def on_fetch(self, token: int, fetch: Fetch, now_ms: int) -> None:
+        """A replica fetches; the answer goes to the effects, now or later, under `token`."""
+        error = self._check_epoch(fetch.cluster_id, fetch.epoch)
+        if error is ErrorCode.NONE:
+            self.state.role.on_fetch(token, fetch, now_ms)
+        else:
+            self.state.refuse_fetch(token, error)
+
+    def on_fetch_snapshot(self, request: FetchSnapshot, now_ms: int) -> SnapshotReply:
+        """A replica fetches a part of a snapshot."""
+        error = self._check_epoch(request.cluster_id, request.epoch)
+        if error is ErrorCode.NONE:
+            return self.state.role.on_fetch_snapshot(request, now_ms)
+        return self.state.refused_snapshot(error)
+
+    def on_voter_change(self, token: int, request: VoterChange, now_ms: int) -> None:
+        """A voter shall be added, removed or updated; the answer goes to the effects, now or later, under `token`."""
+        if isinstance(request, UpdateVoter):
+            error = self._check_epoch(request.cluster_id, request.epoch)
+        else:
+            error = cluster_error(self.state.config, request.cluster_id)
+        if error is ErrorCode.NONE:
+            self.state.role.on_voter_change(token, request, now_ms)
+        else:
+            self.state.answer_voter_change(token, error)
+
+    def _check_receiver(self, cluster_id: str | None, receiver: ReplicaKey, epoch: int) -> ErrorCode:
+        """What is wrong with a request between voters, which may be of a newer epoch."""
+        error = receiver_error(self.state.config, cluster_id, receiver)
+        return ErrorCode.FENCED_LEADER_EPOCH if error is ErrorCode.NONE and epoch < self.state.epoch else error
+
+    def _check_epoch(self, cluster_id: str | None, epoch: int) -> ErrorCode:
+        """What is wrong with a request to the leader of an epoch, which must be the one that this node knows."""
+        error = cluster_error(self.state.config, cluster_id)
+        if error is not ErrorCode.NONE or epoch == self.state.epoch:
+            return error
+        return ErrorCode.FENCED_LEADER_EPOCH if epoch < self.state.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    # ---- what became of this node's requests ------------------------------------------------------------------------
 
     def on_reply(self, sent: Outgoing, reply: Reply, now_ms: int) -> None:
         """The reply to a request of this node."""
-        if isinstance(reply, FetchReply):
-            self._on_fetch_reply(sent, reply, now_ms)
-        elif isinstance(reply, SnapshotReply):
-            if isinstance(sent.request, FetchSnapshot):
-                self._on_snapshot_reply(sent, sent.request, reply, now_ms)
-        elif isinstance(reply, ProbeReply):
-            self._on_probed(sent, reply, now_ms)
-        elif isinstance(reply, ChangeReply):
-            self._on_own_change(sent, reply)
-        else:
-            self._observe(reply.epoch, reply.leader_id, reply.leader_endpoint, now_ms)
-            self._on_election_reply(sent, reply, now_ms)
-
-    def _on_election_reply(self, sent: Outgoing, reply: VoteReply | EpochReply, now_ms: int) -> None:
-        role = self.role
-        if isinstance(reply, VoteReply):
-            if isinstance(role, Prospective | Candidate) and self._belongs_to_round(sent.request):
-                self._count_vote(role, sent.to, reply, now_ms)
-        elif isinstance(role, Resigned) and isinstance(sent.request, EndQuorumEpoch) and sent.to in role.unacknowledged:
-            role.unacknowledged.remove(sent.to)
-            role.is_heard = True
+        state, request = self.state, sent.request
+        match reply:
+            case FetchReply():
+                state.role.on_fetch_reply(sent, reply, now_ms)
+            case SnapshotReply():
+                if isinstance(request, FetchSnapshot):
+                    state.role.on_snapshot_reply(sent, request, reply, now_ms)
+            case ProbeReply():
+                state.role.on_probe_reply(sent, reply, now_ms)
+            case ChangeReply():
+                state.role.on_change_reply(sent, reply)
+            case VoteReply():
+                state.maybe_transition(reply.epoch, reply.leader_id, reply.leader_endpoint, now_ms)
+                if isinstance(request, Vote):
+                    state.role.on_vote_reply(sent, request, reply, now_ms)
+            case EpochReply():
+                state.maybe_transition(reply.epoch, reply.leader_id, reply.leader_endpoint, now_ms)
+                if isinstance(request, EndQuorumEpoch):
+                    state.role.on_end_quorum_epoch_reply(sent)
 
     def on_failure(self, sent: Outgoing, kind: FailureKind, now_ms: int) -> None:
         """A request of this node got no reply."""
-        role = self.role
-        if isinstance(sent.request, Fetch | FetchSnapshot):
-            self._on_fetch_failure(sent, kind, now_ms)
-        elif isinstance(sent.request, Vote):
-            if isinstance(role, Prospective | Candidate) and self._belongs_to_round(sent.request):
-                role.ballot.resend_at[sent.to] = now_ms + self._timing.retry_backoff_ms
-        elif isinstance(sent.request, ProbeVoter):
-            self._on_probed(sent, None, now_ms)
-        elif isinstance(sent.request, VoterChange):
-            self._on_own_change(sent, None)
-        elif isinstance(role, Resigned) and sent.to in role.unacknowledged:
-            role.unacknowledged.remove(sent.to)
+        role, request = self.state.role, sent.request
+        match request:
+            case Fetch() | FetchSnapshot():
+                role.on_fetch_failure(sent, kind, now_ms)
+            case Vote():
+                role.on_vote_failure(sent, request, now_ms)
+            case ProbeVoter():
+                role.on_probe_reply(sent, None, now_ms)
+            case BeginQuorumEpoch() | EndQuorumEpoch():
+                role.on_quorum_epoch_failure(sent)
+            case _:
+                role.on_change_reply(sent, None)

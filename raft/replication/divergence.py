@@ -12,7 +12,7 @@ from ..messages.messages import Fetch
 from .raft_log import RaftLog
 
 
-def divergence(leader_log: RaftLog, fetch: Fetch) -> EpochEndOffset | None:
+def diverging_epoch(leader_log: RaftLog, fetch: Fetch) -> EpochEndOffset | None:
     """The answer to a fetch whose log is no prefix of the leader's; None when it is one."""
     if fetch.fetch_offset == 0:
         return None

@@ -1,40 +1,53 @@
-"""What a leader answers to those who fetch: records, a truncation, or the way to a snapshot. Pure functions."""
+"""What a leader answers to a replica that fetches: records, a truncation, or the way to a snapshot. Pure functions."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...wire.errors import ErrorCode
-from ..messages.messages import FetchReply, FetchSnapshot, SnapshotReply
-from ..roles.leader import Leader, ParkedFetch
-from .divergence import divergence, needs_snapshot
+from ..messages.messages import Fetch, FetchReply, FetchSnapshot, SnapshotReply
+from ..types import LeaderAndEpoch
+from . import divergence
 from .raft_log import RaftLog
+from .replica_progress import ReplicaProgress
+
+
+@dataclass(slots=True)
+class DelayedFetch:
+    """A fetch that waits for something new; `token` is the caller's name for it."""
+
+    token: int
+    request: Fetch
+    deadline_ms: int
 
 
 def fetch_answer(
-    log: RaftLog, role: Leader, parked: ParkedFetch, high_watermark: int | None, now_ms: int
+    log: RaftLog, leader: LeaderAndEpoch, progress: ReplicaProgress, delayed: DelayedFetch, committed: int, now_ms: int
 ) -> FetchReply | None:
-    """The answer when there is anything to tell, or when the wait is over; None while the fetch should wait on."""
-    fetch = parked.request
-    progress = role.progress_of(fetch.replica)
-    committed = -1 if high_watermark is None else high_watermark
-    if needs_snapshot(log, fetch) and log.latest_snapshot is not None:
+    """The answer when there is something new, or at the deadline; None while the fetch should wait.
+
+    `progress` is that of the fetching replica, `committed` the high watermark, -1 while it is unknown.
+    """
+    fetch = delayed.request
+    if divergence.needs_snapshot(log, fetch) and log.latest_snapshot is not None:
         return FetchReply(
             error=ErrorCode.NONE,
-            leader_id=role.leader_id,
-            epoch=role.epoch,
+            leader_id=leader.leader_id,
+            epoch=leader.epoch,
             high_watermark=committed,
             log_start_offset=log.start.end_offset,
             snapshot_id=log.latest_snapshot,
         )
-    diverging = divergence(log, fetch)
+    diverging = divergence.diverging_epoch(log, fetch)
     has_records = diverging is None and fetch.fetch_offset < log.end_offset
     known = progress.sent_high_watermark if fetch.high_watermark is None else fetch.high_watermark
-    if diverging is None and not has_records and committed <= known and now_ms < parked.deadline_ms:
+    if diverging is None and not has_records and committed <= known and now_ms < delayed.deadline_ms:
         return None
     progress.sent_high_watermark = committed
     return FetchReply(
         error=ErrorCode.NONE,
-        leader_id=role.leader_id,
-        epoch=role.epoch,
+        leader_id=leader.leader_id,
+        epoch=leader.epoch,
         high_watermark=committed,
         log_start_offset=log.start.end_offset,
         diverging=diverging,
@@ -42,7 +55,7 @@ def fetch_answer(
     )
 
 
-def snapshot_answer(log: RaftLog, role: Leader, request: FetchSnapshot) -> SnapshotReply:
+def snapshot_answer(log: RaftLog, leader: LeaderAndEpoch, request: FetchSnapshot) -> SnapshotReply:
     """A part of a snapshot; SNAPSHOT_NOT_FOUND or POSITION_OUT_OF_RANGE where there is no such part."""
     error, size_bytes, data = ErrorCode.SNAPSHOT_NOT_FOUND, 0, None
     found = log.read_snapshot(request.snapshot_id, max(0, request.position), request.max_bytes)
@@ -51,8 +64,8 @@ def snapshot_answer(log: RaftLog, role: Leader, request: FetchSnapshot) -> Snaps
         error = ErrorCode.NONE if 0 <= request.position < size_bytes else ErrorCode.POSITION_OUT_OF_RANGE
     return SnapshotReply(
         error=error,
-        leader_id=role.leader_id,
-        epoch=role.epoch,
+        leader_id=leader.leader_id,
+        epoch=leader.epoch,
         size_bytes=size_bytes,
         position=request.position,
         data=b"" if data is None or error is not ErrorCode.NONE else data,

@@ -13,9 +13,9 @@ from ...wire.errors import ProtocolError
 from ...wire.records import NewRecord, encode_batch, iter_headers, iter_records
 from ...wire.types import UNKNOWN_EPOCH_END, EpochEndOffset, SnapshotId
 from ..messages.control_records import encode_control, voter_records
+from ..snapshots.snapshot_store import SnapshotRetention, SnapshotStore, snapshot_batches
 from ..types import LOG_BEGIN, CommittedBatch
 from ..voters.voter_set import ControlRecord, VoterHistory
-from .snapshot_store import SnapshotRetention, SnapshotStore, snapshot_batches
 
 _READ_BYTES = 1024 * 1024
 

@@ -1,16 +1,13 @@
-"""The roles of the quorum, one class each: their state, their timers, and to whom they give a vote."""
+"""The roles of a node in the quorum: one class each, which decides what an event does in that role."""
 
 from __future__ import annotations
-
-from typing import TypeAlias
 
 from .candidate import Candidate
 from .follower import Follower
 from .leader import Leader
 from .prospective import Prospective
 from .resigned import Resigned
+from .role import Role
 from .unattached import Unattached
-
-Role: TypeAlias = Unattached | Resigned | Prospective | Candidate | Follower | Leader
 
 __all__ = ["Candidate", "Follower", "Leader", "Prospective", "Resigned", "Role", "Unattached"]

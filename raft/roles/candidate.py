@@ -1,31 +1,36 @@
-"""Candidate: has raised the epoch, voted for itself and asks for votes."""
+"""Candidate: raised the epoch, voted for itself and asks for votes. A majority makes it the leader."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
 
 from ..messages.messages import Vote
 from ..types import ReplicaKey, RoleKind
-from .ballot import Ballot
+from .epoch_election import EpochElection
+from .nominee import Nominee
+
+if TYPE_CHECKING:
+    from ..quorum.quorum_state import QuorumState
 
 
-@dataclass(slots=True)
-class Candidate:
-    """`voted` is this node itself."""
+@dataclass(eq=False, kw_only=True)
+class Candidate(Nominee):
+    """Stands for election. `voted` is this node itself."""
 
     kind: ClassVar[RoleKind] = RoleKind.CANDIDATE
+    is_pre_vote: ClassVar[bool] = False
+    quorum: QuorumState = field(repr=False)
     epoch: int
+    leader_id: None = None
     voted: ReplicaKey
     deadline_ms: int
-    ballot: Ballot
+    election: EpochElection
 
-    @property
-    def leader_id(self) -> int | None:
-        return None
-
-    def next_deadline_ms(self) -> int | None:
-        return min([self.deadline_ms, *self.ballot.resend_at.values()])
+    def on_won(self, now_ms: int) -> None:
+        """The election is won: lead the epoch."""
+        self.quorum.transition_to_leader(self.election.granting, now_ms)
 
     def can_grant(self, vote: Vote, log_is_up_to_date: bool, now_ms: int) -> bool:
+        """Pre-votes only: the vote of this epoch is given."""
         return vote.pre_vote and log_is_up_to_date

@@ -1,164 +1,267 @@
-"""Leader: owns the epoch, knows how far each replica's disk is, and holds the fetches that wait for news."""
+"""Leader: appends, answers the fetches of the others, and commits what a majority of the voters has on disk."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from ..messages.messages import Fetch, Vote, VoterChange
-from ..quorum.majority import majority_value, next_high_watermark
-from ..types import ReplicaKey, RoleKind
-from ..voters.voter_set import NO_VOTERS, VoterSet
+from ...wire.errors import ErrorCode
+from ..messages import requests
+from ..messages.messages import (
+    Fetch,
+    FetchSnapshot,
+    Outgoing,
+    ProbeReply,
+    SnapshotReply,
+    UpdateVoter,
+    Vote,
+    VoterChange,
+)
+from ..quorum.majority import majority_value
+from ..replication import divergence
+from ..replication.fetch_answers import DelayedFetch, fetch_answer, snapshot_answer
+from ..replication.replica_progress import ProgressTracker
+from ..types import NotLeaderError, ReplicaKey, RoleKind
+from ..voters.voter_change_handler import VoterChangeHandler
+from ..voters.voter_changes import own_change
+from ..voters.voter_set import BOOTSTRAP_OFFSET, ControlRecord, KRaftVersion, LeaderChange, VoterSet
+from .role import ActiveLeader, Role
 
-OBSERVER_SESSION_MS = 300_000
-MAX_INT64 = 2**63 - 1
+if TYPE_CHECKING:
+    from ..quorum.quorum_state import QuorumState
 
-
-@dataclass(slots=True)
-class ReplicaProgress:
-    """What a replica told by its fetches in this epoch. Times are of this node's monotonic clock, in milliseconds."""
-
-    key: ReplicaKey
-    end_offset: int = -1
-    last_fetch_ms: int | None = None
-    last_caught_up_ms: int | None = None
-    last_fetch_leader_end_offset: int = -1
-    sent_high_watermark: int = -1
-
-    def on_fetch(self, offset: int, leader_end_offset: int, now_ms: int) -> None:
-        """A fetch at `offset` whose epoch agreed: everything below is on the replica's disk.
-
-        Caught up is judged as in Kafka: at the end of the log now, or where the end was at the fetch before.
-        """
-        if offset >= leader_end_offset:
-            self.last_caught_up_ms = now_ms
-        elif 0 <= self.last_fetch_leader_end_offset <= offset:
-            self.last_caught_up_ms = self.last_fetch_ms
-        self.end_offset = offset
-        self.last_fetch_ms = now_ms
-        self.last_fetch_leader_end_offset = leader_end_offset
+_RESIGN_AFTER_REMOVAL_MS = 100
+"""How long a leader leads on after its own removal is committed. The broker that forwarded the removal gets its answer
+first, and the followers learn what is committed."""
 
 
-@dataclass(slots=True)
-class ParkedFetch:
-    """A fetch without an answer yet; `token` names it to the caller."""
+@dataclass(eq=False, kw_only=True)
+class Leader(Role):
+    """Leads one epoch.
 
-    token: int
-    request: Fetch
-    deadline_ms: int
-
-
-@dataclass(slots=True)
-class VoterChangeUnderWay:
-    """The one change of the voters that a leader works on.
-
-    `token` names the request to the caller, None once it is answered; `offset` is that of the record, None until it is
-    appended; `probe_id` is the request by which a voter to be is asked for its versions, None when it has answered.
-    """
-
-    token: int | None
-    request: VoterChange
-    deadline_ms: int
-    offset: int | None = None
-    probe_id: int | None = None
-
-
-@dataclass(slots=True)
-class Leader:
-    """`epoch_start_offset` is the offset of this epoch's leader change record; `voters` are those that count now.
-
-    A leader may find itself not among them, from when its own removal is appended to when it is committed. It leads on,
-    and counts neither for the high watermark nor for check-quorum (KIP-853, KAFKA-16530).
+    It resigns when it has not been fetched from by a majority of the voters for `check_quorum_timeout_ms`
+    (check-quorum, KAFKA-15489).
     """
 
     kind: ClassVar[RoleKind] = RoleKind.LEADER
+    quorum: QuorumState = field(repr=False)
     epoch: int
-    key: ReplicaKey
+    leader_id: int
     voted: ReplicaKey | None
+    granting: Sequence[int]
+    """The voters that elected it."""
     elected_ms: int
     epoch_start_offset: int
+    """The offset of the epoch's first record, a LeaderChange."""
     check_quorum_timeout_ms: int
-    voters: VoterSet = NO_VOTERS
-    peers: dict[int, ReplicaProgress] = field(default_factory=dict)
-    observers: dict[ReplicaKey, ReplicaProgress] = field(default_factory=dict)
-    announce_at: dict[int, int] = field(default_factory=dict)
-    parked: list[ParkedFetch] = field(default_factory=list)
-    change: VoterChangeUnderWay | None = None
-    leaves_at_ms: int | None = None
-    """When to resign after this node's own removal was committed."""
+    replicas: ProgressTracker
+    delayed_fetches: list[DelayedFetch] = field(default_factory=list)
+    """Fetches that wait for records or for a higher high watermark."""
+    begin_epoch_due_ms: dict[int, int] = field(default_factory=dict)
+    """When to repeat BeginQuorumEpoch to a voter that has not fetched in this epoch."""
+    resign_at_ms: int | None = None
+    """When to resign, after this node's own removal from the voters was committed."""
+    voter_changes: VoterChangeHandler = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.voter_changes = VoterChangeHandler(self)
 
     @property
-    def leader_id(self) -> int:
-        return self.key.id
+    def active_leader(self) -> ActiveLeader:
+        """This node."""
+        return ActiveLeader(self.leader_id, self.quorum.config.own_endpoint)
 
-    @property
-    def is_voter(self) -> bool:
-        return self.voters.is_voter(self.key)
-
-    def set_voters(self, voters: VoterSet) -> None:
-        """Other voters count from now on; what is known of a replica goes with it."""
-        self.voters = voters
-        former = self.peers
-        self.peers = {}
-        for key in voters.keys:
-            if key.id == self.key.id:
-                continue
-            known = former.pop(key.id, None)
-            if known is None or not voters.is_voter(known.key):
-                known = self.observers.pop(key, None) or ReplicaProgress(key)
-            self.peers[key.id] = known
-        for progress in former.values():
-            self.observers[progress.key] = progress
-        self.announce_at = {voter: at_ms for voter, at_ms in self.announce_at.items() if voter in self.peers}
-
-    def high_watermark(self, current: int | None, durable_offset: int) -> int | None:
-        """The high watermark, now that this node's log is on disk up to `durable_offset`."""
-        end_offsets = [progress.end_offset for progress in self.peers.values()]
-        if self.is_voter:
-            end_offsets.append(durable_offset)
-        return next_high_watermark(current, end_offsets, self.epoch_start_offset)
+    def as_leader(self) -> Leader:
+        """This role."""
+        return self
 
     def can_grant(self, vote: Vote, log_is_up_to_date: bool, now_ms: int) -> bool:
+        """No votes and no pre-votes."""
         return False
 
-    def progress_of(self, replica: ReplicaKey) -> ReplicaProgress:
-        """The state kept for a voter or observer, made at its first fetch; none is kept of a tool without an id."""
-        if replica.id in self.peers and self.voters.is_voter(replica):
-            progress = self.peers[replica.id]
-            progress.key = replica
-            return progress
-        if replica.id < 0:
-            return ReplicaProgress(replica, sent_high_watermark=MAX_INT64)
-        return self.observers.setdefault(replica, ReplicaProgress(replica))
+    # ---- the epoch's begin and end ----------------------------------------------------------------------------------
 
-    def quorum_deadline_ms(self) -> int | None:
+    def on_entered(self, now_ms: int) -> None:
+        """Begin the epoch with a LeaderChange record, and tell the voters."""
+        quorum = self.quorum
+        quorum.timeouts.on_leader_works()
+        quorum.log.append_controls(self._first_records(), self.epoch)
+        self.replicas.set_voters(quorum.voters)
+        for voter, _ in quorum.other_voters():
+            self._begin_epoch(voter.key.id, now_ms)
+
+    def _first_records(self) -> list[ControlRecord]:
+        """The control records that begin the epoch.
+
+        The first leader copies what formatting wrote about the voters into the log, so that the others get it. A leader
+        whose endpoints are not those of its voter record corrects the record.
+        """
+        quorum, voters = self.quorum, self.replicas.voters
+        granting = tuple(voter.key for voter in voters.voters if voter.key.id in self.granting)
+        records: list[ControlRecord] = [LeaderChange(self.leader_id, tuple(voters.keys), granting)]
+        recorded, version = quorum.log.voters.last, quorum.log.voters.version
+        if not version or recorded is None:
+            return records
+        if quorum.log.voters.last_offset == BOOTSTRAP_OFFSET:
+            records += [KRaftVersion(version), recorded]
+        own = own_change(quorum.config, self.epoch, recorded, version)
+        return [*records, recorded.having(own.voter)] if isinstance(own, UpdateVoter) else records
+
+    def _begin_epoch(self, voter_id: int, now_ms: int) -> None:
+        """Send BeginQuorumEpoch, and again until the voter fetches."""
+        quorum = self.quorum
+        voter = self.replicas.voters.get(voter_id)
+        endpoint = None if voter is None else quorum.endpoint_of(voter)
+        if voter is not None and endpoint is not None:
+            self.begin_epoch_due_ms[voter_id] = now_ms + quorum.timing.fetch_timeout_ms // 2
+            quorum.send(voter_id, endpoint, requests.begin_quorum_epoch(quorum.config, voter.key, self.epoch))
+
+    def resign(self, now_ms: int) -> None:
+        """Give up leadership, and name the voters with the longest logs as successors."""
+        self.quorum.transition_to_resigned(self.replicas.peers_by_log_length(), now_ms)
+
+    def on_left(self) -> None:
+        """Refuse the requests that still wait for an answer."""
+        is_newer = self.quorum.epoch > self.epoch
+        error = ErrorCode.FENCED_LEADER_EPOCH if is_newer else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        for delayed in self.delayed_fetches:
+            self.quorum.refuse_fetch(delayed.token, error)
+        self.voter_changes.on_leadership_lost()
+
+    # ---- time and disk ----------------------------------------------------------------------------------------------
+
+    def check_quorum_deadline_ms(self) -> int | None:
         """When to resign unless more voters fetch; None for a lone voter, which is its own majority."""
-        if not self.peers:
+        peers = self.replicas.peers.values()
+        if not peers:
             return None
-        contacts = [self.elected_ms if p.last_fetch_ms is None else p.last_fetch_ms for p in self.peers.values()]
-        if self.is_voter:
-            # This node hears itself at all times, hence its contact is later than any other.
+        contacts = [self.elected_ms if peer.last_fetch_ms is None else peer.last_fetch_ms for peer in peers]
+        if self.replicas.leader_is_voter:
+            # The leader is always in contact with itself, so its own contact is later than any other.
             contacts.append(max(contacts) + 1)
         return majority_value(contacts) + self.check_quorum_timeout_ms
 
     def next_deadline_ms(self) -> int | None:
-        times = [fetch.deadline_ms for fetch in self.parked]
-        times.extend(self.announce_at.values())
-        if self.change is not None:
-            times.append(self.change.deadline_ms)
-        if self.leaves_at_ms is not None:
-            times.append(self.leaves_at_ms)
-        quorum_deadline = self.quorum_deadline_ms()
-        if quorum_deadline is not None:
-            times.append(quorum_deadline)
+        """When the next of all that is waited for is due."""
+        times = [delayed.deadline_ms for delayed in self.delayed_fetches]
+        times.extend(self.begin_epoch_due_ms.values())
+        others = (self.voter_changes.deadline_ms, self.resign_at_ms, self.check_quorum_deadline_ms())
+        times.extend(at_ms for at_ms in others if at_ms is not None)
         return min(times, default=None)
 
-    def is_replaced(self, progress: ReplicaProgress) -> bool:
-        """Whether that node has fetched with another directory since."""
-        others = [p for p in self.observers.values() if p.key.id == progress.key.id and p is not progress]
-        return any((other.last_fetch_ms or 0) > (progress.last_fetch_ms or 0) for other in others)
+    def on_timer(self, now_ms: int) -> None:
+        """Resign, or repeat announcements and end what has waited too long."""
+        deadlines = (self.check_quorum_deadline_ms(), self.resign_at_ms)
+        if any(deadline_ms is not None and deadline_ms <= now_ms for deadline_ms in deadlines):
+            self.resign(now_ms)
+            return
+        for voter in sorted(v for v, at_ms in self.begin_epoch_due_ms.items() if at_ms <= now_ms):
+            self._begin_epoch(voter, now_ms)
+        self.voter_changes.on_timer(now_ms)
+        self.complete_delayed_fetches(now_ms)
+        self.replicas.forget_silent_observers(now_ms)
 
-    def forget_silent_observers(self, now_ms: int) -> None:
-        """Drop observers that have not fetched for five minutes, as Kafka does."""
-        for key in [k for k, p in self.observers.items() if (p.last_fetch_ms or 0) < now_ms - OBSERVER_SESSION_MS]:
-            del self.observers[key]
+    def on_flushed(self, now_ms: int) -> None:
+        """This node's own durable log is longer."""
+        self.maybe_advance_high_watermark(now_ms)
+
+    # ---- records and the high watermark -----------------------------------------------------------------------------
+
+    def append(self, records: Sequence[bytes], epoch: int) -> int:
+        """Append one batch as the leader of `epoch`; returns its last offset. Raises `NotLeaderError`."""
+        self._check_leads(epoch)
+        return self.quorum.log.append_records(records, epoch)
+
+    def _check_leads(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            raise NotLeaderError(epoch, self.quorum.leader_and_epoch)
+
+    def maybe_advance_high_watermark(self, now_ms: int) -> None:
+        """Commit what a majority of the voters has on disk, and let those know who wait for that."""
+        quorum, replicas = self.quorum, self.replicas
+        end_offsets = replicas.durable_end_offsets(quorum.log.durable_offset)
+        if not quorum.high_watermark.advance_by_majority(end_offsets, self.epoch_start_offset):
+            return
+        committed = quorum.high_watermark.offset or 0
+        self.complete_delayed_fetches(now_ms)
+        self.voter_changes.on_high_watermark(committed)
+        is_removed = not replicas.leader_is_voter and quorum.log.voters.last_offset < committed
+        if is_removed and self.resign_at_ms is None:
+            self.resign_at_ms = now_ms + _RESIGN_AFTER_REMOVAL_MS
+
+    # ---- fetches ----------------------------------------------------------------------------------------------------
+
+    def on_fetch(self, token: int, fetch: Fetch, now_ms: int) -> None:
+        """Take note of the replica's position; answer now, or when there is something new."""
+        quorum, replicas = self.quorum, self.replicas
+        if fetch.fetch_offset < 0:
+            quorum.refuse_fetch(token, ErrorCode.INVALID_REQUEST)
+            return
+        self._refuse_older_fetch(fetch.replica)
+        progress = replicas.progress_of(fetch.replica)
+        if not divergence.needs_snapshot(quorum.log, fetch) and divergence.diverging_epoch(quorum.log, fetch) is None:
+            progress.on_fetch(fetch.fetch_offset, quorum.log.end_offset, now_ms)
+            self.maybe_advance_high_watermark(now_ms)
+        else:
+            progress.last_fetch_ms = now_ms
+        if replicas.voters.is_voter(fetch.replica):
+            self.begin_epoch_due_ms.pop(fetch.replica.id, None)
+        delayed = DelayedFetch(token, fetch, now_ms + fetch.max_wait_ms)
+        if not self._try_answer(delayed, now_ms):
+            self.delayed_fetches.append(delayed)
+
+    def on_fetch_snapshot(self, request: FetchSnapshot, now_ms: int) -> SnapshotReply:
+        """Answer with the part; the request shows that the replica hears this leader."""
+        self.replicas.progress_of(request.replica).last_fetch_ms = now_ms
+        return snapshot_answer(self.quorum.log, self.quorum.leader_and_epoch, request)
+
+    def complete_delayed_fetches(self, now_ms: int) -> None:
+        """Answer the fetches for which there is something new."""
+        self.delayed_fetches = [delayed for delayed in self.delayed_fetches if not self._try_answer(delayed, now_ms)]
+
+    def _try_answer(self, delayed: DelayedFetch, now_ms: int) -> bool:
+        quorum = self.quorum
+        progress = self.replicas.progress_of(delayed.request.replica)
+        committed = -1 if quorum.high_watermark.offset is None else quorum.high_watermark.offset
+        reply = fetch_answer(quorum.log, quorum.leader_and_epoch, progress, delayed, committed, now_ms)
+        if reply is not None:
+            quorum.effects.fetch_replies.append((delayed.token, reply))
+        return reply is not None
+
+    def _refuse_older_fetch(self, replica: ReplicaKey) -> None:
+        """A replica has one fetch at a time, so it has given up an older one."""
+        for delayed in [one for one in self.delayed_fetches if one.request.replica == replica and replica.id >= 0]:
+            self.delayed_fetches.remove(delayed)
+            self.quorum.refuse_fetch(delayed.token, ErrorCode.REQUEST_TIMED_OUT)
+
+    # ---- changes of the voters --------------------------------------------------------------------------------------
+
+    def on_voter_change(self, token: int, request: VoterChange, now_ms: int) -> None:
+        """Begin the change, or refuse it."""
+        self.voter_changes.on_request(token, request, now_ms)
+
+    def on_probe_reply(self, sent: Outgoing, reply: ProbeReply | None, now_ms: int) -> None:
+        """A future voter has answered, or not."""
+        self.voter_changes.on_probe_reply(sent, reply, now_ms)
+
+    def upgrade_kraft_version(self, epoch: int, level: int, *, validate_only: bool) -> None:
+        """Finalize `kraft.version` as the leader of `epoch`. Raises `NotLeaderError`, and `ProtocolError`."""
+        self._check_leads(epoch)
+        self.voter_changes.upgrade_kraft_version(level, validate_only=validate_only)
+
+    def on_voters_appended(self, voters: VoterSet, now_ms: int) -> None:
+        """A record with another set of voters was appended: it counts at once, for its own commit too (KIP-853)."""
+        before = list(self.replicas.peers)
+        self.set_voters(voters)
+        for voter_id in self.replicas.peers:
+            if voter_id not in before:
+                self._begin_epoch(voter_id, now_ms)
+        self.complete_delayed_fetches(now_ms)
+        self.maybe_advance_high_watermark(now_ms)
+
+    def set_voters(self, voters: VoterSet) -> None:
+        """Other voters count from now on."""
+        self.replicas.set_voters(voters)
+        due = self.begin_epoch_due_ms
+        self.begin_epoch_due_ms = {voter: at_ms for voter, at_ms in due.items() if voter in self.replicas.peers}

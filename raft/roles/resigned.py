@@ -1,33 +1,72 @@
-"""Resigned: led this epoch and gave it up. It helps others to be elected and stands again after a while."""
+"""Resigned: led this epoch and gave it up. It never leads or votes in this epoch again."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
 
-from ..messages.messages import Vote
+from ..messages import requests
+from ..messages.messages import Outgoing, Vote
 from ..types import ReplicaKey, RoleKind
+from .role import Role
+
+if TYPE_CHECKING:
+    from ..quorum.quorum_state import QuorumState
 
 
-@dataclass(slots=True)
-class Resigned:
-    """`unacknowledged` are the voters that EndQuorumEpoch may yet reach; `is_heard` when one answered."""
+@dataclass(eq=False, kw_only=True)
+class Resigned(Role):
+    """Tells the voters of the resignation with EndQuorumEpoch, and waits for the next leader until `deadline_ms`."""
 
     kind: ClassVar[RoleKind] = RoleKind.RESIGNED
+    quorum: QuorumState = field(repr=False)
     epoch: int
     leader_id: int | None
     voted: ReplicaKey | None
     deadline_ms: int
-    unacknowledged: list[int]
-    is_heard: bool = False
+    preferred_successors: Sequence[ReplicaKey]
+    """The other voters, the one with the longest log first."""
+    unacknowledged: list[int] = field(init=False)
+    """The voters that EndQuorumEpoch may still reach."""
+    is_acknowledged: bool = False
+    """Whether a voter has answered EndQuorumEpoch."""
+
+    def __post_init__(self) -> None:
+        self.unacknowledged = [key.id for key in self.preferred_successors]
 
     @property
-    def is_alone(self) -> bool:
-        """No voter can be told of the resignation."""
-        return not self.unacknowledged and not self.is_heard
+    def awaits_successor(self) -> bool:
+        """False once it is clear that no voter could be told of the resignation."""
+        return bool(self.unacknowledged) or self.is_acknowledged
+
+    def on_entered(self, now_ms: int) -> None:
+        """Tell every other voter."""
+        quorum = self.quorum
+        for voter, endpoint in quorum.other_voters():
+            end = requests.end_quorum_epoch(quorum.config, self.epoch, self.preferred_successors)
+            quorum.send(voter.key.id, endpoint, end)
 
     def next_deadline_ms(self) -> int | None:
+        """When this node waits no longer for the next leader."""
         return self.deadline_ms
 
+    def on_timer(self, now_ms: int) -> None:
+        """No leader turned up: become an ordinary voter again."""
+        if self.deadline_ms <= now_ms:
+            self.quorum.transition_to_unattached(self.epoch, now_ms)
+
     def can_grant(self, vote: Vote, log_is_up_to_date: bool, now_ms: int) -> bool:
+        """Pre-votes only."""
         return vote.pre_vote and log_is_up_to_date
+
+    def on_end_quorum_epoch_reply(self, sent: Outgoing) -> None:
+        """A voter was told."""
+        if sent.to in self.unacknowledged:
+            self.unacknowledged.remove(sent.to)
+            self.is_acknowledged = True
+
+    def on_quorum_epoch_failure(self, sent: Outgoing) -> None:
+        """A voter could not be told."""
+        if sent.to in self.unacknowledged:
+            self.unacknowledged.remove(sent.to)

@@ -12,31 +12,33 @@ from dataclasses import dataclass
 from ...wire.errors import ErrorCode, ProtocolError
 from ..messages.messages import AddVoter, RemoveVoter, UpdateVoter, VoterChange
 from ..quorum.config import RaftConfig
-from ..roles.leader import Leader
+from ..replication.replica_progress import ProgressTracker
 from ..types import NO_DIRECTORY, ReplicaKey
 from .voter_set import DYNAMIC_VERSION, VersionRange, Voter, VoterHistory, VoterSet
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """What the leader knows of the log when a change is asked for."""
+class LeaderStanding:
+    """What a leader knows when a change is asked for."""
 
+    epoch_start_offset: int
     high_watermark: int | None
     history: VoterHistory
+    has_pending_change: bool
 
 
-def check_ready(role: Leader, standing: Standing) -> None:
+def check_ready(standing: LeaderStanding) -> None:
     """Raise `ProtocolError` unless a change may begin now; REQUEST_TIMED_OUT where it may some time later."""
     high_watermark = standing.high_watermark
-    if role.change is not None:
+    if standing.has_pending_change:
         raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, "another change of the voters is under way")
-    if high_watermark is None or high_watermark <= role.epoch_start_offset:
+    if high_watermark is None or high_watermark <= standing.epoch_start_offset:
         raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, "the leader has not committed a record of its epoch yet")
     if standing.history.last_offset >= high_watermark:
         raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, "the last change of the voters is not committed yet")
 
 
-def check_dynamic(standing: Standing) -> None:
+def check_dynamic(standing: LeaderStanding) -> None:
     """Raise `ProtocolError(UNSUPPORTED_VERSION)` while the voters are those of the configuration."""
     if standing.history.version < DYNAMIC_VERSION:
         raise ProtocolError(
@@ -55,7 +57,9 @@ def check_add(request: AddVoter, voters: VoterSet, listener_name: str) -> None:
     _check_listeners(voter, listener_name)
 
 
-def check_probed(role: Leader, voter: ReplicaKey, versions: VersionRange, now_ms: int, patience_ms: int) -> None:
+def check_probed(
+    replicas: ProgressTracker, voter: ReplicaKey, versions: VersionRange, now_ms: int, lag_max_ms: int
+) -> None:
     """Raise `ProtocolError` when a voter to be is too old, or has not been at the end of the log lately.
 
     Nor may its node have come with another directory since: the vote would be that of a disk which is gone.
@@ -63,10 +67,10 @@ def check_probed(role: Leader, voter: ReplicaKey, versions: VersionRange, now_ms
     if not versions.lowest <= DYNAMIC_VERSION <= versions.highest:
         message = f"Node {voter.id} does not support kraft.version {DYNAMIC_VERSION}."
         raise ProtocolError(ErrorCode.INVALID_REQUEST, message)
-    progress = role.observers.get(voter)
+    progress = replicas.observers.get(voter)
     caught_up_ms = progress.last_caught_up_ms if progress is not None else None
-    is_here = progress is not None and not role.is_replaced(progress)
-    if not is_here or caught_up_ms is None or caught_up_ms < now_ms - patience_ms:
+    is_here = progress is not None and not replicas.is_replaced(progress)
+    if not is_here or caught_up_ms is None or caught_up_ms < now_ms - lag_max_ms:
         fetches = "has not caught up with the log" if is_here else "does not fetch with this directory id"
         raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, f"Node {voter.id} {fetches}, so it cannot vote yet.")
 
@@ -122,11 +126,11 @@ def own_change(config: RaftConfig, epoch: int, voters: VoterSet, level: int) -> 
     return AddVoter(cluster_id=config.cluster_id, voter=own, timeout_ms=timeout_ms, ack_when_committed=False)
 
 
-def upgraded_voters(role: Leader, own: Voter) -> VoterSet:
+def upgraded_voters(replicas: ProgressTracker, own: Voter) -> VoterSet:
     """The static voters with their directories, as a VotersRecord needs them. Raises `ProtocolError`."""
     found = VoterSet()
-    for voter in role.voters.voters:
-        key = own.key if voter.key.id == own.key.id else role.peers[voter.key.id].key
+    for voter in replicas.voters.voters:
+        key = own.key if voter.key.id == own.key.id else replicas.peers[voter.key.id].key
         if key.directory_id == NO_DIRECTORY:
             raise ProtocolError(
                 ErrorCode.INVALID_UPDATE_VERSION,

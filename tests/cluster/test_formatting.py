@@ -22,7 +22,7 @@ from raftwerk.controller.metadata.metadata_image import MetadataImage
 from raftwerk.controller.metadata.metadata_records import FeatureLevelRecord
 from raftwerk.log.state.checkpoints import encode_uuid
 from raftwerk.raft.driver.raft_driver import metadata_log_dir
-from raftwerk.raft.replication.snapshot_store import SnapshotStore
+from raftwerk.raft.snapshots.snapshot_store import SnapshotStore
 from raftwerk.raft.types import LOG_BEGIN, ReplicaKey
 from raftwerk.raft.voters.voter_set import KRaftVersion, VoterListener, VoterSet
 from raftwerk.runtime.clock import SystemClock

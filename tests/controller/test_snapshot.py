@@ -28,7 +28,7 @@ from raftwerk.controller.metadata.metadata_records import (
     encode_record,
 )
 from raftwerk.controller.metadata.metadata_snapshot import RECORDS_A_BATCH, difference, image_batches
-from raftwerk.raft.replication.snapshot_writer import SnapshotContents
+from raftwerk.raft.snapshots.snapshot_writer import SnapshotContents
 from raftwerk.raft.types import CommittedBatch
 from raftwerk.wire.types import SnapshotId
 

@@ -14,8 +14,7 @@ from support.raft.nodes import RaftNode, RaftNodes, until
 from raftwerk.raft.driver.peers import is_refused
 from raftwerk.raft.driver.quorum_state_store import QuorumStateError, parse_quorum_state
 from raftwerk.raft.driver.raft_driver import QuorumFailedError
-from raftwerk.raft.replication.snapshot_writer import SnapshotContents
-from raftwerk.raft.roles import Leader
+from raftwerk.raft.snapshots.snapshot_writer import SnapshotContents
 from raftwerk.raft.types import METADATA_TOPIC, LeaderAndEpoch, NotLeaderError, ReplicaKey
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import decode_request, decode_response, encode_request, encode_response
@@ -199,8 +198,8 @@ def test_a_damaged_quorum_state_is_no_fresh_start(tmp_path: Path) -> None:
 
 
 def end_offset_known(leader: RaftNode, observer: ReplicaKey) -> int | None:
-    role = leader.driver.quorum.role
-    progress = role.observers.get(observer) if isinstance(role, Leader) else None
+    role = leader.driver.quorum_state.role.as_leader()
+    progress = role.replicas.observers.get(observer) if role is not None else None
     return None if progress is None else progress.end_offset
 
 
@@ -355,7 +354,7 @@ def test_a_node_that_starts_from_a_snapshot_learns_that_it_knows_all(tmp_path: P
             await until(lambda: other.listener.records == [b"a"])
             snapshot_id = SnapshotId(other.listener.end_offset, other.driver.epoch)
             other.driver.create_snapshot(SnapshotContents(snapshot_id, 0, iter([[b"a"]])))
-            await until(lambda: other.driver.quorum.log.latest_snapshot == snapshot_id)
+            await until(lambda: other.driver.quorum_state.log.latest_snapshot == snapshot_id)
             await other.stop()
             await other.start()
             await until(lambda: other.driver.is_high_watermark_current and other.listener.looks > 0)

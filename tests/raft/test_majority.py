@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftwerk.raft.quorum.majority import majority_size, majority_value, next_high_watermark
+from raftwerk.raft.quorum.high_watermark import next_high_watermark
+from raftwerk.raft.quorum.majority import majority_size, majority_value
 
 OFFSETS = st.lists(st.integers(-1, 12), min_size=1, max_size=9)
 

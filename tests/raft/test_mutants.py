@@ -11,11 +11,11 @@ from support.raft import simulation as raft_sim
 from support.raft.memory_log import MemoryLog
 from support.raft.simulation import live_through
 
-from raftwerk.raft.quorum import leading
+from raftwerk.raft.quorum import high_watermark
 from raftwerk.raft.quorum.quorum import Quorum
-from raftwerk.raft.replication import fetch_answers
-from raftwerk.raft.roles import Candidate, Unattached, ballot
-from raftwerk.raft.roles import leader as leader_module
+from raftwerk.raft.quorum.quorum_state import QuorumState
+from raftwerk.raft.replication import divergence
+from raftwerk.raft.roles import Candidate, Unattached, epoch_election, leader
 from raftwerk.wire.types import EpochEndOffset, SnapshotId
 
 Mutate = Callable[[pytest.MonkeyPatch], None]
@@ -27,7 +27,7 @@ def vote_for_everybody(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_votes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Quorum, "_persist", lambda self: None)
+    patch.setattr(QuorumState, "_persist", lambda self: None)
 
 
 def vote_for_short_logs(patch: pytest.MonkeyPatch) -> None:
@@ -36,8 +36,8 @@ def vote_for_short_logs(patch: pytest.MonkeyPatch) -> None:
 
 
 def commit_older_epochs_by_count(patch: pytest.MonkeyPatch) -> None:
-    original = leader_module.next_high_watermark
-    patch.setattr(leader_module, "next_high_watermark", lambda current, ends, start: original(current, ends, -1))
+    original = high_watermark.next_high_watermark
+    patch.setattr(high_watermark, "next_high_watermark", lambda current, ends, start: original(current, ends, -1))
 
 
 def count_what_is_not_flushed(patch: pytest.MonkeyPatch) -> None:
@@ -55,20 +55,18 @@ def count_what_is_not_flushed(patch: pytest.MonkeyPatch) -> None:
 
 def count_diverging_fetches(patch: pytest.MonkeyPatch) -> None:
     """KAFKA-13141."""
-    patch.setattr(leading, "divergence", lambda log, fetch: None)
-    patch.setattr(fetch_answers, "divergence", lambda log, fetch: None)
+    patch.setattr(divergence, "diverging_epoch", lambda log, fetch: None)
 
 
 def never_truncate_by_epoch(patch: pytest.MonkeyPatch) -> None:
     def by_offset_only(log: Any, fetch: Any) -> EpochEndOffset | None:
         return EpochEndOffset(log.last_epoch, log.end_offset) if fetch.fetch_offset > log.end_offset else None
 
-    patch.setattr(leading, "divergence", by_offset_only)
-    patch.setattr(fetch_answers, "divergence", by_offset_only)
+    patch.setattr(divergence, "diverging_epoch", by_offset_only)
 
 
 def minority_elects(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ballot, "majority_size", lambda voters: max(1, voters // 2))
+    patch.setattr(epoch_election, "majority_size", lambda voters: max(1, voters // 2))
 
 
 def name_snapshots_one_too_far(patch: pytest.MonkeyPatch) -> None:
@@ -96,18 +94,17 @@ def snapshot_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
 
 
 def look_at_offsets_only_before_the_log(patch: pytest.MonkeyPatch) -> None:
-    for module in (leading, fetch_answers):
-        patch.setattr(module, "needs_snapshot", lambda log, fetch: fetch.fetch_offset < log.start.end_offset)
+    patch.setattr(divergence, "needs_snapshot", lambda log, fetch: fetch.fetch_offset < log.start.end_offset)
 
 
 def install_parts_of_snapshots(patch: pytest.MonkeyPatch) -> None:
-    original = fetch_answers.snapshot_answer
+    original = leader.snapshot_answer
 
-    def truncated(log: Any, role: Any, request: Any) -> Any:
-        reply = original(log, role, request)
+    def truncated(log: Any, leader_and_epoch: Any, request: Any) -> Any:
+        reply = original(log, leader_and_epoch, request)
         return dataclasses.replace(reply, size_bytes=request.position + len(reply.data))
 
-    patch.setattr(leading, "snapshot_answer", truncated)
+    patch.setattr(leader, "snapshot_answer", truncated)
 
 
 MUTANTS: list[Mutate] = [

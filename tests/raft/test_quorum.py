@@ -36,13 +36,13 @@ def lead(quorum: Quorum) -> int:
     quorum.on_timer(deadline_ms)
     for _ in range(2):
         for sent in quorum.take_effects().requests:
-            reply = make(ElectionState(epoch=quorum.epoch), node_id=2).on_vote(
+            reply = make(ElectionState(epoch=quorum.state.epoch), node_id=2).on_vote(
                 replace(sent.request, voter=ReplicaKey(2)), 0
             )
             quorum.on_reply(sent, reply, deadline_ms)
-    assert quorum.role.kind is RoleKind.LEADER
+    assert quorum.state.role.kind is RoleKind.LEADER
     quorum.take_effects()
-    return quorum.epoch
+    return quorum.state.epoch
 
 
 def vote(epoch: int, candidate: int = 2, **changes: object) -> Vote:
@@ -122,12 +122,12 @@ def test_a_shorter_or_older_log_gets_no_vote() -> None:
 def test_a_log_ahead_of_the_quorum_state_sets_the_epoch() -> None:
     log = MemoryLog()
     log.append_records([b"a"], 9)
-    assert make(ElectionState(epoch=5, voted=ReplicaKey(1)), log=log).epoch == 9
+    assert make(ElectionState(epoch=5, voted=ReplicaKey(1)), log=log).state.epoch == 9
 
 
 def test_a_restarted_leader_does_not_lead_its_epoch_again() -> None:
     quorum = make(ElectionState(epoch=6, leader_id=1, voted=ReplicaKey(1)))
-    assert quorum.leader_and_epoch.leader_id is None
+    assert quorum.state.leader_and_epoch.leader_id is None
     assert lead(quorum) == 7
 
 
@@ -167,9 +167,9 @@ def test_a_diverging_fetch_counts_for_nothing() -> None:
     reply = answer(quorum, fetch(epoch, fetch_offset=3, last_epoch=5))
     assert reply is not None and reply.diverging is not None
     assert (reply.diverging.epoch, reply.diverging.end_offset) == (4, 2)
-    assert quorum.high_watermark is None
+    assert quorum.state.high_watermark.offset is None
     answer(quorum, fetch(epoch, fetch_offset=3, last_epoch=epoch))
-    assert quorum.high_watermark == 3
+    assert quorum.state.high_watermark.offset == 3
 
 
 def test_a_waiting_fetch_is_answered_by_time_append_and_resignation() -> None:
@@ -181,7 +181,7 @@ def test_a_waiting_fetch_is_answered_by_time_append_and_resignation() -> None:
     assert [reply.error for _, reply in quorum.take_effects().fetch_replies] == [ErrorCode.NONE]
     assert answer(quorum, fetch(epoch, **at_end), 1500) is None
     quorum.append([b"x"], epoch)
-    quorum.serve_parked(1501)
+    quorum.complete_delayed_fetches(1501)
     assert [len(reply.records) for _, reply in quorum.take_effects().fetch_replies] == [1]
     assert answer(quorum, fetch(epoch, **(at_end | {"fetch_offset": 2})), 1502) is None
     quorum.resign(1503)
@@ -191,7 +191,7 @@ def test_a_waiting_fetch_is_answered_by_time_append_and_resignation() -> None:
 def test_only_the_leader_of_the_epoch_appends() -> None:
     quorum = make()
     with pytest.raises(NotLeaderError):
-        quorum.append([b"x"], quorum.epoch)
+        quorum.append([b"x"], quorum.state.epoch)
     epoch = lead(quorum)
     assert quorum.append([b"x", b"y"], epoch) == 2
     with pytest.raises(NotLeaderError):
@@ -206,7 +206,7 @@ def test_begin_and_end_of_an_epoch_refused() -> None:
     assert quorum.on_begin_quorum_epoch(replace(begin, epoch=5), 10).error is ErrorCode.FENCED_LEADER_EPOCH
     end = EndQuorumEpoch(cluster_id="c", leader_id=3, epoch=5, preferred_successors=(ReplicaKey(1), ReplicaKey(2)))
     assert quorum.on_end_quorum_epoch(end, 10).error is ErrorCode.FENCED_LEADER_EPOCH
-    assert quorum.role.kind is RoleKind.FOLLOWER
+    assert quorum.state.role.kind is RoleKind.FOLLOWER
     assert quorum.on_end_quorum_epoch(replace(end, epoch=6), 10).error is ErrorCode.NONE
     assert quorum.next_deadline_ms() == 10, "the first successor stands at once"
 

@@ -15,7 +15,7 @@ from raftwerk.log.errors import StorageError
 from raftwerk.raft.driver.quorum_state_store import QuorumStateStore
 from raftwerk.raft.driver.raft_driver import metadata_log_dir, open_metadata_log
 from raftwerk.raft.replication.partition_raft_log import PartitionRaftLog
-from raftwerk.raft.replication.snapshot_store import (
+from raftwerk.raft.snapshots.snapshot_store import (
     SnapshotRetention,
     SnapshotStore,
     encode_snapshot,

@@ -40,7 +40,7 @@ def run(seed: int, voters: int) -> tuple[str, int]:
         world.scheduler.run_for(0.5)
         cluster.check_end()
         assert agreed, "no leader that all follow, 15 s after healing"
-        assert all(driver.quorum.log.start.end_offset > 0 for driver in cluster.drivers.values()), "logs are cut"
+        assert all(driver.quorum_state.log.start.end_offset > 0 for driver in cluster.drivers.values()), "logs are cut"
         return world.trace.digest(), sum(listener.snapshots_taken for listener in cluster.listeners.values())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -10,14 +11,15 @@ import pytest
 from support.raft.memory_log import MemoryLog
 from support.raft.voters_sim import live_through
 
-from raftwerk.raft.messages import requests
-from raftwerk.raft.quorum import elections, leading
-from raftwerk.raft.quorum.core import QuorumCore
-from raftwerk.raft.quorum.following import Following
-from raftwerk.raft.roles.leader import Leader
+from raftwerk.raft.quorum import quorum
+from raftwerk.raft.quorum.quorum import Quorum
+from raftwerk.raft.quorum.quorum_state import QuorumState
+from raftwerk.raft.replication.replica_progress import ProgressTracker
+from raftwerk.raft.roles import Follower
 from raftwerk.raft.types import ReplicaKey
 from raftwerk.raft.voters import voter_changes
-from raftwerk.raft.voters.voter_set import VersionRange, VoterHistory, VoterSet
+from raftwerk.raft.voters.voter_changes import LeaderStanding
+from raftwerk.raft.voters.voter_set import NO_VOTERS, VersionRange, VoterHistory, VoterSet
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 
 SEEDS_A_TEST = 20
@@ -43,7 +45,7 @@ def test_seeds(first: int) -> None:
 
 def count_a_leader_that_is_no_voter(patch: pytest.MonkeyPatch) -> None:
     """KAFKA-16530."""
-    patch.setattr(Leader, "is_voter", True)
+    patch.setattr(ProgressTracker, "leader_is_voter", True)
 
 
 def take_votes_for_a_former_self(patch: pytest.MonkeyPatch) -> None:
@@ -51,7 +53,7 @@ def take_votes_for_a_former_self(patch: pytest.MonkeyPatch) -> None:
         mistaken = receiver.id >= 0 and receiver.id != config.node_id
         return ErrorCode.INVALID_VOTER_KEY if mistaken else ErrorCode.NONE
 
-    patch.setattr(requests, "receiver_error", receiver_error)
+    patch.setattr(quorum, "receiver_error", receiver_error)
 
 
 def count_fetches_of_a_former_self(patch: pytest.MonkeyPatch) -> None:
@@ -61,25 +63,20 @@ def count_fetches_of_a_former_self(patch: pytest.MonkeyPatch) -> None:
 def two_changes_at_once(patch: pytest.MonkeyPatch) -> None:
     original = voter_changes.check_ready
 
-    def check_ready(role: Any, standing: Any) -> None:
-        role.change = None
-        original(role, voter_changes.Standing(standing.high_watermark, VoterHistory()))
+    def check_ready(standing: LeaderStanding) -> None:
+        original(replace(standing, has_pending_change=False, history=VoterHistory()))
 
-    patch.setattr(leading.voter_changes, "check_ready", check_ready)
+    patch.setattr(voter_changes, "check_ready", check_ready)
 
 
 def change_before_a_commit_of_its_own(patch: pytest.MonkeyPatch) -> None:
     """The bug in single-server membership changes (Ongaro, 2015)."""
     original = voter_changes.check_ready
 
-    def check_ready(role: Any, standing: Any) -> None:
-        start, role.epoch_start_offset = role.epoch_start_offset, -1
-        try:
-            original(role, standing)
-        finally:
-            role.epoch_start_offset = start
+    def check_ready(standing: LeaderStanding) -> None:
+        original(replace(standing, epoch_start_offset=-1))
 
-    patch.setattr(leading.voter_changes, "check_ready", check_ready)
+    patch.setattr(voter_changes, "check_ready", check_ready)
 
 
 def keep_voters_that_were_truncated(patch: pytest.MonkeyPatch) -> None:
@@ -98,34 +95,34 @@ def forget_voters_of_snapshots(patch: pytest.MonkeyPatch) -> None:
 
 
 def removed_leaders_never_stand(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(QuorumCore, "may_stand", property(lambda self: self.is_voter))
+    patch.setattr(QuorumState, "may_stand", property(lambda self: self.is_voter))
 
 
 def only_known_voters_get_votes(patch: pytest.MonkeyPatch) -> None:
     """A voter that does not know yet that it is one refuses its vote."""
-    original = elections.Elections.on_vote
+    original = Quorum.on_vote
 
     def on_vote(self: Any, vote: Any, now_ms: int) -> Any:
-        if not self.is_voter or not self.voters.is_voter(vote.candidate):
-            return self._vote_reply(ErrorCode.INCONSISTENT_VOTER_SET, granted=False)
+        if not self.state.is_voter or not self.state.voters.is_voter(vote.candidate):
+            return self.state.vote_reply(ErrorCode.INCONSISTENT_VOTER_SET, granted=False)
         return original(self, vote, now_ms)
 
-    patch.setattr(elections.Elections, "on_vote", on_vote)
+    patch.setattr(Quorum, "on_vote", on_vote)
 
 
 def acknowledge_before_the_disk(patch: pytest.MonkeyPatch) -> None:
     """An observer that is about to be a voter tells of records that are not on its disk."""
 
-    fetch_next = Following._fetch_next
+    fetch = Follower._fetch
 
-    def early(self: Any, role: Any, now_ms: int) -> None:
-        if self.is_voter:
-            fetch_next(self, role, now_ms)
+    def early(self: Any, now_ms: int) -> None:
+        if self.quorum.is_voter:
+            fetch(self, now_ms)
         else:
-            role.fetch_sent_ms = role.next_fetch_ms = now_ms
-            role.fetch_id = self._send_fetch(role.leader_id, role.leader_endpoint, 500)
+            self.fetch_sent_ms = self.next_fetch_ms = now_ms
+            self.fetch_id = self.quorum.send_fetch(self.leader_id, self.leader_endpoint, max_wait_ms=500)
 
-    patch.setattr(Following, "_fetch_next", early)
+    patch.setattr(Follower, "_fetch", early)
 
 
 MUTANTS: list[Callable[[pytest.MonkeyPatch], None]] = [
@@ -161,11 +158,11 @@ def test_mutant_is_caught(mutate: Callable[[pytest.MonkeyPatch], None], monkeypa
 @pytest.mark.parametrize("is_back", [False, True])
 def test_a_disk_that_is_gone_gets_no_vote(is_back: bool) -> None:
     old, new = ReplicaKey(4, UUID(int=1)), ReplicaKey(4, UUID(int=2))
-    leader = Leader(2, ReplicaKey(1), None, 0, 0, 1_000)
-    leader.progress_of(old).last_fetch_ms = leader.progress_of(old).last_caught_up_ms = 100
+    replicas = ProgressTracker(ReplicaKey(1), NO_VOTERS)
+    replicas.progress_of(old).last_fetch_ms = replicas.progress_of(old).last_caught_up_ms = 100
     if is_back:
-        leader.progress_of(new).last_fetch_ms = 200
+        replicas.progress_of(new).last_fetch_ms = 200
         with pytest.raises(ProtocolError, match="does not fetch with this directory id"):
-            voter_changes.check_probed(leader, old, VersionRange(0, 1), 300, 1_000)
+            voter_changes.check_probed(replicas, old, VersionRange(0, 1), 300, 1_000)
     else:
-        voter_changes.check_probed(leader, old, VersionRange(0, 1), 300, 1_000)
+        voter_changes.check_probed(replicas, old, VersionRange(0, 1), 300, 1_000)

@@ -14,16 +14,16 @@ from support.raft.nodes import FragileDisk
 from raftwerk.log.errors import StorageError
 from raftwerk.raft.messages.control_records import encode_control, voter_records
 from raftwerk.raft.messages.messages import AddVoter, ChangeReply, RemoveVoter, UpdateVoter, VoterChange
-from raftwerk.raft.messages.wire_messages import api_of
-from raftwerk.raft.replication.snapshot_store import SnapshotStore, encode_snapshot, snapshot_batches
-from raftwerk.raft.types import NO_DIRECTORY, ReplicaKey
-from raftwerk.raft.voters.voter_messages import (
+from raftwerk.raft.messages.voter_messages import (
     change_reply_fields,
     change_request_fields,
     parse_change,
     parse_change_reply,
     parse_probe_reply,
 )
+from raftwerk.raft.messages.wire_messages import api_of
+from raftwerk.raft.snapshots.snapshot_store import SnapshotStore, encode_snapshot, snapshot_batches
+from raftwerk.raft.types import NO_DIRECTORY, ReplicaKey
 from raftwerk.raft.voters.voter_set import (
     BOOTSTRAP_OFFSET,
     ControlRecord,

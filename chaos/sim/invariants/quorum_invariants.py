@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ....raft.driver.quorum_state_store import parse_quorum_state
 from ....raft.driver.raft_driver import RaftDriver
 from ....raft.replication.partition_raft_log import PartitionRaftLog
-from ....raft.roles import Leader, Role
+from ....raft.roles import Role
 from ....raft.types import CommittedBatch, ReplicaKey
 from .invariant_broken import InvariantBroken
 
@@ -79,7 +79,7 @@ class QuorumChecker:
         """The process is gone; what its disk holds still counts."""
         watched = self._watched.pop(node_id, None)
         if watched is not None:
-            self._durable[watched.driver.config.own_key] = watched.driver.quorum.log.durable_offset
+            self._durable[watched.driver.config.own_key] = watched.driver.quorum_state.log.durable_offset
 
     def in_sync(self) -> bool:
         """Every voter runs, knows the same epoch, and holds all that is committed on its disk."""
@@ -89,7 +89,7 @@ class QuorumChecker:
         if self._is_dynamic and not self._all_votes_live():
             return False
         return len({driver.epoch for driver in voters}) == 1 and all(
-            driver.quorum.log.durable_offset >= self.committed_end for driver in voters
+            driver.quorum_state.log.durable_offset >= self.committed_end for driver in voters
         )
 
     def _all_votes_live(self) -> bool:
@@ -119,29 +119,29 @@ class QuorumChecker:
         watched = self._watched.get(node_id)
         if watched is None or watched.driver.failure.done():
             return
-        quorum = watched.driver.quorum
+        quorum = watched.driver.quorum_state
         if quorum.role is not watched.role:
             self._on_role(watched)
-        if isinstance(watched.role, Leader):
-            self._check_outdated(watched, watched.role.epoch)
+        if quorum.is_leader:
+            self._check_outdated(watched, quorum.epoch)
         end_offset = quorum.log.end_offset
         if end_offset < watched.end_offset and end_offset < watched.high_watermark:
             detail = f"node {node_id} cut its log to {end_offset}, below its high watermark {watched.high_watermark}"
             raise InvariantBroken("nothing committed is truncated", detail)
         watched.end_offset = end_offset
-        high_watermark = quorum.high_watermark or 0
+        high_watermark = quorum.high_watermark.offset or 0
         if high_watermark != watched.high_watermark:
             self._on_high_watermark(watched, high_watermark)
 
     def _on_role(self, watched: _Watched) -> None:
-        node_id, role = watched.node_id, watched.driver.quorum.role
+        node_id, role = watched.node_id, watched.driver.quorum_state.role
         watched.role = role
         if role.epoch < self._epochs.get(node_id, 0):
             detail = f"node {node_id} went from {self._epochs[node_id]} to {role.epoch}"
             raise InvariantBroken("epochs do not go back", detail)
         self._epochs[node_id] = role.epoch
         self._check_persisted(watched)
-        if isinstance(role, Leader):
+        if role.as_leader() is not None:
             leader = self.leaders.setdefault(role.epoch, node_id)
             if leader != node_id:
                 raise InvariantBroken("one leader an epoch", f"both {leader} and {node_id} lead epoch {role.epoch}")
@@ -161,7 +161,7 @@ class QuorumChecker:
             raise InvariantBroken("a leader whose time is over resigns", detail)
 
     def _check_persisted(self, watched: _Watched) -> None:
-        role = watched.driver.quorum.role
+        role = watched.driver.quorum_state.role
         try:
             state = parse_quorum_state(watched.read_state())
         except FileNotFoundError:
@@ -188,12 +188,12 @@ class QuorumChecker:
             detail = f"node {watched.node_id}: from {before} to {high_watermark}"
             raise InvariantBroken("the high watermark does not go back", detail)
         self._compare(watched, before, high_watermark, "committed records never change")
-        if isinstance(watched.role, Leader):
+        if watched.driver.quorum_state.is_leader:
             self._check_majority(watched, high_watermark)
 
     def _check_majority(self, watched: _Watched, high_watermark: int) -> None:
         for other in self._watched.values():
-            self._durable[other.driver.config.own_key] = other.driver.quorum.log.durable_offset
+            self._durable[other.driver.config.own_key] = other.driver.quorum_state.log.durable_offset
         voters = watched.driver.voters
         offsets = dict.fromkeys(voters.ids, 0)
         for key, offset in self._durable.items():
@@ -223,7 +223,7 @@ class QuorumChecker:
 
 
 def _log_of(watched: _Watched) -> PartitionRaftLog:
-    log = watched.driver.quorum.log
+    log = watched.driver.quorum_state.log
     if not isinstance(log, PartitionRaftLog):
         raise TypeError(f"a running node's quorum log is a partition log, not {type(log).__name__}")
     return log

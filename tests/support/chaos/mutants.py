@@ -368,7 +368,7 @@ MUTANTS = (
     Mutant("no broker epochs (KAFKA-14617)", ignore_broker_epochs, ("leader-crash", "lost-disk")),
     Mutant(
         "a cut-off leader never resigns (KAFKA-15489)",
-        replacing(Leader, "quorum_deadline_ms", lambda self: None),
+        replacing(Leader, "check_quorum_deadline_ms", lambda self: None),
         ("isolation",),
     ),
     Mutant(

@@ -28,7 +28,6 @@ from raftwerk.raft.quorum.config import RaftConfig, RaftTiming
 from raftwerk.raft.quorum.effects import Effects, FailureKind
 from raftwerk.raft.quorum.majority import majority_size
 from raftwerk.raft.quorum.quorum import Quorum
-from raftwerk.raft.roles import Leader
 from raftwerk.raft.types import ElectionState, ReplicaKey, RoleKind
 from raftwerk.raft.voters.voter_set import VersionRange, VoterEndpoint
 from raftwerk.wire.types import SnapshotId
@@ -284,13 +283,13 @@ class Sim:
 
     def write(self) -> None:
         for node in self.nodes.values():
-            if node.quorum is not None and isinstance(node.quorum.role, Leader):
+            if node.quorum is not None and node.quorum.state.is_leader:
                 self._written += 1
                 payload = f"record {self._written}".encode()
 
                 def append(quorum: Quorum, payload: bytes = payload) -> None:
-                    quorum.append([payload], quorum.epoch)
-                    quorum.serve_parked(self.now_ms)
+                    quorum.append([payload], quorum.state.epoch)
+                    quorum.complete_delayed_fetches(self.now_ms)
 
                 self.event(node, append)
 
@@ -311,7 +310,7 @@ class Sim:
         rng, node = self.rng, self.rng.choice(list(self.nodes.values()))
         choice = rng.random()
         if choice < 0.25:
-            leaders = [n for n in self.nodes.values() if n.quorum is not None and isinstance(n.quorum.role, Leader)]
+            leaders = [n for n in self.nodes.values() if n.quorum is not None and n.quorum.state.is_leader]
             self.crash(rng.choice(leaders) if leaders and rng.random() < 0.5 else node)
         elif choice < 0.6:
             down = [n for n in self.nodes.values() if n.quorum is None]
@@ -342,13 +341,13 @@ class Sim:
 
     def is_settled(self) -> bool:
         quorums = [node.quorum for node in self.nodes.values() if node.quorum is not None]
-        leaders = {(q.leader_and_epoch.leader_id, q.epoch) for q in quorums}
-        ends = {(q.log.end_offset, q.high_watermark) for q in quorums}
+        leaders = {(q.state.leader_and_epoch.leader_id, q.state.epoch) for q in quorums}
+        ends = {(q.state.log.end_offset, q.state.high_watermark.offset) for q in quorums}
         return len(leaders) == 1 and None not in leaders.pop() and len(ends) == 1 and len(set(ends.pop())) == 1
 
     def describe(self) -> str:
         return "; ".join(
-            f"{node.id}: {'down' if node.quorum is None else node.quorum.role} end {node.log.end_offset}"
+            f"{node.id}: {'down' if node.quorum is None else node.quorum.state.role} end {node.log.end_offset}"
             f" hw {node.high_watermark} voters {node.log.voters.last}"
             for node in self.nodes.values()
         )
@@ -364,14 +363,14 @@ class Sim:
         quorum = node.quorum
         if quorum is None:
             return
-        role = quorum.role
-        assert quorum.epoch == node.state.epoch, "the epoch in use is durable"
+        role = quorum.state.role
+        assert quorum.state.epoch == node.state.epoch, "the epoch in use is durable"
         if role.kind is RoleKind.LEADER:
             assert self.leaders.setdefault(role.epoch, node.id) == node.id, "one leader an epoch"
             if node.sees_leader_of != role.epoch:
                 node.sees_leader_of = role.epoch
                 self.elections += 1
-                assert quorum.may_stand, "only a voter is elected"
+                assert quorum.state.may_stand, "only a voter is elected"
                 # A late winner of an older epoch may lack what a later epoch has committed by then.
                 due = bisect_left(self.committed_in, role.epoch)
                 assert node.log.entries[:due] == self.committed[:due], "a leader holds what former epochs committed"
@@ -379,7 +378,7 @@ class Sim:
             end_offset = node.log.installed.end_offset
             node.log.installed = None
             assert node.log.entries == self.committed[:end_offset], "a snapshot holds what is committed below its end"
-        high_watermark = quorum.high_watermark or 0
+        high_watermark = quorum.state.high_watermark.offset or 0
         assert high_watermark >= node.high_watermark, "the high watermark never goes back"
         assert high_watermark <= node.log.end_offset, "the high watermark is within the log"
         for offset in range(node.high_watermark, high_watermark):
@@ -391,11 +390,11 @@ class Sim:
         node.high_watermark = high_watermark
 
     def commit(self, entry: Entry, quorum: Quorum) -> None:
-        voters = quorum.voters.keys
+        voters = quorum.state.voters.keys
         holders = [key for key in voters if self.disk_of(key)[entry.offset : entry.offset + 1] == [entry]]
         assert len(holders) >= majority_size(len(voters)), "a committed record is on the disks of a majority"
         self.committed.append(entry)
-        self.committed_in.append(max(quorum.epoch, self.committed_in[-1] if self.committed_in else 0))
+        self.committed_in.append(max(quorum.state.epoch, self.committed_in[-1] if self.committed_in else 0))
 
     def disk_of(self, voter: ReplicaKey) -> list[Entry]:
         """What that voter has on its disk."""

@@ -150,7 +150,7 @@ class Transcript:
             change = AddVoter(cluster_id="c", voter=other.own_voter, timeout_ms=1000)
         else:
             quorum = member.quorum
-            voter = quorum.voters.get(int(node)) if quorum is not None else None
+            voter = quorum.state.voters.get(int(node)) if quorum is not None else None
             change = RemoveVoter(cluster_id="c", voter=other.own_key if voter is None else voter.key)
         self.say(f"operator -> {member.id}  {describe(change)}")
         self.tokens += 1
@@ -161,10 +161,10 @@ class Transcript:
     def do_upgrade(self, leader: str) -> None:
         def upgrade(quorum: Quorum) -> None:
             try:
-                quorum.upgrade_version(quorum.epoch, 1, validate_only=False)
+                quorum.upgrade_kraft_version(quorum.state.epoch, 1, validate_only=False)
             except ProtocolError as error:
                 self.say(f"{error.code.name}: {error.message}")
-            quorum.serve_parked(self.now_ms)
+            quorum.complete_delayed_fetches(self.now_ms)
 
         self.event(self.members[int(leader)], upgrade)
 
@@ -227,8 +227,8 @@ class Transcript:
 
     def do_append(self, leader: str, *records: str) -> None:
         def append(quorum: Quorum) -> None:
-            quorum.append([record.encode() for record in records], quorum.epoch)
-            quorum.serve_parked(self.now_ms)
+            quorum.append([record.encode() for record in records], quorum.state.epoch)
+            quorum.complete_delayed_fetches(self.now_ms)
 
         self.event(self.members[int(leader)], append)
 
@@ -253,8 +253,8 @@ class Transcript:
 
     def do_snapshot(self, node: str) -> None:
         member = self.members[int(node)]
-        assert member.quorum is not None and member.quorum.high_watermark is not None
-        end_offset = member.quorum.high_watermark
+        assert member.quorum is not None and member.quorum.state.high_watermark.offset is not None
+        end_offset = member.quorum.state.high_watermark.offset
         member.log.take_snapshot(SnapshotId(end_offset, member.log.entries[end_offset - 1].epoch), kept=1)
         member.log.start = max(member.log.snapshots)
         self.say(f"{member.id} has a snapshot of all below {end_offset}, and nothing else of it")
@@ -265,10 +265,10 @@ class Transcript:
                 self.say(f"{member.id} is down")
                 continue
             quorum = member.quorum
-            shown = quorum.voters.keys if quorum.log.voters.last is not None else []
+            shown = quorum.state.voters.keys if quorum.state.log.voters.last is not None else []
             voters = f", voters {','.join(voter_text(key) for key in shown)}" if shown else ""
             log = " ".join(f"{entry.payload.decode()}@{entry.epoch}" for entry in member.log.entries)
-            self.say(f"{self._role(quorum)}, high watermark {quorum.high_watermark}{voters}, log [{log}]")
+            self.say(f"{self._role(quorum)}, high watermark {quorum.state.high_watermark.offset}{voters}, log [{log}]")
 
     # ---- the world ----
 
@@ -298,11 +298,11 @@ class Transcript:
         quorum = member.quorum
         if quorum is None:
             return
-        before = quorum.high_watermark
+        before = quorum.state.high_watermark.offset
         result = act(quorum)
         self._show_role(member, quorum)
-        if quorum.high_watermark != before:
-            self.say(f"{member.id} knows high watermark {quorum.high_watermark}")
+        if quorum.state.high_watermark.offset != before:
+            self.say(f"{member.id} knows high watermark {quorum.state.high_watermark.offset}")
         self._carry_out(member, quorum.take_effects())
         if answer is not None:
             answer(result)
@@ -403,9 +403,9 @@ class Transcript:
         return fail
 
     def _role(self, quorum: Quorum) -> str:
-        leader = quorum.leader_and_epoch.leader_id
-        following = f" of {leader}" if quorum.role.kind.value == "follower" else ""
-        return f"{quorum.config.node_id} is {quorum.role.kind.value}{following} in epoch {quorum.epoch}"
+        state = quorum.state
+        following = f" of {state.leader_and_epoch.leader_id}" if state.role.kind.value == "follower" else ""
+        return f"{state.config.node_id} is {state.role.kind.value}{following} in epoch {state.epoch}"
 
     def _show_role(self, member: Member, quorum: Quorum) -> None:
         shown = self._role(quorum)

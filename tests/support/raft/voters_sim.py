@@ -11,7 +11,6 @@ from support.raft.simulation import Node, Sim
 from raftwerk.raft.messages.messages import AddVoter, ChangeReply, RemoveVoter, VoterChange
 from raftwerk.raft.quorum.config import RaftConfig
 from raftwerk.raft.quorum.majority import majority_size
-from raftwerk.raft.roles import Leader
 from raftwerk.raft.types import ElectionState, ReplicaKey
 from raftwerk.raft.voters.voter_set import KRaftVersion, Voter, VoterEndpoint, VoterListener, VoterSet
 from raftwerk.wire.errors import ErrorCode
@@ -73,12 +72,12 @@ class VotersSim(Sim):
         rng = self.change_rng
         if rng.random() < 0.15:
             self.wipe(rng.choice(list(self.nodes.values())))
-        leaders = [n for n in self.nodes.values() if n.quorum is not None and isinstance(n.quorum.role, Leader)]
+        leaders = [n for n in self.nodes.values() if n.quorum is not None and n.quorum.state.is_leader]
         if not leaders:
             return
         leader = rng.choice(leaders)
         assert leader.quorum is not None
-        voters, node = leader.quorum.voters, rng.choice(list(self.nodes.values()))
+        voters, node = leader.quorum.state.voters, rng.choice(list(self.nodes.values()))
         present = voters.get(node.id)
         request: VoterChange
         if present is None:
@@ -127,8 +126,8 @@ class VotersSim(Sim):
 
     def on_node_append(self, node: Node, entry: Entry, previous_epoch: int) -> None:
         self.on_append(entry, previous_epoch)
-        role = node.quorum.role if node.quorum is not None else None
-        if not isinstance(entry.control, VoterSet) or not isinstance(role, Leader) or role.epoch != entry.epoch:
+        leader = node.quorum.state.role.as_leader() if node.quorum is not None else None
+        if not isinstance(entry.control, VoterSet) or leader is None or leader.epoch != entry.epoch:
             return
         history = node.log.voters
         before, after = history.last, entry.control
@@ -138,7 +137,7 @@ class VotersSim(Sim):
         differing = [key for key in keys if key not in others] + [key for key in others if key not in keys]
         assert len(differing) == 1, "a change adds or removes one voter"
         assert history.last_offset < len(self.committed), "one uncommitted change at a time"
-        own = [committed for committed in self.committed if committed.epoch == role.epoch]
+        own = [committed for committed in self.committed if committed.epoch == leader.epoch]
         assert own, "a leader commits a record of its epoch before it changes the voters"
 
 

@@ -11,7 +11,7 @@ from ..messages.control_records import parse_listeners, parse_versions
 from ..messages.messages import AddVoter, ChangeReply, ProbeReply, RemoveVoter, UpdateVoter, VoterChange
 from ..messages.wire_messages import known_error
 from ..types import NO_DIRECTORY, ReplicaKey
-from .voter_set import STATIC_VERSION, VersionRange, Voter, VoterEndpoint
+from ..voters.voter_set import STATIC_VERSION, VersionRange, Voter, VoterEndpoint
 
 KRAFT_VERSION_FEATURE = "kraft.version"
 _NOBODY = -1
