@@ -11,6 +11,7 @@ from typing import Protocol
 
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.types import TopicPartition
+from .high_watermark import HighWatermark
 from .leader.leader_state import BrokerView, LeaderConfig, LeaderState
 
 NO_LEADER = -1
@@ -32,36 +33,20 @@ class Registration(Protocol):
     def partition_epoch(self) -> int: ...
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class FollowerState:
     """A follower in one leader epoch; `leader_id` is -1 while there is no leader."""
 
     leader_id: int
     leader_epoch: int
     partition_epoch: int
-    high_watermark: int
     isr: tuple[int, ...] = ()
-
-    def on_fetched(self, leader_high_watermark: int, log_end_offset: int) -> bool:
-        """Learn the leader's high watermark, as far as this log reaches; true when it moved.
-
-        A new leader may know less than its followers: what was committed stays committed.
-        """
-        known = min(leader_high_watermark, log_end_offset)
-        if known <= self.high_watermark:
-            return False
-        self.high_watermark = known
-        return True
-
-    def on_truncated(self, log_end_offset: int) -> None:
-        """Only an unclean election takes committed records away; the high watermark cannot outlast them."""
-        self.high_watermark = min(self.high_watermark, log_end_offset)
 
 
 class Partition:
     """Pure state of one replica of a partition. Raises `ProtocolError` where a request must be refused."""
 
-    __slots__ = ("_brokers", "config", "follower", "leader", "topic_partition")
+    __slots__ = ("_brokers", "config", "follower", "leader", "topic_partition", "watermark")
 
     def __init__(
         self, topic_partition: TopicPartition, config: LeaderConfig, brokers: BrokerView, high_watermark: int
@@ -70,11 +55,13 @@ class Partition:
         self.config = config
         self._brokers = brokers
         self.leader: LeaderState | None = None
-        self.follower = FollowerState(NO_LEADER, NO_EPOCH, NO_EPOCH, high_watermark)
+        self.follower = FollowerState(NO_LEADER, NO_EPOCH, NO_EPOCH)
+        self.watermark = HighWatermark(high_watermark)
 
     @property
     def high_watermark(self) -> int:
-        return self.follower.high_watermark if self.leader is None else self.leader.high_watermark
+        """The offset below which this node knows all records to be committed."""
+        return self.watermark.offset
 
     @property
     def leader_epoch(self) -> int:
@@ -100,7 +87,7 @@ class Partition:
         """This node leads. True when it did not before. The high watermark may move: the ISR may be this node alone."""
         became_leader = self.leader is None
         if self.leader is None:
-            self.leader = LeaderState(self.config, self._brokers, self.follower.high_watermark)
+            self.leader = LeaderState(self.config, self._brokers, self.watermark)
         self.leader.on_registration(
             registration.replicas,
             registration.isr,
@@ -121,11 +108,22 @@ class Partition:
             registration.leader,
             registration.leader_epoch,
             registration.partition_epoch,
-            self.high_watermark,
             registration.isr,
         )
         self.leader = None
         return changed
+
+    def learn_high_watermark(self, leader_high_watermark: int, log_end_offset: int) -> None:
+        """A follower takes over its leader's high watermark, as far as its own log reaches.
+
+        A new leader may know less than its followers: what was committed stays committed.
+        """
+        self.watermark.advance(min(leader_high_watermark, log_end_offset))
+
+    def on_truncated(self, log_end_offset: int) -> None:
+        """Keep the high watermark within the log. Only an unclean election takes committed records away."""
+        if log_end_offset < self.watermark.offset:
+            self.watermark.reset(log_end_offset)
 
     def update_config(self, config: LeaderConfig) -> None:
         """New settings; a lower `min_isr` lets the high watermark move at the next chance."""

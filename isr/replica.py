@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from uuid import UUID
 
 from ..log.errors import NoSpaceError
@@ -46,7 +48,9 @@ class Replica:
         "topic_partition",
     )
 
-    def __init__(self, topic_id: UUID, partition: Partition, log: PartitionLog) -> None:
+    def __init__(
+        self, topic_id: UUID, partition: Partition, log: PartitionLog, on_high_watermark: Callable[[Replica], None]
+    ) -> None:
         self.topic_partition: TopicPartition = partition.topic_partition
         self.topic_id = topic_id
         self.partition = partition
@@ -57,6 +61,7 @@ class Replica:
         self._uncommitted: deque[tuple[int, int]] = deque()
         """(next offset, bytes) of what this life appended above the high watermark."""
         self._refused_openings = RefusedFirstBatches()
+        partition.watermark.on_advanced = partial(on_high_watermark, self)
 
     # ---------------------------------------------------------------- views
 
@@ -105,9 +110,9 @@ class Replica:
                 )
                 self.truncate_to(start_offset)
                 break
-        became_leader = self.partition.make_leader(registration, self.log.log_end_offset, now_ms)
-        if became_leader:
+        if self.partition.leader is None:
             self._refused_openings = RefusedFirstBatches()
+        became_leader = self.partition.make_leader(registration, self.log.log_end_offset, now_ms)
         self.check_high_watermark()
         return became_leader
 
@@ -328,19 +333,19 @@ class Replica:
             log.truncate_to(max(offset, log.log_start_offset))
         while self._uncommitted and self._uncommitted[-1][0] > log.log_end_offset:
             self._uncommitted.pop()
-        self.partition.follower.on_truncated(log.log_end_offset)
+        self.partition.on_truncated(log.log_end_offset)
 
     def restart_at(self, offset: int) -> None:
         """Forget everything: the leader's log begins above the end of this one."""
         self.log.truncate_fully_and_start_at(offset)
         self._uncommitted.clear()
-        self.partition.follower.high_watermark = offset
+        self.partition.watermark.reset(offset)
 
-    def append_as_follower(self, records: memoryview, leader_high_watermark: int) -> bool:
-        """Append what the leader sent, byte for byte, and learn its high watermark; true when that moved here."""
+    def append_as_follower(self, records: memoryview, leader_high_watermark: int) -> None:
+        """Append what the leader sent, byte for byte, and learn its high watermark."""
         log = self.log
         if len(records):
             self.check_room()
             info = log.append_as_follower(records, may_skip=True)
             self._count_uncommitted(info)
-        return self.partition.follower.on_fetched(leader_high_watermark, log.log_end_offset)
+        self.partition.learn_high_watermark(leader_high_watermark, log.log_end_offset)

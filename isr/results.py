@@ -7,25 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..wire.fetch import FetchPartitionResponse
-from ..wire.types import LeaderIdAndEpoch, TopicPartition
+from ..wire.produce import ProducePartitionResponse
 
 CONSUMER_REPLICA_ID = -1
 DEBUGGING_REPLICA_ID = -2
-
-
-@dataclass(slots=True)
-class AppendResult:
-    """The fate of one partition's batches. Offsets and times are -1 where the append failed or does not know them."""
-
-    topic_partition: TopicPartition
-    error_code: int
-    base_offset: int = -1
-    log_append_time_ms: int = -1
-    log_start_offset: int = -1
-    current_leader: LeaderIdAndEpoch | None = None
-    message: str | None = None
-    committed_code: int = 0
-    """The error code when it is committed: of a duplicate whose place is forgotten, the one that says so."""
 
 
 @dataclass(slots=True)
@@ -75,5 +60,5 @@ class DeletedRecords(NamedTuple):
         return not self.error_code and self.low_watermark < self.required_offset
 
 
-AppendDone = Callable[[list[AppendResult]], None]
+AppendDone = Callable[[list[ProducePartitionResponse]], None]
 FetchDone = Callable[[list[FetchPartitionResponse]], None]

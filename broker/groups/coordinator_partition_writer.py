@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...isr.replica_manager import ReplicaManager
-from ...isr.results import AppendResult
 from ...wire.errors import ErrorCode
+from ...wire.produce import ProducePartitionResponse
 from ...wire.records import NewRecord, encode_batch
 from ...wire.types import TopicPartition
 from .group_config import OFFSETS_TOPIC
@@ -50,7 +50,7 @@ def write_records(
     wall_ms, timeout_ms = times
     batch = encode_batch([NewRecord(key, value, (), wall_ms) for key, value in records])
 
-    def finished(results: list[AppendResult]) -> None:
+    def finished(results: list[ProducePartitionResponse]) -> None:
         done(coordinator_error(results[0].error_code))
 
     replicas.append(ACKS_ALL, timeout_ms, ((TopicPartition(OFFSETS_TOPIC, partition), memoryview(batch)),), finished)

@@ -19,11 +19,12 @@ from uuid import UUID
 from ...broker.network.request import Request, RequestObserver
 from ...controller.metadata.metadata_image import MetadataDelta, MetadataImage, PartitionRegistration
 from ...isr.ports import ReplicaObserver, TopicIdPartition
-from ...isr.results import AppendDone, AppendResult, FetchParams
+from ...isr.results import AppendDone, FetchParams
 from ...log.results import AppendInfo
 from ...raft.types import LeaderAndEpoch
 from ...runtime.ports import Disk, File, Runtime
 from ...wire.fetch import FetchPartition, FetchPartitionResponse
+from ...wire.produce import ProducePartitionResponse
 from ...wire.types import TopicPartition
 from .latency import Latency
 
@@ -79,11 +80,11 @@ class BrokerTopicStats(ReplicaObserver):
         for key, _ in entries:
             self.of(key.topic).produce_requests += 1
 
-        def count_failures(results: list[AppendResult]) -> None:
-            for result in results:
-                if result.error_code:
-                    self.of(result.topic_partition.topic).failed_produce_requests += 1
-            done(results)
+        def count_failures(responses: list[ProducePartitionResponse]) -> None:
+            for (key, _), response in zip(entries, responses, strict=True):
+                if response.error_code:
+                    self.of(key.topic).failed_produce_requests += 1
+            done(responses)
 
         return count_failures
 

@@ -16,11 +16,13 @@ from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.fetch import FetchPartition, FetchPartitionResponse
 from ..hosted_partitions import HostedPartitions
 from ..leader.expected_fetches import ExpectedFetches
+from ..leader.isr_proposals import IsrProposals
 from ..ports import ReplicaObserver, TopicIdPartition
-from ..purgatory.delayed_operation_completion import DelayedOperationCompletion
-from ..purgatory.purgatory import DelayedFetch, Purgatory
+from ..purgatory.delayed_operations import DelayedOperations
+from ..purgatory.purgatory import DelayedFetch
 from ..replica import Replica
 from ..results import FetchDone, FetchParams
+from ..storage_errors import StorageErrors
 from ..throttling.throttles import FetchShare, Throttle
 from .cold_reads import ColdReads
 from .incremental_fetch_context import IncrementalFetchContext, WatchKey
@@ -73,27 +75,34 @@ class FetchRequests:
 
     def __init__(
         self,
-        directory: HostedPartitions,
-        purgatory: Purgatory,
-        consequences: DelayedOperationCompletion,
-        expected: ExpectedFetches,
+        hosted: HostedPartitions,
+        operations: DelayedOperations,
+        proposals: IsrProposals,
+        errors: StorageErrors,
         throttle: Throttle,
-        now_ms: Callable[[], int],
         observer: ReplicaObserver,
+        now_ms: Callable[[], int],
     ) -> None:
-        self._directory = directory
-        self._purgatory = purgatory
-        self._consequences = consequences
-        self._expected = expected
+        self._hosted = hosted
+        self._operations = operations
+        self._proposals = proposals
+        self._errors = errors
+        self._expected = ExpectedFetches(operations.purgatory)
         self._throttle = throttle
-        self._now_ms = now_ms
         self._observer = observer
+        self._now_ms = now_ms
+
+    def expect(self, replica: Replica) -> None:
+        """This broker leads the partition in a new epoch: its followers will fetch it as soon as they know."""
+        leader = replica.partition.leader
+        if leader is not None:
+            self._expected.expect(replica.topic_partition, leader.followers, self._now_ms())
 
     def fetch(self, params: FetchParams, wanted: Wanted, done: FetchDone) -> DelayedFetch | None:
         """See `ReplicaManager.fetch`."""
         self._observer.on_fetch(params, wanted)
         cold = ColdReads()
-        found = self._read(params, wanted, cold, count=True)
+        found = self._first_read(params, wanted, cold)
         if found.answer_now or found.size_bytes >= params.min_bytes or params.max_wait_ms <= 0 or not wanted:
             done(self._sent(params, wanted, found.rows))
             return None
@@ -114,7 +123,7 @@ class FetchRequests:
         wanted = fetch.wanted()
         are_more_awake = bool(watch.awake)
         cold = ColdReads()
-        found = self._read(params, wanted, cold, count=True)
+        found = self._first_read(params, wanted, cold)
         is_decided = found.answer_now or fetch.has_refusals or are_more_awake
         if is_decided or found.size_bytes >= params.min_bytes or params.max_wait_ms <= 0:
             self._answer(params, fetch, wanted, found)
@@ -165,31 +174,34 @@ class FetchRequests:
             wait_ms = self._expected.wait_ms(params.replica_id, wait_ms, now_ms)
         if is_held:
             wait_ms = min(wait_ms, max(self._throttle.quota.wait_ms(now_ms), _HELD_MS_MIN))
-        self._purgatory.park_fetch(operation, wait_ms)
+        self._operations.purgatory.park_fetch(operation, wait_ms)
 
     def _share(self, params: FetchParams) -> FetchShare | None:
         if params.replica_id < 0 or self._throttle.is_idle:
             return None
         return FetchShare(self._throttle, params.replica_id, self._now_ms())
 
+    def _first_read(self, params: FetchParams, wanted: Wanted, cold: ColdReads) -> _Reading:
+        self._operations.defer()
+        try:
+            return self._read(params, wanted, cold, count=True)
+        finally:
+            self._operations.complete()
+
     def _read(self, params: FetchParams, wanted: Wanted, cold: ColdReads, *, count: bool) -> _Reading:
         now_ms = self._now_ms() if count else 0
         found = _Reading()
-        moved: list[Replica] = []
         share = self._share(params)
         for key, request in wanted:
             limit = min(request.max_bytes, params.max_bytes - found.size_bytes)
             is_quiet = False
             try:
                 replica = self._find(key)
-                old_high_watermark = replica.partition.high_watermark
                 if count:
                     proposal = replica.check_fetch(params, request, now_ms)
                     self._expected.came(params.replica_id, key.topic_partition)
-                    if replica.partition.high_watermark != old_high_watermark:
-                        moved.append(replica)
                     if proposal is not None:
-                        self._consequences.on_proposal(replica, proposal)
+                        self._proposals.submit(replica, proposal)
                 allowed = limit if share is None else share.limit(replica, limit)
                 min_one_batch = not found.size_bytes and (allowed > 0 or allowed == limit)
                 row = self._read_row(replica, params, request, (allowed, min_one_batch), cold)
@@ -200,14 +212,12 @@ class FetchRequests:
                 else:
                     is_quiet = replica.is_quiet_for(params.replica_id, request.fetch_offset, is_counted=count)
             except (ProtocolError, OSError) as error:
-                row = self._refusal(key, request, self._consequences.refused(key.topic_partition, error))
+                row = self._refusal(key, request, self._errors.to_protocol_error(key.topic_partition, error))
                 found.answer_now = True
             found.rows.append(row)
             found.quiet.append(is_quiet)
             found.size_bytes += len(row.records or b"")
         found.is_held = share is not None and share.is_held
-        for replica in moved:
-            self._consequences.on_high_watermark(replica)
         return found
 
     def _read_row(
@@ -226,7 +236,7 @@ class FetchRequests:
             return replica.read(params, request, 0, min_one_batch=False)
 
     def _find(self, key: TopicIdPartition) -> Replica:
-        replica = self._directory.find(key.topic_partition)
+        replica = self._hosted.find(key.topic_partition)
         if key.topic_id is not None and key.topic_id != replica.topic_id:
             raise ProtocolError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{key.topic_partition} has another topic id")
         return replica
@@ -239,7 +249,7 @@ class FetchRequests:
             high_watermark=-1,
             last_stable_offset=-1,
             log_start_offset=-1,
-            current_leader=self._directory.leader_hint(key.topic_partition, code),
+            current_leader=self._hosted.leader_hint(key.topic_partition, code),
             records=b"",
         )
 

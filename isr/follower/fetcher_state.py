@@ -40,8 +40,6 @@ class FetcherListener(Protocol):
 
     def on_records_fetched(self, replica: Replica, size_bytes: int) -> None: ...
 
-    def on_follower_high_watermark(self, replica: Replica) -> None: ...
-
     def on_replica_failed(self, replica: Replica, error: Exception) -> None: ...
 
     def on_no_space(self, replica: Replica, error: NoSpaceError) -> None: ...
@@ -220,8 +218,7 @@ class FetcherState:
         records = memoryview(row.records_in_memory())
         if len(records):
             self._listener.on_records_fetched(replica, len(records))
-        if replica.append_as_follower(records, row.high_watermark):
-            self._listener.on_follower_high_watermark(replica)
+        replica.append_as_follower(records, row.high_watermark)
         if row.log_start_offset > replica.log.log_start_offset:
             replica.log.raise_start(min(row.log_start_offset, replica.high_watermark))
 

@@ -1,8 +1,8 @@
-"""Carries the leaders' wishes for another ISR to the controller: batched, one request in flight.
+"""Sends the leaders' ISR proposals to the controller: batched, one AlterPartition request in flight.
 
-Of one partition only the newest wish waits. What was answered with an error that may pass, or not at all, is sent again
-after a pause, as long as the leader still wants it: whether the controller has carried out a request without an answer
-only its metadata tells, and until then the leader counts on it.
+Only the newest proposal of a partition waits. A proposal that got no answer, or an error that may pass, is sent again
+after a pause if the leader still wants it. The controller may have carried out a request whose answer was lost; only
+its metadata tells, and until then the leader assumes that it has.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from .leader_state import AlterPartitionResult
 _ITEMS_MAX = 200
 """Of one request: the controller decides on all of it in one turn."""
 
-Deliver = Callable[[AlterPartitionItem, AlterPartitionResult], bool]
+OnResult = Callable[[AlterPartitionItem, AlterPartitionResult], bool]
+"""Takes the controller's answer to an item; true when the same item is to be sent again."""
 
 
 class AlterPartitionManager:
-    """`deliver` takes an answer to its partition and tells whether the same wish is to be sent again."""
+    """Sends AlterPartition requests through `send`, one at a time."""
 
-    def __init__(self, send: AlterPartitionPort, deliver: Deliver, backoff_ms: int) -> None:
+    def __init__(self, send: AlterPartitionPort, backoff_ms: int) -> None:
         self._send = send
-        self._deliver = deliver
         self._backoff_s = backoff_ms / 1000
-        self._waiting: dict[tuple[UUID, int], AlterPartitionItem] = {}
+        self._waiting: dict[tuple[UUID, int], tuple[AlterPartitionItem, OnResult]] = {}
         self._tasks = TaskSet()
         self._running = False
         self._stopped = False
 
-    def submit(self, item: AlterPartitionItem) -> None:
-        """Send soon; wishes of the same moment go in one request."""
+    def submit(self, item: AlterPartitionItem, on_result: OnResult) -> None:
+        """Send soon; proposals of the same loop iteration go in one request. `on_result` gets the answer."""
         if self._stopped:
             return
-        self._waiting[(item.topic_id, item.topic_partition.partition)] = item
+        self._waiting[_key(item)] = (item, on_result)
         if not self._running:
             self._running = True
             self._tasks.spawn(self._run(), name="isr changes")
@@ -52,13 +52,14 @@ class AlterPartitionManager:
 
     async def _run(self) -> None:
         while self._waiting:
-            items = list(islice(self._waiting.values(), _ITEMS_MAX))
-            for item in items:
-                del self._waiting[(item.topic_id, item.topic_partition.partition)]
-            results = await self._exchange(items)
-            again = [item for item, result in zip(items, results, strict=True) if self._deliver(item, result)]
-            for item in again:
-                self._waiting.setdefault((item.topic_id, item.topic_partition.partition), item)
+            sent = list(islice(self._waiting.values(), _ITEMS_MAX))
+            for item, _ in sent:
+                del self._waiting[_key(item)]
+            results = await self._exchange([item for item, _ in sent])
+            answered = zip(sent, results, strict=True)
+            again = [(item, on_result) for (item, on_result), result in answered if on_result(item, result)]
+            for item, on_result in again:
+                self._waiting.setdefault(_key(item), (item, on_result))
             if again:
                 await asyncio.sleep(self._backoff_s)
         self._running = False
@@ -71,3 +72,7 @@ class AlterPartitionManager:
         if len(results) != len(items):
             return [AlterPartitionResult(ErrorCode.NETWORK_EXCEPTION)] * len(items)
         return results
+
+
+def _key(item: AlterPartitionItem) -> tuple[UUID, int]:
+    return item.topic_id, item.topic_partition.partition

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from ...runtime.invariants import invariant
 from ...wire.errors import ErrorCode, ProtocolError
+from ..high_watermark import HighWatermark
 from .follower_progress import UNKNOWN_EPOCH, FollowerProgress
 from .isr_state import CommittedIsr, IsrState, PendingExpandIsr, PendingIsr, PendingShrinkIsr
 
@@ -101,18 +102,18 @@ class LeaderState:
         "config",
         "effective_min_isr",
         "followers",
-        "high_watermark",
         "isr_state",
         "leader_epoch",
         "leader_epoch_start_offset",
         "partition_epoch",
         "replicas",
+        "watermark",
     )
 
-    def __init__(self, config: LeaderConfig, brokers: BrokerView, high_watermark: int) -> None:
+    def __init__(self, config: LeaderConfig, brokers: BrokerView, watermark: HighWatermark) -> None:
         self.config = config
         self._brokers = brokers
-        self.high_watermark = high_watermark
+        self.watermark = watermark
         self.replicas: tuple[int, ...] = ()
         self.effective_min_isr = 0
         """`min.insync.replicas`, or the number of replicas where that is smaller."""
@@ -121,6 +122,11 @@ class LeaderState:
         self.leader_epoch = -1
         self.leader_epoch_start_offset = -1
         self.partition_epoch = -1
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset below which all records are committed."""
+        return self.watermark.offset
 
     @property
     def is_under_min_isr(self) -> bool:
@@ -185,7 +191,7 @@ class LeaderState:
     # ---------------------------------------------------------------- high watermark
 
     def maybe_advance_high_watermark(self, log_end_offset: int, now_ms: int) -> bool:
-        """True when it moved."""
+        """Advance to the smallest log end offset among the replicas that are waited for; true when it moved."""
         if self.is_under_min_isr:
             return False
         lowest = log_end_offset
@@ -195,10 +201,7 @@ class LeaderState:
                 replica_id in maximal_isr or self._is_joining(follower, log_end_offset, now_ms)
             ):
                 lowest = follower.log_end_offset
-        if lowest <= self.high_watermark:
-            return False
-        self.high_watermark = lowest
-        return True
+        return self.watermark.advance(lowest)
 
     def waits_for(self, replica_id: int, log_end_offset: int, now_ms: int) -> bool:
         """Whether the high watermark moves only as far as this follower has come."""

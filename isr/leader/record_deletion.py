@@ -9,9 +9,10 @@ from __future__ import annotations
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
 from ..hosted_partitions import HostedPartitions
-from ..purgatory.delayed_operation_completion import DelayedOperationCompletion
+from ..purgatory.delayed_operations import DelayedOperations
 from ..replica import Replica
 from ..results import DeletedRecords
+from ..storage_errors import StorageErrors
 from .leader_state import LeaderState
 
 HIGH_WATERMARK_OFFSET = -1
@@ -20,9 +21,10 @@ HIGH_WATERMARK_OFFSET = -1
 class RecordDeletion:
     """For the leaders that are here."""
 
-    def __init__(self, directory: HostedPartitions, consequences: DelayedOperationCompletion) -> None:
-        self._directory = directory
-        self._consequences = consequences
+    def __init__(self, hosted: HostedPartitions, operations: DelayedOperations, errors: StorageErrors) -> None:
+        self._hosted = hosted
+        self._operations = operations
+        self._errors = errors
 
     def delete_before(self, topic_partition: TopicPartition, offset: int) -> DeletedRecords:
         """Let the log start at `offset` (-1: at the high watermark); errors come as the result's code."""
@@ -39,10 +41,10 @@ class RecordDeletion:
                     ErrorCode.OFFSET_OUT_OF_RANGE, f"{required} is above the high watermark {replica.high_watermark}"
                 )
             if replica.log.raise_start(required):
-                self._consequences.on_changed(replica)
+                self._operations.on_changed(replica)
             return DeletedRecords(0, self._low_watermark(replica, leader), required)
         except (ProtocolError, OSError) as error:
-            return DeletedRecords(int(self._consequences.refused(topic_partition, error).code))
+            return DeletedRecords(int(self._errors.to_protocol_error(topic_partition, error).code))
 
     def low_watermark(self, topic_partition: TopicPartition) -> DeletedRecords:
         """How far all replicas have come; errors come as the result's code."""
@@ -52,12 +54,12 @@ class RecordDeletion:
             return DeletedRecords(int(error.code))
 
     def _leader_of(self, topic_partition: TopicPartition) -> tuple[Replica, LeaderState]:
-        replica = self._directory.find(topic_partition)
+        replica = self._hosted.find(topic_partition)
         replica.check_online()
         return replica, replica.partition.require_leader()
 
     def _low_watermark(self, replica: Replica, leader: LeaderState) -> int:
-        brokers = self._directory.image.brokers
+        brokers = self._hosted.image.brokers
         lowest = replica.log.log_start_offset
         for broker_id, follower in leader.followers.items():
             registration = brokers.get(broker_id)

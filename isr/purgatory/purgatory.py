@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ...runtime.timer_wheel import TimerHandle
 from ...wire.errors import ErrorCode
+from ...wire.produce import ProducePartitionResponse
 from ...wire.types import LeaderIdAndEpoch, TopicPartition
-from ..results import AppendDone, AppendResult
+from ..results import AppendDone
 
 
 class Timers(Protocol):
@@ -26,16 +27,27 @@ class Timers(Protocol):
         ...
 
 
-class DelayedProduce:
-    """A produce whose batches are in the log here but not committed in `remaining` of its partitions.
+class UncommittedAppend(NamedTuple):
+    """One partition of a delayed produce: its batches are in the leader's log, but not committed."""
 
-    The rows still waited for carry REQUEST_TIMED_OUT already: that is what they are answered with if nothing happens.
+    topic_partition: TopicPartition
+    required_offset: int
+    """The batches are committed when the high watermark is here or above."""
+    response: ProducePartitionResponse
+    committed_code: int = 0
+    """The error code to answer with once it is committed; not 0 for a duplicate whose offset is not known any more."""
+
+
+class DelayedProduce:
+    """A produce that waits for `remaining` of its partitions to commit its batches.
+
+    Until then their responses say REQUEST_TIMED_OUT, which is what they are answered with if nothing happens.
     """
 
-    __slots__ = ("_done", "_results", "remaining", "timer")
+    __slots__ = ("_done", "_responses", "remaining", "timer")
 
-    def __init__(self, results: list[AppendResult], done: AppendDone) -> None:
-        self._results = results
+    def __init__(self, responses: list[ProducePartitionResponse], done: AppendDone) -> None:
+        self._responses = responses
         self._done: AppendDone | None = done
         self.remaining = 0
         self.timer: TimerHandle | None = None
@@ -45,19 +57,19 @@ class DelayedProduce:
         return self._done is None
 
     def finish(self) -> None:
-        """Answer with the rows as they are."""
+        """Answer with the responses as they are."""
         done, self._done = self._done, None
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
         if done is not None:
-            done(self._results)
+            done(self._responses)
 
-    def settle(self, result: AppendResult, error_code: int) -> None:
-        """One row is decided; the last one decides the request."""
+    def settle(self, append: UncommittedAppend, error_code: int) -> None:
+        """One partition is decided, by an error or by being committed (0). The last one completes the request."""
         if self._done is None:
             return
-        result.error_code = error_code or result.committed_code
+        append.response.error_code = error_code or append.committed_code
         self.remaining -= 1
         if self.remaining == 0:
             self.finish()
@@ -124,7 +136,7 @@ class Purgatory:
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
-        self._produces: dict[TopicPartition, deque[tuple[int, DelayedProduce, AppendResult]]] = {}
+        self._produces: dict[TopicPartition, deque[tuple[UncommittedAppend, DelayedProduce]]] = {}
         self._follower_fetches: _FetchLists = {}
         self._consumer_fetches: _FetchLists = {}
         self._of_followers: dict[int, dict[int, DelayedFetch]] = {}
@@ -133,21 +145,19 @@ class Purgatory:
 
     # ---------------------------------------------------------------- parking
 
-    def park_produce(
-        self, operation: DelayedProduce, waits: Sequence[tuple[AppendResult, int]], timeout_ms: int
-    ) -> None:
-        """`waits` are the rows to be committed and the high watermark at which each one is."""
-        operation.remaining = len(waits)
-        for result, required_offset in waits:
-            result.error_code = ErrorCode.REQUEST_TIMED_OUT
-            key = result.topic_partition
+    def park_produce(self, operation: DelayedProduce, appends: Sequence[UncommittedAppend], timeout_ms: int) -> None:
+        """Wait until all the `appends` are committed, at most `timeout_ms`."""
+        operation.remaining = len(appends)
+        for append in appends:
+            append.response.error_code = ErrorCode.REQUEST_TIMED_OUT
+            key = append.topic_partition
             queue = self._produces.get(key)
             if queue is None:
                 queue = self._produces[key] = deque()
-            queue.append((required_offset, operation, result))
-            if len(queue) > 1 and queue[-2][0] > required_offset:
-                self._produces[key] = deque(sorted(queue, key=lambda waiter: waiter[0]))
-        operation.timer = self._timers.add(timeout_ms, lambda: self._expire_produce(operation, waits))
+            queue.append((append, operation))
+            if len(queue) > 1 and queue[-2][0].required_offset > append.required_offset:
+                self._produces[key] = deque(sorted(queue, key=lambda waiting: waiting[0].required_offset))
+        operation.timer = self._timers.add(timeout_ms, lambda: self._expire_produce(operation, appends))
 
     def park_fetch(self, operation: DelayedFetch, max_wait_ms: int) -> None:
         """Wait for bytes in any of the operation's partitions."""
@@ -185,19 +195,19 @@ class Purgatory:
     ) -> None:
         """The high watermark has moved; `error_code` answers the produces it has passed (0: committed)."""
         queue = self._produces.get(key)
-        while queue and queue[0][0] <= high_watermark:
-            _, operation, result = queue.popleft()
-            operation.settle(result, error_code)
+        while queue and queue[0][0].required_offset <= high_watermark:
+            append, operation = queue.popleft()
+            operation.settle(append, error_code)
         waiting = self._consumer_fetches.get(key)
         if waiting:
             _feed(waiting, committed_bytes)
 
     def on_role_lost(self, key: TopicPartition, error_code: int, leader: LeaderIdAndEpoch | None) -> None:
         """The replica leads no more, is gone or offline: nothing that waits for it can come true."""
-        for _, operation, result in self._produces.pop(key, ()):
+        for append, operation in self._produces.pop(key, ()):
             if not operation.is_done:
-                result.current_leader = leader
-                operation.settle(result, error_code)
+                append.response.current_leader = leader
+                operation.settle(append, error_code)
         self.wake_fetches(key)
 
     def wake_fetches(self, key: TopicPartition) -> None:
@@ -234,7 +244,7 @@ class Purgatory:
 
     def sizes(self) -> tuple[int, int]:
         """Parked produces (counted by partition) and fetches."""
-        produces = sum(1 for queue in self._produces.values() for _, operation, _ in queue if not operation.is_done)
+        produces = sum(1 for queue in self._produces.values() for _, operation in queue if not operation.is_done)
         fetches = {
             sequence: None
             for lists in (self._of_followers, self._consumer_fetches)
@@ -246,10 +256,10 @@ class Purgatory:
     def _lists_of(self, operation: DelayedFetch) -> _FetchLists:
         return self._follower_fetches if operation.replica_id >= 0 else self._consumer_fetches
 
-    def _expire_produce(self, operation: DelayedProduce, waits: Sequence[tuple[AppendResult, int]]) -> None:
+    def _expire_produce(self, operation: DelayedProduce, appends: Sequence[UncommittedAppend]) -> None:
         operation.finish()
-        for result, _ in waits:
-            queue = self._produces.get(result.topic_partition)
+        for append in appends:
+            queue = self._produces.get(append.topic_partition)
             while queue and queue[0][1].is_done:
                 queue.popleft()
 

@@ -1,4 +1,4 @@
-"""The partitions whose role changes are still to be applied: a few in each iteration of the loop, the first at once."""
+"""The partitions whose roles are still to be taken up: some in each iteration of the event loop, the first at once."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from ...runtime.incremental_work import PLAIN_STEP, IncrementalTask, Work
 from ...wire.types import TopicPartition
 
 PartitionKey: TypeAlias = tuple[UUID, int]
-Gone: TypeAlias = tuple[TopicPartition, UUID]
-Turn: TypeAlias = Callable[[list[Gone], list[PartitionKey]], None]
+DeletedPartition: TypeAlias = tuple[TopicPartition, UUID]
+TakeUp: TypeAlias = Callable[[list[DeletedPartition], list[PartitionKey]], None]
 
 PARTITIONS_PER_SLICE = 30
-"""Making a replica with its directory costs some tenths of a millisecond, a change of its role some hundredths."""
+"""Making a replica with its directory takes some tenths of a millisecond, a change of its role some hundredths."""
 
 
 class PendingRoleTransitions:
-    """Each partition stands in it once, however often it changed; `turn` carries some out.
+    """Lists each partition once, however often it changed; `take_up` takes up the roles in some of them.
 
-    `held_offset` is the metadata offset up to which nothing was put off, None while nothing is.
+    `applied_offset` is the metadata offset up to which nothing is pending, None while nothing at all is.
     """
 
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-        self._gone: dict[Gone, None] = {}
+    def __init__(self, take_up: TakeUp) -> None:
+        self._take_up = take_up
+        self._deleted: dict[DeletedPartition, None] = {}
         self._to_lead: dict[PartitionKey, None] = {}
         self._others: dict[PartitionKey, None] = {}
         self._task: IncrementalTask[None] | None = None
         self._settled: asyncio.Future[None] | None = None
-        self.held_offset: int | None = None
+        self.applied_offset: int | None = None
 
     def __len__(self) -> int:
-        return len(self._gone) + len(self._to_lead) + len(self._others)
+        return len(self._deleted) + len(self._to_lead) + len(self._others)
 
-    def add_gone(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
+    def add_deleted(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
         """The partition's topic is deleted."""
-        self._gone[(topic_partition, topic_id)] = None
+        self._deleted[(topic_partition, topic_id)] = None
 
     def add(self, key: PartitionKey, *, leads: bool) -> None:
         """The partition changed; `leads`: this broker leads it now."""
@@ -48,13 +48,13 @@ class PendingRoleTransitions:
         first[key] = None
 
     def begin(self, offset_before: int) -> None:
-        """Carry out the first turn now, unless others wait for theirs; `offset_before` is the last delta's."""
+        """Take up the first ones now, unless others are waiting; `offset_before` is the offset of the last delta."""
         if not self._is_running and len(self):
-            self.held_offset = offset_before
+            self.applied_offset = offset_before
             self._task = IncrementalTask(self._transitions(), done=self._release)
 
     async def settled(self) -> None:
-        """Return when nothing is left."""
+        """Return when nothing is pending."""
         if not self._is_running:
             return
         if self._settled is None:
@@ -62,10 +62,10 @@ class PendingRoleTransitions:
         await asyncio.shield(self._settled)
 
     def stop(self) -> None:
-        """Forget it all."""
+        """Forget all of them."""
         if self._task is not None:
             self._task.cancel()
-        for waiting in (self._gone, self._to_lead, self._others):
+        for waiting in (self._deleted, self._to_lead, self._others):
             waiting.clear()
         self._release()
 
@@ -75,23 +75,23 @@ class PendingRoleTransitions:
 
     def _transitions(self) -> Work[None]:
         while True:
-            gone = list(islice(self._gone, PARTITIONS_PER_SLICE))
-            for one in gone:
-                del self._gone[one]
-            room = PARTITIONS_PER_SLICE - len(gone)
+            deleted = list(islice(self._deleted, PARTITIONS_PER_SLICE))
+            for one in deleted:
+                del self._deleted[one]
+            room = PARTITIONS_PER_SLICE - len(deleted)
             keys = [*islice(self._to_lead, room)]
             for key in keys:
                 del self._to_lead[key]
             others = [*islice(self._others, room - len(keys))]
             for key in others:
                 del self._others[key]
-            self._turn(gone, keys + others)
+            self._take_up(deleted, keys + others)
             if not len(self):
                 return
             yield PLAIN_STEP
 
     def _release(self, _: None = None) -> None:
-        self.held_offset = None
+        self.applied_offset = None
         settled, self._settled = self._settled, None
         if settled is not None and not settled.done():
             settled.set_result(None)

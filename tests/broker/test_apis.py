@@ -26,7 +26,7 @@ from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.produce import decode_produce_request
 from raftwerk.wire.records import encode_batch
-from raftwerk.wire.types import TopicPartition
+from raftwerk.wire.types import LeaderIdAndEpoch, TopicPartition
 
 BATCH = bytes(encode_batch([(None, b"value", [], 1)]))
 UNKNOWN_ID = UUID(int=99)
@@ -225,6 +225,7 @@ ZSTD[22] |= 4
     ("version", "fields", "code"),
     [
         (9, {"acks": 2}, ErrorCode.INVALID_REQUIRED_ACKS),
+        (9, {"acks": -2}, ErrorCode.INVALID_REQUIRED_ACKS),
         (9, {"partitions": ((0, None),)}, ErrorCode.INVALID_RECORD),
         (9, {"partitions": ((0, b""),)}, ErrorCode.INVALID_RECORD),
         (9, {"partitions": ((0, BATCH + BATCH),)}, ErrorCode.INVALID_RECORD),
@@ -249,6 +250,7 @@ def test_produce_refusals(version, fields, code):
 def test_a_stale_leader_says_who_leads_now():
     def prepare(harness):
         harness.replicas.error = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        harness.replicas.current_leader = LeaderIdAndEpoch(2, 0)
 
     answer = call(ApiKey.PRODUCE, 12, produce_fields(12, partitions=((1, BATCH),)), prepare)
     (row,) = answer.responses[0].partition_responses

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftwerk.isr.purgatory.purgatory import DelayedFetch, DelayedProduce, Purgatory
-from raftwerk.isr.results import AppendResult
+from raftwerk.isr.purgatory.purgatory import DelayedFetch, DelayedProduce, Purgatory, UncommittedAppend
 from raftwerk.runtime.timer_wheel import TimerHandle, TimerWheel
 from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.produce import ProducePartitionResponse
 from raftwerk.wire.types import LeaderIdAndEpoch, TopicPartition
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -41,10 +41,10 @@ class Rig:
         self.woken: list[str] = []
 
     def produce(self, *waits: tuple[TopicPartition, int], timeout_ms: int = 100) -> DelayedProduce:
-        results = [AppendResult(key, 0, base_offset=offset - 1) for key, offset in waits]
-        operation = DelayedProduce(results, lambda rows: self.answers.append([int(row.error_code) for row in rows]))
-        pairs = [(result, offset) for result, (_, offset) in zip(results, waits, strict=True)]
-        self.purgatory.park_produce(operation, pairs, timeout_ms)
+        rows = [ProducePartitionResponse(key.partition, 0, offset - 1) for key, offset in waits]
+        operation = DelayedProduce(rows, lambda rows: self.answers.append([int(row.error_code) for row in rows]))
+        appends = [UncommittedAppend(key, offset, row) for row, (key, offset) in zip(rows, waits, strict=True)]
+        self.purgatory.park_produce(operation, appends, timeout_ms)
         return operation
 
     def fetch(self, name: str, *keys: TopicPartition, missing: int = 1, replica: int = -1, wait_ms: int = 50):
@@ -98,12 +98,12 @@ def test_duplicate_of_an_older_batch_does_not_wait_for_newer_ones() -> None:
 def test_lost_leadership_answers_with_the_leader() -> None:
     rig = Rig()
     hints = []
-    result = AppendResult(A, 0)
-    operation = DelayedProduce([result], lambda rows: hints.append(rows[0].current_leader))
-    rig.purgatory.park_produce(operation, [(result, 5)], 100)
+    row = ProducePartitionResponse(0)
+    operation = DelayedProduce([row], lambda rows: hints.append(rows[0].current_leader))
+    rig.purgatory.park_produce(operation, [UncommittedAppend(A, 5, row)], 100)
     rig.fetch("f", A)
     rig.purgatory.on_role_lost(A, 6, LeaderIdAndEpoch(2, 9))
-    assert hints == [LeaderIdAndEpoch(2, 9)] and result.error_code == 6
+    assert hints == [LeaderIdAndEpoch(2, 9)] and row.error_code == 6
     assert rig.woken == ["f"]
 
 
@@ -175,13 +175,13 @@ def test_every_produce_is_answered_once_and_rightly(steps: list[tuple]) -> None:
         if step[0] == "produce":
             end += step[1]
             expected[number] = (end, rig.clock.now_ms + step[2])
-            result = AppendResult(A, 0)
+            row = ProducePartitionResponse(0)
 
-            def done(rows: list[AppendResult], number: int = number) -> None:
+            def done(rows: list[ProducePartitionResponse], number: int = number) -> None:
                 assert number not in got
                 got[number] = int(rows[0].error_code)
 
-            rig.purgatory.park_produce(DelayedProduce([result], done), [(result, end)], step[2])
+            rig.purgatory.park_produce(DelayedProduce([row], done), [UncommittedAppend(A, end, row)], step[2])
         elif step[0] == "commit":
             high_watermark = min(end, high_watermark + step[1])
             rig.committed(A, high_watermark)

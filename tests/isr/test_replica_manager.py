@@ -66,12 +66,6 @@ def test_one_replica_commits_at_once() -> None:
     assert cluster.produce(2, TP).error == 0
 
 
-@pytest.mark.parametrize("acks", [2, -2])
-def test_other_acks_do_not_exist(acks: int) -> None:
-    cluster, _ = make_cluster()
-    assert cluster.produce(1, TP, acks=acks).error == ErrorCode.INVALID_REQUIRED_ACKS
-
-
 def test_requests_that_go_astray() -> None:
     cluster, _ = make_cluster(replicas=(1, 2))
     at_follower = cluster.produce(2, TP)
@@ -390,7 +384,7 @@ def test_follower_below_the_leaders_start_begins_anew() -> None:
     replica = cluster.managers[1].partitions[TP]
     cluster.stop(2)
     replica.log.truncate_fully_and_start_at(50)
-    replica.partition.leader.high_watermark = 50
+    replica.partition.watermark.reset(50)
     cluster.produce(1, TP, acks=1)
     cluster.boot(2)
     cluster.sleep(2.0)

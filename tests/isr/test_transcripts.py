@@ -14,8 +14,8 @@ import pytest
 from support.isr.replica_model import Model, Node
 from support.isr.replicas import TP, batch
 
-from raftwerk.isr.results import AppendResult
 from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.produce import ProducePartitionResponse
 
 DIRECTORY = Path(__file__).parent / "transcripts"
 
@@ -50,7 +50,7 @@ class Conversation:
         """Produce one record at a node."""
         node = self.node(node_id)
 
-        def done(results: list[AppendResult]) -> None:
+        def done(results: list[ProducePartitionResponse]) -> None:
             row = results[0]
             hint = f", leader {row.current_leader.leader_id}" if row.current_leader else ""
             self.say(f"{value}: {ErrorCode(row.error_code).name}, offset {row.base_offset}{hint}")
@@ -107,15 +107,15 @@ class Conversation:
             self.state(self.node(node_id))
 
     def do_alter_partition(self, node_id: str) -> None:
-        """Carry a leader's wish to the controller, and the answer back."""
+        """Carry a leader's proposal to the controller, and the answer back."""
         node = self.node(node_id)
-        if not node.wishes:
+        if not node.to_send:
             self.say(f"{node_id} wishes nothing")
             return
-        item = node.wishes.pop()
+        item, _ = sent = node.to_send.pop()
         self.say(f"{node_id} wants ISR {[member for member, _ in item.proposal.new_isr]}")
         self.model.faults = False
-        self.model._send("wish", node.node_id, node.node_id, item)
+        self.model._send("alter-partition", node.node_id, node.node_id, sent)
         self.model.deliver()
         self.registration()
         self.state(node)
@@ -130,7 +130,7 @@ class Conversation:
         assert leader is not None
         proposal = leader.propose_shrink(node.replica.log_end_offset, self.model.now_ms)
         if proposal is not None:
-            node.consequences.on_proposal(node.replica, proposal)
+            node.proposals.submit(node.replica, proposal)
         self.state(node)
 
     def do_restart(self, node_id: str) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import struct
 
-from ....isr.results import AppendResult
 from ....runtime.invariants import InvariantViolation
 from ....wire.errors import ErrorCode
 from ....wire.primitives import NodeEndpoint
@@ -23,7 +22,7 @@ from ....wire.produce import (
 from ....wire.types import TopicPartition
 from ...network.request import Request
 from ...services import BrokerServices
-from ...topic_view import leader_hint, node_endpoints
+from ...topic_view import node_endpoints
 
 logger = logging.getLogger("raftwerk.broker")
 
@@ -37,7 +36,8 @@ _BATCH_HEADER_BYTES = 61
 _CODEC_MASK = 0x07
 _ZSTD = 4
 _TRANSACTIONAL = 0x10
-_STALE_LEADER = frozenset({int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FENCED_LEADER_EPOCH)})
+_NOT_ANSWERED = ProducePartitionResponse(-1)
+"""Stands in the place of a response that is still to come."""
 
 
 class _Pending:
@@ -50,26 +50,19 @@ class _Pending:
         self.request = request
         self.acks = acks
         self.topics: list[ProduceTopicResponse] = []
-        self.appended: list[ProducePartitionResponse] = []  # rows that await their result, in order of the entries
+        self.appended: list[tuple[list[ProducePartitionResponse], int, int]] = []
+        """For each entry to append, in order: the list that its response goes to, the place in it, the partition."""
 
-    def done(self, results: list[AppendResult]) -> None:
-        for row, result in zip(self.appended, results, strict=True):
-            row.error_code = result.error_code
-            row.base_offset = result.base_offset
-            row.log_append_time_ms = result.log_append_time_ms
-            row.log_start_offset = result.log_start_offset
-            if result.error_code:
-                row.error_message = result.message
-                row.current_leader = result.current_leader
-                if result.error_code in _STALE_LEADER and row.current_leader is None:
-                    row.current_leader = leader_hint(self.services.metadata.image, *result.topic_partition)
+    def done(self, responses: list[ProducePartitionResponse]) -> None:
+        """Answer the request; `responses` are those of the entries."""
+        for (rows, index, _), response in zip(self.appended, responses, strict=True):
+            rows[index] = response
         self.answer()
 
-    def fail(self, code: ErrorCode, message: str | None = None) -> None:
-        """The same error for every partition not answered otherwise."""
-        for row in self.appended:
-            row.error_code = int(code)
-            row.error_message = message
+    def fail(self, code: ErrorCode) -> None:
+        """Answer with the same error for every partition that was to be appended to."""
+        for rows, index, partition in self.appended:
+            rows[index] = ProducePartitionResponse(partition, int(code))
         self.answer()
 
     def answer(self) -> None:
@@ -86,7 +79,8 @@ class _Pending:
         request.respond(encode_produce_response(version, self.topics, 0, endpoints))
 
     def _endpoints(self) -> list[NodeEndpoint]:
-        leaders = [row.current_leader.leader_id for row in self.appended if row.current_leader is not None]
+        hints = [rows[index].current_leader for rows, index, _ in self.appended]
+        leaders = [hint.leader_id for hint in hints if hint is not None]
         return node_endpoints(self.services.metadata.image, leaders, self.request.sink.listener_name) if leaders else []
 
 
@@ -124,17 +118,18 @@ def _sort_out(pending: _Pending, message: ProduceRequest) -> list[tuple[TopicPar
             topic = image.topics_by_name.get(name) if name is not None else None
         rows: list[ProducePartitionResponse] = []
         for partition, records in partitions:
-            row = ProducePartitionResponse(partition)
-            rows.append(row)
             if topic is None or partition not in topic.partitions:
                 unknown_id = by_id and topic is None
-                row.error_code = ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                code = ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                rows.append(ProducePartitionResponse(partition, code))
                 continue
             refusal = _refusal(records, version, transactional_id)
             if refusal is not None:
-                row.error_code, row.error_message = refusal
+                code, text = refusal
+                rows.append(ProducePartitionResponse(partition, code, error_message=text))
                 continue
-            pending.appended.append(row)
+            pending.appended.append((rows, len(rows), partition))
+            rows.append(_NOT_ANSWERED)
             entries.append((TopicPartition(topic.name, partition), records))
         pending.topics.append(ProduceTopicResponse(name, topic_id, rows))
     return entries

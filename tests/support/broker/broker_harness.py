@@ -30,13 +30,14 @@ from raftwerk.controller.metadata.metadata_records import (
 )
 from raftwerk.isr.fetching.fetch_requests import WatchedFetch
 from raftwerk.isr.fetching.incremental_fetch_context import IncrementalFetchContext, Watches
-from raftwerk.isr.results import AppendResult
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct, decode_response, encode_request, encode_response
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.fetch import FetchPartitionResponse
 from raftwerk.wire.frames import RequestHeader, parse_response_header
 from raftwerk.wire.frames import encode_request as encode_frame
+from raftwerk.wire.produce import ProducePartitionResponse
+from raftwerk.wire.types import LeaderIdAndEpoch
 
 LISTENER = "PLAINTEXT"
 TOPIC = "flights"
@@ -118,6 +119,7 @@ class FakeReplicas:
 
     hold: bool = False
     error: int = 0
+    current_leader: LeaderIdAndEpoch | None = None
     fail_with: Exception | None = None
     appended: list[tuple[Any, bytes]] = field(default_factory=list)
     fetched: list[Any] = field(default_factory=list)
@@ -133,7 +135,11 @@ class FakeReplicas:
         for topic_partition, records in entries:
             self.appended.append((topic_partition, bytes(records)))
             base_offset = -1 if self.error else len(self.appended) - 1
-            results.append(AppendResult(topic_partition, self.error, base_offset, -1, 0))
+            results.append(
+                ProducePartitionResponse(
+                    topic_partition.partition, self.error, base_offset, -1, 0, current_leader=self.current_leader
+                )
+            )
         self._later(lambda: done(results))
 
     def fetch(self, params: Any, partitions: Sequence[Any], done: Callable[[Any], None]) -> None:

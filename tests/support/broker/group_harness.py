@@ -20,9 +20,9 @@ from raftwerk.controller.metadata.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from raftwerk.isr.results import AppendResult
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
+from raftwerk.wire.produce import ProducePartitionResponse
 from raftwerk.wire.records import Record, iter_records, set_base_offset
 from raftwerk.wire.types import TopicPartition
 
@@ -96,7 +96,7 @@ class GroupHarness(Harness):
         assert acks == -1
         ((key, batch),) = entries
         base = -1 if self.append_error else self.logs[key].append(batch)
-        result = [AppendResult(key, self.append_error, base)]
+        result = [ProducePartitionResponse(key.partition, self.append_error, base)]
         if self.hold:
             self.held_appends.append(lambda: done(result))
         else:

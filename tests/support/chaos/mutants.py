@@ -34,7 +34,7 @@ from raftwerk.isr.leader.isr_state import PendingExpandIsr, PendingShrinkIsr
 from raftwerk.isr.leader.leader_state import LeaderState
 from raftwerk.isr.partition import Partition
 from raftwerk.isr.replica import Replica
-from raftwerk.isr.roles import metadata_delta_applier
+from raftwerk.isr.roles import local_replicas
 from raftwerk.isr.roles.metadata_delta_applier import MetadataDeltaApplier
 from raftwerk.log.manager.log_dir import LogDir
 from raftwerk.log.manager.log_manager import LogManager
@@ -88,9 +88,7 @@ def high_watermark_of_the_leader_alone(self: LeaderState, log_end_offset: int, n
     """Moves although fewer than min ISR are in sync."""
     offsets = [follower.log_end_offset for id, follower in self.followers.items() if id in self.isr_state.maximal_isr]
     lowest = min([log_end_offset, *offsets])
-    moved = lowest > self.high_watermark
-    self.high_watermark = max(lowest, self.high_watermark)
-    return moved
+    return self.watermark.advance(lowest)
 
 
 async def at_once(self: Broker) -> None:
@@ -241,7 +239,7 @@ def take_no_notice_of_an_exchanged_disk(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(LogDir, "take_clean_shutdown_mark", take_mark)
     monkeypatch.setattr(LogManager, "begin_load", begin_load)
-    monkeypatch.setattr(metadata_delta_applier, "place_of", lambda registered, online, some_failed: Place.ANYWHERE)
+    monkeypatch.setattr(local_replicas, "place_of", lambda registered, online, some_failed: Place.ANYWHERE)
 
 
 def give_at_once(member: Any, target_epoch: int, target: Any, owned: Any, is_free: Any) -> Any:

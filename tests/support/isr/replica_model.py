@@ -20,21 +20,23 @@ from raftwerk.isr.fetching.fetch_requests import FetchRequests
 from raftwerk.isr.fetching.incremental_fetch_context import Watches
 from raftwerk.isr.follower.fetcher_state import FetcherState
 from raftwerk.isr.hosted_partitions import HostedPartitions
+from raftwerk.isr.leader.alter_partition_manager import OnResult
 from raftwerk.isr.leader.appends import Appends
-from raftwerk.isr.leader.expected_fetches import ExpectedFetches
+from raftwerk.isr.leader.isr_proposals import IsrProposals
 from raftwerk.isr.leader.leader_state import AlterPartitionResult, LeaderConfig
 from raftwerk.isr.partition import Partition
-from raftwerk.isr.ports import AlterPartitionItem, ReplicaManagerConfig, TopicIdPartition
-from raftwerk.isr.purgatory.delayed_operation_completion import DelayedOperationCompletion
-from raftwerk.isr.purgatory.purgatory import Purgatory
+from raftwerk.isr.ports import NO_OBSERVER, AlterPartitionItem, ReplicaManagerConfig, TopicIdPartition
+from raftwerk.isr.purgatory.delayed_operations import DelayedOperations
 from raftwerk.isr.replica import Replica
-from raftwerk.isr.results import AppendResult, FetchParams
+from raftwerk.isr.results import FetchParams
+from raftwerk.isr.storage_errors import StorageErrors
 from raftwerk.isr.throttling.throttles import Throttles
 from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.fetch import FetchRequest, FetchResponse, FetchTopicResponse
+from raftwerk.wire.produce import ProducePartitionResponse
 from raftwerk.wire.records import iter_headers, iter_records
 
 LAG_MS = 400
@@ -140,42 +142,39 @@ class Node:
         self.seen = seen
         runtime = Runtime(self.disk, self.model, random.Random(0))
         self.log = PartitionLog.open(runtime, "/data/t-0", LogConfig())
-        self.directory = HostedPartitions(self.node_id, lambda: self.broker_epoch)
-        self.directory.image = self.model  # type: ignore[assignment]
+        hosted = HostedPartitions(self.node_id, lambda: self.broker_epoch)
+        hosted.image = self.model  # type: ignore[assignment]
         self.brokers = FakeBrokers()
-        self.purgatory = Purgatory(NoTimers())
-        self.consequences = DelayedOperationCompletion(
-            self.directory, self.purgatory, Watches(), self.submit, lambda *_: None, lambda *_: None
-        )
         now = lambda: self.model.now_ms  # noqa: E731
-        self.appends = Appends(self.directory, self.purgatory, self.consequences, lambda: (now(), WALL_MS))
+        self.operations = operations = DelayedOperations(hosted, NoTimers(), Watches())
+        errors = StorageErrors(hosted, operations, lambda *_: None, lambda *_: None)
+        self.proposals = IsrProposals(hosted, operations, self.submit, now)
+        self.appends = Appends(hosted, operations, errors, NO_OBSERVER, lambda: (now(), WALL_MS))
         config = ReplicaManagerConfig(self.node_id, replica_fetch_backoff_min_ms=1, replica_fetch_backoff_max_ms=4)
         throttles = Throttles(config)
-        expected = ExpectedFetches(self.purgatory)
-        self.fetches = FetchRequests(self.directory, self.purgatory, self.consequences, expected, throttles.leader, now)
+        self.fetches = FetchRequests(hosted, operations, self.proposals, errors, throttles.leader, NO_OBSERVER, now)
         others = [node for node in NODES if node != self.node_id]
         self.fetchers = {node: FetcherState(config, self, throttles.follower) for node in others}
         self.fetching_from = -1
         leader_config = LeaderConfig(self.node_id, self.model.min_isr, LAG_MS)
         high_watermark = min(self.checkpoint, self.log.log_end_offset)
-        self.replica = Replica(TOPIC_ID, Partition(TP, leader_config, self.brokers, high_watermark), self.log)
-        self.directory.replicas[TP] = self.replica
+        self.replica = Replica(
+            TOPIC_ID, Partition(TP, leader_config, self.brokers, high_watermark), self.log, operations.on_high_watermark
+        )
+        hosted.replicas[TP] = self.replica
         self.leads_in, self.led_up_to = -1, 0
         self.read_at: tuple[Any, ...] = ()
         self.read: list[tuple[int, bytes]] = []
-        self.wishes: list[AlterPartitionItem] = []
-        self.in_flight: AlterPartitionItem | None = None
+        self.to_send: list[tuple[AlterPartitionItem, OnResult]] = []
+        self.in_flight: tuple[AlterPartitionItem, OnResult] | None = None
         self.apply(seen)
 
     # -- what the product asks of its surroundings
 
-    def submit(self, item: AlterPartitionItem) -> None:
-        self.wishes = [item]
+    def submit(self, item: AlterPartitionItem, on_result: OnResult) -> None:
+        self.to_send = [(item, on_result)]
 
     def on_records_fetched(self, replica: Replica, size_bytes: int) -> None: ...
-
-    def on_follower_high_watermark(self, replica: Replica) -> None:
-        self.consequences.on_high_watermark(replica)
 
     def on_replica_failed(self, replica: Replica, error: Exception) -> None:
         raise AssertionError(f"a replica failed: {error}") from error
@@ -191,13 +190,10 @@ class Node:
         if not self.replica.partition.is_news(registration):
             return
         if registration.leader == self.node_id:
-            old = self.replica.high_watermark
             self._stop_fetching()
             self.replica.make_leader(registration, self.model.now_ms)
-            if self.replica.high_watermark != old:
-                self.consequences.on_high_watermark(self.replica)
         elif self.replica.make_follower(registration):
-            self.consequences.on_role_lost(self.replica)
+            self.operations.on_role_lost(self.replica)
             self._stop_fetching()
             if registration.leader >= 0:
                 self.fetching_from = registration.leader
@@ -252,7 +248,7 @@ class Model:
             (30, self.send_fetch),
             (40, self.deliver),
             (6, self.learn_metadata),
-            (6, self.send_wish),
+            (6, self.send_proposal),
             (2, self.shrink),
             (2, self.save_checkpoints),
         ]
@@ -281,7 +277,7 @@ class Model:
         acks = self.rng.choice((-1, -1, 1))
         node.appends.append(acks, 1000, [(TP, batch(value))], lambda results: self._answered(acks, value, results))
 
-    def _answered(self, acks: int, value: bytes, results: list[AppendResult]) -> None:
+    def _answered(self, acks: int, value: bytes, results: list[ProducePartitionResponse]) -> None:
         if results[0].error_code == 0 and acks == -1:
             self.acked[value] = results[0].base_offset
             self.note(f"acked {value.decode()} at offset {results[0].base_offset}")
@@ -291,7 +287,10 @@ class Model:
         if node is None or node.fetching_from < 0:
             return
         pair = (node.node_id, node.fetching_from)
-        if any(pair in ((m.sender, m.receiver), (m.receiver, m.sender)) and m.kind != "wish" for m in self.messages):
+        if any(
+            pair in ((m.sender, m.receiver), (m.receiver, m.sender)) and m.kind != "alter-partition"
+            for m in self.messages
+        ):
             return
         request = node.fetchers[node.fetching_from].next_request(node.broker_epoch, self.now_ms)
         if request is not None:
@@ -306,8 +305,8 @@ class Model:
         message = self.messages.pop(self.rng.randrange(len(self.messages)))
         current = (self.life[message.sender], self.life[message.receiver]) == message.lives
         sender, receiver = self.nodes[message.sender], self.nodes[message.receiver]
-        if message.kind == "wish":
-            self._deliver_wish(message, receiver)
+        if message.kind == "alter-partition":
+            self._deliver_proposal(message, receiver)
         elif not current or not receiver.up or not sender.up:
             self._lost(message)
         elif message.kind == "fetch":
@@ -344,50 +343,43 @@ class Model:
         if self.messages:
             message = self.messages.pop(self.rng.randrange(len(self.messages)))
             self.note(f"lost {message.kind} {message.sender}->{message.receiver}")
-            if message.kind == "wish":
-                self._wish_answered(message, AlterPartitionResult(ErrorCode.NETWORK_EXCEPTION))
+            if message.kind == "alter-partition":
+                self._proposal_answered(message, AlterPartitionResult(ErrorCode.NETWORK_EXCEPTION))
             else:
                 self._lost(message)
 
     # -- AlterPartition
 
-    def send_wish(self) -> None:
+    def send_proposal(self) -> None:
         node = self._any_up()
-        if node is not None and node.wishes and node.in_flight is None:
-            node.in_flight = node.wishes.pop()
-            self._send("wish", node.node_id, node.node_id, node.in_flight)
+        if node is not None and node.to_send and node.in_flight is None:
+            node.in_flight = node.to_send.pop()
+            self._send("alter-partition", node.node_id, node.node_id, node.in_flight)
 
-    def _deliver_wish(self, message: Message, node: Node) -> None:
-        result = self.controller.alter_partition(node.node_id, message.body)
-        members = [member for member, _ in message.body.proposal.new_isr]
+    def _deliver_proposal(self, message: Message, node: Node) -> None:
+        item, _ = message.body
+        result = self.controller.alter_partition(node.node_id, item)
+        members = [member for member, _ in item.proposal.new_isr]
         self.note(f"{node.node_id} wants ISR {members}: error {result.error_code}")
         if self.faults and self.rng.random() < 0.2:
             result = AlterPartitionResult(ErrorCode.NETWORK_EXCEPTION)
-        self._wish_answered(message, result)
+        self._proposal_answered(message, result)
 
-    def _wish_answered(self, message: Message, result: AlterPartitionResult) -> None:
+    def _proposal_answered(self, message: Message, result: AlterPartitionResult) -> None:
         node = self.nodes[message.sender]
         if not node.up or self.life[node.node_id] != message.lives[0]:
             return
         node.in_flight = None
-        leader = node.replica.partition.leader
-        if leader is None:
-            return
-        old = leader.high_watermark
-        again = leader.on_alter_partition_result(
-            message.body.proposal, result, node.replica.log_end_offset, self.now_ms
-        )
-        if leader.high_watermark != old:
-            node.consequences.on_high_watermark(node.replica)
-        if again and not node.wishes:
-            node.wishes = [message.body]
+        item, on_result = message.body
+        if on_result(item, result) and not node.to_send:
+            node.to_send = [message.body]
 
     def shrink(self) -> None:
         node = self._any_up()
         if node is not None and node.replica.partition.leader is not None:
             proposal = node.replica.partition.leader.propose_shrink(node.replica.log_end_offset, self.now_ms)
             if proposal is not None:
-                node.consequences.on_proposal(node.replica, proposal)
+                node.proposals.submit(node.replica, proposal)
 
     # -- metadata and lives
 

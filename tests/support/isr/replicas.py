@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.isr.high_watermark import HighWatermark
 from raftwerk.isr.leader.leader_state import LeaderConfig, LeaderState
 from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import PartitionLog
@@ -76,7 +77,7 @@ def new_leader(
 ) -> LeaderState:
     """Broker 1 as leader in epoch 5, partition epoch 10, at time 0."""
     view = brokers or FakeBrokers({replica: 100 + replica for replica in replicas})
-    leader = LeaderState(LeaderConfig(1, min_isr, lag_ms), view, high_watermark)
+    leader = LeaderState(LeaderConfig(1, min_isr, lag_ms), view, HighWatermark(high_watermark))
     leader.on_registration(replicas, isr, (5, 10), log_end_offset, 0)
     return leader
 

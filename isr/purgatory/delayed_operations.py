@@ -1,0 +1,69 @@
+"""Completes delayed produces and fetches when a replica changes (Kafka: `Partition.DelayedOperations`)."""
+
+from __future__ import annotations
+
+from ...wire.errors import ErrorCode
+from ..fetching.incremental_fetch_context import Watches
+from ..hosted_partitions import HostedPartitions
+from ..replica import Replica
+from .purgatory import Purgatory, Timers
+
+
+class DelayedOperations:
+    """Passes changes of replicas on to the purgatory and to followers' fetch sessions.
+
+    A replica calls `on_high_watermark` whenever its high watermark advances. What then becomes complete is answered at
+    once, except between `defer` and `complete`: a request over many partitions completes nothing half-way through.
+    """
+
+    def __init__(self, hosted: HostedPartitions, timers: Timers, watches: Watches) -> None:
+        self._hosted = hosted
+        self.purgatory = Purgatory(timers)
+        self._watches = watches
+        self._is_deferring = False
+        self._advanced: list[Replica] = []
+
+    def defer(self) -> None:
+        """Remember the replicas whose high watermark advances, until `complete` is called."""
+        self._is_deferring = True
+
+    def complete(self) -> None:
+        """End `defer`: complete what has waited for the high watermarks that advanced since."""
+        self._is_deferring = False
+        while self._advanced:
+            advanced, self._advanced = self._advanced, []
+            for replica in advanced:
+                self._on_high_watermark(replica)
+
+    def on_high_watermark(self, replica: Replica) -> None:
+        """The high watermark has advanced; called by the replica itself."""
+        if self._is_deferring:
+            self._advanced.append(replica)
+        else:
+            self._on_high_watermark(replica)
+
+    def _on_high_watermark(self, replica: Replica) -> None:
+        self._watches.on_changed(replica)
+        leader = replica.partition.leader
+        error_code = 0
+        if leader is not None and len(leader.isr_state.maximal_isr) < leader.effective_min_isr:
+            error_code = int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        self.purgatory.on_high_watermark(
+            replica.topic_partition, replica.high_watermark, replica.committed_bytes(), error_code
+        )
+
+    def on_appended(self, replica: Replica, size_bytes: int) -> None:
+        """The leader's log has grown: the fetches of followers that wait for records are answered."""
+        self._watches.on_appended(replica, size_bytes)
+        self.purgatory.on_appended(replica.topic_partition, size_bytes)
+
+    def on_changed(self, replica: Replica) -> None:
+        """The ISR, the leader epoch or the start of the log changed: followers learn it with their next fetch."""
+        self._watches.on_changed(replica)
+
+    def on_role_lost(self, replica: Replica, error_code: int = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
+        """The replica leads no more, or is gone: whatever waits for it is answered, produces with `error_code`."""
+        topic_partition = replica.topic_partition
+        hint = self._hosted.leader_hint(topic_partition, error_code)
+        self.purgatory.on_role_lost(topic_partition, error_code, hint)
+        self._watches.on_role_lost(replica)

@@ -1,0 +1,157 @@
+"""Makes the replicas of this broker, with their logs and settings, and removes them."""
+
+from __future__ import annotations
+
+import logging
+from uuid import UUID
+
+from ...controller.configs.effective_configs import dynamic_overrides
+from ...controller.metadata.metadata_records import LOST
+from ...log.config import LogConfig
+from ...log.partition_log import PartitionLog
+from ...wire.errors import ErrorCode, ProtocolError
+from ...wire.types import TopicPartition
+from ..directories.directory_assignments import DirectoryAssignments, Place, place_of
+from ..follower.fetcher_manager import FetcherManager
+from ..hosted_partitions import BrokersOfPartition, HostedPartitions
+from ..leader.leader_state import LeaderConfig
+from ..partition import Partition
+from ..ports import ReplicaLogs, ReplicaManagerConfig
+from ..purgatory.delayed_operations import DelayedOperations
+from ..replica import Replica
+from ..storage_errors import StorageErrors
+
+_logger = logging.getLogger(__name__)
+
+MIN_ISR_KEY = "min.insync.replicas"
+
+
+class LocalReplicas:
+    """Fills `hosted.replicas`. Where a replica is in another directory than the metadata says, `assignments` tell."""
+
+    def __init__(
+        self,
+        config: ReplicaManagerConfig,
+        hosted: HostedPartitions,
+        logs: ReplicaLogs,
+        fetchers: FetcherManager,
+        assignments: DirectoryAssignments,
+        operations: DelayedOperations,
+        errors: StorageErrors,
+    ) -> None:
+        self._config = config
+        self._hosted = hosted
+        self._logs = logs
+        self._fetchers = fetchers
+        self._assignments = assignments
+        self._operations = operations
+        self._errors = errors
+
+    # ---------------------------------------------------------------- replicas
+
+    def get_or_create(self, topic_partition: TopicPartition, topic_id: UUID, registered: UUID) -> Replica | None:
+        """The replica with this topic id; None when its log cannot be used, or not yet.
+
+        `registered` is the id of its directory by the metadata; where that is wrong, the controller is told.
+        """
+        replica = self._hosted.replicas.get(topic_partition)
+        if replica is not None and replica.topic_id != topic_id:
+            self.remove(topic_partition, replica.topic_id)
+            replica = None
+        if replica is None:
+            replica = self._create(topic_partition, topic_id, registered)
+        actual = self._logs.directory_id_of(topic_partition)
+        if replica is not None and actual is not None:
+            self._assignments.note((topic_id, topic_partition.partition), registered, actual)
+        return replica
+
+    def remove(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
+        """Delete the replica and its log: the topic is deleted, or the replica has moved to another broker."""
+        self._hosted.unusable.pop(topic_partition, None)
+        self._assignments.forget((topic_id, topic_partition.partition))
+        replica = self._hosted.replicas.get(topic_partition)
+        if replica is None or replica.topic_id != topic_id:
+            return
+        self._fetchers.remove(replica)
+        del self._hosted.replicas[topic_partition]
+        is_deleted = self._hosted.registration(topic_partition) is None
+        self._operations.on_role_lost(
+            replica, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_deleted else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        )
+        try:
+            self._logs.delete(topic_partition)
+        except (ProtocolError, OSError) as error:
+            _logger.error("%s cannot be removed: %s", topic_partition, error)
+
+    def on_moved(self, replica: Replica, actual: UUID) -> None:
+        """The replica's log is now in the directory `actual`: tell the controller."""
+        registration = self._hosted.registration(replica.topic_partition)
+        if registration is not None:
+            registered = registration.directory_of(self._hosted.local_id)
+            self._assignments.note((replica.topic_id, replica.topic_partition.partition), registered, actual)
+
+    def _create(self, topic_partition: TopicPartition, topic_id: UUID, registered: UUID) -> Replica | None:
+        hosted = self._hosted
+        try:
+            log = self._log_for(topic_partition, topic_id, registered)
+            if log is None:
+                hosted.unusable[topic_partition] = None
+                return None
+        except (ProtocolError, OSError) as error:
+            _logger.error("%s cannot be used: %s", topic_partition, error)
+            hosted.unusable[topic_partition] = None
+            self._errors.report(topic_partition, error)
+            return None
+        hosted.unusable.pop(topic_partition, None)
+        checkpoint = self._logs.high_watermark_checkpoint.get(topic_partition, 0)
+        high_watermark = max(min(checkpoint, log.log_end_offset), log.log_start_offset)
+        partition = Partition(
+            topic_partition,
+            self.leader_config(topic_partition.topic),
+            BrokersOfPartition(hosted, topic_partition),
+            high_watermark,
+        )
+        replica = Replica(topic_id, partition, log, self._operations.on_high_watermark)
+        hosted.replicas[topic_partition] = replica
+        return replica
+
+    def _log_for(self, topic_partition: TopicPartition, topic_id: UUID, registered: UUID) -> PartitionLog | None:
+        """The log, opened or created; None when it is lost and the controller has to know first. `ProtocolError`."""
+        log = self._logs.get(topic_partition)
+        if log is not None and log.topic_id is not None and log.topic_id != topic_id:
+            self._logs.set_aside(topic_partition, f"has topic id {log.topic_id}, not {topic_id}")
+            log = None
+        config = self.log_config(topic_partition.topic)
+        if log is None:
+            is_displaced = self._logs.is_displaced(topic_partition, topic_id)
+            online = () if is_displaced else self._logs.online_ids
+            place = place_of(registered, online, some_failed=self._logs.has_failed_dirs and not is_displaced)
+            if place is Place.OFFLINE:
+                raise ProtocolError(ErrorCode.KAFKA_STORAGE_ERROR, "its log directory has failed")
+            if place is Place.NOWHERE_YET:
+                gone = "is not what it was" if is_displaced else "was in a log directory that is here no more"
+                _logger.warning("%s %s; it begins anew when the controller knows", topic_partition, gone)
+                self._assignments.note((topic_id, topic_partition.partition), registered, LOST)
+                return None
+            return self._logs.create(topic_partition, topic_id, config, registered)
+        log.config = config
+        if log.topic_id is None:
+            log.set_topic_id(topic_id, durably=False)
+        return log
+
+    # ---------------------------------------------------------------- settings
+
+    def leader_config(self, topic: str) -> LeaderConfig:
+        """The settings for leaders of the topic's partitions, by the present metadata."""
+        value = self._hosted.image.topic_config(topic, MIN_ISR_KEY)
+        return LeaderConfig(
+            local_id=self._hosted.local_id,
+            min_isr=self._config.default_min_isr if value is None else int(value),
+            lag_time_max_ms=self._config.replica_lag_time_max_ms,
+        )
+
+    def log_config(self, topic: str) -> LogConfig:
+        """The settings for the logs of the topic's partitions, by the present metadata."""
+        overrides = dynamic_overrides(self._hosted.image, topic, self._hosted.local_id)
+        default = self._config.default_log_config
+        return default.with_overrides(overrides) if overrides else default
