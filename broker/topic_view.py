@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,14 +15,6 @@ TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 OPERATIONS_NOT_ASKED = -(2**31)
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
-MAX_TOPIC_NAME = 249
-
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-
-
-def is_legal_topic_name(name: str) -> bool:
-    """Kafka's rule: 1 to 249 of [a-zA-Z0-9._-], and neither "." nor ".."."""
-    return name not in (".", "..") and len(name) <= MAX_TOPIC_NAME and _LEGAL_NAME.fullmatch(name) is not None
 
 
 def endpoint_of(broker: BrokerRegistration | None, listener_name: str) -> Endpoint | None:

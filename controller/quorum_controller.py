@@ -1,33 +1,26 @@
-"""The active controller's shell: requests in, decisions, records appended, responses out after commit.
+"""The active controller: requests in, decisions, records appended, responses out after their commit.
 
 Every node with the controller role has a `QuorumController`. It is active while its node leads the quorum. Then it
-holds a second image, ahead of the committed one by the records it has appended: decisions see the outcome of all
-decisions before them. A decision's records are replayed to that image first, where a broken invariant stops the node
-before anything is written, and then appended as one batch. A response waits until everything that it may have seen is
-committed. When leadership is lost, whatever was pending is answered NOT_CONTROLLER and the second image is dropped; the
-records may or may not survive, and the next controller's log tells.
+holds a second image, ahead of the committed one by the records that it has appended: each decision sees the outcome of
+all decisions before it. The records of a decision are replayed to that image first, where a broken invariant stops the
+node before anything is written. Then they are appended as one batch. A response waits until all that the decision may
+have seen is committed. When leadership is lost, pending requests are answered NOT_CONTROLLER, and the second image
+is dropped. Their records may survive or not; the log of the next controller tells.
 
-All events run on the loop, one at a time, in the order they came in.
+All events run on the loop, one at a time, in the order in which they came in. A decision with very many records is made
+in parts, one part in an iteration of the loop.
 
-Failure detection. A broker is fenced when its session ends, and at once when it is known to be dead: its last
-connection to this node is gone, and a connect to its listener is refused. A new controller asks the same of every
-unfenced broker that has not connected yet. Anything else than a refusal waits for the session to end. A probe is
-repeated a few times: while a process dies, its listener may outlive the connection by a moment.
-
-Preferred leaders. Kafka puts them back every 300 s. Here the first change of a partition or broker starts a timer of a
-few seconds, after which all imbalance that can be mended is mended in one batch: a restarted broker leads again
-soon, but not at the first moment it is in sync, when its other partitions are still coming in one by one. When nothing
-changes, nothing ticks.
+Preferred leaders. Kafka gives them leadership back every 300 s. Here the first change of a partition or broker starts a
+timer of a few seconds, after which they lead again, up to a number in one batch. A restarted broker leads again soon,
+but not at the moment when its first partition is in sync and the others are not. While nothing changes, no timer runs.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
 from typing import Any, NamedTuple, TypeAlias
 
 from ..raft.driver.raft_driver import QuorumFailedError
@@ -36,27 +29,19 @@ from ..runtime.invariants import invariant
 from ..runtime.ports import Runtime
 from ..wire.errors import ErrorCode, ProtocolError
 from . import refusals
-from .brokers import broker_registration, producer_ids
-from .brokers.broker_sessions import BrokerSessions
-from .brokers.listener_probe import Probe, ProbeResult
+from .brokers import broker_fencing, broker_heartbeat, broker_registration, producer_ids
+from .brokers.broker_fencing import BrokerFailureDetector
+from .brokers.listener_probe import Probe
 from .configs import alter_configs
 from .metadata import features
 from .metadata.metadata_image import BrokerRegistration, MetadataDelta, MetadataImage
 from .metadata.metadata_loader import MetadataLoader
 from .metadata.metadata_records import ConfigRecord, Record, encode_record
-from .partitions import alter_partition, leader_election, reassignment, replica_directories, topic_changes
+from .partitions import alter_partition, leader_election, reassignment, replica_directories
 from .result import ControllerResult, Response
 from .settings import UNCLEAN_ELECTION_KEY, ControllerSettings
-
-_logger = logging.getLogger(__name__)
-
-STALL_MS = 500
-"""A timer this late means that this process was stopped: heartbeats wait unread, and silence proves nothing."""
-
-PROBE_BACKOFF_S = (0.05, 0.2, 0.5)
-"""Pauses between the first probes of a broker that is out of contact."""
-PROBE_INTERVAL_S = 1.0
-"""And between the others, until it is heard or fenced: one that never spoke to this controller may die unnoticed."""
+from .topics import create_partitions, create_topics, delete_topics
+from .topics.new_partitions import TopicContext
 
 Refusal: TypeAlias = Callable[[Any, ErrorCode, str | None], Response]
 
@@ -125,13 +110,11 @@ class _Term:
         self.epoch = epoch
         self.image = image
         self.pending: deque[_Pending] = deque()
-        self.expiry: asyncio.TimerHandle | None = None
         self.rebalance: asyncio.TimerHandle | None = None
 
     def end(self) -> None:
-        for timer in (self.expiry, self.rebalance):
-            if timer is not None:
-                timer.cancel()
+        if self.rebalance is not None:
+            self.rebalance.cancel()
         for waiting in self.pending:
             if not waiting.future.done():
                 waiting.future.set_result(waiting.not_controller)
@@ -149,9 +132,9 @@ class QuorumController:
         self._rng = runtime.rng
         self._committed = loader.image
         self._ports = ports
-        self._sessions = BrokerSessions(settings.broker_session_timeout_ms)
+        self._failures = BrokerFailureDetector(settings, ports.probe, self._on_dead_broker)
+        self._sessions = self._failures.sessions
         self._term: _Term | None = None
-        self._probes: dict[int, asyncio.Task[None]] = {}
         self._closed = False
         loader.subscribe(self._on_commit)
         loader.subscribe_leader(self._on_leader_change)
@@ -170,8 +153,7 @@ class QuorumController:
         """Stop: refuse what is pending, and start nothing more."""
         self._closed = True
         self._resign()
-        for probe in self._probes.values():
-            probe.cancel()
+        self._failures.close()
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -194,7 +176,7 @@ class QuorumController:
         """BrokerHeartbeat."""
 
         def decide(image: MetadataImage) -> ControllerResult:
-            return broker_registration.broker_heartbeat(image, self._settings, self._sessions, request, self._now_ms())
+            return broker_heartbeat.broker_heartbeat(image, self._settings, self._sessions, request, self._now_ms())
 
         def finish(term: _Term, response: Response) -> None:
             session = self._sessions.get(request.broker_id)
@@ -240,14 +222,14 @@ class QuorumController:
 
     def create_topics(self, request: Any) -> asyncio.Future[Response]:
         """CreateTopics."""
-        creation = topic_changes.TopicCreation(request)
+        creation = create_topics.TopicCreation(request)
         return self._handle(request, lambda image: creation.decide(self._context(image)), refusals.refuse_create_topics)
 
     def delete_topics(self, request: Any) -> asyncio.Future[Response]:
         """DeleteTopics."""
         return self._handle(
             request,
-            lambda image: topic_changes.delete_topics(self._context(image), request),
+            lambda image: delete_topics.delete_topics(image, self._settings, request),
             refusals.refuse_delete_topics,
         )
 
@@ -255,7 +237,7 @@ class QuorumController:
         """CreatePartitions."""
         return self._handle(
             request,
-            lambda image: topic_changes.create_partitions(self._context(image), request),
+            lambda image: create_partitions.create_partitions(self._context(image), request),
             refusals.refuse_create_partitions,
         )
 
@@ -307,8 +289,8 @@ class QuorumController:
             refusals.refuse_alter_configs,
         )
 
-    def _context(self, image: MetadataImage) -> topic_changes.Context:
-        return topic_changes.Context(image, self._settings, self._rng)
+    def _context(self, image: MetadataImage) -> TopicContext:
+        return TopicContext(image, self._settings, self._rng)
 
     # -- from decision to response -----------------------------------------------------------------------------------
 
@@ -375,7 +357,7 @@ class QuorumController:
             return False
         invariant(last_offset == base_offset + len(records) - 1, "a decision's records are one batch at the log's end")
         if delta.changed_brokers:
-            self._arm_expiry(term)
+            self._failures.arm_timer()
         if delta.moves_leadership:
             self._arm_rebalance(term)
         if any(isinstance(record, ConfigRecord) and record.name == UNCLEAN_ELECTION_KEY for record in records):
@@ -403,99 +385,30 @@ class QuorumController:
     def _activate(self, epoch: int) -> None:
         term = self._term = _Term(epoch, self._committed.copy())
         term.image.advance(term.image.offset, epoch)
-        self._sessions.start(term.image, self._now_ms())
+        self._failures.activate(term.image)
         settings = self._settings
         first = features.bootstrap_records(term.image, settings.supported_features, settings.first_features)
         if not self._append(term, first):
             return
-        self._arm_expiry(term)
+        self._failures.arm_timer()
         self._arm_rebalance(term)
-        for broker_id in sorted(term.image.brokers):
-            self._start_probe(broker_id)
+        self._failures.probe_all()
 
     def _resign(self) -> None:
         term, self._term = self._term, None
         if term is not None:
+            self._failures.deactivate()
             term.end()
 
-    # -- who is alive ------------------------------------------------------------------------------------------------
+    # -- brokers -----------------------------------------------------------------------------------------------------
 
     def on_broker_disconnected(self, broker_id: int) -> None:
-        """The connection over which that broker spoke last went down, which raises the question whether it is dead."""
-        self._sessions.lose_contact(broker_id)
-        self._start_probe(broker_id)
+        """The connection over which that broker spoke last ended: find out whether the broker is dead."""
+        self._failures.on_broker_disconnected(broker_id)
 
-    def _start_probe(self, broker_id: int) -> None:
-        """Probe the broker, starting over when a round of probes is under way."""
-        if self._suspect(broker_id) is None:
-            return
-        former = self._probes.pop(broker_id, None)
-        if former is not None:
-            former.cancel()
-        probe = self._probes[broker_id] = asyncio.get_running_loop().create_task(self._probe(broker_id))
-        probe.add_done_callback(lambda task: self._on_probe_done(broker_id, task))
-
-    def _on_probe_done(self, broker_id: int, probe: asyncio.Task[None]) -> None:
-        if self._probes.get(broker_id) is probe:
-            del self._probes[broker_id]
-        if not probe.cancelled():
-            probe.result()  # whatever went wrong in it is not to be swallowed
-
-    def _suspect(self, broker_id: int) -> BrokerRegistration | None:
-        """The registration of an unfenced broker that this active controller is not in contact with.
-
-        A connection alone proves nothing: its other end may be gone.
-        """
-        if self._term is None:
-            return None
-        broker = self._term.image.brokers.get(broker_id)
-        session = self._sessions.get(broker_id)
-        if broker is None or broker.fenced or (session is not None and session.in_contact):
-            return None
-        return broker
-
-    async def _probe(self, broker_id: int) -> None:
-        for pause_s in chain(PROBE_BACKOFF_S, repeat(PROBE_INTERVAL_S)):
-            suspect = self._suspect(broker_id)
-            if suspect is None:
-                return
-            endpoint = suspect.endpoint(self._settings.inter_broker_listener_name) or suspect.listeners[0]
-            result = await self._ports.probe(endpoint.host, endpoint.port)
-            if result is ProbeResult.REFUSED:
-                self._on_refused(suspect)
-                return
-            await asyncio.sleep(pause_s)
-
-    def _on_refused(self, dead: BrokerRegistration) -> None:
-        suspect = self._suspect(dead.broker_id)
-        if self._term is None or suspect is None or suspect.epoch != dead.epoch:
-            return
-        self._sessions.end(dead.broker_id)
-        _logger.warning("broker %d is fenced: its connections closed and its port refuses", dead.broker_id)
-        self._fence(self._term, suspect)
-
-    def _arm_expiry(self, term: _Term) -> None:
-        if term.expiry is not None:
-            return
-        look_ms = self._sessions.next_look_ms(term.image, self._now_ms())
-        if look_ms is not None:
-            loop = asyncio.get_running_loop()
-            term.expiry = loop.call_at(look_ms / 1_000, self._look_for_silent, term, look_ms)
-
-    def _look_for_silent(self, term: _Term, look_ms: int) -> None:
-        term.expiry = None
-        now_ms = max(self._now_ms(), look_ms)  # the loop's clock may round down to just before the time
-        if now_ms - look_ms > STALL_MS:
-            self._sessions.extend(now_ms - look_ms)
-        for broker_id in self._sessions.silent(term.image, now_ms):
-            self._sessions.lose_contact(broker_id)
-            self._start_probe(broker_id)
-        for broker in self._sessions.expired(term.image, now_ms):
-            self._sessions.end(broker.broker_id)
-            _logger.warning("broker %d is fenced: it was silent for its session", broker.broker_id)
-            self._fence(term, broker)
-        if self._term is term:
-            self._arm_expiry(term)
+    def _on_dead_broker(self, broker: BrokerRegistration) -> None:
+        if self._term is not None:
+            self._fence(self._term, broker)
 
     def _fence(self, term: _Term, broker: BrokerRegistration) -> None:
         """Fence this incarnation of the broker; one with very many partitions over some turns of the loop."""
@@ -504,7 +417,7 @@ class QuorumController:
             return
         if self._append(
             term,
-            broker_registration.fence_broker(term.image, self._settings, broker.broker_id, self._sessions.departures),
+            broker_fencing.fence_broker(term.image, self._settings, broker.broker_id, self._sessions.departures),
         ):
             asyncio.get_running_loop().call_soon(self._fence, term, broker)
 

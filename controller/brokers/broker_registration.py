@@ -1,53 +1,21 @@
-"""The life of a broker: registered and fenced, caught up and unfenced, in controlled shutdown, fenced again, gone.
+"""BrokerRegistration, UnregisterBroker and ControllerRegistration: which nodes the cluster knows.
 
-    registration -> fenced --(heartbeat, caught up, no wish to stay fenced)--> unfenced
-    unfenced --(wants to shut down)--> in controlled shutdown --(leads nothing, the others know)--> fenced, may stop
-    unfenced, in controlled shutdown --(session over, process dead, wants to be fenced)--> fenced
-
-The broker epoch is the offset of the registration record. It fences all that a former incarnation still says.
+A broker is registered fenced. `broker_heartbeat.py` has what happens to it after that.
 """
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Any
 
 from ...wire.errors import ErrorCode, ProtocolError
 from ..metadata.features import check_supported
-from ..metadata.metadata_image import BrokerRegistration, MetadataImage
-from ..metadata.metadata_records import (
-    BrokerChangeRecord,
-    Endpoint,
-    Record,
-    RegisterBrokerRecord,
-    RegisterControllerRecord,
-    UnregisterBrokerRecord,
-)
-from ..partitions.alter_partition import check_broker_epoch
-from ..partitions.leader_election import CHANGES_AT_ONCE, Departures, broker_leaves, broker_returns, leads_any
-from ..partitions.replica_directories import check_registered_directories, directories_went_offline, failed_since
+from ..metadata.metadata_image import MetadataImage
+from ..metadata.metadata_records import Endpoint, RegisterBrokerRecord, RegisterControllerRecord, UnregisterBrokerRecord
+from ..partitions import broker_departures
+from ..partitions.replica_directories import check_registered_directories
 from ..result import ControllerResult, error_response
 from ..settings import ControllerSettings
-from .broker_sessions import BrokerSessions, Session
-
-
-class BrokerState(Enum):
-    """What the controller holds a broker to be."""
-
-    FENCED = "fenced"
-    UNFENCED = "unfenced"
-    CONTROLLED_SHUTDOWN = "controlled shutdown"
-    SHUTDOWN_NOW = "shutdown now"
-
-
-def state_of(broker: BrokerRegistration) -> BrokerState:
-    """The state its registration says."""
-    if broker.fenced:
-        return BrokerState.FENCED
-    return BrokerState.CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else BrokerState.UNFENCED
-
-
-# -- registration --------------------------------------------------------------------------------------------------
+from .broker_sessions import BrokerSessions
 
 
 def register_broker(
@@ -72,8 +40,10 @@ def register_broker(
         )
     # One that was unregistered meanwhile may still be eligible somewhere, and can prove nothing.
     clean = known is not None and request.get("previous_broker_epoch", -1) == known.epoch
-    records = broker_leaves(image, settings, request.broker_id, unclean=not clean, departures=sessions.departures)
-    if len(records) >= CHANGES_AT_ONCE:
+    records = broker_departures.remove_broker(
+        image, settings, request.broker_id, unclean=not clean, departures=sessions.departures
+    )
+    if len(records) >= broker_departures.CHANGES_PER_BATCH:
         return ControllerResult(records, has_more=True)
     records.append(_registration(request, listeners))
     return ControllerResult(records, {"error_code": 0})
@@ -138,104 +108,8 @@ def unregister_broker(image: MetadataImage, settings: ControllerSettings, broker
     if broker is None:
         message = f"Broker ID {broker_id} is not currently registered"
         return ControllerResult([], error_response(ErrorCode.BROKER_ID_NOT_REGISTERED, message))
-    records = broker_leaves(image, settings, broker_id)
-    if len(records) >= CHANGES_AT_ONCE:
+    records = broker_departures.remove_broker(image, settings, broker_id)
+    if len(records) >= broker_departures.CHANGES_PER_BATCH:
         return ControllerResult(records, has_more=True)
     records.append(UnregisterBrokerRecord(broker_id, broker.epoch))
     return ControllerResult(records, error_response(ErrorCode.NONE))
-
-
-# -- heartbeats ----------------------------------------------------------------------------------------------------
-
-
-def broker_heartbeat(
-    image: MetadataImage, settings: ControllerSettings, sessions: BrokerSessions, request: Any, now_ms: int
-) -> ControllerResult:
-    """BrokerHeartbeat 0-1. Raises `ProtocolError(STALE_BROKER_EPOCH)`.
-
-    News of failed directories come first: what else the broker wishes is decided at its next heartbeat.
-    """
-    check_broker_epoch(image, request.broker_id, request.broker_epoch)
-    broker = image.brokers[request.broker_id]
-    session = sessions.touch(request.broker_id, request.broker_epoch, request.current_metadata_offset, now_ms)
-    state = state_of(broker)
-    failed = failed_since(broker, request.get("offline_log_dirs", ()))
-    if failed and len(failed) < len(broker.log_dirs):
-        target = state
-        records = directories_went_offline(image, settings, broker, failed)
-    else:
-        target = _next_state(image, broker, request, bool(failed), _others_know(image, sessions, session))
-        records = _transition(image, settings, broker, (state, target), sessions.departures)
-    if target is BrokerState.SHUTDOWN_NOW:
-        sessions.end(broker.broker_id)  # its next incarnation need not wait
-    response = {
-        "error_code": 0,
-        "is_caught_up": request.current_metadata_offset >= broker.epoch,
-        "is_fenced": target in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW),
-        "should_shut_down": target is BrokerState.SHUTDOWN_NOW,
-    }
-    return ControllerResult(records, response, has_more=len(records) >= CHANGES_AT_ONCE)
-
-
-def _others_know(image: MetadataImage, sessions: BrokerSessions, session: Session) -> bool:
-    """Whether every active broker has applied the metadata that moved the leaders away: all of them, which is known
-    when a heartbeat found nothing left to move (`Session.shutdown_offset`)."""
-    lowest = sessions.lowest_active_offset(image)
-    return lowest is None or (session.shutdown_offset is not None and session.shutdown_offset <= lowest)
-
-
-def _next_state(
-    image: MetadataImage, broker: BrokerRegistration, request: Any, all_failed: bool, others_know: bool
-) -> BrokerState:
-    state = state_of(broker)
-    if request.want_shut_down:
-        if state is BrokerState.FENCED or request.want_fence:
-            return BrokerState.SHUTDOWN_NOW
-        if leads_any(image, broker.broker_id):
-            return BrokerState.CONTROLLED_SHUTDOWN
-        done = state is BrokerState.UNFENCED or others_know
-        return BrokerState.SHUTDOWN_NOW if done else BrokerState.CONTROLLED_SHUTDOWN
-    if request.want_fence or all_failed:
-        return BrokerState.FENCED
-    if state is BrokerState.FENCED:
-        # An incarnation that began to shut down does not come back, whatever a late heartbeat says.
-        may_return = request.current_metadata_offset >= broker.epoch and not broker.in_controlled_shutdown
-        return BrokerState.UNFENCED if may_return else BrokerState.FENCED
-    return state
-
-
-def _transition(
-    image: MetadataImage,
-    settings: ControllerSettings,
-    broker: BrokerRegistration,
-    states: tuple[BrokerState, BrokerState],
-    departures: Departures,
-) -> list[Record]:
-    state, target = states
-    if target is BrokerState.CONTROLLED_SHUTDOWN:
-        leaving = broker_leaves(image, settings, broker.broker_id, departures=departures)
-        if state is target:
-            return leaving
-        return [BrokerChangeRecord(broker.broker_id, broker.epoch, in_controlled_shutdown=True), *leaving]
-    if state is target:
-        return []
-    if target is BrokerState.UNFENCED:
-        unfenced: list[Record] = [BrokerChangeRecord(broker.broker_id, broker.epoch, fenced=False)]
-        return unfenced + broker_returns(image, settings, broker.broker_id)
-    return fence_broker(image, settings, broker.broker_id, departures)
-
-
-def fence_broker(
-    image: MetadataImage, settings: ControllerSettings, broker_id: int, departures: Departures | None = None
-) -> list[Record]:
-    """Fence the broker, take it out of every ISR and give its partitions other leaders; nothing when it is fenced.
-
-    With very many partitions, these are the first of them only, and the broker is fenced with the last.
-    """
-    broker = image.brokers.get(broker_id)
-    if broker is None or broker.fenced:
-        return []
-    leaving = broker_leaves(image, settings, broker_id, departures=departures)
-    if len(leaving) >= CHANGES_AT_ONCE:
-        return leaving
-    return [BrokerChangeRecord(broker_id, broker.epoch, fenced=True), *leaving]

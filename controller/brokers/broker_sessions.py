@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..metadata.metadata_image import BrokerRegistration, MetadataImage
 from ..metadata.metadata_records import Endpoint
-from ..partitions.leader_election import Departures
+from ..partitions.broker_departures import Departures
 
 
 @dataclass(slots=True)

@@ -6,8 +6,8 @@ from typing import Any
 
 from ..metadata.metadata_image import MetadataImage
 from ..metadata.metadata_records import ProducerIdsRecord
-from ..partitions.alter_partition import check_broker_epoch
 from ..result import ControllerResult
+from .broker_epoch import check_broker_epoch
 
 PRODUCER_ID_BLOCK_SIZE = 1_000
 

@@ -17,7 +17,7 @@ from ..metadata.metadata_image import (
     MetadataImage,
 )
 from ..metadata.metadata_records import ConfigRecord, Record
-from ..partitions.leader_election import clear_elr
+from ..partitions.eligible_leader_replicas import clear_elr
 from ..policies import Policies
 from ..result import ControllerResult, Response
 from .broker_configs import DYNAMIC_BROKER_CONFIGS

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 from ...raft.messages.voter_messages import KRAFT_VERSION_FEATURE
 from ...raft.voters.voter_set import DYNAMIC_VERSION, STATIC_VERSION
 from ...wire.errors import ErrorCode, ProtocolError
+from ..partitions.eligible_leader_replicas import switch_off_elr
 from ..result import ControllerResult, Response, error_response
 from .metadata_image import ELR_FEATURE, METADATA_VERSION_FEATURE, RECORD_VERSION_FEATURE, MetadataImage
 from .metadata_records import (
@@ -31,7 +32,6 @@ from .metadata_records import (
     PLAIN_RECORDS,
     FeatureLevelRecord,
     NewerMetadataError,
-    PartitionChangeRecord,
     Record,
 )
 
@@ -191,7 +191,7 @@ def _update_one(image: MetadataImage, request: Any, kraft: KRaftVersions, suppor
         _check_nothing_is_lost(update)
     records: list[Record] = []
     if name == ELR_FEATURE and level == 0:
-        records += _without_elr(image)
+        records += switch_off_elr(image)
     return [*records, FeatureLevelRecord(name, level)]
 
 
@@ -239,17 +239,3 @@ def _check_range(update: _Update, who: str, features: Sequence[tuple[str, int, i
     low, high = ranges.get(update.name, (0, 0))
     if not low <= update.level <= high:
         raise update.refused(f"{who} only supports versions {low}-{high}.")
-
-
-def _without_elr(image: MetadataImage) -> list[Record]:
-    for topic in image.topics_by_id.values():
-        for index, partition in topic.partitions.items():
-            if not partition.isr:
-                message = f"{topic.name}-{index} has eligible leader replicas and no ISR: bring one of them back first."
-                raise ProtocolError(ErrorCode.INVALID_UPDATE_VERSION, message)
-    return [
-        PartitionChangeRecord(topic.topic_id, index, elr=(), last_known_elr=())
-        for topic in image.topics_by_id.values()
-        for index, partition in topic.partitions.items()
-        if partition.elr or partition.last_known_elr
-    ]

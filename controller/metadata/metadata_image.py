@@ -13,7 +13,7 @@ ISR, epochs only grow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
@@ -218,6 +218,12 @@ class MetadataImage:
         """The partition, or None when there is no such topic or partition."""
         topic = self.topics_by_id.get(topic_id)
         return None if topic is None else topic.partitions.get(partition)
+
+    def all_partitions(self) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
+        """Every partition with its topic and index, in the order in which the topics were created."""
+        for topic in self.topics_by_id.values():
+            for index, partition in topic.partitions.items():
+                yield topic, index, partition
 
     def is_active(self, broker_id: int) -> bool:
         """Registered, unfenced and not in controlled shutdown."""

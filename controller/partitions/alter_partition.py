@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from ...wire.errors import ErrorCode, ProtocolError
+from ..brokers.broker_epoch import check_broker_epoch
 from ..metadata.metadata_image import MetadataImage, PartitionRegistration, TopicImage
 from ..metadata.metadata_records import RECOVERED, RECOVERING, Record
 from ..result import ControllerResult, Response
 from ..settings import ControllerSettings
-from .leader_election import PartitionRules
-from .partition_change import Goal, decide_partition_change
+from .partition_change import Goal, PartitionRules, decide_partition_change
 
 
 class IsrMember(NamedTuple):
@@ -26,16 +26,6 @@ class IsrMember(NamedTuple):
 
     broker_id: int
     broker_epoch: int = -1
-
-
-def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) -> None:
-    """Refuse a request of a broker that is not registered, or is an older or unknown incarnation of it."""
-    broker = image.brokers.get(broker_id)
-    if broker is None:
-        raise ProtocolError(ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker id {broker_id}")
-    if broker.epoch != broker_epoch:
-        message = f"Expected broker epoch {broker.epoch}, but got broker epoch {broker_epoch}"
-        raise ProtocolError(ErrorCode.STALE_BROKER_EPOCH, message)
 
 
 def alter_partition(image: MetadataImage, settings: ControllerSettings, request: Any) -> ControllerResult:

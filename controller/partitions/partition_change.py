@@ -5,11 +5,7 @@ acceptable; with an empty ISR, the first such one in the ELR; then the last know
 allows it, any acceptable replica at all. The latter two are unclean: the ISR becomes the new leader alone, which must
 report that it has recovered before the ISR may grow (KIP-704).
 
-Eligible leader replicas (KIP-966). A leader does not move its high watermark while the ISR is smaller than
-`min.insync.replicas`. So a replica that left the ISR at or below that size still holds every committed record, and
-stays eligible (in the ELR) until the ISR is large enough again, or until the replica restarts uncleanly and may have
-lost its tail. This is what makes an ISR of nobody safe: the last member of an ISR, when it loses what its disk had not
-synced, is not elected while an eligible replica that kept its data may come back.
+Eligible leader replicas are explained in `eligible_leader_replicas.py`.
 """
 
 from __future__ import annotations
@@ -17,11 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
-from ..metadata.metadata_image import PartitionRegistration
+from ..metadata.metadata_image import MetadataImage, PartitionRegistration
 from ..metadata.metadata_records import NO_LEADER, RECOVERING, PartitionChangeRecord
+from ..settings import ControllerSettings
+from .eligible_leader_replicas import elr_beside, is_isr_large_enough, last_known_elr_after
+
+Acceptable: TypeAlias = Callable[[int], bool]
+"""Whether a broker may lead the partition and be in its ISR."""
 
 
 class Election(Enum):
@@ -40,7 +41,7 @@ class Goal:
     """What is asked of a partition, and the rules it is decided by."""
 
     isr: tuple[int, ...]
-    acceptable: Callable[[int], bool]
+    acceptable: Acceptable
     min_insync_replicas: int
     elr_enabled: bool
     election: Election = Election.ONLINE
@@ -49,6 +50,31 @@ class Goal:
     leader_recovery_state: int | None = None
     is_lost: bool = False
     """What `unclean_shutdown` held is gone for good: without it in the ISR there may be nobody to lead."""
+
+
+class PartitionRules:
+    """The rules of elections, looked up once a topic, since a broker may have thousands of partitions."""
+
+    def __init__(self, image: MetadataImage, settings: ControllerSettings) -> None:
+        self._image = image
+        self._settings = settings
+        self._elr_enabled = image.elr_enabled
+        self._by_topic: dict[str, tuple[int, Election]] = {}
+
+    def goal(
+        self, topic: str, isr: tuple[int, ...], acceptable: Acceptable, unclean_shutdown: int | None = None
+    ) -> Goal:
+        """The goal to reach `isr` under the topic's `min.insync.replicas` and `unclean.leader.election.enable`."""
+        min_isr, election = self._of(topic)
+        return Goal(isr, acceptable, min_isr, self._elr_enabled, election, unclean_shutdown)
+
+    def _of(self, topic: str) -> tuple[int, Election]:
+        rules = self._by_topic.get(topic)
+        if rules is None:
+            unclean = self._settings.unclean_election_enabled(self._image, topic)
+            min_isr = self._settings.min_insync_replicas(self._image, topic)
+            rules = self._by_topic[topic] = (min_isr, Election.UNCLEAN if unclean else Election.ONLINE)
+        return rules
 
 
 class _Outcome(NamedTuple):
@@ -83,11 +109,11 @@ def decide_partition_change(
     sets, isr = complete(_sets_of(partition) if reassigned is None else reassigned, isr, goal.min_insync_replicas)
     target = partition._replace(replicas=sets.replicas, adding_replicas=sets.adding, removing_replicas=sets.removing)
     isr = tuple(replica for replica in isr if replica in target.replicas)
-    elr = _eligible(target, isr, goal)
+    elr = elr_beside(target, isr, goal.unclean_shutdown) if goal.elr_enabled else ()
     outcome = _elect(target, isr, elr, goal)
     sets, outcome = _complete_by_election(sets, outcome, goal)
     target = target._replace(replicas=sets.replicas)
-    if _enough(target, outcome.isr, goal):
+    if is_isr_large_enough(outcome.isr, target.replicas, goal.min_insync_replicas):
         outcome = outcome._replace(elr=())
     change = _difference(topic_id, index, partition, outcome, goal)
     return change if sets == _sets_of(partition) else _with_sets(topic_id, index, partition, change, sets)
@@ -140,17 +166,6 @@ def _with_sets(
     )
 
 
-def _enough(partition: PartitionRegistration, isr: tuple[int, ...], goal: Goal) -> bool:
-    return len(isr) >= min(goal.min_insync_replicas, len(partition.replicas))
-
-
-def _eligible(partition: PartitionRegistration, isr: tuple[int, ...], goal: Goal) -> tuple[int, ...]:
-    if not goal.elr_enabled:
-        return ()
-    candidates = [replica for replica in dict.fromkeys((*partition.elr, *partition.isr)) if replica not in isr]
-    return tuple(r for r in candidates if r in partition.replicas and r != goal.unclean_shutdown)
-
-
 def _elect(partition: PartitionRegistration, isr: tuple[int, ...], elr: tuple[int, ...], goal: Goal) -> _Outcome:
     def first(eligible: tuple[int, ...]) -> int | None:
         return next((r for r in partition.replicas if r in eligible and goal.acceptable(r)), None)
@@ -187,7 +202,7 @@ def _last_resort(
 def _difference(
     topic_id: UUID, index: int, partition: PartitionRegistration, outcome: _Outcome, goal: Goal
 ) -> PartitionChangeRecord | None:
-    last_known_elr = _last_known(partition, outcome, goal)
+    last_known_elr = last_known_elr_after(partition, outcome.isr, outcome.leader) if goal.elr_enabled else ()
     recovery = RECOVERING if outcome.unclean else goal.leader_recovery_state
     isr = None if outcome.isr == partition.isr else outcome.isr
     elr = None if outcome.elr == partition.elr else outcome.elr
@@ -197,11 +212,3 @@ def _difference(
     if isr is None and elr is None and leader is None and last_known is None and recovery is None:
         return None
     return PartitionChangeRecord(topic_id, index, isr, leader, elr, last_known, recovery)
-
-
-def _last_known(partition: PartitionRegistration, outcome: _Outcome, goal: Goal) -> tuple[int, ...]:
-    if not goal.elr_enabled or outcome.leader != NO_LEADER:
-        return ()
-    if not outcome.isr and partition.leader != NO_LEADER:
-        return (partition.leader,)
-    return partition.last_known_elr

@@ -17,8 +17,7 @@ from ..metadata.metadata_image import MetadataImage, PartitionRegistration, Topi
 from ..metadata.metadata_records import PartitionChangeRecord, Record
 from ..result import ControllerResult, Response
 from ..settings import ControllerSettings
-from .leader_election import PartitionRules
-from .partition_change import Election, ReplicaSets, decide_partition_change
+from .partition_change import Election, PartitionRules, ReplicaSets, decide_partition_change
 
 
 def plan(partition: PartitionRegistration, target: tuple[int, ...]) -> ReplicaSets:

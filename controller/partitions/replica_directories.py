@@ -19,6 +19,7 @@ from typing import Any
 from uuid import UUID
 
 from ...wire.errors import ErrorCode, ProtocolError
+from ..brokers.broker_epoch import check_broker_epoch
 from ..metadata.metadata_image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from ..metadata.metadata_records import (
     LOST,
@@ -31,9 +32,8 @@ from ..metadata.metadata_records import (
 )
 from ..result import ControllerResult, Response
 from ..settings import ControllerSettings
-from .alter_partition import check_broker_epoch
-from .leader_election import PartitionRules, directories_fail
-from .partition_change import decide_partition_change
+from .broker_departures import remove_failed_directories
+from .partition_change import PartitionRules, decide_partition_change
 
 _RESERVED = 100
 
@@ -88,7 +88,7 @@ def directories_went_offline(
 ) -> list[Record]:
     """The registration without the failed directories, and others in the places of the replicas in them."""
     left = tuple(directory for directory in broker.log_dirs if directory not in failed)
-    records: list[Record] = directories_fail(image, settings, broker.broker_id, failed)
+    records: list[Record] = remove_failed_directories(image, settings, broker.broker_id, failed)
     return [*records, BrokerChangeRecord(broker.broker_id, broker.epoch, log_dirs=left)]
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from raftwerk.chaos.sim.run import Run
 from raftwerk.chaos.sim.scenarios import SCENARIOS
-from raftwerk.controller.brokers import broker_registration
-from raftwerk.controller.partitions import leader_election
+from raftwerk.controller.partitions import broker_departures
 from raftwerk.isr.fetching import incremental_fetch_context
 from raftwerk.isr.follower import fetch_session
 from raftwerk.isr.leader import alter_partition_manager
@@ -26,8 +25,7 @@ def _one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(incremental_fetch_context, "AUDIT_INTERVAL_MS", 10**9)
     monkeypatch.setattr(fetch_session, "NAMED_AT_ONCE", 1)
     monkeypatch.setattr(alter_partition_manager, "_ITEMS_MAX", 1)
-    monkeypatch.setattr(leader_election, "CHANGES_AT_ONCE", 1)
-    monkeypatch.setattr(broker_registration, "CHANGES_AT_ONCE", 1)
+    monkeypatch.setattr(broker_departures, "CHANGES_PER_BATCH", 1)
     monkeypatch.setattr(commit_publisher, "_CHUNK_BYTES", 200)
 
 

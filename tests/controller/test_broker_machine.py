@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.controller.controller_harness import CLUSTER_ID, restore_image, struct
 
-from raftwerk.controller.brokers import broker_registration
+from raftwerk.controller.brokers import broker_fencing, broker_heartbeat, broker_registration
 from raftwerk.controller.brokers.broker_sessions import BrokerSessions
 from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage, PartitionRegistration
 from raftwerk.controller.metadata.metadata_records import (
@@ -32,12 +32,13 @@ from raftwerk.controller.metadata.metadata_records import (
     encode_record,
 )
 from raftwerk.controller.metadata.metadata_snapshot import image_batches
-from raftwerk.controller.partitions import topic_changes
 from raftwerk.controller.partitions.alter_partition import alter_partition
 from raftwerk.controller.partitions.leader_election import elect_leaders, preferred_leaders
 from raftwerk.controller.partitions.reassignment import alter_partition_reassignments
 from raftwerk.controller.result import ControllerResult
 from raftwerk.controller.settings import ControllerSettings
+from raftwerk.controller.topics.create_topics import TopicCreation
+from raftwerk.controller.topics.new_partitions import TopicContext
 from raftwerk.wire.errors import ProtocolError
 
 IDS = (1, 2, 3)
@@ -107,9 +108,9 @@ class BrokerLives(RuleBasedStateMachine):
         for broker_id in IDS:
             self.restart(broker_id)
             self.heartbeat(broker_id, False)
-        context = topic_changes.Context(self.image, self.settings, random.Random(1))
+        context = TopicContext(self.image, self.settings, random.Random(1))
         row = {"name": "t", "num_partitions": 2, "replication_factor": 3, "assignments": [], "configs": []}
-        self.apply(topic_changes.TopicCreation(struct(topics=[row])).decide(context).records)
+        self.apply(TopicCreation(struct(topics=[row])).decide(context).records)
         for index, partition in self.topic.partitions.items():
             self.log[index] = dict.fromkeys(partition.replicas, 0)
             self.committed[index] = 0
@@ -152,7 +153,7 @@ class BrokerLives(RuleBasedStateMachine):
             want_fence=False,
             want_shut_down=want_shut_down,
         )
-        result = broker_registration.broker_heartbeat(self.image, self.settings, self.sessions, request, 0)
+        result = broker_heartbeat.broker_heartbeat(self.image, self.settings, self.sessions, request, 0)
         self.apply(result.records)
         if result.response["should_shut_down"]:
             self.up[broker_id] = False
@@ -174,7 +175,7 @@ class BrokerLives(RuleBasedStateMachine):
 
     @rule(broker_id=BROKERS)
     def session_ends(self, broker_id: int) -> None:
-        self.apply(broker_registration.fence_broker(self.image, self.settings, broker_id))
+        self.apply(broker_fencing.fence_broker(self.image, self.settings, broker_id))
         assert not any(
             broker_id == partition.leader or (self.elr and broker_id in partition.isr)
             for partition in self.topic.partitions.values()
@@ -261,7 +262,7 @@ class BrokerLives(RuleBasedStateMachine):
     def stale_heartbeat(self, broker_id: int) -> None:
         request = struct(broker_id=broker_id, broker_epoch=-7, current_metadata_offset=0)
         try:
-            broker_registration.broker_heartbeat(self.image, self.settings, self.sessions, request, 0)
+            broker_heartbeat.broker_heartbeat(self.image, self.settings, self.sessions, request, 0)
         except ProtocolError:
             return
         raise AssertionError("a stale epoch is refused")

@@ -6,10 +6,10 @@ import asyncio
 
 from support.controller.controller_harness import Harness, scenario, struct
 
+from raftwerk.controller.brokers.broker_fencing import STALL_MS
 from raftwerk.controller.brokers.listener_probe import ProbeResult
 from raftwerk.controller.metadata.metadata_image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from raftwerk.controller.metadata.metadata_records import RECOVERING, BrokerChangeRecord, RegisterBrokerRecord
-from raftwerk.controller.quorum_controller import STALL_MS
 from raftwerk.controller.settings import ControllerSettings
 from raftwerk.wire.errors import ErrorCode
 

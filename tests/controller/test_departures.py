@@ -19,7 +19,7 @@ from raftwerk.controller.metadata.metadata_records import (
     RegisterBrokerRecord,
     TopicRecord,
 )
-from raftwerk.controller.partitions import leader_election
+from raftwerk.controller.partitions import broker_departures
 from raftwerk.wire.errors import ErrorCode
 
 AT_ONCE = 4
@@ -28,8 +28,7 @@ COUNT = 30
 
 @pytest.fixture(autouse=True)
 def _few_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(leader_election, "CHANGES_AT_ONCE", AT_ONCE)
-    monkeypatch.setattr("raftwerk.controller.brokers.broker_registration.CHANGES_AT_ONCE", AT_ONCE)
+    monkeypatch.setattr(broker_departures, "CHANGES_PER_BATCH", AT_ONCE)
     yield
 
 
@@ -136,15 +135,15 @@ async def test_partitions_that_cannot_move_do_not_stand_in_the_way_of_others() -
 @scenario
 async def test_all_partitions_are_looked_through_twice_not_with_each_batch() -> None:
     harness = await cluster()
-    looked, original = [], leader_election._partitions
+    looked, original = [], MetadataImage.all_partitions
 
     def counted(image: MetadataImage) -> Any:
         looked.append(True)
         return original(image)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leader_election, "_partitions", counted)
-        patch.setattr(leader_election, "leads_any", lambda *_: True)
+        patch.setattr(MetadataImage, "all_partitions", counted)
+        patch.setattr(broker_departures, "leads_any", lambda *_: True)
         for _ in range(40):
             await asyncio.sleep(0.5)
             for broker_id in (1, 2):
@@ -157,7 +156,7 @@ async def test_all_partitions_are_looked_through_twice_not_with_each_batch() -> 
 
 
 def test_hints_are_looked_at_again_and_nothing_is_left_out() -> None:
-    image, departures = MetadataImage(), leader_election.Departures()
+    image, departures = MetadataImage(), broker_departures.Departures()
     topic_id = UUID(int=7)
     image.restore(TopicRecord("t", topic_id))
     for index in range(20):

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 from support.controller.controller_harness import struct
 
-from raftwerk.controller.brokers import broker_registration
+from raftwerk.controller.brokers import broker_heartbeat
 from raftwerk.controller.metadata.metadata_image import MetadataImage, PartitionRegistration
 from raftwerk.controller.metadata.metadata_records import LOST, NO_LEADER, RECOVERING, PartitionChangeRecord
+from raftwerk.controller.partitions import replica_directories
 from raftwerk.controller.partitions.replica_directories import assign_replicas_to_dirs
 from raftwerk.isr.directories.directory_assignments import Place, place_of
 from raftwerk.runtime.invariants import InvariantViolation
@@ -112,7 +113,7 @@ class DirectoryLives(BrokerLives):
             want_shut_down=False,
             offline_log_dirs=[each for each in self.dirs[broker_id] if each in self.failed],
         )
-        self.apply(broker_registration.broker_heartbeat(self.image, self.settings, self.sessions, request, 0).records)
+        self.apply(broker_heartbeat.broker_heartbeat(self.image, self.settings, self.sessions, request, 0).records)
         for partition in self.topic.partitions.values():
             held = partition.directory_of(broker_id) if broker_id in partition.replicas else None
             if held in self.failed and (self.elr or len(partition.isr) > 1):
@@ -225,7 +226,7 @@ def test_random_lives(seed: int) -> None:
 
 
 def ignore_offline_dirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_registration, "failed_since", lambda *_: [])
+    monkeypatch.setattr(replica_directories, "failed_since", lambda *_: [])
 
 
 def lost_as_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftwerk.controller.partitions.replica_placement import UsableBroker, place
+from raftwerk.controller.topics.replica_placement import UsableBroker, place
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 
 

@@ -10,7 +10,7 @@ import pytest
 from support.controller.controller_harness import Harness, scenario, struct
 
 from raftwerk.controller.metadata.metadata_records import PartitionRecord, TopicRecord
-from raftwerk.controller.partitions import topic_changes
+from raftwerk.controller.topics import create_topics
 from raftwerk.wire.errors import ErrorCode
 
 AT_ONCE, COUNT, PARTITIONS = 10, 40, 3
@@ -18,7 +18,7 @@ AT_ONCE, COUNT, PARTITIONS = 10, 40, 3
 
 @pytest.fixture(autouse=True)
 def _few_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(topic_changes, "CREATED_AT_ONCE", AT_ONCE)
+    monkeypatch.setattr(create_topics, "PARTITIONS_PER_BATCH", AT_ONCE)
     yield
 
 
@@ -74,7 +74,7 @@ async def test_the_limit_of_a_request_counts_all_its_parts() -> None:
     harness = await cluster()
     rows = [row(f"t{i}") for i in range(COUNT)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(topic_changes, "PARTITIONS_PER_REQUEST_MAX", 60)
+        patch.setattr(create_topics, "PARTITIONS_PER_REQUEST_MAX", 60)
         answer = await harness.controller.create_topics(request(*rows))
     codes = [one["error_code"] for one in answer["topics"]]
     assert codes == [0] * 20 + [int(ErrorCode.POLICY_VIOLATION)] * 20

@@ -22,6 +22,7 @@ from ....controller.metadata.metadata_image import (
     MetadataImage,
 )
 from ....controller.metadata.metadata_loader import MetadataLoader
+from ....controller.topics.topic_names import is_legal_topic_name
 from ....log.topic_configs import TOPIC_CONFIGS
 from ....wire.codec import Struct
 from ....wire.config_def import ConfigKey, ConfigSource, ConfigType
@@ -31,7 +32,6 @@ from ...config import BrokerConfig
 from ...loggers import logger_levels
 from ...network.request import Request
 from ...services import BrokerServices
-from ...topic_view import is_legal_topic_name
 
 
 class ConfiguredNode(Protocol):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ....controller.metadata.metadata_image import MetadataImage
+from ....controller.topics.topic_names import is_legal_topic_name
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
-from ...topic_view import INTERNAL_TOPICS, TOPIC_OPERATIONS, PartitionRows, is_legal_topic_name, sorted_partitions
+from ...topic_view import INTERNAL_TOPICS, TOPIC_OPERATIONS, PartitionRows, sorted_partitions
 
 
 def _names(image: MetadataImage, message: Struct, start: str) -> list[str]:

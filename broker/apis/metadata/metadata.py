@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from ....controller.metadata.metadata_image import MetadataImage, TopicImage
+from ....controller.topics.topic_names import is_legal_topic_name
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
 from ...api import Fields
@@ -23,7 +24,6 @@ from ...topic_view import (
     PartitionRows,
     broker_rows,
     controller_id_for_clients,
-    is_legal_topic_name,
     sorted_partitions,
 )
 

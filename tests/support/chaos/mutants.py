@@ -18,13 +18,18 @@ from raftwerk.broker.groups.consumer import consumer_group
 from raftwerk.chaos.sim.disk import sim_disk
 from raftwerk.chaos.sim.run import Run
 from raftwerk.chaos.sim.scenarios import SCENARIOS
-from raftwerk.controller.brokers import broker_registration
 from raftwerk.controller.configs import alter_configs
 from raftwerk.controller.metadata import features
 from raftwerk.controller.metadata.metadata_image import MetadataImage
 from raftwerk.controller.metadata.metadata_loader import MetadataLoader
 from raftwerk.controller.metadata.metadata_records import PartitionChangeRecord
-from raftwerk.controller.partitions import alter_partition, leader_election, reassignment
+from raftwerk.controller.partitions import (
+    alter_partition,
+    broker_departures,
+    partition_change,
+    reassignment,
+    replica_directories,
+)
 from raftwerk.isr.directories.directory_assignments import Place
 from raftwerk.isr.follower import fetch_request_timeout
 from raftwerk.isr.follower.fetcher_state import FetcherState
@@ -98,7 +103,7 @@ async def at_once(self: Broker) -> None:
 def unclean_goal(self: Any, *arguments: Any) -> Any:
     goal = ORIGINAL_GOAL(self, *arguments)
     return type(goal)(
-        goal.isr, goal.acceptable, goal.min_insync_replicas, goal.elr_enabled, leader_election.Election.UNCLEAN
+        goal.isr, goal.acceptable, goal.min_insync_replicas, goal.elr_enabled, partition_change.Election.UNCLEAN
     )
 
 
@@ -117,7 +122,7 @@ def ignore_broker_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(alter_partition, "_check_eligible", lambda *_: None)
     monkeypatch.setattr(LeaderState, "_is_eligible", lambda self, follower: follower.broker_epoch is not None)
-    monkeypatch.setattr(broker_registration, "broker_leaves", lambda *_, **__: [])
+    monkeypatch.setattr(broker_departures, "remove_broker", lambda *_, **__: [])
 
 
 def fenced_in_isr(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,9 +208,9 @@ ORIGINAL_STRAYS = LogManager.set_strays_aside
 ORIGINAL_LOG_FOR = MetadataDeltaApplier._log_for
 ORIGINAL_DIVERGENCE = Replica._divergence
 ORIGINAL_MAKE_FOLLOWER = Replica.make_follower
-ORIGINAL_GOAL = leader_election.PartitionRules.goal
+ORIGINAL_GOAL = partition_change.PartitionRules.goal
 ORIGINAL_READ = Replica.read
-ORIGINAL_LEAVES = broker_registration.broker_leaves
+ORIGINAL_LEAVES = broker_departures.remove_broker
 ORIGINAL_SYNC = Durability.sync
 ORIGINAL_TAKE_MARK = LogDir.take_clean_shutdown_mark
 ORIGINAL_BEGIN_LOAD = LogManager.begin_load
@@ -322,7 +327,7 @@ MUTANTS = (
     ),
     Mutant(
         "a controller that ignores failed directories",
-        replacing(broker_registration, "failed_since", lambda *_: []),
+        replacing(replica_directories, "failed_since", lambda *_: []),
         ("dirs",),
     ),
     Mutant("an exchanged disk goes unnoticed", take_no_notice_of_an_exchanged_disk, ("lost-dir",), first=5),
@@ -371,7 +376,7 @@ MUTANTS = (
     ),
     Mutant(
         "last replica standing after an unclean shutdown (KIP-966)",
-        replacing(broker_registration, "broker_leaves", every_shutdown_is_clean),
+        replacing(broker_departures, "remove_broker", every_shutdown_is_clean),
         ("elr",),
     ),
     Mutant("a failed fsync is believed", believe_failed_fsyncs, ("disk",)),
@@ -450,7 +455,7 @@ MUTANTS = (
         first=9000,
         seeds=60,
     ),
-    Mutant("unclean elections", replacing(leader_election.PartitionRules, "goal", unclean_goal), ("few-alive",)),
+    Mutant("unclean elections", replacing(partition_change.PartitionRules, "goal", unclean_goal), ("few-alive",)),
 )
 
 

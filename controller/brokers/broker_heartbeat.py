@@ -1,0 +1,118 @@
+"""BrokerHeartbeat: the states of a registered broker, and how it goes from one to the next.
+
+    registered --> fenced
+    fenced --(heartbeat: it has caught up and does not ask to stay fenced)--> unfenced
+    unfenced --(heartbeat: it asks to shut down)--> in controlled shutdown
+    in controlled shutdown --(it leads nothing, and the others know)--> fenced, may stop
+    unfenced, in controlled shutdown --(session over, process dead, or it asks to be fenced)--> fenced
+
+The broker epoch is the offset of the registration record. Requests with another epoch are refused.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from ..metadata.metadata_image import BrokerRegistration, MetadataImage
+from ..metadata.metadata_records import BrokerChangeRecord, Record
+from ..partitions import broker_departures, replica_directories
+from ..partitions.broker_departures import Departures
+from ..result import ControllerResult
+from ..settings import ControllerSettings
+from .broker_epoch import check_broker_epoch
+from .broker_fencing import fence_broker
+from .broker_sessions import BrokerSessions, Session
+
+
+class BrokerState(Enum):
+    """What the controller holds a broker to be."""
+
+    FENCED = "fenced"
+    UNFENCED = "unfenced"
+    CONTROLLED_SHUTDOWN = "controlled shutdown"
+    SHUTDOWN_NOW = "shutdown now"
+
+
+def state_of(broker: BrokerRegistration) -> BrokerState:
+    """The state its registration says."""
+    if broker.fenced:
+        return BrokerState.FENCED
+    return BrokerState.CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else BrokerState.UNFENCED
+
+
+def broker_heartbeat(
+    image: MetadataImage, settings: ControllerSettings, sessions: BrokerSessions, request: Any, now_ms: int
+) -> ControllerResult:
+    """BrokerHeartbeat 0-1. Raises `ProtocolError(STALE_BROKER_EPOCH)`.
+
+    News of failed directories come first: what else the broker wishes is decided at its next heartbeat.
+    """
+    check_broker_epoch(image, request.broker_id, request.broker_epoch)
+    broker = image.brokers[request.broker_id]
+    session = sessions.touch(request.broker_id, request.broker_epoch, request.current_metadata_offset, now_ms)
+    state = state_of(broker)
+    failed = replica_directories.failed_since(broker, request.get("offline_log_dirs", ()))
+    if failed and len(failed) < len(broker.log_dirs):
+        target = state
+        records = replica_directories.directories_went_offline(image, settings, broker, failed)
+    else:
+        target = _next_state(image, broker, request, bool(failed), _others_know(image, sessions, session))
+        records = _transition(image, settings, broker, (state, target), sessions.departures)
+    if target is BrokerState.SHUTDOWN_NOW:
+        sessions.end(broker.broker_id)  # its next incarnation need not wait
+    response = {
+        "error_code": 0,
+        "is_caught_up": request.current_metadata_offset >= broker.epoch,
+        "is_fenced": target in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW),
+        "should_shut_down": target is BrokerState.SHUTDOWN_NOW,
+    }
+    return ControllerResult(records, response, has_more=len(records) >= broker_departures.CHANGES_PER_BATCH)
+
+
+def _others_know(image: MetadataImage, sessions: BrokerSessions, session: Session) -> bool:
+    """Whether every active broker has applied the metadata that moved the leaders away: all of them, which is known
+    when a heartbeat found nothing left to move (`Session.shutdown_offset`)."""
+    lowest = sessions.lowest_active_offset(image)
+    return lowest is None or (session.shutdown_offset is not None and session.shutdown_offset <= lowest)
+
+
+def _next_state(
+    image: MetadataImage, broker: BrokerRegistration, request: Any, all_failed: bool, others_know: bool
+) -> BrokerState:
+    state = state_of(broker)
+    if request.want_shut_down:
+        if state is BrokerState.FENCED or request.want_fence:
+            return BrokerState.SHUTDOWN_NOW
+        if broker_departures.leads_any(image, broker.broker_id):
+            return BrokerState.CONTROLLED_SHUTDOWN
+        done = state is BrokerState.UNFENCED or others_know
+        return BrokerState.SHUTDOWN_NOW if done else BrokerState.CONTROLLED_SHUTDOWN
+    if request.want_fence or all_failed:
+        return BrokerState.FENCED
+    if state is BrokerState.FENCED:
+        # An incarnation that began to shut down does not come back, whatever a late heartbeat says.
+        may_return = request.current_metadata_offset >= broker.epoch and not broker.in_controlled_shutdown
+        return BrokerState.UNFENCED if may_return else BrokerState.FENCED
+    return state
+
+
+def _transition(
+    image: MetadataImage,
+    settings: ControllerSettings,
+    broker: BrokerRegistration,
+    states: tuple[BrokerState, BrokerState],
+    departures: Departures,
+) -> list[Record]:
+    state, target = states
+    if target is BrokerState.CONTROLLED_SHUTDOWN:
+        leaving = broker_departures.remove_broker(image, settings, broker.broker_id, departures=departures)
+        if state is target:
+            return leaving
+        return [BrokerChangeRecord(broker.broker_id, broker.epoch, in_controlled_shutdown=True), *leaving]
+    if state is target:
+        return []
+    if target is BrokerState.UNFENCED:
+        unfenced: list[Record] = [BrokerChangeRecord(broker.broker_id, broker.epoch, fenced=False)]
+        return unfenced + broker_departures.elect_for_returned_broker(image, settings, broker.broker_id)
+    return fence_broker(image, settings, broker.broker_id, departures)

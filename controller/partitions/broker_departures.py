@@ -1,0 +1,170 @@
+"""What happens to partitions when a broker leaves or returns, or one of its directories fails.
+
+A broker that is fenced, shuts down or restarts leaves every ISR that it is in. Where it led, another replica takes over
+in the same batch of records. When a broker is unfenced, partitions without a leader elect one. A directory that fails
+has the same effect on its replicas as an unclean stop of the broker: nobody knows what is left of their tails.
+
+A broker may have very many partitions. Then `CHANGES_PER_BATCH` of them change in one iteration of the controller's
+loop, those that the broker leads first, and the broker is fenced with the last of them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from uuid import UUID
+
+from ..metadata.metadata_image import MetadataImage, PartitionRegistration, TopicImage
+from ..metadata.metadata_records import NO_LEADER, PartitionChangeRecord, Record
+from ..settings import ControllerSettings
+from .partition_change import Acceptable, Goal, PartitionRules, decide_partition_change
+
+CHANGES_PER_BATCH = 500
+
+
+def _without(isr: tuple[int, ...], broker_id: int) -> tuple[int, ...]:
+    return tuple(replica for replica in isr if replica != broker_id)
+
+
+class _Decisions:
+    """Remembers what was decided for partitions that are alike: of thousands, few differ in more than their names."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], PartitionChangeRecord | None] = {}
+
+    def decide(
+        self, topic: TopicImage, index: int, partition: PartitionRegistration, goal: Goal
+    ) -> PartitionChangeRecord | None:
+        if partition.adding_replicas or partition.removing_replicas:
+            return decide_partition_change(topic.topic_id, index, partition, goal)
+        state = (partition.replicas, partition.isr, partition.elr, partition.last_known_elr, partition.leader)
+        rules = (goal.isr, goal.min_insync_replicas, goal.election, goal.unclean_shutdown)
+        key = (*state, partition.directories, partition.leader_recovery_state, *rules)
+        if key not in self._known:
+            self._known[key] = decide_partition_change(topic.topic_id, index, partition, goal)
+        twin = self._known[key]
+        if twin is None:
+            return None
+        return PartitionChangeRecord(
+            topic.topic_id, index, twin.isr, twin.leader, twin.elr, twin.last_known_elr, twin.leader_recovery_state
+        )
+
+
+class Departures:
+    """The partitions that leaving brokers are still to be taken out of, as they were found when there were many.
+
+    To look through all partitions for each batch of changes would cost more than the changes. What is remembered is a
+    hint: each is looked at again before it changes, and where the hints end, all are looked through once more.
+    """
+
+    def __init__(self) -> None:
+        self._left: dict[int, deque[tuple[UUID, int]]] = {}
+
+    def candidates(
+        self, image: MetadataImage, broker_id: int, is_touched: Callable[[PartitionRegistration], bool]
+    ) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
+        """Partitions that are touched, each once; those that the broker leads first, where there are many."""
+        seen: dict[tuple[UUID, int], None] = {}
+        left = self._left.setdefault(broker_id, deque())
+        for by_hints in (True, False):
+            if not by_hints:
+                left.extend(_touched_keys(image, broker_id, is_touched, seen))
+            while left:
+                key = left.popleft()
+                topic, partition = image.topics_by_id.get(key[0]), image.partition(*key)
+                if topic is not None and partition is not None and is_touched(partition):
+                    seen[key] = None
+                    yield topic, key[1], partition
+        del self._left[broker_id]
+
+
+def _touched_keys(
+    image: MetadataImage,
+    broker_id: int,
+    is_touched: Callable[[PartitionRegistration], bool],
+    seen: Container[tuple[UUID, int]],
+) -> list[tuple[UUID, int]]:
+    touched = [one for one in image.all_partitions() if is_touched(one[2])]
+    if len(touched) >= CHANGES_PER_BATCH:
+        touched.sort(key=lambda one: one[2].leader != broker_id)
+    keys = [(topic.topic_id, index) for topic, index, _ in touched]
+    return [key for key in keys if key not in seen] if seen else keys
+
+
+def remove_broker(
+    image: MetadataImage,
+    settings: ControllerSettings,
+    broker_id: int,
+    *,
+    unclean: bool = False,
+    departures: Departures | None = None,
+) -> list[Record]:
+    """Changes that take the broker out of all ISRs and leaderships; after an `unclean` restart also out of ELRs.
+
+    At most `CHANGES_PER_BATCH` of them: with so many, what the broker leads comes first, and it is to be asked again
+    before anything that must come last, such as that the broker is fenced. `departures` remembers where it was.
+    """
+
+    def is_touched(partition: PartitionRegistration) -> bool:
+        return broker_id in partition.isr or (unclean and broker_id in partition.elr)
+
+    touched = (departures or Departures()).candidates(image, broker_id, is_touched)
+    changes = _replicas_leave(image, settings, broker_id, touched, unclean=unclean)
+    return list(islice(changes, CHANGES_PER_BATCH))
+
+
+def remove_failed_directories(
+    image: MetadataImage, settings: ControllerSettings, broker_id: int, failed: Sequence[UUID]
+) -> list[Record]:
+    """Changes that take the broker's replicas in the `failed` directories out of ISRs, ELRs and leaderships."""
+
+    def is_touched(partition: PartitionRegistration) -> bool:
+        is_member = broker_id in partition.isr or broker_id in partition.elr
+        return is_member and partition.directory_of(broker_id) in failed
+
+    touched = [one for one in image.all_partitions() if is_touched(one[2])]
+    return list(_replicas_leave(image, settings, broker_id, touched, unclean=True))
+
+
+def _replicas_leave(
+    image: MetadataImage,
+    settings: ControllerSettings,
+    broker_id: int,
+    touched: Iterable[tuple[TopicImage, int, PartitionRegistration]],
+    *,
+    unclean: bool,
+) -> Iterator[Record]:
+    rules = PartitionRules(image, settings)
+    active = {other: None for other in image.brokers if other != broker_id and image.is_active(other)}
+    lost = broker_id if unclean else None
+    decisions = _Decisions()
+    for topic, index, partition in touched:
+        acceptable = _acceptable(image, active, partition)
+        goal = rules.goal(topic.name, _without(partition.isr, broker_id), acceptable, lost)
+        change = decisions.decide(topic, index, partition, goal)
+        if change is not None:
+            yield change
+
+
+def _acceptable(image: MetadataImage, active: Mapping[int, None], partition: PartitionRegistration) -> Acceptable:
+    return lambda broker_id: broker_id in active and image.is_replica_online(broker_id, partition)
+
+
+def elect_for_returned_broker(image: MetadataImage, settings: ControllerSettings, broker_id: int) -> list[Record]:
+    """Elections for the partitions without a leader, now that the broker may lead."""
+    rules = PartitionRules(image, settings)
+    active = {other: None for other in image.brokers if other == broker_id or image.is_active(other)}
+    records: list[Record] = []
+    for topic, index, partition in image.all_partitions():
+        if partition.leader == NO_LEADER:
+            goal = rules.goal(topic.name, partition.isr, _acceptable(image, active, partition))
+            change = decide_partition_change(topic.topic_id, index, partition, goal)
+            if change is not None:
+                records.append(change)
+    return records
+
+
+def leads_any(image: MetadataImage, broker_id: int) -> bool:
+    """Whether the broker leads a partition."""
+    return any(partition.leader == broker_id for _, _, partition in image.all_partitions())

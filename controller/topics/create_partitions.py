@@ -1,0 +1,70 @@
+"""CreatePartitions: more partitions for topics that exist. Each topic of a request succeeds or fails by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...wire.errors import ErrorCode, ProtocolError
+from ..metadata.metadata_records import PartitionRecord, Record
+from ..result import ControllerResult, Response
+from .new_partitions import (
+    PARTITIONS_PER_REQUEST_MAX,
+    TopicContext,
+    check_manual_assignment,
+    new_partitions,
+    topic_error,
+    usable_brokers,
+)
+from .replica_placement import place
+
+
+def create_partitions(context: TopicContext, request: Any) -> ControllerResult:
+    """CreatePartitions 0-3: grow topics to `count` partitions."""
+    records: list[Record] = []
+    results: dict[str, Response] = {}
+    names = [topic.name for topic in request.topics]
+    for topic in request.topics:
+        try:
+            if names.count(topic.name) > 1:
+                raise ProtocolError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            new = _grow_topic(context, topic)
+            if len(records) + len(new) > PARTITIONS_PER_REQUEST_MAX:
+                complaint = "Excessively large number of partitions per request."
+                raise ProtocolError(ErrorCode.POLICY_VIOLATION, complaint)
+        except ProtocolError as error:
+            results[topic.name] = topic_error(topic.name, error)
+            continue
+        records += new
+        results[topic.name] = {"name": topic.name, "error_code": 0, "error_message": None}
+    validate_only = request.get("validate_only", False)
+    return ControllerResult([] if validate_only else records, {"results": list(results.values())})
+
+
+def _grow_topic(context: TopicContext, request: Any) -> list[PartitionRecord]:
+    topic = context.image.topics_by_name.get(request.name)
+    if topic is None:
+        raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+    present = len(topic.partitions)
+    if request.count == present:
+        raise ProtocolError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
+    if request.count < present:
+        complaint = (
+            f"The topic {topic.name} currently has {present} partition(s); {request.count} would not be an increase."
+        )
+        raise ProtocolError(ErrorCode.INVALID_PARTITIONS, complaint)
+    added = request.count - present
+    if added > PARTITIONS_PER_REQUEST_MAX:
+        raise ProtocolError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+    replication_factor = len(topic.partitions[0].replicas)
+    if request.assignments is None:
+        assignments = place(usable_brokers(context.image), added, replication_factor, context.rng)
+    else:
+        assignments = [tuple(assignment.broker_ids) for assignment in request.assignments]
+        if len(assignments) != added:
+            complaint = (
+                f"Attempted to add {added} additional partition(s), but only {len(assignments)} assignment(s) were "
+                "specified."
+            )
+            raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, complaint)
+        check_manual_assignment(context.image, assignments, replication_factor)
+    return new_partitions(context.image, topic.topic_id, present, assignments)

@@ -1,0 +1,215 @@
+"""CreateTopics: which topics are created, with which partitions, replicas and configurations.
+
+Each topic of a request succeeds or fails by itself. The records of one topic are in one batch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from ...log.topic_configs import TOPIC_CONFIGS, validate_topic_configs
+from ...wire.errors import ErrorCode, ProtocolError
+from ..configs.effective_configs import resolve
+from ..metadata.metadata_image import TOPIC_RESOURCE, MetadataImage
+from ..metadata.metadata_records import ConfigRecord, PartitionRecord, Record, TopicRecord
+from ..policies import NewTopicRequest
+from ..result import ControllerResult, Response
+from ..settings import ControllerSettings
+from .new_partitions import (
+    PARTITIONS_PER_REQUEST_MAX,
+    TopicContext,
+    check_manual_assignment,
+    new_partitions,
+    topic_error,
+    usable_brokers,
+)
+from .replica_placement import place
+from .topic_names import validate_topic_name
+
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+PARTITIONS_PER_BATCH = 250
+"""Partitions that are created in one iteration of the loop and in one batch of records, unless one topic has more."""
+_PARTITIONS_A_TOPIC_COSTS = 2
+
+
+class TopicCreation:
+    """One CreateTopics 2-7, decided some topics a turn: each succeeds or fails by itself, and is one batch with others.
+
+    A topic with all its partitions is never spread over two batches. -1 for partitions or replication factor means the
+    cluster's default.
+    """
+
+    def __init__(self, request: Any) -> None:
+        names = [topic.name for topic in request.topics]
+        self._twice = {name for name, count in Counter(names).items() if count > 1}
+        self._left = iter(request.topics)
+        self._validate_only = request.get("validate_only", False)
+        self._partition_count = 0
+        self._taken: _NormalizedNames | None = None
+        self._results: dict[str, Response] = {}
+
+    def decide(self, context: TopicContext) -> ControllerResult:
+        """The next part. `context.image` is the same each time, with the records of the parts before in it."""
+        taken = self._taken = self._taken or _NormalizedNames(context.image)
+        records: list[Record] = []
+        work = 0
+        for topic in self._left:
+            if topic.name in self._results:
+                continue
+            try:
+                plan = self._plan(context, taken, topic)
+            except ProtocolError as error:
+                self._results[topic.name] = topic_error(topic.name, error)
+                continue
+            taken.add(topic.name)
+            self._results[topic.name] = _created(context, plan)
+            work += len(plan.partitions) + _PARTITIONS_A_TOPIC_COSTS
+            if not self._validate_only:
+                records += plan.records()
+            if work >= PARTITIONS_PER_BATCH:
+                return ControllerResult(records, has_more=True)
+        return ControllerResult(records, {"topics": list(self._results.values())})
+
+    def _plan(self, context: TopicContext, taken: _NormalizedNames, topic: Any) -> _TopicPlan:
+        if topic.name in self._twice:
+            raise ProtocolError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        taken.check(topic.name)
+        plan = _plan_topic(context, topic)
+        self._partition_count += len(plan.partitions)
+        if self._partition_count > PARTITIONS_PER_REQUEST_MAX:
+            complaint = "Excessively large number of partitions per request."
+            raise ProtocolError(ErrorCode.POLICY_VIOLATION, complaint)
+        return plan
+
+
+class _TopicPlan(NamedTuple):
+    name: str
+    topic_id: UUID
+    partitions: list[PartitionRecord]
+    configs: dict[str, str]
+
+    def records(self) -> Iterator[Record]:
+        yield TopicRecord(self.name, self.topic_id)
+        for key, value in self.configs.items():
+            yield ConfigRecord(TOPIC_RESOURCE, self.name, key, value)
+        yield from self.partitions
+
+
+class _NormalizedNames:
+    """Names under which metrics are kept: '.' and '_' are one there, so two topics must not differ in that alone."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self._added: list[str] = []
+        self._known: dict[str, str] | None = None
+
+    def check(self, name: str) -> None:
+        if name == CLUSTER_METADATA_TOPIC:
+            raise ProtocolError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "")
+        validate_topic_name(name)
+        if name in self._image.topics_by_name:
+            raise ProtocolError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        if "." not in name and "_" not in name:
+            return
+        if self._known is None:
+            self._known = {known.replace(".", "_"): known for known in [*self._image.topics_by_name, *self._added]}
+        other = self._known.get(name.replace(".", "_"))
+        if other is not None:
+            complaint = f"Topic '{name}' collides with existing topic: {other}"
+            raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, complaint)
+
+    def add(self, name: str) -> None:
+        self._added.append(name)
+        if self._known is not None:
+            self._known[name.replace(".", "_")] = name
+
+
+def _plan_topic(context: TopicContext, topic: Any) -> _TopicPlan:
+    configs = _requested_configs(topic)
+    topic_id = _draw_topic_id(context)
+    ask = context.settings.policies.check_new_topic
+    if topic.assignments:
+        assignments = _manual_topic(context.image, topic)
+        ask(NewTopicRequest(topic.name, None, None, dict(enumerate(assignments)), dict(configs)))
+    else:
+        count, factor = _counts(context.settings, topic)
+        assignments = place(usable_brokers(context.image), count, factor, context.rng)
+        ask(NewTopicRequest(topic.name, count, factor, None, dict(configs)))
+    partitions = new_partitions(context.image, topic_id, 0, assignments)
+    return _TopicPlan(topic.name, topic_id, partitions, configs)
+
+
+def _requested_configs(topic: Any) -> dict[str, str]:
+    configs: dict[str, str] = {}
+    for config in topic.configs:
+        if config.value is None:
+            complaint = f"Null value not supported for topic configs: {config.name}"
+            raise ProtocolError(ErrorCode.INVALID_CONFIG, complaint)
+        configs[config.name] = config.value
+    validate_topic_configs(configs)
+    return configs
+
+
+def _draw_topic_id(context: TopicContext) -> UUID:
+    # Ids that look like an option on a command line are avoided, as Kafka does: its text form must not start with '-'.
+    while True:
+        topic_id = UUID(int=context.rng.getrandbits(128), version=4)
+        if topic_id.bytes[0] >> 2 != 62 and topic_id not in context.image.topics_by_id:
+            return topic_id
+
+
+def _counts(settings: ControllerSettings, topic: Any) -> tuple[int, int]:
+    count, factor = topic.num_partitions, topic.replication_factor
+    if factor < -1 or factor == 0:
+        complaint = "Replication factor must be larger than 0, or -1 to use the default value."
+        raise ProtocolError(ErrorCode.INVALID_REPLICATION_FACTOR, complaint)
+    if count < -1 or count == 0:
+        complaint = "Number of partitions was set to an invalid non-positive value."
+        raise ProtocolError(ErrorCode.INVALID_PARTITIONS, complaint)
+    count = settings.num_partitions if count == -1 else count
+    if count > PARTITIONS_PER_REQUEST_MAX:
+        raise ProtocolError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+    return count, settings.default_replication_factor if factor == -1 else factor
+
+
+def _manual_topic(image: MetadataImage, topic: Any) -> list[tuple[int, ...]]:
+    if topic.replication_factor != -1:
+        complaint = "A manual partition assignment was specified, but replication factor was not set to -1."
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, complaint)
+    if topic.num_partitions != -1:
+        complaint = "A manual partition assignment was specified, but numPartitions was not set to -1."
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, complaint)
+    by_index: dict[int, tuple[int, ...]] = {}
+    for assignment in topic.assignments:
+        index = assignment.partition_index
+        if index in by_index:
+            complaint = f"Found multiple manual partition assignments for partition {index}"
+            raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, complaint)
+        by_index[index] = tuple(assignment.broker_ids)
+    if sorted(by_index) != list(range(len(by_index))):
+        complaint = "partitions should be a consecutive 0-based integer sequence"
+        raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, complaint)
+    assignments = [by_index[index] for index in range(len(by_index))]
+    check_manual_assignment(image, assignments, len(assignments[0]))
+    return assignments
+
+
+def _created(context: TopicContext, plan: _TopicPlan) -> Response:
+    return {
+        "name": plan.name,
+        "topic_id": plan.topic_id,
+        "error_code": 0,
+        "error_message": None,
+        "num_partitions": len(plan.partitions),
+        "replication_factor": len(plan.partitions[0].replicas),
+        "configs": [_config_row(context, plan, name) for name in TOPIC_CONFIGS],
+    }
+
+
+def _config_row(context: TopicContext, plan: _TopicPlan, name: str) -> Response:
+    defaults = context.settings.topic_defaults
+    value, source = resolve(context.image, plan.name, name, defaults, own=plan.configs)
+    return {"name": name, "value": value, "read_only": False, "config_source": int(source), "is_sensitive": False}
