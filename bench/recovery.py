@@ -19,9 +19,9 @@ from pathlib import Path
 from uuid import UUID
 
 from ..log.config import LogConfig
-from ..log.manager.log_dir import format_dirs
 from ..log.manager.log_manager import LogManager
-from ..log.manager.manager_config import LogManagerConfig
+from ..log.manager.log_manager_config import LogManagerConfig
+from ..log.manager.meta_properties import format_dirs
 from ..runtime.loop import raise_file_limit, real_runtime
 from ..runtime.ports import Runtime
 from ..wire.records import encode_batch

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from ..log.config import LogConfig
-from ..log.partition_log import PartitionLog
-from ..log.results import AppendInfo, LogDirView
+from ..log.partition_log import AppendInfo
 from ..runtime.ports import Buffer
 from ..wire.fetch import FetchPartition, FetchPartitionResponse
 from ..wire.types import TopicPartition
@@ -63,84 +62,6 @@ class FetchConnection(Protocol):
     async def request(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any: ...
 
     def close(self) -> None: ...
-
-
-class ReplicaLogs(Protocol):
-    """The logs of a broker's partitions (`LogManager`). Raises `ProtocolError(KAFKA_STORAGE_ERROR)`."""
-
-    @property
-    def high_watermark_checkpoint(self) -> Mapping[TopicPartition, int]:
-        """As they stood when the node was last up."""
-        ...
-
-    def get(self, topic_partition: TopicPartition) -> PartitionLog | None: ...
-
-    def create(
-        self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, directory_id: UUID | None
-    ) -> PartitionLog:
-        """Made in the given directory, or in any."""
-        ...
-
-    def directory_id_of(self, topic_partition: TopicPartition) -> UUID | None:
-        """The directory that holds the log; None when there is no log."""
-        ...
-
-    @property
-    def online_ids(self) -> Sequence[UUID]:
-        """The directories for partitions that have not failed."""
-        ...
-
-    @property
-    def has_failed_dirs(self) -> bool:
-        """Whether some log may be in a directory that cannot be read."""
-        ...
-
-    def delete(self, topic_partition: TopicPartition) -> None: ...
-
-    def set_aside(self, topic_partition: TopicPartition, reason: str) -> None:
-        """The log is not this partition's: it is kept out of the way."""
-        ...
-
-    def is_displaced(self, topic_partition: TopicPartition, topic_id: UUID) -> bool:
-        """Whether what this broker had of the partition turned out to be no log of it."""
-        ...
-
-    def describe(self) -> Sequence[LogDirView]:
-        """Every directory for partitions."""
-        ...
-
-    @property
-    def moving(self) -> Sequence[TopicPartition]:
-        """The partitions that have a copy in another directory."""
-        ...
-
-    def begin_move(self, topic_partition: TopicPartition, path: str) -> bool:
-        """Begin a copy in the directory at `path`; whether there is something to copy."""
-        ...
-
-    def future_log(self, topic_partition: TopicPartition) -> PartitionLog | None:
-        """The copy."""
-        ...
-
-    def move_target(self, topic_partition: TopicPartition) -> UUID:
-        """The directory of the copy."""
-        ...
-
-    def cancel_move(self, topic_partition: TopicPartition) -> None:
-        """Throw the copy away."""
-        ...
-
-    def finish_move(self, topic_partition: TopicPartition) -> PartitionLog:
-        """The copy takes the place of the log."""
-        ...
-
-    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Durably, before it returns."""
-        ...
-
-    def write_high_watermarks_soon(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Without blocking the loop; skipped while the last one is under way."""
-        ...
 
 
 class ReplicaObserver:

@@ -9,7 +9,8 @@ from uuid import UUID
 
 from ..controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from ..log.errors import NoSpaceError
-from ..log.results import LogDirView
+from ..log.manager.log_directory import LogDirDescription
+from ..log.manager.log_manager import LogManager
 from ..runtime.ports import Runtime
 from ..wire.errors import ProtocolError
 from ..wire.types import TopicPartition
@@ -25,7 +26,7 @@ from .leader.alter_partition_manager import AlterPartitionManager
 from .leader.appends import Appends, Entries
 from .leader.isr_proposals import IsrProposals
 from .leader.record_deletion import RecordDeletion
-from .ports import ReplicaLogs, ReplicaManagerConfig, ReplicaPorts
+from .ports import ReplicaManagerConfig, ReplicaPorts
 from .purgatory.delayed_operation_timers import DelayedOperationTimers
 from .purgatory.delayed_operations import DelayedOperations
 from .purgatory.purgatory import DelayedFetch, Purgatory
@@ -40,7 +41,7 @@ from .throttling.throttles import Throttles, is_held_back
 class ReplicaManager:
     """Made on the running loop. Until `start`, metadata is only remembered and every request is refused."""
 
-    def __init__(self, config: ReplicaManagerConfig, runtime: Runtime, logs: ReplicaLogs, ports: ReplicaPorts) -> None:
+    def __init__(self, config: ReplicaManagerConfig, runtime: Runtime, logs: LogManager, ports: ReplicaPorts) -> None:
         self.config = config
         self._runtime = runtime
         self._logs = logs
@@ -233,9 +234,9 @@ class ReplicaManager:
 
     # ---------------------------------------------------------------- log directories
 
-    def log_dirs(self) -> Sequence[LogDirView]:
+    def log_dirs(self) -> Sequence[LogDirDescription]:
         """Every log directory of this broker."""
-        return self._logs.describe()
+        return self._logs.directories.describe()
 
     def move_to_dir(self, topic_partition: TopicPartition, path: str) -> None:
         """Begin to move a replica to the log directory at `path`. Errors as in `LogDirMoves.begin`."""
@@ -249,7 +250,7 @@ class ReplicaManager:
     def on_dir_failed(self, directory_id: UUID, error: OSError) -> None:
         """Take all replicas in a log directory offline. To be called while no operation on a replica is under way."""
         for topic_partition, replica in self._hosted.replicas.items():
-            if not replica.offline and self._logs.directory_id_of(topic_partition) == directory_id:
+            if not replica.offline and self._logs.directories.id_of(topic_partition) == directory_id:
                 self.on_replica_failed(replica, error)
 
     # ---------------------------------------------------------------- what fetchers report (`FetcherListener`)

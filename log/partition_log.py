@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from ..runtime.files.file_slice import FileSlice
@@ -22,13 +23,12 @@ from ..runtime.incremental_work import Work, run_at_once
 from ..runtime.invariants import invariant
 from ..runtime.ports import Runtime
 from ..wire.errors import ErrorCode, ProtocolError
-from ..wire.records import LOG_OVERHEAD, BatchHeader, TimestampType
+from ..wire.records import LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, TimestampType
 from .config import MAX_INT32, LogConfig
 from .errors import NoSpaceError, StorageError, refused_write
 from .recompression import recompress
 from .recovery import log_recovery
 from .recovery.durability import Durability, LogFiles
-from .results import AppendInfo, LogHooks
 from .segment.retention import count_expired
 from .segment.rolling import fits
 from .segment.segment import Segment, TimestampOffset
@@ -37,13 +37,59 @@ from .segment.segment_renames import SegmentRenames
 from .segment.segment_replacement import SegmentReplacement
 from .segment.transaction_index import AbortedTransaction
 from .state.leader_epoch_cache import LeaderEpochCache
-from .state.producer_state import ProducerStates
+from .state.producer_state import UNKNOWN_DELTA, BatchMetadata, ProducerStates
 from .validation import count_offsets, first_batch_around, prepare_for_follower, prepare_for_leader
 
-__all__ = ["AppendInfo", "LogHooks", "PartitionLog"]
-NO_TIMESTAMP_MS = -1
-_NO_HOOKS = LogHooks()
 T = TypeVar("T")
+
+
+class AppendInfo(NamedTuple):
+    """The result of an append. `log_append_time_ms` is -1 for CreateTime.
+
+    A `duplicate` was in the log before. If its offsets are no longer known, `first_offset` is -1, and `last_offset` is
+    the greatest that it may have.
+    """
+
+    first_offset: int
+    last_offset: int
+    max_timestamp: int
+    log_append_time_ms: int
+    size_bytes: int
+    duplicate: bool
+
+    @classmethod
+    def nothing(cls, end_offset: int) -> AppendInfo:
+        """Nothing was appended to a log that ends at `end_offset`."""
+        return cls(end_offset, end_offset - 1, NO_TIMESTAMP, NO_TIMESTAMP, 0, False)
+
+    @classmethod
+    def of_duplicate(cls, batch: BatchMetadata, is_stamped: bool) -> AppendInfo:
+        """The batch was in the log before; `is_stamped`: its timestamp is the broker's."""
+        if batch.offset_delta == UNKNOWN_DELTA:
+            return cls(-1, batch.last_offset, NO_TIMESTAMP, NO_TIMESTAMP, 0, True)
+        append_time_ms = batch.timestamp if is_stamped else NO_TIMESTAMP
+        return cls(batch.first_offset, batch.last_offset, batch.timestamp, append_time_ms, 0, True)
+
+
+def _ignore(log: PartitionLog, what: object) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class LogHooks:
+    """What a log tells its owner."""
+
+    on_failed: Callable[[PartitionLog, OSError], None] = _ignore
+    """The disk refused, and the log has failed for good."""
+    on_recovery_point_lowered: Callable[[PartitionLog, int], None] = _ignore
+    """The recovery point will be lowered: checkpoints of it and of the start offset must not be above it on return."""
+    on_files_deleted: Callable[[PartitionLog, list[str]], None] | None = None
+    """Files of deleted segments, renamed already, to be removed after `file.delete.delay.ms`; None: at once."""
+    on_gaps: Callable[[PartitionLog, bool], None] = _ignore
+    """Recovery has to know that offsets may be missing: durably on return if the flag is set, soon if not."""
+
+
+_NO_HOOKS = LogHooks()
 
 
 class PartitionLog:
@@ -259,7 +305,7 @@ class PartitionLog:
             self.flush()
         max_timestamp = last.max_timestamp if len(headers) == 1 else max(header.max_timestamp for header in headers)
         stamped = last.timestamp_type is TimestampType.LOG_APPEND_TIME
-        append_time_ms = last.max_timestamp if stamped else NO_TIMESTAMP_MS
+        append_time_ms = last.max_timestamp if stamped else NO_TIMESTAMP
         return AppendInfo(headers[0].base_offset, last.last_offset, max_timestamp, append_time_ms, size, False)
 
     def _write_across_segments(self, batches: memoryview, headers: list[BatchHeader]) -> None:

@@ -221,7 +221,7 @@ def _read_logs(node: Node, limit: int) -> Samples:
     if manager is None or logs is None:
         return samples
     put = samples.put
-    put("kafka_log_logmanager_offlinelogdirectorycount", len(node.config.all_dirs) - len(logs.directory_ids))
+    put("kafka_log_logmanager_offlinelogdirectorycount", len(node.config.all_dirs) - len(logs.directories.ids))
     put("raftwerk_metrics_partitions_left_out", max(0, len(manager.partitions) - limit))
     for key, replica in list(manager.partitions.items())[:limit]:
         log, labels = replica.log, (key.topic, str(key.partition))

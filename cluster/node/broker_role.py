@@ -18,7 +18,7 @@ from ...log.manager.log_manager import LogManager
 from ...raft.driver.raft_driver import RaftDriver
 from ...runtime.ports import Runtime
 from ...wire.types import TopicPartition
-from ..settings.layer_settings import broker_config, replica_manager_config, server_config, upkeep_now
+from ..settings.layer_settings import broker_config, log_maintenance_change, replica_manager_config, server_config
 from ..settings.node_config import NodeConfig
 from .controller_registration import leader_address
 from .disk_space_guard import DiskSpaceGuard, others_can_lead
@@ -50,7 +50,7 @@ class BrokerRole:
         self.log_manager = log_manager
         self._is_loaded = False
         log_manager.begin_load()
-        directory_ids = tuple(log_manager.online_ids)
+        directory_ids = tuple(log_manager.directories.online_ids)
         cluster_id = raft.config.cluster_id
         settings = replace(
             broker_config(config, cluster_id, directory_ids),
@@ -64,7 +64,7 @@ class BrokerRole:
             log_manager,
             replace(
                 self.broker.replica_ports(),
-                on_storage_error=log_manager.on_storage_error,
+                on_storage_error=log_manager.directories.on_storage_error,
                 on_no_space=self._on_no_space,
                 observer=observers.replicas,
             ),
@@ -92,7 +92,7 @@ class BrokerRole:
         self.log_manager.set_strays_aside(self._topic_id_of)
         await self.replica_manager.start()
         self.log_manager.start(self.replica_manager.high_watermark_of)
-        self._change_upkeep(self._loader.image)
+        self._change_log_maintenance(self._loader.image)
         for server in self.servers:
             await listen(server)
         self._space.start()
@@ -100,14 +100,14 @@ class BrokerRole:
 
     def _free_bytes(self, runtime: Runtime) -> Callable[[], dict[str, int]]:
         """What is left in each directory that works."""
-        return lambda: {path: runtime.disk.free_bytes(path) for path in self.log_manager.directory_ids}
+        return lambda: {path: runtime.disk.free_bytes(path) for path in self.log_manager.directories.ids}
 
     def _on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
         if any(kind == BROKER_RESOURCE for kind, _ in delta.changed_configs):
-            self._change_upkeep(image)
+            self._change_log_maintenance(image)
 
-    def _change_upkeep(self, image: MetadataImage) -> None:
-        self.log_manager.change_upkeep(upkeep_now(self._config, image))
+    def _change_log_maintenance(self, image: MetadataImage) -> None:
+        self.log_manager.change_maintenance(log_maintenance_change(self._config, image))
 
     def _on_space(self, full: list[str]) -> None:
         self.replica_manager.set_full_dirs(full)
@@ -122,7 +122,7 @@ class BrokerRole:
 
     def on_dir_failed(self, path: str, error: OSError) -> None:
         """A log directory is used no more, and the node goes on without it."""
-        directory_id = self.log_manager.directory_id_at(path)
+        directory_id = self.log_manager.directories.id_at(path)
         if directory_id is not None and not self._is_loaded:
             self.broker.lifecycle_manager.lifecycle.on_dir_failed(directory_id)  # it is not even registered
         elif directory_id is not None:

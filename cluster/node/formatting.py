@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from ...log.errors import LogDirError, UnformattedDirError
-from ...log.manager.log_dir import format_dirs, make_durably, random_id, read_meta_properties
+from ...log.manager.meta_properties import format_dirs, make_durably, random_id, read_meta_properties
 from ...log.state.checkpoints import decode_uuid
 from ...raft.driver.raft_driver import metadata_log_dir
 from ...raft.snapshots.snapshot_store import encode_snapshot, snapshot_name

@@ -88,7 +88,7 @@ class Node:
 
     def free_bytes(self) -> dict[str, int]:
         """Space left on the file system of each directory in use."""
-        directories = self.log_manager.directory_ids if self.log_manager is not None else {}
+        directories = self.log_manager.directories.ids if self.log_manager is not None else {}
         return {path: self._runtime.disk.free_bytes(path) for path in directories}
 
     async def start(self) -> None:
@@ -147,7 +147,7 @@ class Node:
         cluster_id = cluster_id_of(config, runtime)
         self.log_manager = LogManager(runtime, log_manager_config(config, cluster_id, self._on_dir_failed))
         self.log_manager.acquire()
-        directory_id = self.log_manager.directory_ids[config.metadata_log_dir]
+        directory_id = self.log_manager.directories.ids[config.metadata_log_dir]
         self.loader = MetadataLoader(cluster_id, snapshot_policy(config), self._supported_features)
         log = open_metadata_log(runtime, config.metadata_log_dir)
         settings = raft_config(config, cluster_id, directory_id)
@@ -201,8 +201,8 @@ class Node:
     def _on_dir_failed(self, path: str, error: OSError) -> None:
         if self.log_manager is None:
             return
-        is_metadata_there = self.config.metadata_log_dir in self.log_manager.directory_ids
-        if not is_metadata_there or (self.config.is_broker and not self.log_manager.online_ids):
+        is_metadata_there = self.config.metadata_log_dir in self.log_manager.directories.ids
+        if not is_metadata_there or (self.config.is_broker and not self.log_manager.directories.online_ids):
             self._fail(error)
         elif self._broker_part is not None:
             self._broker_part.on_dir_failed(path, error)

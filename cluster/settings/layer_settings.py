@@ -27,9 +27,12 @@ from ...controller.settings import ControllerSettings
 from ...isr.ports import ReplicaManagerConfig
 from ...log.cleaner.log_cleaner import CleanerConfig
 from ...log.config import LogConfig
-from ...log.manager.housekeeping import LogMaintenanceConfig
-from ...log.manager.manager_config import LogManagerConfig, UpkeepChange
-from ...log.recovery.recovery_points import RecoveryPointConfig
+from ...log.manager.log_manager_config import (
+    LogMaintenanceChange,
+    LogManagerConfig,
+    RecoveryPointConfig,
+    RetentionConfig,
+)
 from ...log.topic_configs import TOPIC_CONFIGS
 from ...raft.quorum.config import RaftConfig, RaftTiming
 from ...raft.snapshots.snapshot_store import SnapshotRetention
@@ -71,7 +74,7 @@ def log_manager_config(
         defaults=log_config(config),
         file_delete_delay_ms=config["log.segment.delete.delay.ms"],
         on_dir_failed=on_dir_failed,
-        housekeeping=LogMaintenanceConfig(
+        retention=RetentionConfig(
             interval_ms=config["log.retention.check.interval.ms"],
             producer_expiration_ms=config["producer.id.expiration.ms"],
         ),
@@ -90,13 +93,13 @@ def log_manager_config(
     )
 
 
-def upkeep_now(config: NodeConfig, image: MetadataImage) -> UpkeepChange:
+def log_maintenance_change(config: NodeConfig, image: MetadataImage) -> LogMaintenanceChange:
     """What holds of that which may be changed while the node runs."""
 
     def value(name: str) -> Any:
         return BROKER_CONFIGS[name].parse(broker_value(image, config.node_id, config.properties, name))
 
-    return UpkeepChange(
+    return LogMaintenanceChange(
         producer_expiration_ms=value("producer.id.expiration.ms"),
         dedupe_buffer_bytes=value("log.cleaner.dedupe.buffer.size"),
         io_bytes_per_s=value("log.cleaner.io.max.bytes.per.second"),

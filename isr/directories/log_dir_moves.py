@@ -13,13 +13,13 @@ from collections.abc import Callable
 from uuid import UUID
 
 from ...log.errors import ColdReadError
+from ...log.manager.log_manager import LogManager
 from ...log.partition_log import PartitionLog
 from ...runtime.loop import TaskSet
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import EpochEndOffset, TopicPartition
 from ..follower.truncation import decide_truncation
 from ..hosted_partitions import HostedPartitions
-from ..ports import ReplicaLogs
 from ..replica import Replica
 from ..throttling.replication_quota import ReplicationQuota
 
@@ -37,7 +37,7 @@ class LogDirMoves:
     def __init__(
         self,
         directory: HostedPartitions,
-        logs: ReplicaLogs,
+        logs: LogManager,
         quota: ReplicationQuota,
         on_moved: Callable[[Replica, UUID], None],
         on_failed: Callable[[Replica, Exception], None],
@@ -61,7 +61,7 @@ class LogDirMoves:
         replica = self._directory.replicas.get(topic_partition)
         if replica is not None:
             replica.check_online()
-        is_begun = self._logs.begin_move(topic_partition, path)
+        is_begun = self._logs.future_logs.begin(topic_partition, path)
         if replica is None:
             raise ProtocolError(ErrorCode.REPLICA_NOT_AVAILABLE, f"no replica of {topic_partition} is here")
         if is_begun:
@@ -69,7 +69,7 @@ class LogDirMoves:
 
     def resume(self) -> None:
         """Go on with the moves that were under way when the broker stopped."""
-        for topic_partition in self._logs.moving:
+        for topic_partition in self._logs.future_logs.partitions:
             self._go_on(topic_partition)
 
     async def stop(self) -> None:
@@ -88,13 +88,13 @@ class LogDirMoves:
                     return
         except (ProtocolError, OSError) as error:
             _logger.error("%s stays where it is: %s", topic_partition, error)
-            self._logs.cancel_move(topic_partition)
+            self._logs.future_logs.discard(topic_partition)
         finally:
             self._moving.pop(topic_partition, None)
 
     def _pair(self, topic_partition: TopicPartition) -> tuple[Replica, PartitionLog] | None:
         """The replica and the copy of its log, None when one of them is gone."""
-        replica, copy = self._directory.replicas.get(topic_partition), self._logs.future_log(topic_partition)
+        replica, copy = self._directory.replicas.get(topic_partition), self._logs.future_logs.get(topic_partition)
         if replica is None or replica.offline or copy is None or copy.is_failed or replica.log.is_failed:
             return None
         return replica, copy
@@ -134,9 +134,9 @@ class LogDirMoves:
 
     def _finish(self, replica: Replica) -> None:
         logs, topic_partition = self._logs, replica.topic_partition
-        target = logs.move_target(topic_partition)
+        target = logs.future_logs.target_id(topic_partition)
         try:
-            replica.log = logs.finish_move(topic_partition)
+            replica.log = logs.future_logs.finish(topic_partition)
         except (ProtocolError, OSError) as error:
             if logs.get(topic_partition) is replica.log:
                 raise  # nothing has changed

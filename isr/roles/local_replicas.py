@@ -8,6 +8,7 @@ from uuid import UUID
 from ...controller.configs.effective_configs import dynamic_overrides
 from ...controller.metadata.metadata_records import LOST
 from ...log.config import LogConfig
+from ...log.manager.log_manager import LogManager
 from ...log.partition_log import PartitionLog
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
@@ -16,7 +17,7 @@ from ..follower.fetcher_manager import FetcherManager
 from ..hosted_partitions import BrokersOfPartition, HostedPartitions
 from ..leader.leader_state import LeaderConfig
 from ..partition import Partition
-from ..ports import ReplicaLogs, ReplicaManagerConfig
+from ..ports import ReplicaManagerConfig
 from ..purgatory.delayed_operations import DelayedOperations
 from ..replica import Replica
 from ..storage_errors import StorageErrors
@@ -33,7 +34,7 @@ class LocalReplicas:
         self,
         config: ReplicaManagerConfig,
         hosted: HostedPartitions,
-        logs: ReplicaLogs,
+        logs: LogManager,
         fetchers: FetcherManager,
         assignments: DirectoryAssignments,
         operations: DelayedOperations,
@@ -60,7 +61,7 @@ class LocalReplicas:
             replica = None
         if replica is None:
             replica = self._create(topic_partition, topic_id, registered)
-        actual = self._logs.directory_id_of(topic_partition)
+        actual = self._logs.directories.id_of(topic_partition)
         if replica is not None and actual is not None:
             self._assignments.note((topic_id, topic_partition.partition), registered, actual)
         return replica
@@ -124,8 +125,8 @@ class LocalReplicas:
         config = self.log_config(topic_partition.topic)
         if log is None:
             is_displaced = self._logs.is_displaced(topic_partition, topic_id)
-            online = () if is_displaced else self._logs.online_ids
-            place = place_of(registered, online, some_failed=self._logs.has_failed_dirs and not is_displaced)
+            online = () if is_displaced else self._logs.directories.online_ids
+            place = place_of(registered, online, some_failed=self._logs.directories.has_failed and not is_displaced)
             if place is Place.OFFLINE:
                 raise ProtocolError(ErrorCode.KAFKA_STORAGE_ERROR, "its log directory has failed")
             if place is Place.NOWHERE_YET:

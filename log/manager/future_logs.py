@@ -1,132 +1,200 @@
-"""Logs on their way from one directory of this node to another (AlterReplicaLogDirs, KIP-113).
+"""Future logs: partitions on their way from one log directory of this node to another (AlterReplicaLogDirs, KIP-113).
 
-The copy grows beside the original, as `<topic>-<partition>.<id>-future`, until it holds all that the original does.
-Then it takes its place, in several steps on two disks. A file in the target directory, `<name of the copy>.swap`, says
-that the copy is complete: written before the original is touched, gone when all is done. Whoever finds it after a crash
-goes on from there. A copy without it is just a copy, which may be gone on with or thrown away.
+The future log is a copy that grows beside the original, as `<topic>-<partition>.<id>-future`, until it holds all that
+the original does. Then it replaces the original, in several steps on two disks. A file `<name of the future log>.swap`
+in the target directory says that the copy is complete. It is written before the original is touched, and removed when
+everything is done; a node that finds it after a crash goes on from there. A future log without such a file is just a
+copy, which may be continued or thrown away.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from uuid import UUID
 
+from ...runtime.incremental_work import run_at_once
+from ...runtime.invariants import InvariantViolation
 from ...runtime.ports import Disk, Runtime
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
+from ..directory_names import DELETED_SUFFIX, FUTURE_SUFFIX, future_name, parse_future_name
 from ..errors import StorageError
-from ..names import parse_dir_name
 from ..partition_log import PartitionLog
-from .held_dir import LogDirState
+from .delayed_deletion import DelayedDeletion
+from .log_directories import LogDirectories
+from .log_directory import LogDirectory
+from .log_manager_config import LogManagerConfig
 
-FUTURE_SUFFIX = "-future"
 _SWAP_SUFFIX = ".swap"
 _NAME_LENGTH_MAX = 255 - len(_SWAP_SUFFIX)
 _logger = logging.getLogger(__name__)
 
 
-def future_of(name: str) -> TopicPartition | None:
-    """The partition that a directory of this name is a copy of, None for any other."""
-    original, dot, _ = name.removesuffix(FUTURE_SUFFIX).rpartition(".")
-    return parse_dir_name(original) if dot and name.endswith(FUTURE_SUFFIX) else None
-
-
 class FutureLogs:
-    """The copies of a node, by partition."""
+    """Moves logs between directories. The future logs themselves are kept by the directories that they are in."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._disk = runtime.disk
-        self._rng = runtime.rng
-        self._held: dict[TopicPartition, tuple[LogDirState, PartitionLog]] = {}
-
-    def __iter__(self) -> Iterator[TopicPartition]:
-        return iter(list(self._held))
-
-    def begin(
-        self, tp: TopicPartition, target: LogDirState, topic_id: UUID | None, open_copy: Callable[[str], PartitionLog]
+    def __init__(
+        self, runtime: Runtime, config: LogManagerConfig, directories: LogDirectories, deletion: DelayedDeletion
     ) -> None:
-        """An empty copy in `target`, unless there is one; one elsewhere is thrown away.
+        self._runtime = runtime
+        self._disk = runtime.disk
+        self._config = config
+        self._directories = directories
+        self._deletion = deletion
+        self._preferred: dict[TopicPartition, str] = {}
+        """Directories asked for by AlterReplicaLogDirs for partitions that this node does not have yet."""
 
-        `ProtocolError(INVALID_TOPIC_EXCEPTION)` when the topic's name leaves no room, `StorageError`, `OSError`.
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions that have a future log."""
+        return [tp for log_dir in self._directories for tp in log_dir.future_logs]
+
+    def get(self, tp: TopicPartition) -> PartitionLog | None:
+        """The partition's future log."""
+        target = self._dir_of(tp)
+        return None if target is None else target.future_logs[tp]
+
+    def target_id(self, tp: TopicPartition) -> UUID:
+        """The id of the directory that the partition's future log is in."""
+        return self._target(tp).directory_id
+
+    def take_preferred(self, tp: TopicPartition) -> str | None:
+        """The path of the directory that was asked for before the partition was here; it is asked for no more."""
+        return self._preferred.pop(tp, None)
+
+    def begin(self, tp: TopicPartition, path: str) -> bool:
+        """Make an empty future log in the directory at `path`; returns whether there is something to copy.
+
+        A future log in another directory is thrown away. For a partition that is not here the directory is remembered.
+        `ProtocolError`: LOG_DIR_NOT_FOUND, INVALID_TOPIC_EXCEPTION when the topic's name is too long; `StorageError`.
         """
-        known = self._held.get(tp)
-        if known is not None and known[0] is target:
-            return
-        name = f"{tp}.{self._rng.getrandbits(128):032x}{FUTURE_SUFFIX}"
+        target = self._directory_at(path)
+        current = self._directories.get(tp)
+        if current is None:
+            self._preferred[tp] = path
+            return False
+        if self._directories.dir_of(tp) is target:
+            self.discard(tp)
+            return False
+        if self._dir_of(tp) is target:
+            return True
+        name = future_name(tp, self._runtime.rng)
         if len(name) > _NAME_LENGTH_MAX:
             raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic's name is too long to be moved")
         self.discard(tp)
-        target.checkpoints.forget_all_but(target.logs, tp)
-        log = open_copy(f"{target.held.path}/{name}")
-        if topic_id is not None:
-            log.set_topic_id(topic_id)
-        self.adopt(target, tp, log)
-
-    def adopt(self, log_dir: LogDirState, tp: TopicPartition, log: PartitionLog) -> None:
-        """A copy in `log_dir`."""
-        self._held[tp] = (log_dir, log)
-
-    def get(self, tp: TopicPartition) -> tuple[LogDirState, PartitionLog] | None:
-        """The directory and the log of the partition's copy."""
-        return self._held.get(tp)
-
-    def dir_of(self, tp: TopicPartition) -> LogDirState:
-        """The directory of the partition's copy, which there is."""
-        return self._held[tp][0]
-
-    def of(self, log_dir: LogDirState) -> dict[TopicPartition, PartitionLog]:
-        """The copies in one directory."""
-        return {tp: log for tp, (held, log) in self._held.items() if held is log_dir}
+        try:
+            target.checkpoints.forget_all_but(target.logs, tp)
+            log = run_at_once(
+                target.opening(
+                    self._runtime,
+                    tp,
+                    current.config,
+                    self._deletion,
+                    clean_shutdown=True,
+                    path=f"{target.path}/{name}",
+                )
+            )
+            if current.topic_id is not None:
+                log.set_topic_id(current.topic_id)
+        except OSError as error:
+            target.fail(error)
+            raise StorageError(f"{path} cannot be written: {error}") from error
+        target.future_logs[tp] = log
+        return True
 
     def discard(self, tp: TopicPartition) -> None:
-        """Throw the copy away, if there is one; a disk that refuses keeps it."""
-        log_dir, log = self._held.pop(tp, (None, None))
-        if log_dir is None or log is None:
+        """Remove the partition's future log, if there is one. If the disk refuses, the files stay."""
+        target = self._dir_of(tp)
+        if target is None:
             return
+        log = target.future_logs.pop(tp)
         log.close(clean=False)
         try:
             self._disk.remove_tree(log.directory)
         except OSError as error:
             _logger.warning("%s is of no use any more, and cannot be removed: %s", log.directory, error)
 
-    def close(self) -> None:
-        """Make the copies durable, and give them free."""
-        for _, log in self._held.values():
-            try:
-                log.close()
-            except StorageError as error:
-                _logger.error("%s", error)
-        self._held.clear()
+    def finish(self, tp: TopicPartition) -> PartitionLog:
+        """Replace the log by its future log, which holds all that the log does; returns the log in its new place.
 
-    def swap(self, tp: TopicPartition, original_root: str, take_original_away: Callable[[], None]) -> None:
-        """Put the copy, which is complete, in the place of the original.
-
-        `take_original_away` renames the original; if its disk fails at this moment, a later start does it. When
-        the copy's disk fails (`OSError`, `StorageError`), what stands on it is finished after a restart, or thrown
-        away if the copy was not complete for certain: then the original is untouched.
+        `StorageError` when the new disk refuses: then the log may be where it was, or be found after a restart.
         """
-        log_dir, log = self._held.pop(tp)
+        source, target = self._directories.dir_of(tp), self._target(tp)
+        if source is None:
+            raise InvariantViolation(f"{tp} has a log that its future log replaces")
+        config, start_offset = source.logs[tp].config, source.logs[tp].log_start_offset
+        try:
+            self._swap(tp, source, target)
+            starts = target.checkpoints.log_start_offsets
+            starts.write({**starts.offsets, tp: start_offset})
+        except OSError as error:
+            target.fail(error)
+            raise StorageError(f"the move of {tp} could not be finished: {error}") from error
+        log = run_at_once(target.opening(self._runtime, tp, config, self._deletion, clean_shutdown=True))
+        self._directories.add(target, tp, log)
+        return log
+
+    def close(self) -> None:
+        """Make the future logs durable and close them."""
+        for log_dir in self._directories:
+            for log in log_dir.future_logs.values():
+                try:
+                    log.close()
+                except StorageError as error:
+                    _logger.error("%s", error)
+            log_dir.future_logs.clear()
+
+    def _swap(self, tp: TopicPartition, source: LogDirectory, target: LogDirectory) -> None:
+        """If the disk of the original fails at this moment, a later start takes the original away.
+
+        When the target's disk fails (`OSError`, `StorageError`), what is on it is finished after a restart. If the copy
+        was not certainly complete, it is thrown away; then the original is untouched.
+        """
+        log = target.future_logs.pop(tp)
         log.close()
-        root, path = log_dir.held.path, log.directory
+        path = log.directory
         self._disk.write_atomic(path + _SWAP_SUFFIX, b"")
         try:
-            take_original_away()
-            self._disk.fsync_dir(original_root)
+            self._take_away(tp)
+            self._disk.fsync_dir(source.path)
         except (StorageError, OSError) as error:
-            _logger.error("%s moves to %s while its former disk fails: %s", tp, root, error)
-            _promote(self._disk, root, path, tp, keep_mark=True)
+            _logger.error("%s moves to %s while its former disk fails: %s", tp, target.path, error)
+            _promote(self._disk, target.path, path, tp, keep_mark=True)
         else:
-            _promote(self._disk, root, path, tp)
+            _promote(self._disk, target.path, path, tp)
+
+    def _take_away(self, tp: TopicPartition) -> None:
+        path = self._directories.rename_away(tp, DELETED_SUFFIX)
+        if path is not None:
+            self._deletion.add([path], self._config.file_delete_delay_ms)
+
+    def _directory_at(self, path: str) -> LogDirectory:
+        wanted = path.rstrip("/") or path
+        if wanted in self._directories.failures:
+            raise StorageError(f"log directory {path} is offline")
+        for log_dir in self._directories:
+            if log_dir.path.rstrip("/") == wanted and log_dir.takes_partitions:
+                return log_dir
+        raise ProtocolError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is none of this broker's log directories")
+
+    def _dir_of(self, tp: TopicPartition) -> LogDirectory | None:
+        return next((log_dir for log_dir in self._directories if tp in log_dir.future_logs), None)
+
+    def _target(self, tp: TopicPartition) -> LogDirectory:
+        target = self._dir_of(tp)
+        if target is None:
+            raise InvariantViolation(f"{tp} has a future log")
+        return target
 
 
 def finish_swaps(disk: Disk, roots: Iterable[str]) -> None:
-    """Go on with what a crash interrupted. `OSError`s fail the directory later, when it is loaded."""
+    """Finish the replacements that a crash interrupted. An `OSError` fails the directory later, when it is loaded."""
     roots = list(roots)
     for root in roots:
         try:
             for name in disk.listdir(root):
-                tp = future_of(name.removesuffix(_SWAP_SUFFIX))
+                tp = parse_future_name(name.removesuffix(_SWAP_SUFFIX))
                 if tp is not None and name.endswith(_SWAP_SUFFIX):
                     _finish_swap(disk, roots, f"{root}/{name.removesuffix(_SWAP_SUFFIX)}", tp)
         except OSError as error:
@@ -138,7 +206,7 @@ def _finish_swap(disk: Disk, roots: list[str], path: str, tp: TopicPartition) ->
     is_promoted = not disk.is_dir(path)
     for root in roots:
         if disk.is_dir(f"{root}/{tp}") and not (is_promoted and root == home):
-            disk.rename(f"{root}/{tp}", f"{root}/{path.rpartition('/')[2].removesuffix(FUTURE_SUFFIX)}-delete")
+            disk.rename(f"{root}/{tp}", f"{root}/{path.rpartition('/')[2].removesuffix(FUTURE_SUFFIX)}{DELETED_SUFFIX}")
             disk.fsync_dir(root)
     _promote(disk, home, path, tp)
 

@@ -43,6 +43,8 @@ class Durability:
     ) -> None:
         self.recovery_point = recovery_point
         self.history = 0
+        self.last_flush_s: float | None = None
+        """When log maintenance last flushed the whole log, in seconds of the loop; None before its first round."""
         self._files = files
         self._fail = fail
         self._unsynced: list[Segment] = []

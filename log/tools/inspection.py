@@ -13,9 +13,9 @@ from ...runtime.ports import Disk
 from ...wire.compression import Compression
 from ...wire.records import BatchHeader, CorruptBatchError, control_record_type, iter_records
 from ..cleaner.batch_filter import delete_horizon_ms
+from ..directory_names import is_partition_dir
 from ..errors import CorruptFileError
-from ..manager.log_dir import read_meta_properties
-from ..names import is_partition_dir
+from ..manager.meta_properties import read_meta_properties
 from ..segment.batch_scan import ValidatingScan
 from ..segment.segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
 from ..segment.transaction_index import CorruptTransactionIndexError, decode_transaction_index

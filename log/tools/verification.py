@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ...runtime.ports import Disk
 from ...wire.records import BatchHeader
 from ..errors import CorruptFileError
-from ..manager.log_dir import read_meta_properties
+from ..manager.meta_properties import read_meta_properties
 from ..segment.batch_scan import ValidatingScan
 from ..segment.segment import (
     CLEANED_SUFFIX,

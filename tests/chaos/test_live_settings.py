@@ -6,7 +6,7 @@ from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop
 from raftwerk.chaos.sim.kernel.world import World
 from raftwerk.chaos.sim.simulated_cluster import ClusterConfig, SimulatedCluster
 from raftwerk.cluster.client.cluster_client import ClusterClient
-from raftwerk.log.manager.manager_config import UpkeepChange
+from raftwerk.log.manager.log_manager_config import LogMaintenanceChange
 from raftwerk.wire.api_keys import ApiKey
 
 BROKER = 4
@@ -14,7 +14,7 @@ BROKER = 4
 
 def test_upkeep_of_logs() -> None:
     """For all brokers, and for one of them."""
-    told: dict[int, UpkeepChange] = {}
+    told: dict[int, LogMaintenanceChange] = {}
     with World(1) as world:
         cluster = SimulatedCluster(world, ClusterConfig())
         world.network.add_host("client")
@@ -34,18 +34,18 @@ def test_upkeep_of_logs() -> None:
         }
 
 
-def listen(cluster: SimulatedCluster, told: dict[int, UpkeepChange]) -> None:
+def listen(cluster: SimulatedCluster, told: dict[int, LogMaintenanceChange]) -> None:
     for node_id, node in cluster.nodes.items():
         manager = node.log_manager
         assert manager is not None
-        carry_out = manager.change_upkeep
+        carry_out = manager.change_maintenance
 
-        def change(to: UpkeepChange, node_id: int = node_id, carry_out: object = carry_out) -> None:
+        def change(to: LogMaintenanceChange, node_id: int = node_id, carry_out: object = carry_out) -> None:
             told[node_id] = to
             assert callable(carry_out)
             carry_out(to)
 
-        manager.change_upkeep = change  # type: ignore[method-assign]
+        manager.change_maintenance = change  # type: ignore[method-assign]
 
 
 async def alter(bootstrap: str, broker: str, values: dict[str, str]) -> None:

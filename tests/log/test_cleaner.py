@@ -21,9 +21,9 @@ from raftwerk.log.cleaner.cleaning_pass import CleanAbortedError, CleanPlan, Cle
 from raftwerk.log.cleaner.log_cleaner import CleanerConfig, measure
 from raftwerk.log.cleaner.offset_map import BYTES_PER_KEY, OffsetMap
 from raftwerk.log.config import LogConfig
-from raftwerk.log.manager.log_dir import format_dirs
-from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
-from raftwerk.log.manager.manager_config import UpkeepChange
+from raftwerk.log.manager.log_manager import LogManager
+from raftwerk.log.manager.log_manager_config import LogMaintenanceChange, LogManagerConfig
+from raftwerk.log.manager.meta_properties import format_dirs
 from raftwerk.log.partition_log import LogHooks, PartitionLog
 from raftwerk.runtime.files.file_slice import in_memory
 from raftwerk.runtime.incremental_work import Step, Work
@@ -405,13 +405,13 @@ def test_the_manager_cleans_what_is_dirty_beside_other_work(monkeypatch: pytest.
         before = log.size_bytes
         manager.checkpoint_recovery_points()
         manager.start(lambda tp: log.log_end_offset)
-        cleaned, note_clean = asyncio.Event(), manager.note_clean
+        cleaned, note_clean = asyncio.Event(), manager.directories.note_clean
 
         def note(tp: TopicPartition, offset: int) -> None:
             note_clean(tp, offset)
             cleaned.set()
 
-        monkeypatch.setattr(manager, "note_clean", note)
+        monkeypatch.setattr(manager.directories, "note_clean", note)
         await cleaned.wait()
         clean_offset = log.segments[-1].base_offset
         manager.checkpoint_recovery_points()
@@ -419,7 +419,7 @@ def test_the_manager_cleans_what_is_dirty_beside_other_work(monkeypatch: pytest.
         assert log.size_bytes < before
         assert records_of(log) == writer.expected(clean_offset, tombstones=True)
         log.truncate_to(3)
-        assert manager.clean_offset(TP) <= 3
+        assert manager.directories.clean_offset(TP) <= 3
         manager.shutdown()
         await asyncio.sleep(0)
 
@@ -503,7 +503,7 @@ def test_io_is_throttled_to_what_is_set() -> None:
         loop, end = asyncio.get_running_loop(), log.segments[-1].base_offset
         began = loop.time()
         for _ in range(10_000):
-            if manager.clean_offset(TP) >= end:
+            if manager.directories.clean_offset(TP) >= end:
                 break
             await asyncio.sleep(0.01)
         manager.shutdown()
@@ -533,7 +533,7 @@ def test_what_is_written_does_not_pile_up_unsynced(monkeypatch: pytest.MonkeyPat
     assert len(records_of(log)) == 200
 
 
-def test_the_upkeep_is_told_otherwise_while_it_runs() -> None:
+def test_settings_of_maintenance_change_while_it_runs() -> None:
     """A long pause ends when the back-off is made short; the pace holds for what is being cleaned."""
 
     async def main() -> tuple[float, int]:
@@ -552,9 +552,9 @@ def test_the_upkeep_is_told_otherwise_while_it_runs() -> None:
         began = loop.time()
         await asyncio.sleep(10)
         for _ in range(2):
-            manager.change_upkeep(UpkeepChange(5_000, 1 << 20, 1e9, 2_000))
+            manager.change_maintenance(LogMaintenanceChange(5_000, 1 << 20, 1e9, 2_000))
         for _ in range(1_000):
-            if manager.clean_offset(TP) >= end:
+            if manager.directories.clean_offset(TP) >= end:
                 break
             await asyncio.sleep(0.01)
         took_s, producers = loop.time() - began, len(log.producers)

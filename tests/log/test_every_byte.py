@@ -21,8 +21,9 @@ from support.log.logs import NOW_MS, FixedClock, batch, headers_of
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.log.config import LogConfig
 from raftwerk.log.errors import LogDirError
-from raftwerk.log.manager.log_dir import format_dirs, random_id
-from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.manager.log_manager import LogManager
+from raftwerk.log.manager.log_manager_config import LogManagerConfig
+from raftwerk.log.manager.meta_properties import format_dirs, random_id
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.state.checkpoints import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE
 from raftwerk.log.tools.verification import verify_dir, verify_partition

@@ -19,7 +19,7 @@ from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 from raftwerk.log.config import LogConfig
 from raftwerk.log.errors import NoSpaceError
-from raftwerk.log.manager.dir_checkpoints import OffsetCheckpoint
+from raftwerk.log.manager.log_directory import OffsetCheckpoint
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.runtime.files.real_disk import RealDisk
 from raftwerk.runtime.ports import Runtime

@@ -15,8 +15,9 @@ from support.log.logs import DIRECTORY, SMALL, append, headers_of, make_runtime,
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.cli import cli
 from raftwerk.log.cleaner.cleaning_pass import clean
-from raftwerk.log.manager.log_dir import format_dirs
-from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.manager.log_manager import LogManager
+from raftwerk.log.manager.log_manager_config import LogManagerConfig
+from raftwerk.log.manager.meta_properties import format_dirs
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.tools.inspection import describe, partition_dirs
 from raftwerk.log.tools.repair import plan_repair, repair_partition

@@ -14,8 +14,9 @@ from support.log.logs import NOW_MS, headers_of, make_runtime, read_all
 
 from raftwerk.log.cleaner.cleaning_pass import CleanPlan, clean
 from raftwerk.log.config import LogConfig
-from raftwerk.log.manager.log_dir import format_dirs, random_id
-from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.manager.log_manager import LogManager
+from raftwerk.log.manager.log_manager_config import LogManagerConfig
+from raftwerk.log.manager.meta_properties import format_dirs, random_id
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.runtime.files.real_disk import RealDisk
 from raftwerk.runtime.ports import Runtime

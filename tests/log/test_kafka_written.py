@@ -12,7 +12,8 @@ from support.log.kafka_written import CLUSTER_ID, TOPICS, Expected, Served, kafk
 from support.log.logs import headers_of, make_runtime, read_all
 
 from raftwerk.log.config import LogConfig
-from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.manager.log_manager import LogManager
+from raftwerk.log.manager.log_manager_config import LogManagerConfig
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.tools.repair import repair_partition
 from raftwerk.log.tools.verification import verify_dir, verify_partition

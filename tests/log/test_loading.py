@@ -14,8 +14,9 @@ from support.log.logs import append, make_runtime, read_all
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.log.config import LogConfig
-from raftwerk.log.manager.log_dir import format_dirs
-from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.manager.log_manager import LogManager
+from raftwerk.log.manager.log_manager_config import LogManagerConfig
+from raftwerk.log.manager.meta_properties import format_dirs
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.recovery.segment_recovery import STEP_BATCHES
 from raftwerk.runtime.incremental_work import run_at_once

@@ -9,10 +9,11 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from support.log.logs import SMALL, append, make_runtime, read_all
+from support.log.logs import SMALL, append, make_runtime, read_all, remove_deleted
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
+from raftwerk.log.directory_names import parse_dir_name
 from raftwerk.log.errors import (
     CorruptFileError,
     DirLockedError,
@@ -22,10 +23,11 @@ from raftwerk.log.errors import (
     StorageError,
     UnformattedDirError,
 )
-from raftwerk.log.manager.dir_checkpoints import OffsetCheckpoint
-from raftwerk.log.manager.log_dir import format_dirs, read_meta_properties
-from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
-from raftwerk.log.names import parse_dir_name
+from raftwerk.log.manager.log_directory import OffsetCheckpoint
+from raftwerk.log.manager.log_maintenance import flush_dirty
+from raftwerk.log.manager.log_manager import LogManager
+from raftwerk.log.manager.log_manager_config import LogManagerConfig
+from raftwerk.log.manager.meta_properties import format_dirs, read_meta_properties
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.state.checkpoints import decode_uuid, encode_uuid
 from raftwerk.runtime.files.real_disk import RealDisk
@@ -67,8 +69,8 @@ def test_formatting_is_kept() -> None:
     ]
     assert format_dirs(runtime, ("/data",), CLUSTER, 1) == [found.directory_id]
     assert disk.read_bytes("/data/meta.properties") == content
-    assert manager_of(runtime).directory_ids == {}
-    assert loaded(runtime).directory_ids == {"/data": found.directory_id}
+    assert manager_of(runtime).directories.ids == {}
+    assert loaded(runtime).directories.ids == {"/data": found.directory_id}
 
 
 def test_a_directory_of_another_cluster() -> None:
@@ -142,7 +144,7 @@ def test_logs_are_found_again_after_a_clean_stop() -> None:
     found = manager.get(A)
     assert found is not None
     assert (found.topic_id, found.recovery_point, read_all(found)) == (TOPIC_ID, 5, content)
-    assert manager.directory_id_of(A) == manager.directory_ids["/data"]
+    assert manager.directories.id_of(A) == manager.directories.ids["/data"]
 
 
 def test_after_a_crash_logs_are_recovered_and_the_broker_epoch_unknown() -> None:
@@ -208,7 +210,7 @@ def test_a_deleted_partition_leaves_no_trace_in_its_successor() -> None:
     assert log.log_end_offset == 0
     assert manager.high_watermark_checkpoint == {}
     assert b"a 0" not in disk.read_bytes("/data/replication-offset-checkpoint")
-    manager.remove_deleted(all_now=True)
+    remove_deleted(manager)
     assert [name for name in disk.listdir("/data") if name.startswith("a-0")] == ["a-0"]
 
 
@@ -222,7 +224,7 @@ def test_strays_are_set_aside_and_kept() -> None:
     assert manager.set_strays_aside(lambda tp: TOPIC_ID if tp == B else None) == [A]
     assert not manager.is_displaced(A, TOPIC_ID)
     assert list(manager.logs) == [B]
-    manager.remove_deleted(all_now=True)
+    remove_deleted(manager)
     manager.shutdown()
     manager = loaded(runtime)
     (name,) = [name for name in disk.listdir("/data") if name.endswith("-stray")]
@@ -241,13 +243,13 @@ def test_half_deleted_partitions_are_removed_after_a_restart() -> None:
     assert all(len(name) <= 255 for name in disk.listdir("/data"))
     manager.shutdown()
 
-    async def upkeep() -> None:
+    async def start_and_stop() -> None:
         manager = loaded(runtime)
         manager.start()
-        manager.remove_deleted()
+        remove_deleted(manager)
         manager.shutdown()
 
-    asyncio.run(upkeep())
+    asyncio.run(start_and_stop())
     assert [name for name in disk.listdir("/data") if name.startswith("x")] == []
 
 
@@ -268,7 +270,7 @@ def test_partitions_go_to_the_directory_with_the_fewest() -> None:
         manager.create(TopicPartition("t", number), TOPIC_ID)
     counts = [sum(name.startswith("t-") for name in disk.listdir(path)) for path in ("/data/one", "/data/two")]
     assert counts == [3, 2]
-    assert len(set(manager.directory_ids.values())) == 2
+    assert len(set(manager.directories.ids.values())) == 2
     manager.shutdown()
     disk.makedirs("/data/two/t-0")
     with pytest.raises(LogDirError, match="Partition t-0 is in /data/one and in /data/two"):
@@ -293,7 +295,7 @@ def test_a_failed_disk_takes_its_own_logs_only() -> None:
     append(logs[1])
     append(logs[3])
     assert failed == ["/data/one"]
-    assert list(manager.directory_ids) == ["/data/two"]
+    assert list(manager.directories.ids) == ["/data/two"]
     manager.create(TopicPartition("t", 9), TOPIC_ID)
     assert disk.exists("/data/two/t-9")
     manager.shutdown()
@@ -301,14 +303,14 @@ def test_a_failed_disk_takes_its_own_logs_only() -> None:
     assert disk.exists("/data/two/.kafka_cleanshutdown")
 
 
-def test_upkeep_flushes_rolled_segments_and_checkpoints_them() -> None:
+def test_maintenance_flushes_rolled_segments_and_checkpoints_them() -> None:
     async def main() -> None:
         runtime, disk = formatted()
         manager = loaded(runtime)
         log = manager.create(A, TOPIC_ID)
         while len(log.segments) < 3:
             append(log, 2)
-        manager.flush_dirty()
+        flush_dirty(manager.logs)
         await log.flush_rolled_soon()
         assert not log.durability.has_unsynced_segments
         manager.checkpoint_recovery_points()
@@ -393,7 +395,7 @@ def test_on_the_real_disk(tmp_path: Path) -> None:
         assert found is not None
         assert read_all(found) == content
         manager.delete(A)
-        manager.remove_deleted(all_now=True)
+        remove_deleted(manager)
         manager.shutdown()
 
     asyncio.run(main())
@@ -489,15 +491,19 @@ def test_two_directories_of_one_id() -> None:
 def test_a_node_starts_without_a_directory_whose_disk_refuses() -> None:
     runtime, disk = formatted("/one", "/two")
     first = loaded(runtime, "/one", "/two")
-    ids = first.directory_ids
+    ids = first.directories.ids
     first.create(A, TOPIC_ID, directory_id=ids["/one"])
     first.create(B, TOPIC_ID, directory_id=ids["/two"])
     first.shutdown(5)
     disk.fail_dir("/two")
     second = loaded(runtime, "/one", "/two")
-    assert (second.online_ids, list(second.failures), second.has_failed_dirs) == ([ids["/one"]], ["/two"], True)
+    assert (second.directories.online_ids, list(second.directories.failures), second.directories.has_failed) == (
+        [ids["/one"]],
+        ["/two"],
+        True,
+    )
     assert (set(second.logs), second.previous_broker_epoch) == ({A}, -1)
-    assert [view.is_failed for view in second.describe()] == [False, True]
+    assert [view.is_failed for view in second.directories.describe()] == [False, True]
     second.shutdown(6)
     disk.repair_dirs()
     third = loaded(runtime, "/one", "/two")
@@ -515,5 +521,5 @@ def test_the_metadatas_directory_gets_no_partitions_unless_it_is_a_log_dir() -> 
     manager.load()
     for number in range(3):
         assert manager.create(TopicPartition("t", number), TOPIC_ID).directory == f"/one/t-{number}"
-    assert manager.online_ids == [manager.directory_ids["/one"]]
-    assert [view.path for view in manager.describe()] == ["/one"]
+    assert manager.directories.online_ids == [manager.directories.ids["/one"]]
+    assert [view.path for view in manager.directories.describe()] == ["/one"]

@@ -12,9 +12,9 @@ from support.log.logs import SMALL, append, make_runtime, read_all
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.isr.directories.log_dir_moves import agree, copy_piece
 from raftwerk.log.errors import StorageError
-from raftwerk.log.manager.log_dir import format_dirs
 from raftwerk.log.manager.log_manager import LogManager
-from raftwerk.log.manager.manager_config import LogManagerConfig
+from raftwerk.log.manager.log_manager_config import LogManagerConfig
+from raftwerk.log.manager.meta_properties import format_dirs
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.errors import ErrorCode, ProtocolError
@@ -37,7 +37,7 @@ def with_a_log() -> tuple[Runtime, SimDisk, LogManager, PartitionLog]:
     runtime, disk = make_runtime()
     format_dirs(runtime, DIRS, CLUSTER, 1)
     manager = started(runtime)
-    log = manager.create(T, TOPIC_ID, directory_id=manager.directory_ids["/one"])
+    log = manager.create(T, TOPIC_ID, directory_id=manager.directories.ids["/one"])
     for number in range(COUNT):
         append(log, value=f"value {number}".encode(), epoch=number // 10)
     return runtime, disk, manager, log
@@ -52,16 +52,16 @@ def copy_all(log: PartitionLog, copy: PartitionLog) -> None:
 def test_a_log_is_where_it_was_asked_to() -> None:
     runtime, disk, manager, log = with_a_log()
     before = read_all(log)
-    assert manager.begin_move(T, "/two")
-    copy = manager.future_log(T)
+    assert manager.future_logs.begin(T, "/two")
+    copy = manager.future_logs.get(T)
     assert copy is not None
     copy_all(log, copy)
     (name,) = [name for name in disk.listdir("/two") if name.endswith("-future")]
     assert name.startswith("t-0.")
-    moved = manager.finish_move(T)
+    moved = manager.future_logs.finish(T)
     assert (moved.directory, moved.topic_id, manager.get(T)) == ("/two/t-0", TOPIC_ID, moved)
     assert (read_all(moved), moved.epoch_cache.entries) == (before, log.epoch_cache.entries)
-    assert manager.directory_id_of(T) == manager.directory_ids["/two"]
+    assert manager.directories.id_of(T) == manager.directories.ids["/two"]
     append(moved, epoch=9)
     assert [name for name in disk.listdir("/one") if "t-0" in name and not name.endswith("-delete")] == []
     assert [name for name in disk.listdir("/two") if "t-0" in name] == ["t-0"]
@@ -73,8 +73,8 @@ def test_a_log_is_where_it_was_asked_to() -> None:
 
 def test_where_the_log_was_cut_the_copy_is_cut_too() -> None:
     _, _, manager, log = with_a_log()
-    manager.begin_move(T, "/two")
-    copy = manager.future_log(T)
+    manager.future_logs.begin(T, "/two")
+    copy = manager.future_logs.get(T)
     assert copy is not None
     copy_all(log, copy)
     log.truncate_to(25)
@@ -90,25 +90,25 @@ def test_where_the_log_was_cut_the_copy_is_cut_too() -> None:
 def test_what_cannot_be_moved() -> None:
     _, _, manager, _ = with_a_log()
     with pytest.raises(ProtocolError) as refused:
-        manager.begin_move(T, "/three")
+        manager.future_logs.begin(T, "/three")
     assert refused.value.code is ErrorCode.LOG_DIR_NOT_FOUND
     long = TopicPartition("x" * 240, 0)
-    manager.create(long, UUID(int=78), directory_id=manager.directory_ids["/one"])
+    manager.create(long, UUID(int=78), directory_id=manager.directories.ids["/one"])
     with pytest.raises(ProtocolError) as refused:
-        manager.begin_move(long, "/two")
+        manager.future_logs.begin(long, "/two")
     assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert not manager.begin_move(T, "/one")  # it is there
-    assert not manager.begin_move(TopicPartition("later", 0), "/two")
+    assert not manager.future_logs.begin(T, "/one")  # it is there
+    assert not manager.future_logs.begin(TopicPartition("later", 0), "/two")
     later = manager.create(TopicPartition("later", 0), UUID(int=79))
     assert later.directory == "/two/later-0"
 
 
 def test_another_target_throws_the_copy_away() -> None:
     _, disk, manager, log = with_a_log()
-    assert manager.begin_move(T, "/two")
-    assert manager.begin_move(T, "/two/")
-    assert not manager.begin_move(T, "/one")
-    assert manager.future_log(T) is None
+    assert manager.future_logs.begin(T, "/two")
+    assert manager.future_logs.begin(T, "/two/")
+    assert not manager.future_logs.begin(T, "/one")
+    assert manager.future_logs.get(T) is None
     assert [name for name in disk.listdir("/two") if name.endswith("-future")] == []
     assert read_all(log)
 
@@ -145,11 +145,11 @@ def test_the_power_goes_out_at_any_step(power_loss: bool) -> None:
         disk_type: Any = type(disk)
         counter = changes_of(disk, fail_at)
         try:
-            manager.begin_move(T, "/two")
-            copy = manager.future_log(T)
+            manager.future_logs.begin(T, "/two")
+            copy = manager.future_logs.get(T)
             assert copy is not None
             copy_all(log, copy)
-            manager.finish_move(T)
+            manager.future_logs.finish(T)
             done = True
         except _PowerLossError:
             done = False
@@ -172,29 +172,29 @@ def test_the_power_goes_out_at_any_step(power_loss: bool) -> None:
 
 def test_a_move_is_gone_on_with_after_a_restart() -> None:
     runtime, _, manager, log = with_a_log()
-    manager.begin_move(T, "/two")
-    copy = manager.future_log(T)
+    manager.future_logs.begin(T, "/two")
+    copy = manager.future_logs.get(T)
     assert copy is not None
     copy_piece(log, copy)
     manager.shutdown(3)
     again = started(runtime)
-    assert again.moving == [T]
-    current, copy = again.get(T), again.future_log(T)
+    assert again.future_logs.partitions == [T]
+    current, copy = again.get(T), again.future_logs.get(T)
     assert current is not None and copy is not None
     copy_all(current, copy)
-    assert again.finish_move(T).log_end_offset == COUNT
+    assert again.future_logs.finish(T).log_end_offset == COUNT
 
 
 def test_a_failed_target_leaves_the_log_where_it_is() -> None:
     _, disk, manager, log = with_a_log()
-    manager.begin_move(T, "/two")
-    copy = manager.future_log(T)
+    manager.future_logs.begin(T, "/two")
+    copy = manager.future_logs.get(T)
     assert copy is not None
     copy_all(log, copy)
     disk.fail_dir("/two")
     with pytest.raises(StorageError):
-        manager.finish_move(T)
+        manager.future_logs.finish(T)
     assert manager.get(T) is log
     assert not log.is_failed and log.log_end_offset == COUNT
     with pytest.raises(StorageError):
-        manager.begin_move(T, "/two")
+        manager.future_logs.begin(T, "/two")

@@ -15,13 +15,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
-from support.log.logs import NOW_MS, FixedClock, headers_of, read_all
+from support.log.logs import NOW_MS, FixedClock, headers_of, read_all, remove_deleted
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk, SimFile
 from raftwerk.log.cleaner.cleaning_pass import CleanPlan, clean
 from raftwerk.log.config import LogConfig
-from raftwerk.log.manager.log_dir import format_dirs, random_id
-from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.manager.log_manager import LogManager
+from raftwerk.log.manager.log_manager_config import LogManagerConfig
+from raftwerk.log.manager.meta_properties import format_dirs, random_id
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.runtime.ports import Buffer, Runtime
 from raftwerk.wire.records import BatchHeader, encode_batch, iter_records, set_base_offset, set_partition_leader_epoch
@@ -244,7 +245,7 @@ class World:
     def delete_expired(self) -> None:
         self.log.delete_expired(NOW_MS, self.end)
         if self.rng.random() < 0.5:
-            self.manager.remove_deleted(all_now=True)
+            remove_deleted(self.manager)
 
     def delete_records(self) -> None:
         self.log.raise_start(self.rng.randint(self.log.log_start_offset, self.end))
@@ -268,7 +269,7 @@ class World:
         finally:
             with contextlib.suppress(PowerCut):
                 steps.close()
-        self.manager.remove_deleted(all_now=True)
+        remove_deleted(self.manager)
 
     def restart(self) -> None:
         self.manager.shutdown()

@@ -17,10 +17,10 @@ from support.log.logs import NOW_MS, SMALL, append, batch, headers_of, make_runt
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.log.config import LogConfig
-from raftwerk.log.manager.log_dir import format_dirs, random_id
-from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.manager.log_manager import LogManager
+from raftwerk.log.manager.log_manager_config import LogManagerConfig, RecoveryPointConfig
+from raftwerk.log.manager.meta_properties import format_dirs, random_id
 from raftwerk.log.partition_log import PartitionLog
-from raftwerk.log.recovery.recovery_points import RecoveryPointConfig
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.errors import ProtocolError
 from raftwerk.wire.types import TopicPartition
@@ -60,7 +60,7 @@ def bytes_checked(runtime: Runtime, config: LogConfig = LARGE) -> tuple[int, Par
     """How much a start looks at, and the log that it opens."""
     manager = LogManager(runtime, LogManagerConfig(("/data",), CLUSTER, 1, config))
     manager.begin_load()
-    checked = sum(piece.done_bytes for piece in manager._loading())
+    checked = sum(step.done_bytes for step in manager._loader.loading({}))
     log = manager.get(TP)
     assert log is not None
     return checked, log

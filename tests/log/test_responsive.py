@@ -16,9 +16,10 @@ from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.log.cleaner.log_cleaner import CleanerConfig
 from raftwerk.log.config import LogConfig
-from raftwerk.log.manager.housekeeping import LogMaintenance, LogMaintenanceConfig
-from raftwerk.log.manager.log_dir import format_dirs
-from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.manager.log_maintenance import RetentionRounds
+from raftwerk.log.manager.log_manager import LogManager
+from raftwerk.log.manager.log_manager_config import LogManagerConfig, RetentionConfig
+from raftwerk.log.manager.meta_properties import format_dirs
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.types import TopicPartition
@@ -49,7 +50,9 @@ async def until(manager: LogManager, log: PartitionLog, condition: str) -> None:
     """Records keep coming meanwhile, at a hundred a second; a roll is among them now and then."""
     other = manager.get(OTHER)
     for number in range(6_000):
-        if {"clean": manager.clean_offset(TP) >= log.segments[-1].base_offset, "gone": not deleted(log)}[condition]:
+        if {"clean": manager.directories.clean_offset(TP) >= log.segments[-1].base_offset, "gone": not deleted(log)}[
+            condition
+        ]:
             return
         if other is not None:
             append(other, 1)
@@ -98,7 +101,7 @@ def test_retention_holds_up_nobody_even_where_everything_goes(keep_bytes: int) -
         await log.flush_soon()
         log.config = replace(config, retention_bytes=keep_bytes) if keep_bytes else replace(config, retention_ms=1)
         left, end = read_all(log), log.log_end_offset
-        keeper = LogMaintenance(LogMaintenanceConfig(), runtime.clock, lambda: manager.logs, lambda tp: end)
+        keeper = RetentionRounds(RetentionConfig(), runtime.clock, lambda: manager.logs, lambda tp: end)
         keeper.visit(TP, log)
         assert log.is_rearranged
         assert left.endswith(read_all(log)) and bool(log.size_bytes) == bool(keep_bytes)

@@ -9,12 +9,13 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.log.logs import DIRECTORY, NOW_MS, append, make_runtime, open_log, read_all
+from support.log.logs import DIRECTORY, NOW_MS, append, make_runtime, open_log, read_all, remove_deleted
 
 from raftwerk.log.config import LogConfig
-from raftwerk.log.manager.housekeeping import LogMaintenance, LogMaintenanceConfig
-from raftwerk.log.manager.log_dir import format_dirs
-from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.manager.log_maintenance import RetentionRounds
+from raftwerk.log.manager.log_manager import LogManager
+from raftwerk.log.manager.log_manager_config import LogManagerConfig, RetentionConfig
+from raftwerk.log.manager.meta_properties import format_dirs
 from raftwerk.log.partition_log import LogHooks, PartitionLog
 from raftwerk.log.segment.retention import count_expired
 from raftwerk.wire.types import TopicPartition
@@ -163,19 +164,19 @@ def test_housekeeping_visits_every_log_and_files_go_after_their_delay() -> None:
             append(log, producer_id=5, producer_epoch=0, base_sequence=0)
         manager.start()
         ends = {tp: log.log_end_offset for tp, log in manager.logs.items()}
-        keeper = LogMaintenance(LogMaintenanceConfig(), runtime.clock, lambda: manager.logs, ends.__getitem__)
+        keeper = RetentionRounds(RetentionConfig(), runtime.clock, lambda: manager.logs, ends.__getitem__)
         for tp, log in manager.logs.items():
             keeper.visit(tp, log)
         assert [log.size_bytes for log in logs] == [0] * 45
         assert [len(log.producers) for log in logs] == [1] * 45, "what its records say of the time does not count"
-        keeper.config = LogMaintenanceConfig(producer_expiration_ms=0)
+        keeper.config = RetentionConfig(producer_expiration_ms=0)
         for tp, log in manager.logs.items():
             keeper.visit(tp, log)
         assert [len(log.producers) for log in logs] == [0] * 45
         for _ in range(20):
             await asyncio.sleep(0)
         assert any(name.endswith(".deleted") for name in disk.listdir("/data/t-0"))
-        manager.remove_deleted()
+        remove_deleted(manager)
         assert not any(name.endswith(".deleted") for name in disk.listdir("/data/t-0"))
         manager.shutdown()
 

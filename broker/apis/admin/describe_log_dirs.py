@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ....log.manager.log_directory import LogDirDescription
 from ....log.partition_log import PartitionLog
-from ....log.results import LogDirView
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
@@ -20,9 +20,9 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     return {"error_code": 0, "results": [_directory(services, view, wanted) for view in services.replicas.log_dirs()]}
 
 
-def _directory(services: BrokerServices, view: LogDirView, wanted: Mapping[str, list[int]] | None) -> Fields:
+def _directory(services: BrokerServices, view: LogDirDescription, wanted: Mapping[str, list[int]] | None) -> Fields:
     topics: dict[str, list[dict[str, Any]]] = {}
-    for logs, is_future in ((view.logs, False), (view.futures, True)):
+    for logs, is_future in ((view.logs, False), (view.future_logs, True)):
         for key, log in logs.items():
             if wanted is None or key.partition in wanted.get(key.topic, ()):
                 row = {

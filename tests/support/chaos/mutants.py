@@ -41,7 +41,8 @@ from raftwerk.isr.partition import Partition
 from raftwerk.isr.replica import Replica
 from raftwerk.isr.roles import local_replicas
 from raftwerk.isr.roles.metadata_delta_applier import MetadataDeltaApplier
-from raftwerk.log.manager.log_dir import LogDir
+from raftwerk.log.manager.log_directory import LogDirectory
+from raftwerk.log.manager.log_loading import LogLoader
 from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.recovery.durability import Durability
@@ -212,8 +213,8 @@ ORIGINAL_GOAL = partition_change.PartitionRules.goal
 ORIGINAL_READ = Replica.read
 ORIGINAL_LEAVES = broker_departures.remove_broker
 ORIGINAL_SYNC = Durability.sync
-ORIGINAL_TAKE_MARK = LogDir.take_clean_shutdown_mark
-ORIGINAL_BEGIN_LOAD = LogManager.begin_load
+ORIGINAL_TAKE_MARK = LogDirectory.take_clean_shutdown_mark
+ORIGINAL_BEGIN_LOAD = LogLoader.begin
 ORIGINAL_FINISH = sim_disk.SimFile.finish_sync
 ORIGINAL_FOLLOWER_APPEND = PartitionLog.append_as_follower
 
@@ -232,18 +233,18 @@ def take_no_notice_of_an_exchanged_disk(monkeypatch: pytest.MonkeyPatch) -> None
     """A clean stop of the other disks counts for the empty one too, and its replicas begin anew without a word."""
     marks: list[int] = []
 
-    def take_mark(self: LogDir) -> int | None:
+    def take_mark(self: LogDirectory) -> int | None:
         epoch = ORIGINAL_TAKE_MARK(self)
         marks.append(-1 if epoch is None else epoch)
         return epoch
 
-    def begin_load(self: LogManager) -> None:
+    def begin_load(self: LogLoader) -> None:
         marks.clear()
         ORIGINAL_BEGIN_LOAD(self)
         self.previous_broker_epoch = max(marks)
 
-    monkeypatch.setattr(LogDir, "take_clean_shutdown_mark", take_mark)
-    monkeypatch.setattr(LogManager, "begin_load", begin_load)
+    monkeypatch.setattr(LogDirectory, "take_clean_shutdown_mark", take_mark)
+    monkeypatch.setattr(LogLoader, "begin", begin_load)
     monkeypatch.setattr(local_replicas, "place_of", lambda registered, online, some_failed: Place.ANYWHERE)
 
 

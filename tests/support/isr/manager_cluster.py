@@ -26,8 +26,9 @@ from raftwerk.isr.leader.leader_state import AlterPartitionResult
 from raftwerk.isr.ports import AlterPartitionItem, ReplicaManagerConfig, ReplicaPorts, TopicIdPartition
 from raftwerk.isr.replica_manager import ReplicaManager
 from raftwerk.isr.results import FetchParams
-from raftwerk.log.manager.log_dir import format_dirs
-from raftwerk.log.manager.log_manager import LogManager, LogManagerConfig
+from raftwerk.log.manager.log_manager import LogManager
+from raftwerk.log.manager.log_manager_config import LogManagerConfig
+from raftwerk.log.manager.meta_properties import format_dirs
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.client import ConnectionLostError
 from raftwerk.wire.codec import decode_response, encode_response

@@ -7,6 +7,7 @@ from typing import Any
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.log.config import LogConfig
+from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.records import BatchHeader, encode_batch, iter_headers
@@ -55,3 +56,14 @@ def read_all(log: PartitionLog) -> bytes:
 
 def headers_of(data: bytes) -> list[BatchHeader]:
     return [header for _, header in iter_headers(data)]
+
+
+def remove_deleted(manager: LogManager) -> None:
+    """Remove the files of deleted segments and partitions now, however short ago they were deleted."""
+    deletion: Any = manager.deletion
+    paths, deletion._paths = deletion._paths, []
+    for _, path in paths:
+        if deletion._disk.is_dir(path):
+            deletion._disk.remove_tree(path)
+        elif deletion._disk.exists(path):
+            deletion._disk.remove(path)

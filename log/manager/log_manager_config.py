@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from ..cleaner.log_cleaner import CleanerConfig
 from ..config import LogConfig
-from ..recovery.recovery_points import RecoveryPointConfig
-from .housekeeping import LogMaintenanceConfig
 
 _FLUSH_INTERVAL_MS_MAX = 5000
 
@@ -18,8 +16,25 @@ def _ignore_dir_failure(path: str, error: OSError) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class UpkeepChange:
-    """What of the upkeep may be changed while the node runs: `producer.id.expiration.ms` and three of log.cleaner.*"""
+class RetentionConfig:
+    """`log.retention.check.interval.ms` and `producer.id.expiration.ms`."""
+
+    interval_ms: int = 300_000
+    producer_expiration_ms: int = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryPointConfig:
+    """`log.flush.offset.checkpoint.interval.ms` and `.min.bytes`."""
+
+    interval_ms: int = 60_000
+    bytes_min: int = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LogMaintenanceChange:
+    """The settings of log maintenance that can be changed on a running node: `producer.id.expiration.ms` and three of
+    log.cleaner.*"""
 
     producer_expiration_ms: int
     dedupe_buffer_bytes: int
@@ -29,9 +44,10 @@ class UpkeepChange:
 
 @dataclass(frozen=True, slots=True)
 class LogManagerConfig:
-    """`on_dir_failed` is told once of a directory whose disk failed; its logs refuse everything from then on.
+    """Settings of all logs of a node.
 
-    `metadata_dir` is the one that the node cannot do without. If it is not among `data_dirs` it gets no partitions;
+    `on_dir_failed` is called once for a directory whose disk fails; its logs refuse everything from then on.
+    `metadata_dir` is the one that the node cannot work without. If it is not among `data_dirs` it gets no partitions;
     empty `data_dirs` stand for all.
     """
 
@@ -41,7 +57,7 @@ class LogManagerConfig:
     defaults: LogConfig = field(default_factory=LogConfig)
     file_delete_delay_ms: int = 60_000
     on_dir_failed: Callable[[str, OSError], None] = _ignore_dir_failure
-    housekeeping: LogMaintenanceConfig = field(default_factory=LogMaintenanceConfig)
+    retention: RetentionConfig = field(default_factory=RetentionConfig)
     cleaner: CleanerConfig = field(default_factory=CleanerConfig)
     recovery_points: RecoveryPointConfig = field(default_factory=RecoveryPointConfig)
     metadata_dir: str | None = None
@@ -53,4 +69,5 @@ class LogManagerConfig:
         return min(_FLUSH_INTERVAL_MS_MAX, self.recovery_points.interval_ms) / 1000
 
     def holds_partitions(self, path: str) -> bool:
+        """Whether the directory at `path` may hold partitions."""
         return not self.data_dirs or path in self.data_dirs

@@ -1,8 +1,8 @@
-"""Recovery points inside active segments, so that a kill or a loss of power leaves little to be checked.
+"""Recovery points inside active segments, so that little has to be checked after a kill or a loss of power.
 
-Now and then the logs that were appended to since the last round are made durable, with their indexes and a snapshot of
-their producers, one log at a time. The device rests after each for as long as that took, so that half of its time at
-least is left to what somebody waits for. A log that has gained little is passed over: checking that takes no time.
+In each round the logs that have grown since the last one are made durable, with their indexes and a snapshot of their
+producers, one log at a time. After each log the device is left alone for as long as the fsyncs took, so that at least
+half of its time is left for requests. A log that has grown little is passed over, as checking it takes no time.
 """
 
 from __future__ import annotations
@@ -10,29 +10,21 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 from ...runtime.incremental_work import IncrementalTask, for_each
 from ...wire.types import TopicPartition
 from ..partition_log import PartitionLog
-from .durability import swallow
+from ..recovery.durability import swallow
+from .log_manager_config import RecoveryPointConfig
 
 _LOGS_PER_SLICE = 500
 _FIRST_ROUND_AFTER_MS = 5000
-"""What was checked at the start shall not have to be checked again, however soon the next kill comes."""
+"""The first round comes early: what recovery checked at the start should not have to be checked again."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveryPointConfig:
-    """`log.flush.offset.checkpoint.interval.ms` and `.min.bytes`."""
-
-    interval_ms: int = 60_000
-    bytes_min: int = 1024 * 1024
-
-
-class RecoveryPoints:
-    """Made and used on the running loop."""
+class RecoveryPointAdvancer:
+    """Moves the recovery points of all logs forward in rounds. Made and used on the running loop."""
 
     def __init__(self, config: RecoveryPointConfig, logs: Callable[[], Mapping[TopicPartition, PartitionLog]]) -> None:
         self._config = config
@@ -47,7 +39,7 @@ class RecoveryPoints:
         self._call_later(min(self._config.interval_ms, _FIRST_ROUND_AFTER_MS) / 1000, self._begin_round)
 
     def stop(self) -> None:
-        """What is under way ends by itself."""
+        """Begin nothing more; an fsync under way ends by itself."""
         for timed in (self._timer, self._round):
             if timed is not None:
                 timed.cancel()
@@ -63,22 +55,22 @@ class RecoveryPoints:
         self._round = IncrementalTask(work, steps_per_slice=_LOGS_PER_SLICE, done=lambda _: self._next())
 
     def _visit(self, log: PartitionLog) -> None:
-        if self._is_worth_it(log):
+        if self._has_grown(log):
             self._due.append(log)
 
-    def _is_worth_it(self, log: PartitionLog) -> bool:
+    def _has_grown(self, log: PartitionLog) -> bool:
         return not (log.is_failed or log.is_closed) and log.durability.unchecked_bytes >= self._config.bytes_min
 
     def _next(self) -> None:
         while self._due:
             log = self._due.popleft()
-            if self._is_worth_it(log):
-                log.checkpoint_soon().add_done_callback(partial(self._rest, asyncio.get_running_loop().time()))
+            if self._has_grown(log):
+                log.checkpoint_soon().add_done_callback(partial(self._pause, asyncio.get_running_loop().time()))
                 return
         since_s = asyncio.get_running_loop().time() - self._round_began_s
         self._call_later(max(self._config.interval_ms / 1000 - since_s, 0), self._begin_round)
 
-    def _rest(self, began_s: float, done: asyncio.Future[int]) -> None:
+    def _pause(self, began_s: float, done: asyncio.Future[int]) -> None:
         swallow(done)
         if self._timer is not None:
             self._call_later(asyncio.get_running_loop().time() - began_s, self._next)

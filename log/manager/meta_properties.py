@@ -1,0 +1,115 @@
+"""Whose log directory it is: `meta.properties`, and the formatting that writes it.
+
+Source: KIP-631 and KIP-858 for `meta.properties` version 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from ...runtime.ports import Disk, Runtime
+from ..errors import CorruptFileError, ForeignClusterError, ForeignNodeError, LogDirError
+from ..state.checkpoints import META_PROPERTIES_FILE, decode_uuid, encode_uuid
+
+_RESERVED_IDS = 100
+"""Directory ids below this number have meanings of their own (KIP-858)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """The contents of `meta.properties`."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: UUID
+
+    def encode(self) -> bytes:
+        """The file's bytes."""
+        lines = (
+            f"cluster.id={self.cluster_id}",
+            f"directory.id={encode_uuid(self.directory_id)}",
+            f"node.id={self.node_id}",
+            "version=1",
+        )
+        return "".join(f"{line}\n" for line in ("#", *lines)).encode()
+
+
+def read_meta_properties(disk: Disk, path: str) -> MetaProperties | None:
+    """The `meta.properties` of the directory, None when it is not formatted. `CorruptFileError`, `OSError`."""
+    file_path = f"{path}/{META_PROPERTIES_FILE}"
+    try:
+        content = disk.read_bytes(file_path)
+    except FileNotFoundError:
+        return None
+    try:
+        lines = [line.strip() for line in content.decode().splitlines()]
+        fields = dict(line.split("=", 1) for line in lines if line and not line.startswith(("#", "!")))
+        if fields["version"] != "1":
+            raise ValueError(f"version {fields['version']}, only 1 is known")
+        found = MetaProperties(fields["cluster.id"], int(fields["node.id"]), decode_uuid(fields["directory.id"]))
+        if found.directory_id.int < _RESERVED_IDS:
+            raise ValueError(f"directory.id {fields['directory.id']} is reserved")
+        return found
+    except (ValueError, KeyError) as error:
+        raise CorruptFileError(
+            f"{file_path} does not parse ({error}); restore it, or empty the directory and format it again."
+        ) from error
+
+
+def random_id(runtime: Runtime) -> UUID:
+    """A random directory id as Kafka draws it: a version 4 UUID whose text does not start with a dash."""
+    while True:
+        value = UUID(int=runtime.rng.getrandbits(128), version=4)
+        if not encode_uuid(value).startswith("-"):
+            return value
+
+
+def format_dirs(
+    runtime: Runtime, paths: Sequence[str], cluster_id: str, node_id: int, chosen: Mapping[str, UUID] | None = None
+) -> list[UUID]:
+    """Write `meta.properties` in the directories that have none, and return the ids of all of them.
+
+    `chosen` gives the ids of some directories by path; the others are drawn at random.
+    Raises `ForeignClusterError`, `ForeignNodeError`, `CorruptFileError`, or `LogDirError` when the disk refuses.
+    """
+    ids = []
+    for path in paths:
+        try:
+            make_durably(runtime.disk, path)
+            found = read_meta_properties(runtime.disk, path)
+            if found is None:
+                directory_id = (chosen or {}).get(path) or random_id(runtime)
+                found = MetaProperties(cluster_id, node_id, directory_id)
+                runtime.disk.write_atomic(f"{path}/{META_PROPERTIES_FILE}", found.encode())
+        except OSError as error:
+            raise LogDirError(f"Log directory {path} cannot be formatted: {error}.") from error
+        check_owner(path, found, cluster_id, node_id)
+        ids.append(found.directory_id)
+    return ids
+
+
+def make_durably(disk: Disk, path: str) -> None:
+    """Make the directory and its parents durably: a directory that a loss of power removes loses its synced files."""
+    missing = []
+    while path not in ("", ".", "/") and not disk.exists(path):
+        missing.append(path)
+        path = path.rpartition("/")[0] or ("/" if path.startswith("/") else ".")
+    for directory in reversed(missing):
+        disk.makedirs(directory)
+        disk.fsync_dir(directory.rpartition("/")[0] or ("/" if directory.startswith("/") else "."))
+
+
+def check_owner(path: str, found: MetaProperties, cluster_id: str, node_id: int) -> None:
+    """Raise `ForeignClusterError` or `ForeignNodeError` unless the directory belongs to this node."""
+    way_out = "set log.dirs to this node's own directory, or empty that one and format it again"
+    if found.cluster_id != cluster_id:
+        raise ForeignClusterError(
+            f"Log directory {path} belongs to cluster {found.cluster_id}, this node to cluster {cluster_id}: {way_out}."
+        )
+    if found.node_id != node_id:
+        raise ForeignNodeError(
+            f"Log directory {path} belongs to node {found.node_id}, this is node {node_id}: "
+            f"correct node.id, or {way_out}."
+        )
