@@ -13,7 +13,7 @@ from .invariant_broken import InvariantBroken
 
 @dataclass(slots=True)
 class History:
-    """`acked`: offset by (partition, producer, number). `consumed`: values by offset, for each partition."""
+    """`acked`: the offset by (partition, producer, number). `consumed`: the values by offset, for each partition."""
 
     acked: dict[tuple[int, str, int], int] = field(default_factory=dict)
     consumed: dict[int, dict[int, str]] = field(default_factory=dict)
@@ -22,14 +22,14 @@ class History:
     last_ack_s: float | None = None
 
     def on_ack(self, now_s: float) -> None:
-        """Keep the longest time between two acks."""
+        """Update the longest time between two acks."""
         if self.last_ack_s is not None:
             self.longest_ack_gap_s = max(self.longest_ack_gap_s, now_s - self.last_ack_s)
         self.last_ack_s = now_s
 
 
 def check_history(history: History) -> None:
-    """Every acked record was read where it was acked; each producer's records are there once, in order, no gaps."""
+    """Check the invariants above. Raises `InvariantBroken`."""
     for (partition, producer, number), offset in history.acked.items():
         value = f"{producer}/{partition}/{number}"
         found = history.consumed.get(partition, {}).get(offset)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class InvariantBroken(Exception):
-    """A state that must never be was seen."""
+    """A run reached a state that must not be reached. `name` is the invariant, `detail` what was seen."""
 
     def __init__(self, name: str, detail: str) -> None:
         super().__init__(f"{name}: {detail}")

@@ -1,7 +1,7 @@
-"""A producer without idempotence that asks the leader alone (acks=1) and never sends again, and what it may hope for.
+"""A producer with acks=1 and without idempotence, that never sends a record twice.
 
-An ack says that one leader had the record; with that leader it may be gone. Never may a record be there twice, or one
-that nobody sent; and of two records acked one after the other, those that survive keep their order.
+An ack says that one leader had the record, and the record may be lost with that leader. No record may be there twice,
+and none that was not sent. Records that were acked one after the other, and survive, keep their order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ....wire.errors import ErrorCode
 from ....wire.records import NewRecord, encode_batch
 from ..invariants.invariant_broken import InvariantBroken
 from .clients import ClientContext, TopicClient, TopicConsumer
-from .workload import create_for_sure
+from .workload import create_topic_until_done
 
 _PRODUCE_VERSION = 9
 _PAUSE_S = 0.05
@@ -23,7 +23,7 @@ _TIMEOUT_S = 3.0
 
 
 class AcksOneLoad:
-    """An `Workload`: the producer, one request at a time for each partition, and a consumer."""
+    """A producer with one request at a time for each partition, and a consumer. A `Workload`."""
 
     name = "plain"
 
@@ -37,7 +37,8 @@ class AcksOneLoad:
         self._stopping = False
 
     async def run(self) -> None:
-        await create_for_sure(self._client.cluster, NewTopic(self._context.topic, 2, -1, {}))
+        """See `Workload`."""
+        await create_topic_until_done(self._client.cluster, NewTopic(self._context.topic, 2, -1, {}))
         await self._client.until_known()
         reader = asyncio.get_running_loop().create_task(self._consumer.run(), name="plain consumer")
         await asyncio.gather(*(self._send_partition(each.partition) for each in self._client.partitions))
@@ -45,15 +46,17 @@ class AcksOneLoad:
         await reader
 
     def stop(self) -> None:
+        """See `Workload`."""
         self._stopping = True
 
     def why_not_settled(self) -> str | None:
+        """See `Workload`."""
         if not self.finished:
             return "it still sends"
         return None if self._consumer.caught_up() else f"its consumer reads: {self._consumer.describe()}"
 
     def check(self) -> None:
-        """See the module's text."""
+        """The promises at the top of this module hold."""
         for partition, values in self._context.history.consumed.items():
             found = {value: offset for offset, value in sorted(values.items())}
             if len(found) != len(values):

@@ -1,7 +1,7 @@
 """Clients in the simulator: an idempotent producer with several requests in flight, and a consumer of all partitions.
 
-They speak the wire protocol over the simulated network like anybody else, and keep a history of what they were told.
-A record's value says who wrote it and its number: "producer/partition/number".
+They speak the wire protocol over the simulated network, and keep a history of the answers (`client_invariants`). A
+record's value names its producer, its partition and its number: "producer/partition/number".
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _STALE_PROBABILITY = 0.05
 
 @dataclass(frozen=True, slots=True)
 class ClientContext:
-    """What a simulated client is given."""
+    """What a client needs: where the cluster is, its topic, its randomness, and where its answers are recorded."""
 
     bootstrap: str
     topic: str
@@ -49,7 +49,7 @@ class ClientContext:
 
 @dataclass(slots=True)
 class SentBatch:
-    """`count` records from number `first` on."""
+    """A batch of `count` records, the first of which has the number `first`."""
 
     first: int
     count: int
@@ -57,7 +57,7 @@ class SentBatch:
 
 
 class TopicClient:
-    """Metadata of one topic, and connections; refreshed after errors."""
+    """The metadata of one topic, refreshed after errors, and the connections to its leaders."""
 
     def __init__(self, context: ClientContext, name: str) -> None:
         self.cluster = ClusterClient(context.bootstrap, client_id=name, timeout_s=_REQUEST_TIMEOUT_S)
@@ -66,7 +66,7 @@ class TopicClient:
         self.partitions: tuple[PartitionView, ...] = ()
 
     async def refresh(self) -> None:
-        """Ask for metadata once; keep the old when nobody answers."""
+        """Request the metadata once; keep the old metadata if no broker answers."""
         try:
             view = await self.cluster.metadata([self.topic])
         except ClientError:
@@ -77,14 +77,14 @@ class TopicClient:
                 self.partitions = topic.partitions
 
     async def until_known(self) -> None:
-        """Return when every partition has been seen with a leader."""
+        """Wait until every partition has a leader."""
         while not self.partitions or any(each.leader < 0 for each in self.partitions):
             await self.refresh()
             await asyncio.sleep(_RETRY_PAUSE_S)
 
 
 class IdempotentProducer:
-    """Sends small batches to every partition until `stop`, then until all are acked. Any number at once."""
+    """Sends small batches to every partition until `stop`, then repeats until all are acked."""
 
     def __init__(self, context: ClientContext, name: str, pause_s: float) -> None:
         self.name = name
@@ -92,18 +92,18 @@ class IdempotentProducer:
         self.producer = (-1, -1)
         """Its id and epoch."""
         self._acked_epochs: dict[int, int] = {}
-        """Of each partition, the leader epoch at the last ack, which the client's metadata may not know yet."""
+        """The leader epoch of each partition at its last ack; the client's metadata may be older."""
         self._pause_s = pause_s
         self._client = TopicClient(context, name)
         self._stopping = False
         self.finished = False
 
     def stop(self) -> None:
-        """Send nothing new."""
+        """Send no new batches."""
         self._stopping = True
 
     async def run(self) -> None:
-        """Returns when stopped and everything sent is acked."""
+        """Send until `stop`; return when every batch is acked."""
         await self._client.until_known()
         await self._init_producer_id()
         senders = [self._send_partition(each.partition) for each in self._client.partitions]
@@ -138,7 +138,7 @@ class IdempotentProducer:
             await asyncio.sleep(self.context.rng.expovariate(1 / self._pause_s))
 
     def make_batch(self, partition: int, number: int) -> SentBatch:
-        """The next records, the first of which has this number."""
+        """The next batch; `number` is that of its first record."""
         count = self.context.rng.randrange(1, RECORDS_MAX + 1)
         key = f"{self.name}/{partition}"
         now_ms = self.context.wall_ms()
@@ -149,7 +149,7 @@ class IdempotentProducer:
         return SentBatch(number, count, bytes(data))
 
     async def _send_window(self, partition: int, window: deque[SentBatch]) -> bool:
-        """Send all unacked batches in order, without waiting between them; true when all were acked."""
+        """Send all unacked batches in order, without waiting between them; whether all were acked."""
         view = self._client.partitions[partition]
         try:
             connection = await self._client.cluster.connection(view.leader)
@@ -184,7 +184,7 @@ class IdempotentProducer:
         return connection.send_raw(ApiKey.PRODUCE, _PRODUCE_VERSION, [body], timeout_s=_REQUEST_TIMEOUT_S)
 
     async def _answer(self, sent: asyncio.Future[memoryview]) -> tuple[int, int]:
-        """The error code and the base offset."""
+        """The error code and the base offset of an answer."""
         try:
             answer = decode_response(ApiKey.PRODUCE, _PRODUCE_VERSION, await sent)
         except LOST:
@@ -203,7 +203,7 @@ class IdempotentProducer:
 
 
 class TopicConsumer:
-    """Reads all partitions from the beginning, for ever."""
+    """Reads all partitions of a topic from the beginning, until the run ends."""
 
     may_skip = False
     """Whether offsets may be missing, as in a compacted topic."""
@@ -215,13 +215,13 @@ class TopicConsumer:
         self._context = context
 
     async def run(self) -> None:
-        """Never returns."""
+        """Read; does not return."""
         await self.client.until_known()
         readers = [self._read_partition(each.partition) for each in self.client.partitions]
         await asyncio.gather(*readers)
 
     def caught_up(self) -> bool:
-        """Has read all that is committed."""
+        """Whether it has read everything that is committed."""
         ends = {
             index: log.end_offset
             for (topic_id, index), log in self._context.checker.committed.items()
@@ -230,7 +230,7 @@ class TopicConsumer:
         return bool(ends) and all(self.positions.get(index, 0) >= end for index, end in ends.items())
 
     def describe(self) -> str:
-        """Where it stands."""
+        """Its positions, for an error text."""
         return f"positions {self.positions}"
 
     async def _read_partition(self, partition: int) -> None:
@@ -248,12 +248,12 @@ class TopicConsumer:
                 await self.client.refresh()
 
     def start_at(self, partition: int, offset: int) -> None:
-        """Read the partition from here on."""
+        """Set the position in a partition."""
         self.positions[partition] = offset
         self._context.history.consumed.setdefault(partition, {})
 
     async def fetch(self, partition: int) -> int:
-        """Read once from the partition's position; the error code. Raises one of `LOST`."""
+        """Fetch once at the partition's position; the error code. Raises one of `LOST` when the connection is lost."""
         view = self.client.partitions[partition]
         if view.leader < 0:
             return ErrorCode.LEADER_NOT_AVAILABLE
@@ -266,14 +266,14 @@ class TopicConsumer:
         return refused
 
     async def _ask_with_stale_epoch(self, view: PartitionView) -> None:
-        """A leader that has just answered in one epoch refuses those who believe in the last."""
+        """A leader that has just answered in one epoch must refuse a fetch with the epoch before."""
         code, _ = await self._ask(view, view.leader_epoch - 1, max_wait_ms=0)
         if code in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
             detail = f"partition {view.partition}: {view.leader} answers epoch {view.leader_epoch - 1} with {code}"
             raise InvariantBroken("stale leader epochs are refused", detail)
 
     async def _ask(self, view: PartitionView, leader_epoch: int, *, max_wait_ms: int) -> tuple[int, bytes]:
-        """A code and records from the partition's position."""
+        """The error code and the records of one fetch."""
         position = self.positions[view.partition]
         wanted = FetchPartition(view.partition, current_leader_epoch=leader_epoch, fetch_offset=position)
         request = FetchRequest(max_wait_ms=max_wait_ms, topics=[FetchTopic(self._context.topic, None, [wanted])])
@@ -287,7 +287,7 @@ class TopicConsumer:
         return row.error_code, bytes(row.records_in_memory())
 
     def text_of(self, record: Record) -> str:
-        """What the history keeps of a record."""
+        """The text that the history keeps of a record."""
         return bytes(record.value or b"").decode()
 
     def _take(self, partition: int, records: memoryview) -> int:

@@ -1,8 +1,8 @@
-"""A compacted topic: of every key the newest record stays, whoever leads and wherever compaction had come.
+"""A compacted topic: the newest record of every key stays, through every change of leaders.
 
-Idempotent producers write a few keys over and over, and delete some. A record says in a header who wrote it and its
-number, so that a deletion does, too. In the end a consumer that begins anew finds, for each key and producer, what was
-acked last or something newer; a key may be missing only where that is a deletion.
+Idempotent producers write a few keys again and again, and delete some of them. A header of each record, tombstones too,
+names its producer and its number. In the end a new consumer reads the topic from its beginning. For each key and
+producer it finds the last acked record or a newer one; a key may be missing only if that record is a tombstone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ....cluster.client.admin_client import NewTopic
 from ....wire.records import NewRecord, Record, encode_batch
 from ..invariants.invariant_broken import InvariantBroken
 from .clients import RECORDS_MAX, ClientContext, IdempotentProducer, SentBatch, TopicClient, TopicConsumer
-from .workload import create_for_sure
+from .workload import create_topic_until_done
 
 SETTINGS = {
     "log.roll.ms": "150",
@@ -22,7 +22,7 @@ SETTINGS = {
     "log.segment.delete.delay.ms": "100",
     "log.retention.check.interval.ms": "300",
 }
-"""Of the nodes: whatever is to be compacted is, several times a run; so is `__consumer_offsets`."""
+"""Settings of the nodes: compaction runs several times in each run, also on `__consumer_offsets`."""
 _TOPIC_CONFIGS = {"cleanup.policy": "compact", "index.interval.bytes": "100"}
 _KEYS = 4
 _PRODUCERS = 2
@@ -32,7 +32,7 @@ _WHO = "who"
 
 
 class CompactedTopicLoad:
-    """An `Workload`: the producers, a consumer that follows them, and one that reads all in the end."""
+    """The producers, a consumer that follows them, and a last consumer that reads everything. A `Workload`."""
 
     name = "keys"
 
@@ -45,7 +45,8 @@ class CompactedTopicLoad:
         self._last: _KeysConsumer | None = None
 
     async def run(self) -> None:
-        await create_for_sure(self._client.cluster, NewTopic(self._context.topic, 2, -1, _TOPIC_CONFIGS))
+        """See `Workload`."""
+        await create_topic_until_done(self._client.cluster, NewTopic(self._context.topic, 2, -1, _TOPIC_CONFIGS))
         await self._client.until_known()
         reader = asyncio.get_running_loop().create_task(self._consumer.run(), name=self._consumer.name)
         await asyncio.gather(*(each.run() for each in self._producers))
@@ -56,16 +57,18 @@ class CompactedTopicLoad:
         await self._last.run()
 
     def stop(self) -> None:
+        """See `Workload`."""
         for each in self._producers:
             each.stop()
 
     def why_not_settled(self) -> str | None:
+        """See `Workload`."""
         if self._last is None:
             return "it still sends"
         return None if self._last.caught_up() else f"its last consumer reads: {self._last.describe()}"
 
     def check(self) -> None:
-        """See the module's text."""
+        """The promises at the top of this module hold."""
         acked: dict[tuple[int, str], dict[str, int]] = {}
         for partition, producer, number in self._context.history.acked:
             key = self._producer(producer).keys[partition, number]
@@ -106,7 +109,7 @@ class CompactedTopicLoad:
 
 
 class _KeysProducer(IdempotentProducer):
-    """Remembers what it wrote. `keys` by partition and number; `deletions` are numbers by partition and key."""
+    """Remembers what it wrote: `keys` by partition and number, and `deletions`: numbers by partition and key."""
 
     def __init__(self, context: ClientContext, name: str, pause_s: float) -> None:
         super().__init__(context, name, pause_s)
@@ -114,7 +117,7 @@ class _KeysProducer(IdempotentProducer):
         self.deletions: dict[tuple[int, str], list[int]] = {}
 
     def make_batch(self, partition: int, number: int) -> SentBatch:
-        """See `IdempotentProducer`."""
+        """Records of a few keys, some of them tombstones."""
         rng, now_ms = self.context.rng, self.context.wall_ms()
         records = []
         for one in range(number, number + rng.randrange(1, RECORDS_MAX + 1)):
@@ -130,10 +133,10 @@ class _KeysProducer(IdempotentProducer):
 
 
 class _KeysConsumer(TopicConsumer):
-    """Reads who wrote the records, past the gaps that compaction leaves."""
+    """Keeps each record's producer and number, and accepts the gaps that compaction leaves."""
 
     may_skip = True
 
     def text_of(self, record: Record) -> str:
-        """See `TopicConsumer`."""
+        """The header that names the producer and the number."""
         return next(bytes(value or b"").decode() for key, value in record.headers if key == _WHO)

@@ -86,12 +86,15 @@ class GroupLoad:
         self._members = [_Member(self, context, f"m{n}") for n in range(_MEMBERS)]
 
     def stop(self) -> None:
+        """See `Workload`."""
         self.stopping = True
 
     async def run(self) -> None:
+        """See `Workload`."""
         await asyncio.gather(*(member.run() for member in self._members))
 
     def why_not_settled(self) -> str | None:
+        """See `Workload`."""
         ends = {index: log.end_offset for (_, index), log in self._partitions() if log.end_offset}
         behind = {
             index: f"{self.commits[index].answered if index in self.commits else 0} of {end}"
@@ -127,6 +130,7 @@ class _Member:
         return f"{self._name} {self._incarnation}"
 
     async def run(self) -> None:
+        """See `Workload`."""
         await self.reader.client.until_known()
         while True:
             protocol = self._context.rng.choice(self._group.protocols)

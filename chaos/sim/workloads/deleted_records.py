@@ -1,8 +1,9 @@
-"""A topic in tiny segments whose beginning is deleted while replicas are down, and what must hold all the same.
+"""A topic with tiny segments whose beginning is deleted while replicas are down.
 
-DeleteRecords moves the start of the leader's log; segments before it go; a follower that was away meanwhile finds its
-end below the leader's start and begins anew there. Records carry times of long ago as often as not, as where the past
-is loaded. What was acked stays, in order and once, unless it was asked to be deleted; no log begins later than asked.
+DeleteRecords moves the start of the leader's log, and segments below it are removed. A follower that was away finds its
+end offset below the leader's start offset, and begins again there. About half of the records carry old timestamps, as
+when old data is loaded. Every acked record stays, once and in order, unless its deletion was asked for; no log starts
+after the offset that was asked for.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from ....wire.errors import ErrorCode
 from ..invariants.invariant_broken import InvariantBroken
 from ..invariants.partition_invariants import PartitionKey
 from .clients import ClientContext, IdempotentProducer, TopicClient, TopicConsumer
-from .workload import create_for_sure
+from .workload import create_topic_until_done
 
 SETTINGS = {
     "log.retention.check.interval.ms": "200",
     "log.segment.delete.delay.ms": "100",
     "replica.fetch.max.bytes": "400",
 }
-"""Of the nodes: upkeep that is done while a run lasts, and followers that need several fetches to catch up."""
+"""Settings of the nodes: retention checks within a run, and followers that need several fetches to catch up."""
 _TOPIC_CONFIGS = {"segment.ms": "150", "retention.ms": "-1", "index.interval.bytes": "100"}
 _DELETE_RECORDS = 2
 _LIST_OFFSETS = 7
@@ -37,7 +38,7 @@ _TIMEOUT_S = 3.0
 
 
 class DeletedRecordsLoad:
-    """An `Workload`: idempotent producers, a consumer, and somebody who deletes what is old."""
+    """Idempotent producers, a consumer, and a client that deletes old records. A `Workload`."""
 
     name = "trims"
 
@@ -56,7 +57,8 @@ class DeletedRecordsLoad:
         self._stopping = False
 
     async def run(self) -> None:
-        await create_for_sure(self._client.cluster, NewTopic(self._context.topic, 2, -1, _TOPIC_CONFIGS))
+        """See `Workload`."""
+        await create_topic_until_done(self._client.cluster, NewTopic(self._context.topic, 2, -1, _TOPIC_CONFIGS))
         await self._client.until_known()
         reader = asyncio.get_running_loop().create_task(self._consumer.run(), name=self._consumer.name)
         await asyncio.gather(self._trim(), *(each.run() for each in self._producers))
@@ -64,17 +66,19 @@ class DeletedRecordsLoad:
         await reader
 
     def stop(self) -> None:
+        """See `Workload`."""
         self._stopping = True
         for each in self._producers:
             each.stop()
 
     def why_not_settled(self) -> str | None:
+        """See `Workload`."""
         if not self.finished:
             return "it still sends"
         return None if self._consumer.caught_up() else f"its consumer reads: {self._consumer.describe()}"
 
     def check(self) -> None:
-        """See the module's text."""
+        """The promises at the top of this module hold."""
         history = self._context.history
         for (partition, producer, number), offset in history.acked.items():
             value = f"{producer}/{partition}/{number}"
@@ -93,7 +97,7 @@ class DeletedRecordsLoad:
     def _deleted_below(self, partition: int) -> int:
         return self._context.checker.may_start_at.get((self._client.topic_id, partition), 0)
 
-    # -- who deletes
+    # -- deletions
 
     async def _trim(self) -> None:
         rng = self._context.rng
@@ -104,7 +108,7 @@ class DeletedRecordsLoad:
             await self._delete_before(key, self._choose(key), view.leader)
 
     def _choose(self, key: PartitionKey) -> int:
-        """All that is committed as often as some of it."""
+        """An offset to delete up to: the end of what is committed, or one before it."""
         checker, rng = self._context.checker, self._context.rng
         committed = checker.committed.get(key)
         end = 0 if committed is None else committed.promised_end_offset
@@ -112,7 +116,7 @@ class DeletedRecordsLoad:
         return end if rng.random() < 0.5 else rng.randrange(start, end + 1)
 
     async def _delete_before(self, key: PartitionKey, offset: int, leader: int) -> None:
-        """Ask once; whether it is heard, only the logs tell."""
+        """Send one DeleteRecords. It may be carried out even when its answer is lost."""
         allowed = self._context.checker.may_start_at
         allowed[key] = max(allowed.get(key, 0), offset)
         partitions = [{"partition_index": key[1], "offset": offset}]
@@ -130,7 +134,7 @@ class DeletedRecordsLoad:
 
 
 class _TrimConsumer(TopicConsumer):
-    """Goes on where the log begins now when what it wanted next has been deleted."""
+    """Continues at the log start offset when its next record has been deleted."""
 
     async def _read_partition(self, partition: int) -> None:
         self.start_at(partition, 0)

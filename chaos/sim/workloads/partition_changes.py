@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 from ....cluster.client.client_errors import ClientError
@@ -11,89 +10,66 @@ from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
 from ..invariants.invariant_broken import InvariantBroken
-from .admin_client import BROKER, PAUSE_S, TIMEOUT_S, TOPIC, AdminClient
+from .administrator import BROKER, PAUSE_S, TIMEOUT_S, TOPIC, RepeatedChange, RetryingAdmin
 from .clients import ClientContext
 
 _ALTER_REASSIGNMENTS = 0
+_ALTER_REPLICA_LOG_DIRS = 2
 _ELECT_LEADERS = 2
 
 
-class PreferredLeaderChanges:
-    """An `Workload`: gives partitions of the main topic another preferred leader, and asks for it at once.
+class PreferredLeaderChanges(RepeatedChange):
+    """Gives partitions of the main topic another preferred leader, and asks for its election at once.
 
-    So leaders change while everybody lives, and soon again, before their followers have all.
+    So leaders change while every node is alive, and again before their followers have all records.
     """
 
     name = "elections"
 
     def __init__(self, context: ClientContext, brokers: list[int]) -> None:
-        """`brokers` hold the topic, all of them."""
-        self._context = context
+        """All the `brokers` hold replicas of the topic."""
+        super().__init__(context)
         self._brokers = brokers
-        self._admin = AdminClient(context, self.name)
-        self._stopping = False
-        self._finished = False
+        self._admin = RetryingAdmin(context, self.name)
 
-    def stop(self) -> None:
-        self._stopping = True
-
-    async def run(self) -> None:
-        rng = self._context.rng
-        while not self._stopping:
-            await asyncio.sleep(rng.expovariate(1 / PAUSE_S))
-            await self._elect(rng.randrange(2), rng.sample(self._brokers, len(self._brokers)))
-        self._finished = True
-
-    def why_not_settled(self) -> str | None:
-        return None if self._finished else "it still acts"
-
-    def check(self) -> None:
-        """Who leads does not matter."""
-
-    async def _elect(self, partition: int, replicas: list[int]) -> None:
+    async def change(self) -> None:
+        """Reorder the replicas of a partition, then elect the preferred one."""
+        rng, topic = self.context.rng, self.context.topic
+        partition, replicas = rng.randrange(2), rng.sample(self._brokers, len(self._brokers))
         row = {"partition_index": partition, "replicas": replicas}
-        moves = {"topics": [{"name": self._context.topic, "partitions": [row]}]}
+        moves = {"topics": [{"name": topic, "partitions": [row]}]}
         await self._admin.ask(
             ApiKey.ALTER_PARTITION_REASSIGNMENTS, _ALTER_REASSIGNMENTS, moves, lambda answer: answer.error_code
         )
-        topics = [{"topic": self._context.topic, "partitions": [partition]}]
-        fields = {"election_type": 0, "topic_partitions": topics}
+        fields = {"election_type": 0, "topic_partitions": [{"topic": topic, "partitions": [partition]}]}
         await self._admin.ask(ApiKey.ELECT_LEADERS, _ELECT_LEADERS, fields, lambda answer: answer.error_code)
 
 
-class Reassignments:
-    """An `Workload`: gives partitions of the main topic other replicas, and sometimes thinks better of it."""
+class Reassignments(RepeatedChange):
+    """Gives partitions of the main topic other replicas, and sometimes cancels a reassignment."""
 
     name = "moves"
+    mean_pause_s = 2 * PAUSE_S
 
     def __init__(self, context: ClientContext, brokers: list[int], why_moving: Callable[[], str | None]) -> None:
-        """`why_moving` names a partition that is on its way, None when there is none."""
-        self._context = context
+        """`why_moving` names a partition that is being reassigned, None when there is none."""
+        super().__init__(context)
         self._brokers = brokers
         self._why_moving = why_moving
-        self._admin = AdminClient(context, self.name)
-        self._stopping = False
-        self._finished = False
+        self._admin = RetryingAdmin(context, self.name)
 
-    def stop(self) -> None:
-        self._stopping = True
-
-    async def run(self) -> None:
-        rng = self._context.rng
-        while not self._stopping:
-            await asyncio.sleep(rng.expovariate(1 / (2 * PAUSE_S)))
-            await self._move(rng.sample(self._brokers, 3) if rng.random() < 0.8 else None)
-        self._finished = True
+    async def change(self) -> None:
+        """Reassign a partition, or cancel its reassignment."""
+        rng = self.context.rng
+        await self._reassign(rng.sample(self._brokers, 3) if rng.random() < 0.8 else None)
 
     def why_not_settled(self) -> str | None:
-        return self._why_moving() if self._finished else "it still acts"
+        """Every reassignment must come to its end."""
+        return super().why_not_settled() or self._why_moving()
 
-    def check(self) -> None:
-        """Where partitions are does not matter; that they get there does."""
-
-    async def _move(self, replicas: list[int] | None) -> None:
-        partition = {"partition_index": self._context.rng.randrange(2), "replicas": replicas}
-        fields = {"topics": [{"name": self._context.topic, "partitions": [partition]}]}
+    async def _reassign(self, replicas: list[int] | None) -> None:
+        partition = {"partition_index": self.context.rng.randrange(2), "replicas": replicas}
+        fields = {"topics": [{"name": self.context.topic, "partitions": [partition]}]}
 
         def code_of(answer: Struct) -> int:
             code: int = answer.error_code or answer.responses[0].partitions[0].error_code
@@ -106,9 +82,10 @@ class Reassignments:
 
 
 class ThrottledReassignments(Reassignments):
-    """Moves partitions under throttles that it changes at every move; the last one gives enough to end (KIP-73).
+    """Reassigns partitions under replication throttles that change with every reassignment (KIP-73).
 
-    Before that any may be, nothing at all included: what is in sync must not notice.
+    Until the end a throttle may have any rate, even 0: replicas that are in sync must not notice it. The last rate is
+    high enough for the reassignments to end.
     """
 
     name = "throttled moves"
@@ -116,22 +93,20 @@ class ThrottledReassignments(Reassignments):
     last_rate = 100_000
     """Bytes a second."""
 
-    async def run(self) -> None:
-        await super().run()
-        self._finished = False
-        await self._set_rate(self.last_rate)
-        self._finished = True
-
-    async def _move(self, replicas: list[int] | None) -> None:
-        rng = self._context.rng
+    async def _reassign(self, replicas: list[int] | None) -> None:
+        rng = self.context.rng
         await self._set_rate(rng.choice(self.rates))
         for side in ("leader", "follower"):
             key = f"{side}.replication.throttled.replicas"
-            await self._alter(TOPIC, self._context.topic, key, rng.choice(("*", "*", self._some_replicas(), None)))
-        await super()._move(replicas)
+            await self._alter(TOPIC, self.context.topic, key, rng.choice(("*", "*", self._some_replicas(), None)))
+        await super()._reassign(replicas)
+
+    async def finish(self) -> None:
+        """Let the last reassignments end."""
+        await self._set_rate(self.last_rate)
 
     def _some_replicas(self) -> str:
-        rng = self._context.rng
+        rng = self.context.rng
         brokers = rng.sample(self._brokers, 3)
         return ",".join(f"{partition}:{broker}" for partition in range(2) for broker in brokers)
 
@@ -145,83 +120,62 @@ class ThrottledReassignments(Reassignments):
             raise InvariantBroken("a throttle may be set", f"{key}={value}: {code.name}")
 
 
-class MinIsrChanges:
-    """An `Workload`: changes `min.insync.replicas` of the main topic, to 1 and back to 2, while its ISRs change.
+class MinIsrChanges(RepeatedChange):
+    """Sets `min.insync.replicas` of the main topic to 1 and to 2 while its ISRs change.
 
-    Which replicas may lead though they left the ISR depends on it, so leader and controller must go by the same value.
+    The setting decides which replicas may lead after they left the ISR (ELR, KIP-966), so leader and controller must
+    use the same value.
     """
 
     name = "min isr"
 
     def __init__(self, context: ClientContext) -> None:
-        self._context = context
-        self._admin = AdminClient(context, self.name)
-        self._stopping = False
-        self._finished = False
+        super().__init__(context)
+        self._admin = RetryingAdmin(context, self.name)
 
-    def stop(self) -> None:
-        self._stopping = True
+    async def change(self) -> None:
+        """Set 1 or 2."""
+        await self._set(self.context.rng.randrange(1, 3))
 
-    async def run(self) -> None:
-        rng = self._context.rng
-        while not self._stopping:
-            await asyncio.sleep(rng.expovariate(1 / PAUSE_S))
-            await self._set(rng.randrange(1, 3))
+    async def finish(self) -> None:
+        """Set the usual value again."""
         await self._set(2)
-        self._finished = True
-
-    def why_not_settled(self) -> str | None:
-        return None if self._finished else "it still acts"
-
-    def check(self) -> None:
-        """What is committed is watched by others."""
 
     async def _set(self, value: int) -> None:
-        code = await self._admin.set(TOPIC, self._context.topic, "min.insync.replicas", str(value))
+        code = await self._admin.set(TOPIC, self.context.topic, "min.insync.replicas", str(value))
         if code:
             raise InvariantBroken("min.insync.replicas may be set", f"{value}: {code.name}")
 
 
-class LogDirMoves:
-    """An `Workload`: moves replicas between the log directories of their brokers."""
+class LogDirMoves(RepeatedChange):
+    """Moves replicas between the log directories of their brokers."""
 
     name = "dir moves"
 
     def __init__(self, context: ClientContext, brokers: list[int], dirs: Sequence[str]) -> None:
-        self._context = context
+        super().__init__(context)
         self._brokers = brokers
         self._dirs = dirs
         self._cluster = ClusterClient(context.bootstrap, client_id=self.name, timeout_s=TIMEOUT_S)
-        self._stopping = False
-        self._finished = False
 
-    def stop(self) -> None:
-        self._stopping = True
-
-    async def run(self) -> None:
-        rng = self._context.rng
-        while not self._stopping:
-            await asyncio.sleep(rng.expovariate(1 / PAUSE_S))
-            try:
-                await self._move(rng.choice(self._brokers), rng.choice(self._dirs))
-            except (ClientError, *LOST):
-                continue
-        self._finished = True
-
-    def why_not_settled(self) -> str | None:
-        return None if self._finished else "it still acts"
-
-    def check(self) -> None:
-        """Where replicas are does not matter."""
+    async def change(self) -> None:
+        """Ask one broker once; a lost answer does not matter."""
+        rng = self.context.rng
+        try:
+            await self._move(rng.choice(self._brokers), rng.choice(self._dirs))
+        except (ClientError, *LOST):
+            return
 
     async def _move(self, broker: int, path: str) -> None:
-        view = await self._cluster.metadata([self._context.topic])
+        view = await self._cluster.metadata([self.context.topic])
         partitions = [one.partition for topic in view.topics for one in topic.partitions]
         if not partitions:
             return
-        topic = {"name": self._context.topic, "partitions": [self._context.rng.choice(partitions)]}
+        topic = {"name": self.context.topic, "partitions": [self.context.rng.choice(partitions)]}
         fields = {"dirs": [{"path": path, "topics": [topic]}]}
-        answer = await self._cluster.request_node(broker, ApiKey.ALTER_REPLICA_LOG_DIRS, 2, fields)
+        answer = await self._cluster.request_node(
+            broker, ApiKey.ALTER_REPLICA_LOG_DIRS, _ALTER_REPLICA_LOG_DIRS, fields
+        )
         code = ErrorCode(answer.results[0].partitions[0].error_code)
         if code not in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REPLICA_NOT_AVAILABLE):
             raise InvariantBroken("replicas may be moved between directories", f"{broker} {path}: {code.name}")

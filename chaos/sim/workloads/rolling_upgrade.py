@@ -1,10 +1,10 @@
-"""A rolling upgrade in the simulator, while nodes die and are cut off: from software that knows the first form of
-metadata records only to that of today, and often back again.
+"""A rolling upgrade in the simulator, while nodes die and are cut off, and often a downgrade after it.
 
-The nodes are restarted one by one. Before the last of them is, the new form must not be had; when all know it, it is
-asked for until it is in force. On the way back the level is lowered first, and each node has to have written a snapshot
-in the older form before it is started with the older software. A node that ends by itself on the way has read what it
-does not know: that fails the run (`SimulatedCluster`).
+The old software knows only the first form of metadata records. The nodes are restarted one by one with the new
+software. Until the last of them has it, the controller must refuse the new level; then the level is requested until it
+is finalized. For the downgrade the level is lowered first, and each node must have written a snapshot in the old form
+before it is started with the old software. A node that ends by itself has read a record that it does not know, which
+fails the run (`SimulatedCluster`).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _TIMEOUT_S = 2.0
 _LOOK_S = 0.1
 _READY_S = 3.0
 _GOES_BACK = 0.7
-"""How often the cluster goes back to where it was."""
+"""The probability of a downgrade after the upgrade."""
 
 
 class RollingUpgrade:
-    """An `Workload` that goes through with what it began, however long `stop` was asked for."""
+    """The administrator of the upgrade. It completes the upgrade even after `stop`. A `Workload`."""
 
     name = "upgrade"
 
@@ -45,9 +45,10 @@ class RollingUpgrade:
         self._level = PLAIN_RECORDS
 
     def stop(self) -> None:
-        """Half an upgrade is none."""
+        """Does nothing: the upgrade is completed."""
 
     async def run(self) -> None:
+        """See `Workload`."""
         await self._restart_all(SUPPORTED_FEATURES)
         await self._finalize(COMPACT_RECORDS)
         await asyncio.sleep(self._rng.uniform(0.0, 1.0))
@@ -59,10 +60,11 @@ class RollingUpgrade:
         self._finished = True
 
     def why_not_settled(self) -> str | None:
+        """See `Workload`."""
         return None if self._finished else self._waits_for
 
     def check(self) -> None:
-        """Every node runs what it shall, and knows the level that was asked for."""
+        """Every node runs the last software, and knows the last level that was finalized."""
         for node_id in self._cluster.ids:
             node = self._cluster.nodes.get(node_id)
             level = node.loader.image.record_level if node is not None and node.loader is not None else None
@@ -74,11 +76,12 @@ class RollingUpgrade:
         order = self._rng.sample(self._cluster.ids, len(self._cluster.ids))
         for node_id in order:
             if software is SUPPORTED_FEATURES:
-                await self._ask_too_early(node_id)
+                await self._check_refused(node_id)
             await self._restart(node_id, software)
             await asyncio.sleep(self._rng.uniform(0.0, 0.5))
 
-    async def _ask_too_early(self, old: int) -> None:
+    async def _check_refused(self, old: int) -> None:
+        """The new level is refused while the node `old` has the old software."""
         try:
             await set_features(self._client, {RECORD_VERSION_FEATURE: COMPACT_RECORDS}, dry_run=True)
         except ClientError:
@@ -86,7 +89,7 @@ class RollingUpgrade:
         raise InvariantBroken("no level is finalized that a node does not know", f"node {old} does not")
 
     async def _restart(self, node_id: int, software: Ranges) -> None:
-        """Stopped as an operator does, if nobody kills it before; then wait a while until it serves."""
+        """Stop the node cleanly, unless a fault kills it before; start it, and wait a while until it is ready."""
         cluster = self._cluster
         name = cluster.name_of(node_id)
         host = cluster.world.hosts[name]
@@ -104,7 +107,7 @@ class RollingUpgrade:
         await self._until(lambda: node_id in cluster.ready or cluster.world.now_s >= deadline_s)
 
     async def _finalize(self, level: int) -> None:
-        """Asked for again and again: some have not registered yet with what they know now, some answers are lost."""
+        """Request the level until it is finalized: nodes may not have registered again yet, and answers may be lost."""
         self._waits_for = f"level {level} is not in force"
         while True:
             try:
@@ -121,7 +124,7 @@ class RollingUpgrade:
         return max((loader.image.offset for loader in loaders if loader is not None), default=-1)
 
     async def _until_snapshots(self, offset: int) -> None:
-        """Each node has one of what came after `offset`."""
+        """Wait until each node has a snapshot that ends after `offset`."""
         for node_id in self._cluster.ids:
             self._waits_for = f"node {node_id} has no snapshot in the older form"
             await self._until(partial(self._has_snapshot, node_id, offset))

@@ -13,7 +13,7 @@ from ....wire.errors import ErrorCode
 from ....wire.fetch import FetchPartition, FetchRequest, FetchTopic, decode_fetch_response, encode_fetch_request
 from ....wire.records import NewRecord, encode_batch, iter_headers, iter_records
 from ..invariants.invariant_broken import InvariantBroken
-from .admin_client import PAUSE_S, TIMEOUT_S, AdminClient
+from .administrator import PAUSE_S, TIMEOUT_S, RetryingAdmin
 from .clients import ClientContext
 
 _CREATE_TOPICS = 7
@@ -25,23 +25,25 @@ _PARTITIONS_MAX = 6
 
 
 class TopicChanges:
-    """An `Workload`. Its records say for which incarnation of the topic they were meant; they are in no other."""
+    """Creates, grows and deletes one topic. Each record names the topic id that it was sent to, and is in no other."""
 
     name = "churn"
 
     def __init__(self, context: ClientContext, views: Callable[[], list[tuple[UUID, int] | None]]) -> None:
-        """`views` gives what each broker knows of the topic: its id and number of partitions."""
+        """`views` gives, for each broker, the topic id and the number of partitions that it knows."""
         self._context = context
         self._views = views
-        self._admin = AdminClient(context, self.name)
+        self._admin = RetryingAdmin(context, self.name)
         self._partitions = 0
         self._stopping = False
         self._finished = False
 
     def stop(self) -> None:
+        """See `Workload`."""
         self._stopping = True
 
     async def run(self) -> None:
+        """See `Workload`."""
         rng = self._context.rng
         while not self._stopping:
             steps = [self._create] if not self._partitions else [self._grow, self._delete, self._write, self._write]
@@ -53,6 +55,7 @@ class TopicChanges:
         self._finished = True
 
     def why_not_settled(self) -> str | None:
+        """See `Workload`."""
         if not self._finished:
             return "it still acts"
         views = self._views()
@@ -63,7 +66,7 @@ class TopicChanges:
         return None if is_right else f"{known} partitions, {self._partitions} were asked for"  # it may be behind
 
     def check(self) -> None:
-        """All know the topic as the last answers left it."""
+        """Every broker knows the topic as the last answers left it."""
         for view in self._views():
             known = view[1] if view is not None else 0
             if known != self._partitions and not self._admin.in_doubt:
@@ -98,8 +101,10 @@ class TopicChanges:
         self._partitions = 0
 
     def _expect(self, code: ErrorCode, what: str, *in_doubt: ErrorCode, if_repeated: ErrorCode) -> None:
-        """Refuse an error. `if_repeated` says that the change is there already: a broker that loses its connection to
-        the controller forwards a request once more, as Kafka's does, and the controller may have carried it out.
+        """Raise for an error that no lost answer explains.
+
+        `if_repeated` says that the change is there already: a broker that loses its connection to the controller
+        forwards the request again, as Kafka's does, and the controller may have carried out the first one.
         """
         if code and code != if_repeated and not (self._admin.in_doubt and code in in_doubt):
             raise InvariantBroken("a change of topics is answered rightly", f"{what}: {code.name}")

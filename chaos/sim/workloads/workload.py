@@ -1,4 +1,4 @@
-"""What else goes on in a run beside its main load: actors that act, come to rest, and are judged."""
+"""Workloads of a simulated run beside its main load: each acts, settles after `stop`, and is then checked."""
 
 from __future__ import annotations
 
@@ -10,38 +10,40 @@ from ....cluster.client.client_errors import ClientError, RefusedError
 from ....cluster.client.cluster_client import ClusterClient
 from ....wire.errors import ErrorCode
 
-_PAUSE_S = 0.1
+_RETRY_PAUSE_S = 0.1
 
 
 class ClientTask(Protocol):
-    """Runs on the clients' host."""
+    """Something that runs on the clients' host."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of its asyncio task."""
+        ...
 
     async def run(self) -> None:
-        """Act, until told to stop."""
+        """Act until `stop`."""
         ...
 
 
 class Workload(ClientTask, Protocol):
-    """Acts beside the main load."""
+    """Runs beside the main load."""
 
     def stop(self) -> None:
         """Begin nothing new."""
         ...
 
     def why_not_settled(self) -> str | None:
-        """What it still waits for after `stop`; None when it may be judged."""
+        """What the workload still waits for after `stop`; None when it may be checked."""
         ...
 
     def check(self) -> None:
-        """Raise `InvariantBroken` for what must not be."""
+        """Raise `InvariantBroken` if the workload saw what must not happen."""
         ...
 
 
-async def create_for_sure(cluster: ClusterClient, topic: NewTopic) -> None:
-    """Make a topic that nobody else makes, however often it takes."""
+async def create_topic_until_done(cluster: ClusterClient, topic: NewTopic) -> None:
+    """Create a topic that no other client creates; try again until it exists."""
     while True:
         try:
             await AdminClient(cluster).create_topic(topic)
@@ -52,4 +54,4 @@ async def create_for_sure(cluster: ClusterClient, topic: NewTopic) -> None:
             pass
         else:
             return
-        await asyncio.sleep(_PAUSE_S)
+        await asyncio.sleep(_RETRY_PAUSE_S)
