@@ -12,10 +12,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 from ..wire.errors import ErrorCode, ProtocolError
 from .metadata.metadata_image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+
+_Request = TypeVar("_Request")
 
 _logger = logging.getLogger(__name__)
 
@@ -88,7 +90,7 @@ class Policies:
             _ask(self.alter_config.validate, request, "alter.config.policy.class.name")
 
 
-def _ask(validate: Callable[[Any], None], request: Any, setting: str) -> None:
+def _ask(validate: Callable[[_Request], None], request: _Request, setting: str) -> None:
     try:
         validate(request)
     except PolicyViolation as refusal:

@@ -21,7 +21,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from ..raft.driver.raft_driver import QuorumFailedError
 from ..raft.types import LeaderAndEpoch, NotLeaderError
@@ -43,7 +44,29 @@ from .settings import UNCLEAN_ELECTION_KEY, ControllerSettings
 from .topics import create_partitions, create_topics, delete_topics
 from .topics.new_partitions import TopicContext
 
-Refusal: TypeAlias = Callable[[Any, ErrorCode, str | None], Response]
+if TYPE_CHECKING:
+    from ..wire.message_types.brokers import (
+        AlterPartitionRequest,
+        AssignReplicasToDirsRequest,
+        BrokerHeartbeatRequest,
+        BrokerRegistrationRequest,
+        ControllerRegistrationRequest,
+        UnregisterBrokerRequest,
+        UpdateFeaturesRequest,
+    )
+    from ..wire.message_types.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
+    from ..wire.message_types.topics import (
+        AlterPartitionReassignmentsRequest,
+        CreatePartitionsRequest,
+        CreateTopicsRequest,
+        DeleteTopicsRequest,
+        ElectLeadersRequest,
+        ListPartitionReassignmentsRequest,
+    )
+    from ..wire.message_types.transactions import AllocateProducerIdsRequest
+
+_Request = TypeVar("_Request")
+Refusal: TypeAlias = Callable[[_Request, ErrorCode, str | None], Response]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +118,8 @@ class _KRaftVersions(NamedTuple):
 class _Asked(NamedTuple):
     """A request that is decided on, perhaps in several parts."""
 
-    request: Any
     decide: Callable[[MetadataImage], ControllerResult]
-    refusal: Refusal
+    refuse: Callable[[ErrorCode, str | None], Response]
     finish: Callable[[_Term, Response], None] | None
     future: asyncio.Future[Response]
     not_controller: Response
@@ -157,7 +179,7 @@ class QuorumController:
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    def register_broker(self, request: Any) -> asyncio.Future[Response]:
+    def register_broker(self, request: BrokerRegistrationRequest) -> asyncio.Future[Response]:
         """BrokerRegistration; `broker_epoch` is the offset of the registration's record."""
 
         def decide(image: MetadataImage) -> ControllerResult:
@@ -172,7 +194,7 @@ class QuorumController:
 
         return self._handle(request, decide, refusals.refuse, finish)
 
-    def broker_heartbeat(self, request: Any) -> asyncio.Future[Response]:
+    def broker_heartbeat(self, request: BrokerHeartbeatRequest) -> asyncio.Future[Response]:
         """BrokerHeartbeat."""
 
         def decide(image: MetadataImage) -> ControllerResult:
@@ -186,7 +208,7 @@ class QuorumController:
 
         return self._handle(request, decide, refusals.refuse, finish)
 
-    def unregister_broker(self, request: Any) -> asyncio.Future[Response]:
+    def unregister_broker(self, request: UnregisterBrokerRequest) -> asyncio.Future[Response]:
         """UnregisterBroker."""
         return self._handle(
             request,
@@ -194,13 +216,13 @@ class QuorumController:
             refusals.refuse,
         )
 
-    def register_controller(self, request: Any) -> asyncio.Future[Response]:
+    def register_controller(self, request: ControllerRegistrationRequest) -> asyncio.Future[Response]:
         """ControllerRegistration."""
         return self._handle(
             request, lambda image: broker_registration.register_controller(image, request), refusals.refuse
         )
 
-    def alter_partition(self, request: Any) -> asyncio.Future[Response]:
+    def alter_partition(self, request: AlterPartitionRequest) -> asyncio.Future[Response]:
         """AlterPartition."""
         return self._handle(
             request,
@@ -208,7 +230,7 @@ class QuorumController:
             refusals.refuse_alter_partition,
         )
 
-    def assign_replicas_to_dirs(self, request: Any) -> asyncio.Future[Response]:
+    def assign_replicas_to_dirs(self, request: AssignReplicasToDirsRequest) -> asyncio.Future[Response]:
         """AssignReplicasToDirs."""
         return self._handle(
             request,
@@ -216,16 +238,16 @@ class QuorumController:
             refusals.refuse_assign_replicas,
         )
 
-    def allocate_producer_ids(self, request: Any) -> asyncio.Future[Response]:
+    def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> asyncio.Future[Response]:
         """AllocateProducerIds."""
         return self._handle(request, lambda image: producer_ids.allocate_producer_ids(image, request), refusals.refuse)
 
-    def create_topics(self, request: Any) -> asyncio.Future[Response]:
+    def create_topics(self, request: CreateTopicsRequest) -> asyncio.Future[Response]:
         """CreateTopics."""
         creation = create_topics.TopicCreation(request)
         return self._handle(request, lambda image: creation.decide(self._context(image)), refusals.refuse_create_topics)
 
-    def delete_topics(self, request: Any) -> asyncio.Future[Response]:
+    def delete_topics(self, request: DeleteTopicsRequest) -> asyncio.Future[Response]:
         """DeleteTopics."""
         return self._handle(
             request,
@@ -233,7 +255,7 @@ class QuorumController:
             refusals.refuse_delete_topics,
         )
 
-    def create_partitions(self, request: Any) -> asyncio.Future[Response]:
+    def create_partitions(self, request: CreatePartitionsRequest) -> asyncio.Future[Response]:
         """CreatePartitions."""
         return self._handle(
             request,
@@ -241,7 +263,7 @@ class QuorumController:
             refusals.refuse_create_partitions,
         )
 
-    def elect_leaders(self, request: Any) -> asyncio.Future[Response]:
+    def elect_leaders(self, request: ElectLeadersRequest) -> asyncio.Future[Response]:
         """ElectLeaders."""
         return self._handle(
             request,
@@ -249,7 +271,7 @@ class QuorumController:
             refusals.refuse_elect_leaders,
         )
 
-    def alter_partition_reassignments(self, request: Any) -> asyncio.Future[Response]:
+    def alter_partition_reassignments(self, request: AlterPartitionReassignmentsRequest) -> asyncio.Future[Response]:
         """AlterPartitionReassignments."""
         return self._handle(
             request,
@@ -257,7 +279,7 @@ class QuorumController:
             refusals.refuse_reassignments,
         )
 
-    def list_partition_reassignments(self, request: Any) -> asyncio.Future[Response]:
+    def list_partition_reassignments(self, request: ListPartitionReassignmentsRequest) -> asyncio.Future[Response]:
         """ListPartitionReassignments."""
         return self._handle(
             request,
@@ -265,7 +287,7 @@ class QuorumController:
             refusals.refuse_list_reassignments,
         )
 
-    def update_features(self, request: Any) -> asyncio.Future[Response]:
+    def update_features(self, request: UpdateFeaturesRequest) -> asyncio.Future[Response]:
         """UpdateFeatures."""
         kraft = _KRaftVersions(self._ports, self._term.epoch if self._term is not None else -1)
         supported = self._settings.supported_features
@@ -273,7 +295,7 @@ class QuorumController:
             request, lambda image: features.update_features(image, request, kraft, supported), refusals.refuse
         )
 
-    def alter_configs(self, request: Any) -> asyncio.Future[Response]:
+    def alter_configs(self, request: AlterConfigsRequest) -> asyncio.Future[Response]:
         """AlterConfigs."""
         return self._handle(
             request,
@@ -281,7 +303,7 @@ class QuorumController:
             refusals.refuse_alter_configs,
         )
 
-    def incremental_alter_configs(self, request: Any) -> asyncio.Future[Response]:
+    def incremental_alter_configs(self, request: IncrementalAlterConfigsRequest) -> asyncio.Future[Response]:
         """IncrementalAlterConfigs."""
         return self._handle(
             request,
@@ -296,18 +318,19 @@ class QuorumController:
 
     def _handle(
         self,
-        request: Any,
+        request: _Request,
         decide: Callable[[MetadataImage], ControllerResult],
-        refusal: Refusal,
+        refusal: Refusal[_Request],
         finish: Callable[[_Term, Response], None] | None = None,
     ) -> asyncio.Future[Response]:
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        not_controller = refusal(request, ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
+        refuse = partial(refusal, request)
+        not_controller = refuse(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
         term = self._term
         if term is None:
             future.set_result(not_controller)
         else:
-            self._decide(term, _Asked(request, decide, refusal, finish, future, not_controller))
+            self._decide(term, _Asked(decide, refuse, finish, future, not_controller))
         return future
 
     def _decide(self, term: _Term, asked: _Asked) -> None:
@@ -319,7 +342,7 @@ class QuorumController:
         try:
             result = asked.decide(term.image)
         except ProtocolError as error:
-            result = ControllerResult([], asked.refusal(asked.request, error.code, error.message))
+            result = ControllerResult([], asked.refuse(error.code, error.message))
             finish = None
         except (NotLeaderError, QuorumFailedError):
             self._resign()

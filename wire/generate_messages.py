@@ -266,7 +266,7 @@ def types_module(group: str, messages: Iterable[tuple[str, str, str]]) -> str:
         f"from typing import {', '.join(sorted({'Protocol'} | names, key=lambda name: (name.islower(), name)))}",
         *(["from uuid import UUID"] if "UUID" in classes else []),
         "",
-        "from .base import Message",
+        "from .base import " + ("Default, Message" if "default: Default" in classes else "Message"),
     ]
     return "\n".join(lines) + "\n" + classes
 
@@ -329,7 +329,8 @@ def _get_methods(rare: Mapping[str, list[str]]) -> Iterator[str]:
         yield ""
         if len(rare) > 1:
             yield "@overload"
-        yield f"def get(self, name: Literal[{literal}], default: {annotation}) -> {annotation}: ..."
+        result = annotation.removesuffix(" | None") + " | Default" + " | None" * annotation.endswith(" | None")
+        yield f"def get(self, name: Literal[{literal}], default: Default) -> {result}: ..."
 
 
 def _formatted(source: str) -> str:

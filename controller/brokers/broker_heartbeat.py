@@ -12,7 +12,7 @@ The broker epoch is the offset of the registration record. Requests with another
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..metadata.metadata_image import BrokerRegistration, MetadataImage
 from ..metadata.metadata_records import BrokerChangeRecord, Record
@@ -23,6 +23,9 @@ from ..settings import ControllerSettings
 from .broker_epoch import check_broker_epoch
 from .broker_fencing import fence_broker
 from .broker_sessions import BrokerSessions, Session
+
+if TYPE_CHECKING:
+    from ...wire.message_types.brokers import BrokerHeartbeatRequest
 
 
 class BrokerState(Enum):
@@ -42,7 +45,11 @@ def state_of(broker: BrokerRegistration) -> BrokerState:
 
 
 def broker_heartbeat(
-    image: MetadataImage, settings: ControllerSettings, sessions: BrokerSessions, request: Any, now_ms: int
+    image: MetadataImage,
+    settings: ControllerSettings,
+    sessions: BrokerSessions,
+    request: BrokerHeartbeatRequest,
+    now_ms: int,
 ) -> ControllerResult:
     """BrokerHeartbeat 0-1. Raises `ProtocolError(STALE_BROKER_EPOCH)`.
 
@@ -78,7 +85,11 @@ def _others_know(image: MetadataImage, sessions: BrokerSessions, session: Sessio
 
 
 def _next_state(
-    image: MetadataImage, broker: BrokerRegistration, request: Any, all_failed: bool, others_know: bool
+    image: MetadataImage,
+    broker: BrokerRegistration,
+    request: BrokerHeartbeatRequest,
+    all_failed: bool,
+    others_know: bool,
 ) -> BrokerState:
     state = state_of(broker)
     if request.want_shut_down:

@@ -5,10 +5,12 @@ A broker is registered fenced. `broker_heartbeat.py` has what happens to it afte
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+from uuid import UUID
 
 from ...wire.errors import ErrorCode, ProtocolError
-from ..metadata.features import check_supported
+from ..metadata.features import OfferedFeature, check_supported
 from ..metadata.metadata_image import MetadataImage
 from ..metadata.metadata_records import Endpoint, RegisterBrokerRecord, RegisterControllerRecord, UnregisterBrokerRecord
 from ..partitions import broker_departures
@@ -17,9 +19,16 @@ from ..result import ControllerResult, error_response
 from ..settings import ControllerSettings
 from .broker_sessions import BrokerSessions
 
+if TYPE_CHECKING:
+    from ...wire.message_types.brokers import BrokerRegistrationRequest, ControllerRegistrationRequest
+
 
 def register_broker(
-    image: MetadataImage, settings: ControllerSettings, sessions: BrokerSessions, request: Any, now_ms: int
+    image: MetadataImage,
+    settings: ControllerSettings,
+    sessions: BrokerSessions,
+    request: BrokerRegistrationRequest,
+    now_ms: int,
 ) -> ControllerResult:
     """BrokerRegistration 0-4. The response lacks `broker_epoch`: it is the offset that the record will get.
 
@@ -27,9 +36,9 @@ def register_broker(
     former epoch that it stopped cleanly, it counts as having lost its tail (KIP-966). Raises `ProtocolError`:
     INCONSISTENT_CLUSTER_ID, INVALID_REQUEST, INVALID_REGISTRATION, UNSUPPORTED_VERSION, DUPLICATE_BROKER_REGISTRATION.
     """
-    _check_registration(image, request)
+    incarnation_id = _check_registration(image, request)
     known = image.brokers.get(request.broker_id)
-    if known is not None and known.incarnation_id == request.incarnation_id:
+    if known is not None and known.incarnation_id == incarnation_id:
         return ControllerResult([], {"error_code": 0})
     listeners = endpoints(request.listeners)
     if known is not None and sessions.blocks(known, listeners, now_ms):
@@ -45,11 +54,12 @@ def register_broker(
     )
     if len(records) >= broker_departures.CHANGES_PER_BATCH:
         return ControllerResult(records, has_more=True)
-    records.append(_registration(request, listeners))
+    records.append(_registration(request, incarnation_id, listeners))
     return ControllerResult(records, {"error_code": 0})
 
 
-def _check_registration(image: MetadataImage, request: Any) -> None:
+def _check_registration(image: MetadataImage, request: BrokerRegistrationRequest) -> UUID:
+    """Raise `ProtocolError` when the request cannot be accepted; returns its incarnation id."""
     if request.cluster_id != image.cluster_id:
         raise ProtocolError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
@@ -61,30 +71,35 @@ def _check_registration(image: MetadataImage, request: Any) -> None:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "A broker has an id, an incarnation id and a listener.")
     check_registered_directories(image, request.broker_id, request.get("log_dirs", ()))
     check_supported(image, request.features, "broker")
+    return request.incarnation_id
 
 
-def _registration(request: Any, listeners: tuple[Endpoint, ...]) -> RegisterBrokerRecord:
+def _registration(
+    request: BrokerRegistrationRequest, incarnation_id: UUID, listeners: tuple[Endpoint, ...]
+) -> RegisterBrokerRecord:
     return RegisterBrokerRecord(
         broker_id=request.broker_id,
-        incarnation_id=request.incarnation_id,
+        incarnation_id=incarnation_id,
         listeners=listeners,
         rack=request.rack,
-        log_dirs=tuple(request.get("log_dirs", ())),
+        log_dirs=tuple(directory for directory in request.get("log_dirs", ()) if directory is not None),
         features=feature_ranges(request.features),
     )
 
 
-def endpoints(listeners: Any) -> tuple[Endpoint, ...]:
+def endpoints(
+    listeners: Iterable[BrokerRegistrationRequest.Listener | ControllerRegistrationRequest.Listener],
+) -> tuple[Endpoint, ...]:
     """Listeners of a request as records hold them."""
     return tuple(Endpoint(one.name, one.host, one.port, one.security_protocol) for one in listeners)
 
 
-def feature_ranges(features: Any) -> tuple[tuple[str, int, int], ...]:
+def feature_ranges(features: Iterable[OfferedFeature]) -> tuple[tuple[str, int, int], ...]:
     """Features of a request as records hold them: name, lowest and highest supported level."""
     return tuple((one.name, one.min_supported_version, one.max_supported_version) for one in features)
 
 
-def register_controller(image: MetadataImage, request: Any) -> ControllerResult:
+def register_controller(image: MetadataImage, request: ControllerRegistrationRequest) -> ControllerResult:
     """ControllerRegistration 0 (KIP-919). Raises `ProtocolError(UNSUPPORTED_VERSION)`, as for a broker."""
     if request.incarnation_id is None:
         return ControllerResult([], error_response(ErrorCode.INVALID_REQUEST, "A controller has an incarnation id."))

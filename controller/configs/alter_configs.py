@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from ...log.topic_configs import TOPIC_CONFIGS, validate_topic_configs
 from ...wire.config_def import LIST, ConfigKey
@@ -23,6 +23,9 @@ from ..result import ControllerResult, Response
 from .broker_configs import DYNAMIC_BROKER_CONFIGS
 from .client_metrics import CLIENT_METRICS_CONFIGS, check_client_metrics
 from .group_configs import GROUP_CONFIGS, GroupLimits
+
+if TYPE_CHECKING:
+    from ...wire.message_types.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
 
 _TABLES: Mapping[int, Mapping[str, ConfigKey]] = {
     TOPIC_RESOURCE: TOPIC_CONFIGS,
@@ -51,33 +54,46 @@ class ConfigRules(NamedTuple):
 _NO_RULES = ConfigRules()
 
 
-def incremental_alter_configs(image: MetadataImage, request: Any, rules: ConfigRules = _NO_RULES) -> ControllerResult:
+def incremental_alter_configs(
+    image: MetadataImage, request: IncrementalAlterConfigsRequest, rules: ConfigRules = _NO_RULES
+) -> ControllerResult:
     """IncrementalAlterConfigs 0-1; each resource succeeds or fails whole."""
-    return _alter(image, request, _incremented, rules)
+    given = [((resource.resource_type, resource.resource_name), resource.configs) for resource in request.resources]
+    return _alter(image, given, _incremented, rules, validate_only=request.validate_only)
 
 
-def alter_configs(image: MetadataImage, request: Any, rules: ConfigRules = _NO_RULES) -> ControllerResult:
+def alter_configs(
+    image: MetadataImage, request: AlterConfigsRequest, rules: ConfigRules = _NO_RULES
+) -> ControllerResult:
     """AlterConfigs 0-2: what is not named goes back to its default."""
-    return _alter(image, request, _replaced, rules)
+    given = [((resource.resource_type, resource.resource_name), resource.configs) for resource in request.resources]
+    return _alter(image, given, _replaced, rules, validate_only=request.validate_only)
 
 
-Change: TypeAlias = Callable[[int, Mapping[str, str], Any], dict[str, str]]
+_Config = TypeVar("_Config", bound="AlterConfigsRequest.AlterableConfig")
+_Change: TypeAlias = Callable[[int, Mapping[str, str], Sequence[_Config]], dict[str, str]]
 
 
-def _alter(image: MetadataImage, request: Any, change: Change, rules: ConfigRules) -> ControllerResult:
+def _alter(
+    image: MetadataImage,
+    given: Sequence[tuple[tuple[int, str], Sequence[_Config]]],
+    change: _Change[_Config],
+    rules: ConfigRules,
+    *,
+    validate_only: bool,
+) -> ControllerResult:
     records: list[Record] = []
     results: list[Response] = []
-    keys = [(resource.resource_type, resource.resource_name) for resource in request.resources]
-    for resource, key in zip(request.resources, keys, strict=True):
+    keys = [key for key, _ in given]
+    for key, configs in given:
         try:
             if keys.count(key) > 1:
                 raise ProtocolError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            records += _alter_resource(image, key, resource.configs, change, rules)
+            records += _alter_resource(image, key, configs, change, rules)
         except ProtocolError as error:
             results.append(_result(key, error.code, error.message))
         else:
             results.append(_result(key, ErrorCode.NONE, None))
-    validate_only = request.get("validate_only", False)
     return ControllerResult([] if validate_only else records, {"responses": results})
 
 
@@ -86,7 +102,7 @@ def _result(key: tuple[int, str], code: ErrorCode, message: str | None) -> Respo
 
 
 def _alter_resource(
-    image: MetadataImage, key: tuple[int, str], given: Any, change: Change, rules: ConfigRules
+    image: MetadataImage, key: tuple[int, str], given: Sequence[_Config], change: _Change[_Config], rules: ConfigRules
 ) -> list[Record]:
     _check_resource(image, key)
     names = [one.name for one in given]
@@ -115,19 +131,25 @@ def _alter_resource(
     return records
 
 
-def _incremented(resource_type: int, old: Mapping[str, str], changes: Any) -> dict[str, str]:
+def _incremented(
+    resource_type: int, old: Mapping[str, str], changes: Sequence[IncrementalAlterConfigsRequest.AlterableConfig]
+) -> dict[str, str]:
     new = dict(old)
     for change in changes:
         _apply(new, resource_type, change)
     return new
 
 
-def _replaced(resource_type: int, old: Mapping[str, str], values: Any) -> dict[str, str]:
-    for one in values:
-        _declared(resource_type, one.name)
-        if one.value is None:
-            raise ProtocolError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {one.name}")
-    return {one.name: one.value for one in values}
+def _replaced(
+    resource_type: int, old: Mapping[str, str], values: Sequence[AlterConfigsRequest.AlterableConfig]
+) -> dict[str, str]:
+    new: dict[str, str] = {}
+    for config in values:
+        _declared(resource_type, config.name)
+        if config.value is None:
+            raise ProtocolError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
+        new[config.name] = config.value
+    return new
 
 
 def _check_resource(image: MetadataImage, key: tuple[int, str]) -> None:
@@ -161,7 +183,7 @@ def _declared(resource_type: int, name: str) -> ConfigKey:
     raise ProtocolError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: Set({name})")
 
 
-def _apply(values: dict[str, str], resource_type: int, change: Any) -> None:
+def _apply(values: dict[str, str], resource_type: int, change: IncrementalAlterConfigsRequest.AlterableConfig) -> None:
     config = _declared(resource_type, change.name)
     if change.config_operation == Operation.DELETE:
         values.pop(change.name, None)

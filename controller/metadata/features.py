@@ -17,9 +17,9 @@ can be started with the older software.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from ...raft.messages.voter_messages import KRAFT_VERSION_FEATURE
 from ...raft.voters.voter_set import DYNAMIC_VERSION, STATIC_VERSION
@@ -34,6 +34,16 @@ from .metadata_records import (
     NewerMetadataError,
     Record,
 )
+
+if TYPE_CHECKING:
+    from ...wire.message_types.brokers import (
+        BrokerRegistrationRequest,
+        ControllerRegistrationRequest,
+        UpdateFeaturesRequest,
+    )
+
+OfferedFeature: TypeAlias = "BrokerRegistrationRequest.Feature | ControllerRegistrationRequest.Feature"
+"""A feature and its levels, as a node that registers offers it."""
 
 GROUP_VERSION_FEATURE = "group.version"
 FIXED_LEVELS: Mapping[str, int] = {GROUP_VERSION_FEATURE: 1}
@@ -78,7 +88,7 @@ def check_known(supported: Ranges, record: FeatureLevelRecord) -> None:
         )
 
 
-def check_supported(image: MetadataImage, offered: Any, who: str) -> None:
+def check_supported(image: MetadataImage, offered: Iterable[OfferedFeature], who: str) -> None:
     """Raise `ProtocolError(UNSUPPORTED_VERSION)` when a finalized level is outside the range that a node offers.
 
     A feature of Kafka's that the node does not name is not held against it: versions 0 to 3 of BrokerRegistration
@@ -134,7 +144,9 @@ class _Update:
         return ProtocolError(ErrorCode.INVALID_UPDATE_VERSION, message)
 
 
-def update_features(image: MetadataImage, request: Any, kraft: KRaftVersions, supported: Ranges) -> ControllerResult:
+def update_features(
+    image: MetadataImage, request: UpdateFeaturesRequest, kraft: KRaftVersions, supported: Ranges
+) -> ControllerResult:
     """UpdateFeatures 0-2: all of the updates, or none. The response has a result for each (not sent in version 2).
 
     `metadata.version` names a level of Apache Kafka. No record of ours depends on it, so it moves wherever Kafka would
@@ -168,7 +180,9 @@ def update_features(image: MetadataImage, request: Any, kraft: KRaftVersions, su
     return ControllerResult(records, response, max(upgrades, default=-1))
 
 
-def _update_one(image: MetadataImage, request: Any, kraft: KRaftVersions, supported: Ranges) -> list[Record]:
+def _update_one(
+    image: MetadataImage, request: UpdateFeaturesRequest.FeatureUpdateKey, kraft: KRaftVersions, supported: Ranges
+) -> list[Record]:
     name, level = request.feature, request.max_version_level
     current = kraft.level if name == KRAFT_VERSION_FEATURE else image.features.get(name, FIXED_LEVELS.get(name, 0))
     kind = request.get("upgrade_type", _UNSAFE_DOWNGRADE if request.get("allow_downgrade", False) else _UPGRADE)

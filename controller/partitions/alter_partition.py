@@ -9,7 +9,7 @@ may have lost its tail, is not counted in sync on the strength of what its forme
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ...wire.errors import ErrorCode, ProtocolError
@@ -20,6 +20,9 @@ from ..result import ControllerResult, Response
 from ..settings import ControllerSettings
 from .partition_change import Goal, PartitionRules, decide_partition_change
 
+if TYPE_CHECKING:
+    from ...wire.message_types.brokers import AlterPartitionRequest
+
 
 class IsrMember(NamedTuple):
     """A replica the leader wants in the ISR, as the incarnation it saw; epoch -1 is not checked (v2)."""
@@ -28,7 +31,9 @@ class IsrMember(NamedTuple):
     broker_epoch: int = -1
 
 
-def alter_partition(image: MetadataImage, settings: ControllerSettings, request: Any) -> ControllerResult:
+def alter_partition(
+    image: MetadataImage, settings: ControllerSettings, request: AlterPartitionRequest
+) -> ControllerResult:
     """AlterPartition 2-3. A partition's answer is an error, or its new state."""
     try:
         check_broker_epoch(image, request.broker_id, request.broker_epoch)
@@ -48,8 +53,8 @@ class _Leader(NamedTuple):
     changes: dict[tuple[UUID, int], Record]
 
 
-def _alter_topic(leader: _Leader, asked: Any) -> Response:
-    topic = leader.image.topics_by_id.get(asked.topic_id)
+def _alter_topic(leader: _Leader, asked: AlterPartitionRequest.TopicData) -> Response:
+    topic = None if asked.topic_id is None else leader.image.topics_by_id.get(asked.topic_id)
     rows: list[Response] = []
     for data in asked.partitions:
         try:
@@ -61,13 +66,13 @@ def _alter_topic(leader: _Leader, asked: Any) -> Response:
     return {"topic_id": asked.topic_id, "partitions": rows}
 
 
-def _alter_one(leader: _Leader, topic: TopicImage, data: Any) -> Response:
+def _alter_one(leader: _Leader, topic: TopicImage, data: AlterPartitionRequest.PartitionData) -> Response:
     key = (topic.topic_id, data.partition_index)
     partition = topic.partitions.get(data.partition_index)
     if partition is None:
         raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     members = requested_isr(data)
-    recovery = data.get("leader_recovery_state", RECOVERED)
+    recovery = data.leader_recovery_state
     if key in leader.changes:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "a partition is altered once a request")
     _check_epochs(partition, leader.broker_id, data)
@@ -88,15 +93,15 @@ def _alter_one(leader: _Leader, topic: TopicImage, data: Any) -> Response:
     return _state(data.partition_index, partition)
 
 
-def requested_isr(data: Any) -> list[IsrMember]:
+def requested_isr(data: AlterPartitionRequest.PartitionData) -> list[IsrMember]:
     """The ISR of a request, of version 2 (`new_isr`) or 3 (`new_isr_with_epochs`)."""
-    with_epochs = data.get("new_isr_with_epochs")
+    with_epochs = data.get("new_isr_with_epochs", None)
     if with_epochs is None:
         return [IsrMember(broker_id) for broker_id in data.new_isr]
     return [IsrMember(member.broker_id, member.broker_epoch) for member in with_epochs]
 
 
-def _check_epochs(partition: PartitionRegistration, broker_id: int, data: Any) -> None:
+def _check_epochs(partition: PartitionRegistration, broker_id: int, data: AlterPartitionRequest.PartitionData) -> None:
     if data.leader_epoch > partition.leader_epoch or data.partition_epoch > partition.partition_epoch:
         raise ProtocolError(ErrorCode.NOT_CONTROLLER, "the leader has seen metadata that this controller has not")
     if data.leader_epoch < partition.leader_epoch:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...wire.errors import ErrorCode, ProtocolError
 from ..metadata.metadata_image import MetadataImage
 from ..metadata.metadata_records import NO_LEADER, PartitionChangeRecord, Record
-from ..result import ControllerResult
+from ..result import ControllerResult, Response
 from ..settings import ControllerSettings
 from .partition_change import Election, Goal, PartitionRules, decide_partition_change
+
+if TYPE_CHECKING:
+    from ...wire.message_types.topics import ElectLeadersRequest
 
 _PREFERRED_ELECTION = 0
 _UNCLEAN_ELECTION = 1
@@ -53,14 +56,14 @@ def _preferred(goal: Goal) -> Goal:
     return Goal(goal.isr, goal.acceptable, goal.min_insync_replicas, goal.elr_enabled, Election.PREFERRED)
 
 
-def elect_leaders(image: MetadataImage, settings: ControllerSettings, request: Any) -> ControllerResult:
+def elect_leaders(image: MetadataImage, settings: ControllerSettings, request: ElectLeadersRequest) -> ControllerResult:
     """ElectLeaders 0-2: preferred (0) or unclean (1) elections for the named partitions, or for all."""
     election_type = request.get("election_type", _PREFERRED_ELECTION)
     if election_type not in (_PREFERRED_ELECTION, _UNCLEAN_ELECTION):
         code = int(ErrorCode.INVALID_REQUEST)
         return ControllerResult([], {"error_code": code, "replica_election_results": []})
     records: list[Record] = []
-    topics: dict[str, list[dict[str, Any]]] = {}
+    topics: dict[str, list[Response]] = {}
     everything = request.topic_partitions is None
     for topic, index in _named_partitions(image, request):
         try:
@@ -76,7 +79,7 @@ def elect_leaders(image: MetadataImage, settings: ControllerSettings, request: A
     return ControllerResult(records, {"error_code": 0, "replica_election_results": results})
 
 
-def _named_partitions(image: MetadataImage, request: Any) -> Iterator[tuple[str, int]]:
+def _named_partitions(image: MetadataImage, request: ElectLeadersRequest) -> Iterator[tuple[str, int]]:
     if request.topic_partitions is None:
         for topic, index, _ in image.all_partitions():
             yield topic.name, index

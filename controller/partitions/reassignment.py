@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...wire.errors import ErrorCode, ProtocolError
 from ..metadata.metadata_image import MetadataImage, PartitionRegistration, TopicImage
@@ -18,6 +18,9 @@ from ..metadata.metadata_records import PartitionChangeRecord, Record
 from ..result import ControllerResult, Response
 from ..settings import ControllerSettings
 from .partition_change import Election, PartitionRules, ReplicaSets, decide_partition_change
+
+if TYPE_CHECKING:
+    from ...wire.message_types.topics import AlterPartitionReassignmentsRequest, ListPartitionReassignmentsRequest
 
 
 def plan(partition: PartitionRegistration, target: tuple[int, ...]) -> ReplicaSets:
@@ -28,7 +31,9 @@ def plan(partition: PartitionRegistration, target: tuple[int, ...]) -> ReplicaSe
     return ReplicaSets((*target, *removing), adding, removing)
 
 
-def alter_partition_reassignments(image: MetadataImage, settings: ControllerSettings, request: Any) -> ControllerResult:
+def alter_partition_reassignments(
+    image: MetadataImage, settings: ControllerSettings, request: AlterPartitionReassignmentsRequest
+) -> ControllerResult:
     """AlterPartitionReassignments 0-1. Each partition is accepted or refused by itself; null replicas cancel."""
     records: list[Record] = []
     rules = PartitionRules(image, settings)
@@ -59,7 +64,11 @@ def _row(index: int, code: ErrorCode, message: str | None) -> Response:
 
 
 def _alter_one(
-    image: MetadataImage, rules: PartitionRules, name: str, asked: Any, may_change_factor: bool
+    image: MetadataImage,
+    rules: PartitionRules,
+    name: str,
+    asked: AlterPartitionReassignmentsRequest.ReassignablePartition,
+    may_change_factor: bool,
 ) -> PartitionChangeRecord | None:
     topic = image.topics_by_name.get(name)
     partition = None if topic is None else topic.partitions.get(asked.partition_index)
@@ -128,9 +137,9 @@ def _check_target(
         raise ProtocolError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
 
 
-def list_partition_reassignments(image: MetadataImage, request: Any) -> ControllerResult:
+def list_partition_reassignments(image: MetadataImage, request: ListPartitionReassignmentsRequest) -> ControllerResult:
     """ListPartitionReassignments 0: what is under way, of the partitions asked for, or of all."""
-    asked: Iterable[tuple[str, Any]]
+    asked: Iterable[tuple[str, Iterable[int] | None]]
     if request.topics is None:
         asked = [(name, None) for name in sorted(image.topics_by_name)]
     else:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ...wire.errors import ErrorCode, ProtocolError
@@ -34,6 +34,9 @@ from ..result import ControllerResult, Response
 from ..settings import ControllerSettings
 from .broker_departures import remove_failed_directories
 from .partition_change import PartitionRules, decide_partition_change
+
+if TYPE_CHECKING:
+    from ...wire.message_types.brokers import AssignReplicasToDirsRequest
 
 _RESERVED = 100
 
@@ -95,7 +98,9 @@ def directories_went_offline(
 # -- AssignReplicasToDirs --------------------------------------------------------------------------------------------
 
 
-def assign_replicas_to_dirs(image: MetadataImage, settings: ControllerSettings, request: Any) -> ControllerResult:
+def assign_replicas_to_dirs(
+    image: MetadataImage, settings: ControllerSettings, request: AssignReplicasToDirsRequest
+) -> ControllerResult:
     """AssignReplicasToDirs 0. Raises `ProtocolError(STALE_BROKER_EPOCH)`; each partition is answered by itself."""
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
     rules = PartitionRules(image, settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...wire.errors import ErrorCode, ProtocolError
 from ..metadata.metadata_records import PartitionRecord, Record
@@ -17,8 +17,11 @@ from .new_partitions import (
 )
 from .replica_placement import place
 
+if TYPE_CHECKING:
+    from ...wire.message_types.topics import CreatePartitionsRequest
 
-def create_partitions(context: TopicContext, request: Any) -> ControllerResult:
+
+def create_partitions(context: TopicContext, request: CreatePartitionsRequest) -> ControllerResult:
     """CreatePartitions 0-3: grow topics to `count` partitions."""
     records: list[Record] = []
     results: dict[str, Response] = {}
@@ -36,11 +39,10 @@ def create_partitions(context: TopicContext, request: Any) -> ControllerResult:
             continue
         records += new
         results[topic.name] = {"name": topic.name, "error_code": 0, "error_message": None}
-    validate_only = request.get("validate_only", False)
-    return ControllerResult([] if validate_only else records, {"results": list(results.values())})
+    return ControllerResult([] if request.validate_only else records, {"results": list(results.values())})
 
 
-def _grow_topic(context: TopicContext, request: Any) -> list[PartitionRecord]:
+def _grow_topic(context: TopicContext, request: CreatePartitionsRequest.CreatePartitionsTopic) -> list[PartitionRecord]:
     topic = context.image.topics_by_name.get(request.name)
     if topic is None:
         raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ...log.topic_configs import TOPIC_CONFIGS, validate_topic_configs
@@ -29,6 +29,9 @@ from .new_partitions import (
 from .replica_placement import place
 from .topic_names import validate_topic_name
 
+if TYPE_CHECKING:
+    from ...wire.message_types.topics import CreateTopicsRequest
+
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 PARTITIONS_PER_BATCH = 250
 """Partitions that are created in one iteration of the loop and in one batch of records, unless one topic has more."""
@@ -42,11 +45,11 @@ class TopicCreation:
     cluster's default.
     """
 
-    def __init__(self, request: Any) -> None:
+    def __init__(self, request: CreateTopicsRequest) -> None:
         names = [topic.name for topic in request.topics]
         self._twice = {name for name, count in Counter(names).items() if count > 1}
         self._left = iter(request.topics)
-        self._validate_only = request.get("validate_only", False)
+        self._validate_only = request.validate_only
         self._partition_count = 0
         self._taken: _NormalizedNames | None = None
         self._results: dict[str, Response] = {}
@@ -73,7 +76,9 @@ class TopicCreation:
                 return ControllerResult(records, has_more=True)
         return ControllerResult(records, {"topics": list(self._results.values())})
 
-    def _plan(self, context: TopicContext, taken: _NormalizedNames, topic: Any) -> _TopicPlan:
+    def _plan(
+        self, context: TopicContext, taken: _NormalizedNames, topic: CreateTopicsRequest.CreatableTopic
+    ) -> _TopicPlan:
         if topic.name in self._twice:
             raise ProtocolError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         taken.check(topic.name)
@@ -127,7 +132,7 @@ class _NormalizedNames:
             self._known[name.replace(".", "_")] = name
 
 
-def _plan_topic(context: TopicContext, topic: Any) -> _TopicPlan:
+def _plan_topic(context: TopicContext, topic: CreateTopicsRequest.CreatableTopic) -> _TopicPlan:
     configs = _requested_configs(topic)
     topic_id = _draw_topic_id(context)
     ask = context.settings.policies.check_new_topic
@@ -142,7 +147,7 @@ def _plan_topic(context: TopicContext, topic: Any) -> _TopicPlan:
     return _TopicPlan(topic.name, topic_id, partitions, configs)
 
 
-def _requested_configs(topic: Any) -> dict[str, str]:
+def _requested_configs(topic: CreateTopicsRequest.CreatableTopic) -> dict[str, str]:
     configs: dict[str, str] = {}
     for config in topic.configs:
         if config.value is None:
@@ -161,7 +166,7 @@ def _draw_topic_id(context: TopicContext) -> UUID:
             return topic_id
 
 
-def _counts(settings: ControllerSettings, topic: Any) -> tuple[int, int]:
+def _counts(settings: ControllerSettings, topic: CreateTopicsRequest.CreatableTopic) -> tuple[int, int]:
     count, factor = topic.num_partitions, topic.replication_factor
     if factor < -1 or factor == 0:
         complaint = "Replication factor must be larger than 0, or -1 to use the default value."
@@ -175,7 +180,7 @@ def _counts(settings: ControllerSettings, topic: Any) -> tuple[int, int]:
     return count, settings.default_replication_factor if factor == -1 else factor
 
 
-def _manual_topic(image: MetadataImage, topic: Any) -> list[tuple[int, ...]]:
+def _manual_topic(image: MetadataImage, topic: CreateTopicsRequest.CreatableTopic) -> list[tuple[int, ...]]:
     if topic.replication_factor != -1:
         complaint = "A manual partition assignment was specified, but replication factor was not set to -1."
         raise ProtocolError(ErrorCode.INVALID_REQUEST, complaint)

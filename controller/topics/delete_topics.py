@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ...wire.errors import ErrorCode, ProtocolError
@@ -12,12 +12,15 @@ from ..result import ControllerResult, Response
 from ..settings import ControllerSettings
 from .new_partitions import topic_error
 
+if TYPE_CHECKING:
+    from ...wire.message_types.topics import DeleteTopicsRequest
 
-def delete_topics(image: MetadataImage, settings: ControllerSettings, request: Any) -> ControllerResult:
+
+def delete_topics(image: MetadataImage, settings: ControllerSettings, request: DeleteTopicsRequest) -> ControllerResult:
     """DeleteTopics 1-6: by name, and from version 6 by id."""
-    named = request.get("topics")
+    named = request.get("topics", None)
     if named is None:
-        asked = [(name, None) for name in request.topic_names]
+        asked: list[tuple[str | None, UUID | None]] = [(name, None) for name in request.topic_names]
     else:
         asked = [(topic.name, topic.topic_id) for topic in named]
     records: list[Record] = []

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support.controller.controller_harness import struct
+from support.controller.controller_harness import decoded
 
 from raftwerk.controller.configs.alter_configs import ConfigRules, alter_configs, incremental_alter_configs
 from raftwerk.controller.configs.effective_configs import dynamic_overrides, resolve
@@ -19,6 +19,7 @@ from raftwerk.controller.metadata.metadata_records import (
     RegisterBrokerRecord,
     TopicRecord,
 )
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.config_def import ConfigSource
 from raftwerk.wire.errors import ErrorCode
 
@@ -47,14 +48,17 @@ def apply(image: MetadataImage, *records: Any) -> None:
 def change(image: MetadataImage, kind: int, name: str, *changes: tuple[str, int, str | None], **more: Any) -> int:
     rows = [{"name": key, "config_operation": operation, "value": value} for key, operation, value in changes]
     resource = {"resource_type": kind, "resource_name": name, "configs": rows}
-    result = incremental_alter_configs(image, struct(resources=[resource], **more))
+    result = incremental_alter_configs(image, decoded(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[resource], **more))
     apply(image, *result.records)
     return int(result.response["responses"][0]["error_code"])
 
 
 def replace(image: MetadataImage, kind: int, name: str, **values: str | None) -> int:
     rows = [{"name": key.replace("_", "."), "value": value} for key, value in values.items()]
-    result = alter_configs(image, struct(resources=[{"resource_type": kind, "resource_name": name, "configs": rows}]))
+    result = alter_configs(
+        image,
+        decoded(ApiKey.ALTER_CONFIGS, resources=[{"resource_type": kind, "resource_name": name, "configs": rows}]),
+    )
     apply(image, *result.records)
     return int(result.response["responses"][0]["error_code"])
 
@@ -190,7 +194,9 @@ def test_a_session_must_be_longer_than_a_heartbeat() -> None:
     image = new_image()
     limits = ConfigRules(GroupLimits(session_ms=(1, 60_000), interval_ms=(1, 60_000)))
     rows = [{"name": SESSION, "config_operation": SET, "value": "4000"}]
-    request = struct(resources=[{"resource_type": GROUP, "resource_name": "g", "configs": rows}])
+    request = decoded(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[{"resource_type": GROUP, "resource_name": "g", "configs": rows}]
+    )
     answer = incremental_alter_configs(image, request, limits).response["responses"][0]
     assert (answer["error_code"], "must be greater" in answer["error_message"]) == (ErrorCode.INVALID_CONFIG, True)
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.controller.controller_harness import CLUSTER_ID, restore_image, struct
+from support.controller.controller_harness import CLUSTER_ID, decoded, restore_image
 
 from raftwerk.controller.brokers import broker_fencing, broker_heartbeat, broker_registration
 from raftwerk.controller.brokers.broker_sessions import BrokerSessions
@@ -39,6 +39,7 @@ from raftwerk.controller.result import ControllerResult
 from raftwerk.controller.settings import ControllerSettings
 from raftwerk.controller.topics.create_topics import TopicCreation
 from raftwerk.controller.topics.new_partitions import TopicContext
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ProtocolError
 
 IDS = (1, 2, 3)
@@ -110,7 +111,7 @@ class BrokerLives(RuleBasedStateMachine):
             self.heartbeat(broker_id, False)
         context = TopicContext(self.image, self.settings, random.Random(1))
         row = {"name": "t", "num_partitions": 2, "replication_factor": 3, "assignments": [], "configs": []}
-        self.apply(TopicCreation(struct(topics=[row])).decide(context).records)
+        self.apply(TopicCreation(decoded(ApiKey.CREATE_TOPICS, topics=[row])).decide(context).records)
         for index, partition in self.topic.partitions.items():
             self.log[index] = dict.fromkeys(partition.replicas, 0)
             self.committed[index] = 0
@@ -123,7 +124,8 @@ class BrokerLives(RuleBasedStateMachine):
         clean = self.clean_epoch[broker_id] != -1
         self.incarnations[broker_id] += 1
         listener = {"name": "PLAINTEXT", "host": f"b{broker_id}", "port": 1, "security_protocol": 0}
-        request = struct(
+        request = decoded(
+            ApiKey.BROKER_REGISTRATION,
             broker_id=broker_id,
             cluster_id=CLUSTER_ID,
             incarnation_id=UUID(int=broker_id * 1000 + self.incarnations[broker_id]),
@@ -146,7 +148,8 @@ class BrokerLives(RuleBasedStateMachine):
     def heartbeat(self, broker_id: int, want_shut_down: bool) -> None:
         if not self.up[broker_id]:
             return
-        request = struct(
+        request = decoded(
+            ApiKey.BROKER_HEARTBEAT,
             broker_id=broker_id,
             broker_epoch=self.image.brokers[broker_id].epoch,
             current_metadata_offset=self.image.offset,
@@ -228,7 +231,9 @@ class BrokerLives(RuleBasedStateMachine):
         epoch = self.image.brokers[partition.leader].epoch
         topic = {"topic_id": self.topic.topic_id, "partitions": [row]}
         return alter_partition(
-            self.image, self.settings, struct(broker_id=partition.leader, broker_epoch=epoch, topics=[topic])
+            self.image,
+            self.settings,
+            decoded(ApiKey.ALTER_PARTITION, broker_id=partition.leader, broker_epoch=epoch, topics=[topic]),
         )
 
     @precondition(lambda self: self.log)
@@ -236,7 +241,7 @@ class BrokerLives(RuleBasedStateMachine):
     def reassign(self, index: int, replicas: list[int] | None) -> None:
         """Move the partition, or with None call the move off."""
         partition = {"partition_index": index, "replicas": replicas}
-        request = struct(topics=[{"name": "t", "partitions": [partition]}])
+        request = decoded(ApiKey.ALTER_PARTITION_REASSIGNMENTS, topics=[{"name": "t", "partitions": [partition]}])
         self.apply(alter_partition_reassignments(self.image, self.settings, request).records)
 
     @precondition(lambda self: self.log)
@@ -249,7 +254,7 @@ class BrokerLives(RuleBasedStateMachine):
     def elections(self, unclean: bool) -> None:
         self.apply(preferred_leaders(self.image, self.settings))
         if unclean:
-            request = struct(election_type=1, topic_partitions=None)
+            request = decoded(ApiKey.ELECT_LEADERS, election_type=1, topic_partitions=None)
             self.apply(elect_leaders(self.image, self.settings, request).records)
 
     @precondition(lambda self: self.log)
@@ -260,7 +265,7 @@ class BrokerLives(RuleBasedStateMachine):
 
     @rule(broker_id=BROKERS)
     def stale_heartbeat(self, broker_id: int) -> None:
-        request = struct(broker_id=broker_id, broker_epoch=-7, current_metadata_offset=0)
+        request = decoded(ApiKey.BROKER_HEARTBEAT, broker_id=broker_id, broker_epoch=-7, current_metadata_offset=0)
         try:
             broker_heartbeat.broker_heartbeat(self.image, self.settings, self.sessions, request, 0)
         except ProtocolError:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from support.controller.controller_harness import Harness, scenario, struct
+from support.controller.controller_harness import Harness, decoded, scenario
 
 from raftwerk.controller.brokers.broker_fencing import STALL_MS
 from raftwerk.controller.brokers.listener_probe import ProbeResult
 from raftwerk.controller.metadata.metadata_image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from raftwerk.controller.metadata.metadata_records import RECOVERING, BrokerChangeRecord, RegisterBrokerRecord
 from raftwerk.controller.settings import ControllerSettings
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
 
 
@@ -64,7 +65,7 @@ async def test_loss_of_leadership_fails_what_is_pending_and_forgets_it() -> None
     assert pending.result()["error_code"] == ErrorCode.NOT_CONTROLLER
     harness.quorum.drop_uncommitted()
     assert harness.image.brokers == {} and not harness.controller.active
-    refused = await harness.controller.create_topics(struct(topics=[{"name": "t"}]))
+    refused = await harness.controller.create_topics(decoded(ApiKey.CREATE_TOPICS, topics=[{"name": "t"}]))
     assert [row["error_code"] for row in refused["topics"]] == [ErrorCode.NOT_CONTROLLER]
 
 
@@ -297,7 +298,12 @@ def alter(harness: Harness, broker_id: int, topic_id: object, isr: tuple[int, ..
         "leader_recovery_state": 0,
     }
     epoch = harness.image.brokers[broker_id].epoch
-    return struct(broker_id=broker_id, broker_epoch=epoch, topics=[{"topic_id": topic_id, "partitions": [row]}])
+    return decoded(
+        ApiKey.ALTER_PARTITION,
+        broker_id=broker_id,
+        broker_epoch=epoch,
+        topics=[{"topic_id": topic_id, "partitions": [row]}],
+    )
 
 
 @scenario
@@ -319,7 +325,9 @@ async def test_the_image_ahead_of_commit_is_the_committed_image_once_committed()
         await harness.add_broker(broker_id)
     await harness.create("t", (1, 2, 3))
     await harness.controller.broker_heartbeat(harness.heartbeat(2, want_fence=True))
-    await harness.controller.allocate_producer_ids(struct(broker_id=1, broker_epoch=harness.image.brokers[1].epoch))
+    await harness.controller.allocate_producer_ids(
+        decoded(ApiKey.ALLOCATE_PRODUCER_IDS, broker_id=1, broker_epoch=harness.image.brokers[1].epoch)
+    )
     assert harness.image is not harness.quorum.loader.image
     assert harness.image == harness.quorum.loader.image
     replayed = MetadataImage("cluster-a")
@@ -341,7 +349,9 @@ async def without_leader(harness: Harness) -> None:
 async def configure(harness: Harness, kind: int, name: str, value: str) -> None:
     change = {"name": "unclean.leader.election.enable", "config_operation": 0, "value": value}
     resource = {"resource_type": kind, "resource_name": name, "configs": [change]}
-    answer = await harness.controller.incremental_alter_configs(struct(resources=[resource], validate_only=False))
+    answer = await harness.controller.incremental_alter_configs(
+        decoded(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[resource], validate_only=False)
+    )
     assert answer["responses"][0]["error_code"] == 0, answer
     await asyncio.sleep(0)
 

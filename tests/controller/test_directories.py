@@ -6,9 +6,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support.controller.controller_harness import Harness, scenario, struct
+from support.controller.controller_harness import Harness, decoded, scenario
 
 from raftwerk.controller.metadata.metadata_records import LOST, UNASSIGNED, BrokerChangeRecord, PartitionChangeRecord
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
 
 A, B, C, D = (UUID(int=number) for number in (501, 502, 503, 504))
@@ -29,7 +30,12 @@ async def assign(
 ) -> list[ErrorCode]:
     topics = [{"topic_id": topic_id, "partitions": [{"partition_index": index}]} for topic_id, index in keys]
     epoch = harness.image.brokers[broker_id].epoch
-    request = struct(broker_id=broker_id, broker_epoch=epoch, directories=[{"id": directory, "topics": topics}])
+    request = decoded(
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+        broker_id=broker_id,
+        broker_epoch=epoch,
+        directories=[{"id": directory, "topics": topics}],
+    )
     response = await harness.controller.assign_replicas_to_dirs(request)
     assert response["error_code"] == 0
     rows = [row for one in response["directories"] for topic in one["topics"] for row in topic["partitions"]]
@@ -101,13 +107,18 @@ async def test_a_leader_may_not_let_in_who_is_in_a_failed_directory() -> None:
         "leader_recovery_state": 0,
     }
     topics = [{"topic_id": id_of(harness), "partitions": [row]}]
-    request = struct(broker_id=2, broker_epoch=harness.image.brokers[2].epoch, topics=topics)
+    request = decoded(ApiKey.ALTER_PARTITION, broker_id=2, broker_epoch=harness.image.brokers[2].epoch, topics=topics)
     answer = await harness.controller.alter_partition(request)
     assert answer["topics"][0]["partitions"][0]["error_code"] == ErrorCode.INELIGIBLE_REPLICA
     assert await assign(harness, B, (id_of(harness), 0)) == [ErrorCode.NONE]  # made anew, and caught up
     row["partition_epoch"] = harness.partition("t", 0).partition_epoch
     answer = await harness.controller.alter_partition(
-        struct(broker_id=2, broker_epoch=harness.image.brokers[2].epoch, topics=[{**topics[0], "partitions": [row]}])
+        decoded(
+            ApiKey.ALTER_PARTITION,
+            broker_id=2,
+            broker_epoch=harness.image.brokers[2].epoch,
+            topics=[{**topics[0], "partitions": [row]}],
+        )
     )
     assert answer["topics"][0]["partitions"][0]["error_code"] == 0
 
@@ -125,7 +136,7 @@ async def test_assignments_that_make_no_sense() -> None:
     assert await assign(harness, None, (topic_id, 0)) == [ErrorCode.INVALID_REQUEST]
     assert await assign(harness, UNASSIGNED, (topic_id, 0)) == [ErrorCode.INVALID_REQUEST]
     assert await assign(harness, A, (topic_id, 0), (topic_id, 0)) == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
-    stale = struct(broker_id=1, broker_epoch=-5, directories=[])
+    stale = decoded(ApiKey.ASSIGN_REPLICAS_TO_DIRS, broker_id=1, broker_epoch=-5, directories=[])
     answer = await harness.controller.assign_replicas_to_dirs(stale)
     assert answer == {"error_code": ErrorCode.STALE_BROKER_EPOCH, "directories": []}
 

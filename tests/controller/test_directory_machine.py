@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
-from support.controller.controller_harness import struct
+from support.controller.controller_harness import decoded
 
 from raftwerk.controller.brokers import broker_heartbeat
 from raftwerk.controller.metadata.metadata_image import MetadataImage, PartitionRegistration
@@ -25,6 +25,7 @@ from raftwerk.controller.partitions import replica_directories
 from raftwerk.controller.partitions.replica_directories import assign_replicas_to_dirs
 from raftwerk.isr.directories.directory_assignments import Place, place_of
 from raftwerk.runtime.invariants import InvariantViolation
+from raftwerk.wire.api_keys import ApiKey
 
 from .test_broker_machine import BROKERS, IDS, PARTITIONS, BrokerLives
 
@@ -105,7 +106,8 @@ class DirectoryLives(BrokerLives):
                 self.log[index][broker_id] = 0
 
     def tell_failures(self, broker_id: int) -> None:
-        request = struct(
+        request = decoded(
+            ApiKey.BROKER_HEARTBEAT,
             broker_id=broker_id,
             broker_epoch=self.image.brokers[broker_id].epoch,
             current_metadata_offset=self.image.offset,
@@ -164,7 +166,12 @@ class DirectoryLives(BrokerLives):
                 self.place[(index, broker_id)] = held
         row = {"topic_id": self.topic.topic_id, "partitions": [{"partition_index": index}]}
         epoch = self.image.brokers[broker_id].epoch
-        request = struct(broker_id=broker_id, broker_epoch=epoch, directories=[{"id": held, "topics": [row]}])
+        request = decoded(
+            ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+            broker_id=broker_id,
+            broker_epoch=epoch,
+            directories=[{"id": held, "topics": [row]}],
+        )
         result = assign_replicas_to_dirs(self.image, self.settings, request)
         assert result.response["directories"][0]["topics"][0]["partitions"][0]["error_code"] == 0
         self.apply(result.records)

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support.controller.controller_harness import struct
+from support.controller.controller_harness import decoded
 
 from raftwerk.controller.metadata.features import SUPPORTED_FEATURES, check_supported, update_features
 from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage
@@ -21,6 +21,7 @@ from raftwerk.controller.metadata.metadata_records import (
     RegisterControllerRecord,
     TopicRecord,
 )
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 
 ELR = "eligible.leader.replicas.version"
@@ -55,7 +56,9 @@ def ask(
     image: MetadataImage, *updates: tuple[str, int, int], kraft: Kraft | None = None, **more: Any
 ) -> tuple[list[Record], int]:
     rows = [{"feature": name, "max_version_level": level, "upgrade_type": kind} for name, level, kind in updates]
-    result = update_features(image, struct(feature_updates=rows, **more), kraft or Kraft(), SUPPORTED_FEATURES)
+    result = update_features(
+        image, decoded(ApiKey.UPDATE_FEATURES, feature_updates=rows, **more), kraft or Kraft(), SUPPORTED_FEATURES
+    )
     return result.records, result.response["error_code"]
 
 

@@ -6,10 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.controller.controller_harness import Harness, run, struct
+from support.controller.controller_harness import Harness, decoded, run
 
 from raftwerk.controller.policies import AlterConfigRequest, NewTopicRequest, Policies, PolicyViolation
 from raftwerk.controller.settings import ControllerSettings
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
 
 
@@ -38,7 +39,9 @@ def topic(name: str, **more: Any) -> dict[str, Any]:
 async def create(
     harness: Harness, *topics: dict[str, Any], validate_only: bool = False
 ) -> list[tuple[int, str | None]]:
-    answer = await harness.controller.create_topics(struct(topics=list(topics), validate_only=validate_only))
+    answer = await harness.controller.create_topics(
+        decoded(ApiKey.CREATE_TOPICS, topics=list(topics), validate_only=validate_only)
+    )
     return [(row["error_code"], row["error_message"]) for row in answer["topics"]]
 
 
@@ -48,7 +51,9 @@ async def alter(harness: Harness, kind: int, name: str, **values: str | None) ->
         for key, value in values.items()
     ]
     resources = [{"resource_type": kind, "resource_name": name, "configs": rows}]
-    answer = await harness.controller.incremental_alter_configs(struct(resources=resources, validate_only=False))
+    answer = await harness.controller.incremental_alter_configs(
+        decoded(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=resources, validate_only=False)
+    )
     row = answer["responses"][0]
     return row["error_code"], row["error_message"]
 
@@ -116,7 +121,9 @@ def test_what_is_not_named_is_not_asked_about(replaced: dict[str, str]) -> None:
         await create(harness, topic("t", configs=[{"name": "segment.ms", "value": "9"}]))
         rows = [{"name": name, "value": value} for name, value in replaced.items()]
         resources = [{"resource_type": 2, "resource_name": "t", "configs": rows}]
-        answer = await harness.controller.alter_configs(struct(resources=resources, validate_only=False))
+        answer = await harness.controller.alter_configs(
+            decoded(ApiKey.ALTER_CONFIGS, resources=resources, validate_only=False)
+        )
         assert answer["responses"][0]["error_code"] == 0
         assert policy.requests[-1] == AlterConfigRequest("topic", "t", replaced)
 

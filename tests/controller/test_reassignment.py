@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.controller.controller_harness import struct
+from support.controller.controller_harness import decoded
 
 from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage, PartitionRegistration
 from raftwerk.controller.metadata.metadata_records import (
@@ -26,6 +26,7 @@ from raftwerk.controller.partitions.reassignment import (
     plan,
 )
 from raftwerk.controller.settings import ControllerSettings
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
 
 TOPIC = UUID(int=1)
@@ -54,7 +55,9 @@ class Cluster:
 
     def ask(self, replicas: list[int] | None, **more: Any) -> tuple[int, str | None]:
         partitions = [{"partition_index": 0, "replicas": replicas}]
-        request = struct(topics=[{"name": "t", "partitions": partitions}], **more)
+        request = decoded(
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS, topics=[{"name": "t", "partitions": partitions}], **more
+        )
         result = alter_partition_reassignments(self.image, self.settings, request)
         self.apply(result.records)
         row = result.response["responses"][0]["partitions"][0]
@@ -156,7 +159,8 @@ def test_refusals(replicas: list[int], more: dict[str, Any], code: ErrorCode, sa
 
 def test_listing() -> None:
     cluster = Cluster((1, 2), (1, 2))
-    everything, named = struct(topics=None), struct(topics=[{"name": "t", "partition_indexes": [0, 7]}])
+    everything = decoded(ApiKey.LIST_PARTITION_REASSIGNMENTS, topics=None)
+    named = decoded(ApiKey.LIST_PARTITION_REASSIGNMENTS, topics=[{"name": "t", "partition_indexes": [0, 7]}])
     assert list_partition_reassignments(cluster.image, everything).response["topics"] == []
     cluster.ask([3, 1])
     row = {"partition_index": 0, "replicas": [3, 1, 2], "adding_replicas": [3], "removing_replicas": [2]}

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.controller.controller_harness import Harness, scenario, struct
+from support.controller.controller_harness import Harness, decoded, scenario
 
 from raftwerk.controller.metadata.metadata_records import PartitionRecord, TopicRecord
 from raftwerk.controller.topics import create_topics
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
 
 AT_ONCE, COUNT, PARTITIONS = 10, 40, 3
@@ -34,7 +35,7 @@ def row(name: str, partitions: int = PARTITIONS) -> dict[str, Any]:
 
 
 def request(*rows: dict[str, Any], validate_only: bool = False) -> Any:
-    return struct(topics=list(rows), validate_only=validate_only)
+    return decoded(ApiKey.CREATE_TOPICS, topics=list(rows), validate_only=validate_only)
 
 
 @scenario

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+Default = TypeVar("Default")
+"""What `get` returns where the version lacks the field."""
 
 
 class Message(Protocol):

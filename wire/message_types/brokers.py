@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, Protocol, overload
 from uuid import UUID
 
-from .base import Message
+from .base import Default, Message
 
 
 class AlterPartitionRequest(Message, Protocol):
@@ -28,12 +28,12 @@ class AlterPartitionRequest(Message, Protocol):
         partition_epoch: int
 
         @overload
-        def get(self, name: Literal["new_isr"], default: list[int]) -> list[int]: ...
+        def get(self, name: Literal["new_isr"], default: Default) -> list[int] | Default: ...
 
         @overload
         def get(
-            self, name: Literal["new_isr_with_epochs"], default: list[AlterPartitionRequest.BrokerState]
-        ) -> list[AlterPartitionRequest.BrokerState]: ...
+            self, name: Literal["new_isr_with_epochs"], default: Default
+        ) -> list[AlterPartitionRequest.BrokerState] | Default: ...
 
     class BrokerState(Message, Protocol):
         """A struct of AlterPartitionRequest."""
@@ -134,12 +134,10 @@ class BrokerHeartbeatRequest(Message, Protocol):
     cordoned_log_dirs: list[UUID | None] | None  # version 2
 
     @overload
-    def get(self, name: Literal["offline_log_dirs"], default: list[UUID | None]) -> list[UUID | None]: ...
+    def get(self, name: Literal["offline_log_dirs"], default: Default) -> list[UUID | None] | Default: ...
 
     @overload
-    def get(
-        self, name: Literal["cordoned_log_dirs"], default: list[UUID | None] | None
-    ) -> list[UUID | None] | None: ...
+    def get(self, name: Literal["cordoned_log_dirs"], default: Default) -> list[UUID | None] | Default | None: ...
 
 
 class BrokerHeartbeatResponse(Message, Protocol):
@@ -181,13 +179,13 @@ class BrokerRegistrationRequest(Message, Protocol):
     previous_broker_epoch: int  # versions 3 to 4
 
     @overload
-    def get(self, name: Literal["is_migrating_zk_broker"], default: bool) -> bool: ...
+    def get(self, name: Literal["is_migrating_zk_broker"], default: Default) -> bool | Default: ...
 
     @overload
-    def get(self, name: Literal["log_dirs"], default: list[UUID | None]) -> list[UUID | None]: ...
+    def get(self, name: Literal["log_dirs"], default: Default) -> list[UUID | None] | Default: ...
 
     @overload
-    def get(self, name: Literal["previous_broker_epoch"], default: int) -> int: ...
+    def get(self, name: Literal["previous_broker_epoch"], default: Default) -> int | Default: ...
 
 
 class BrokerRegistrationResponse(Message, Protocol):
@@ -272,16 +270,16 @@ class UpdateFeaturesRequest(Message, Protocol):
         upgrade_type: int  # versions 1 to 2
 
         @overload
-        def get(self, name: Literal["allow_downgrade"], default: bool) -> bool: ...
+        def get(self, name: Literal["allow_downgrade"], default: Default) -> bool | Default: ...
 
         @overload
-        def get(self, name: Literal["upgrade_type"], default: int) -> int: ...
+        def get(self, name: Literal["upgrade_type"], default: Default) -> int | Default: ...
 
     timeout: int
     feature_updates: list[UpdateFeaturesRequest.FeatureUpdateKey]
     validate_only: bool  # versions 1 to 2
 
-    def get(self, name: Literal["validate_only"], default: bool) -> bool: ...
+    def get(self, name: Literal["validate_only"], default: Default) -> bool | Default: ...
 
 
 class UpdateFeaturesResponse(Message, Protocol):
@@ -300,5 +298,5 @@ class UpdateFeaturesResponse(Message, Protocol):
     results: list[UpdateFeaturesResponse.UpdatableFeatureResult]  # versions 0 to 1
 
     def get(
-        self, name: Literal["results"], default: list[UpdateFeaturesResponse.UpdatableFeatureResult]
-    ) -> list[UpdateFeaturesResponse.UpdatableFeatureResult]: ...
+        self, name: Literal["results"], default: Default
+    ) -> list[UpdateFeaturesResponse.UpdatableFeatureResult] | Default: ...

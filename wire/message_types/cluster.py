@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, Protocol, overload
 from uuid import UUID
 
-from .base import Message
+from .base import Default, Message
 
 
 class ApiVersionsRequest(Message, Protocol):
@@ -14,7 +14,9 @@ class ApiVersionsRequest(Message, Protocol):
     client_software_name: str  # versions 3 to 4
     client_software_version: str  # versions 3 to 4
 
-    def get(self, name: Literal["client_software_name", "client_software_version"], default: str) -> str: ...
+    def get(
+        self, name: Literal["client_software_name", "client_software_version"], default: Default
+    ) -> str | Default: ...
 
 
 class ApiVersionsResponse(Message, Protocol):
@@ -50,20 +52,20 @@ class ApiVersionsResponse(Message, Protocol):
     zk_migration_ready: bool  # versions 3 to 4
 
     @overload
-    def get(self, name: Literal["throttle_time", "finalized_features_epoch"], default: int) -> int: ...
+    def get(self, name: Literal["throttle_time", "finalized_features_epoch"], default: Default) -> int | Default: ...
 
     @overload
     def get(
-        self, name: Literal["supported_features"], default: list[ApiVersionsResponse.SupportedFeatureKey]
-    ) -> list[ApiVersionsResponse.SupportedFeatureKey]: ...
+        self, name: Literal["supported_features"], default: Default
+    ) -> list[ApiVersionsResponse.SupportedFeatureKey] | Default: ...
 
     @overload
     def get(
-        self, name: Literal["finalized_features"], default: list[ApiVersionsResponse.FinalizedFeatureKey]
-    ) -> list[ApiVersionsResponse.FinalizedFeatureKey]: ...
+        self, name: Literal["finalized_features"], default: Default
+    ) -> list[ApiVersionsResponse.FinalizedFeatureKey] | Default: ...
 
     @overload
-    def get(self, name: Literal["zk_migration_ready"], default: bool) -> bool: ...
+    def get(self, name: Literal["zk_migration_ready"], default: Default) -> bool | Default: ...
 
 
 class DescribeClusterRequest(Message, Protocol):
@@ -74,10 +76,10 @@ class DescribeClusterRequest(Message, Protocol):
     include_fenced_brokers: bool  # version 2
 
     @overload
-    def get(self, name: Literal["endpoint_type"], default: int) -> int: ...
+    def get(self, name: Literal["endpoint_type"], default: Default) -> int | Default: ...
 
     @overload
-    def get(self, name: Literal["include_fenced_brokers"], default: bool) -> bool: ...
+    def get(self, name: Literal["include_fenced_brokers"], default: Default) -> bool | Default: ...
 
 
 class DescribeClusterResponse(Message, Protocol):
@@ -92,7 +94,7 @@ class DescribeClusterResponse(Message, Protocol):
         rack: str | None
         is_fenced: bool  # version 2
 
-        def get(self, name: Literal["is_fenced"], default: bool) -> bool: ...
+        def get(self, name: Literal["is_fenced"], default: Default) -> bool | Default: ...
 
     throttle_time: int
     error_code: int
@@ -103,7 +105,7 @@ class DescribeClusterResponse(Message, Protocol):
     brokers: list[DescribeClusterResponse.DescribeClusterBroker]
     cluster_authorized_operations: int
 
-    def get(self, name: Literal["endpoint_type"], default: int) -> int: ...
+    def get(self, name: Literal["endpoint_type"], default: Default) -> int | Default: ...
 
 
 class DescribeTopicPartitionsRequest(Message, Protocol):
@@ -191,7 +193,7 @@ class MetadataRequest(Message, Protocol):
         topic_id: UUID | None  # versions 10 to 13
         name: str | None
 
-        def get(self, name: Literal["topic_id"], default: UUID | None) -> UUID | None: ...
+        def get(self, name: Literal["topic_id"], default: Default) -> UUID | Default | None: ...
 
     topics: list[MetadataRequest.MetadataRequestTopic] | None
     allow_auto_topic_creation: bool  # versions 4 to 13
@@ -203,8 +205,8 @@ class MetadataRequest(Message, Protocol):
         name: Literal[
             "allow_auto_topic_creation", "include_cluster_authorized_operations", "include_topic_authorized_operations"
         ],
-        default: bool,
-    ) -> bool: ...
+        default: Default,
+    ) -> bool | Default: ...
 
 
 class MetadataResponse(Message, Protocol):
@@ -218,7 +220,7 @@ class MetadataResponse(Message, Protocol):
         port: int
         rack: str | None  # versions 1 to 13
 
-        def get(self, name: Literal["rack"], default: str | None) -> str | None: ...
+        def get(self, name: Literal["rack"], default: Default) -> str | Default | None: ...
 
     class MetadataResponseTopic(Message, Protocol):
         """A struct of MetadataResponse."""
@@ -231,13 +233,13 @@ class MetadataResponse(Message, Protocol):
         topic_authorized_operations: int  # versions 8 to 13
 
         @overload
-        def get(self, name: Literal["topic_id"], default: UUID | None) -> UUID | None: ...
+        def get(self, name: Literal["topic_id"], default: Default) -> UUID | Default | None: ...
 
         @overload
-        def get(self, name: Literal["is_internal"], default: bool) -> bool: ...
+        def get(self, name: Literal["is_internal"], default: Default) -> bool | Default: ...
 
         @overload
-        def get(self, name: Literal["topic_authorized_operations"], default: int) -> int: ...
+        def get(self, name: Literal["topic_authorized_operations"], default: Default) -> int | Default: ...
 
     class MetadataResponsePartition(Message, Protocol):
         """A struct of MetadataResponse."""
@@ -251,10 +253,10 @@ class MetadataResponse(Message, Protocol):
         offline_replicas: list[int]  # versions 5 to 13
 
         @overload
-        def get(self, name: Literal["leader_epoch"], default: int) -> int: ...
+        def get(self, name: Literal["leader_epoch"], default: Default) -> int | Default: ...
 
         @overload
-        def get(self, name: Literal["offline_replicas"], default: list[int]) -> list[int]: ...
+        def get(self, name: Literal["offline_replicas"], default: Default) -> list[int] | Default: ...
 
     throttle_time: int  # versions 3 to 13
     brokers: list[MetadataResponse.MetadataResponseBroker]
@@ -268,11 +270,11 @@ class MetadataResponse(Message, Protocol):
     def get(
         self,
         name: Literal["throttle_time", "controller_id", "cluster_authorized_operations", "error_code"],
-        default: int,
-    ) -> int: ...
+        default: Default,
+    ) -> int | Default: ...
 
     @overload
-    def get(self, name: Literal["cluster_id"], default: str | None) -> str | None: ...
+    def get(self, name: Literal["cluster_id"], default: Default) -> str | Default | None: ...
 
 
 class PushTelemetryRequest(Message, Protocol):

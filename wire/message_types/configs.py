@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol, overload
 
-from .base import Message
+from .base import Default, Message
 
 
 class AlterClientQuotasRequest(Message, Protocol):
@@ -143,7 +143,7 @@ class DescribeConfigsRequest(Message, Protocol):
     include_synonyms: bool
     include_documentation: bool  # versions 3 to 4
 
-    def get(self, name: Literal["include_documentation"], default: bool) -> bool: ...
+    def get(self, name: Literal["include_documentation"], default: Default) -> bool | Default: ...
 
 
 class DescribeConfigsResponse(Message, Protocol):
@@ -171,10 +171,10 @@ class DescribeConfigsResponse(Message, Protocol):
         documentation: str | None  # versions 3 to 4
 
         @overload
-        def get(self, name: Literal["config_type"], default: int) -> int: ...
+        def get(self, name: Literal["config_type"], default: Default) -> int | Default: ...
 
         @overload
-        def get(self, name: Literal["documentation"], default: str | None) -> str | None: ...
+        def get(self, name: Literal["documentation"], default: Default) -> str | Default | None: ...
 
     class DescribeConfigsSynonym(Message, Protocol):
         """A struct of DescribeConfigsResponse."""
@@ -228,7 +228,7 @@ class ListConfigResourcesRequest(Message, Protocol):
 
     resource_types: list[int]  # version 1
 
-    def get(self, name: Literal["resource_types"], default: list[int]) -> list[int]: ...
+    def get(self, name: Literal["resource_types"], default: Default) -> list[int] | Default: ...
 
 
 class ListConfigResourcesResponse(Message, Protocol):
@@ -240,7 +240,7 @@ class ListConfigResourcesResponse(Message, Protocol):
         resource_name: str
         resource_type: int  # version 1
 
-        def get(self, name: Literal["resource_type"], default: int) -> int: ...
+        def get(self, name: Literal["resource_type"], default: Default) -> int | Default: ...
 
     throttle_time: int
     error_code: int

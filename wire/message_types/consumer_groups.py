@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, Protocol, overload
 from uuid import UUID
 
-from .base import Message
+from .base import Default, Message
 
 
 class ConsumerGroupDescribeRequest(Message, Protocol):
@@ -46,7 +46,7 @@ class ConsumerGroupDescribeResponse(Message, Protocol):
         target_assignment: ConsumerGroupDescribeResponse.Assignment
         member_type: int  # version 1
 
-        def get(self, name: Literal["member_type"], default: int) -> int: ...
+        def get(self, name: Literal["member_type"], default: Default) -> int | Default: ...
 
     class Assignment(Message, Protocol):
         """A struct of ConsumerGroupDescribeResponse."""
@@ -84,7 +84,7 @@ class ConsumerGroupHeartbeatRequest(Message, Protocol):
     server_assignor: str | None
     topic_partitions: list[ConsumerGroupHeartbeatRequest.TopicPartitions] | None
 
-    def get(self, name: Literal["subscribed_topic_regex"], default: str | None) -> str | None: ...
+    def get(self, name: Literal["subscribed_topic_regex"], default: Default) -> str | Default | None: ...
 
 
 class ConsumerGroupHeartbeatResponse(Message, Protocol):
@@ -140,14 +140,14 @@ class ConsumerProtocolSubscription(Message, Protocol):
 
     @overload
     def get(
-        self, name: Literal["owned_partitions"], default: list[ConsumerProtocolSubscription.TopicPartition]
-    ) -> list[ConsumerProtocolSubscription.TopicPartition]: ...
+        self, name: Literal["owned_partitions"], default: Default
+    ) -> list[ConsumerProtocolSubscription.TopicPartition] | Default: ...
 
     @overload
-    def get(self, name: Literal["generation_id"], default: int) -> int: ...
+    def get(self, name: Literal["generation_id"], default: Default) -> int | Default: ...
 
     @overload
-    def get(self, name: Literal["rack_id"], default: str | None) -> str | None: ...
+    def get(self, name: Literal["rack_id"], default: Default) -> str | Default | None: ...
 
 
 class HeartbeatRequest(Message, Protocol):
@@ -158,7 +158,7 @@ class HeartbeatRequest(Message, Protocol):
     member_id: str
     group_instance_id: str | None  # versions 3 to 4
 
-    def get(self, name: Literal["group_instance_id"], default: str | None) -> str | None: ...
+    def get(self, name: Literal["group_instance_id"], default: Default) -> str | Default | None: ...
 
 
 class HeartbeatResponse(Message, Protocol):
@@ -167,7 +167,7 @@ class HeartbeatResponse(Message, Protocol):
     throttle_time: int  # versions 1 to 4
     error_code: int
 
-    def get(self, name: Literal["throttle_time"], default: int) -> int: ...
+    def get(self, name: Literal["throttle_time"], default: Default) -> int | Default: ...
 
 
 class JoinGroupRequest(Message, Protocol):
@@ -189,10 +189,10 @@ class JoinGroupRequest(Message, Protocol):
     reason: str | None  # versions 8 to 9
 
     @overload
-    def get(self, name: Literal["rebalance_timeout"], default: int) -> int: ...
+    def get(self, name: Literal["rebalance_timeout"], default: Default) -> int | Default: ...
 
     @overload
-    def get(self, name: Literal["group_instance_id", "reason"], default: str | None) -> str | None: ...
+    def get(self, name: Literal["group_instance_id", "reason"], default: Default) -> str | Default | None: ...
 
 
 class JoinGroupResponse(Message, Protocol):
@@ -205,7 +205,7 @@ class JoinGroupResponse(Message, Protocol):
         group_instance_id: str | None  # versions 5 to 9
         metadata: bytes
 
-        def get(self, name: Literal["group_instance_id"], default: str | None) -> str | None: ...
+        def get(self, name: Literal["group_instance_id"], default: Default) -> str | Default | None: ...
 
     throttle_time: int  # versions 2 to 9
     error_code: int
@@ -218,13 +218,13 @@ class JoinGroupResponse(Message, Protocol):
     members: list[JoinGroupResponse.JoinGroupResponseMember]
 
     @overload
-    def get(self, name: Literal["throttle_time"], default: int) -> int: ...
+    def get(self, name: Literal["throttle_time"], default: Default) -> int | Default: ...
 
     @overload
-    def get(self, name: Literal["protocol_type"], default: str | None) -> str | None: ...
+    def get(self, name: Literal["protocol_type"], default: Default) -> str | Default | None: ...
 
     @overload
-    def get(self, name: Literal["skip_assignment"], default: bool) -> bool: ...
+    def get(self, name: Literal["skip_assignment"], default: Default) -> bool | Default: ...
 
 
 class LeaveGroupRequest(Message, Protocol):
@@ -237,19 +237,17 @@ class LeaveGroupRequest(Message, Protocol):
         group_instance_id: str | None
         reason: str | None  # version 5
 
-        def get(self, name: Literal["reason"], default: str | None) -> str | None: ...
+        def get(self, name: Literal["reason"], default: Default) -> str | Default | None: ...
 
     group_id: str
     member_id: str  # versions 0 to 2
     members: list[LeaveGroupRequest.MemberIdentity]  # versions 3 to 5
 
     @overload
-    def get(self, name: Literal["member_id"], default: str) -> str: ...
+    def get(self, name: Literal["member_id"], default: Default) -> str | Default: ...
 
     @overload
-    def get(
-        self, name: Literal["members"], default: list[LeaveGroupRequest.MemberIdentity]
-    ) -> list[LeaveGroupRequest.MemberIdentity]: ...
+    def get(self, name: Literal["members"], default: Default) -> list[LeaveGroupRequest.MemberIdentity] | Default: ...
 
 
 class LeaveGroupResponse(Message, Protocol):
@@ -267,12 +265,10 @@ class LeaveGroupResponse(Message, Protocol):
     members: list[LeaveGroupResponse.MemberResponse]  # versions 3 to 5
 
     @overload
-    def get(self, name: Literal["throttle_time"], default: int) -> int: ...
+    def get(self, name: Literal["throttle_time"], default: Default) -> int | Default: ...
 
     @overload
-    def get(
-        self, name: Literal["members"], default: list[LeaveGroupResponse.MemberResponse]
-    ) -> list[LeaveGroupResponse.MemberResponse]: ...
+    def get(self, name: Literal["members"], default: Default) -> list[LeaveGroupResponse.MemberResponse] | Default: ...
 
 
 class SyncGroupRequest(Message, Protocol):
@@ -293,8 +289,8 @@ class SyncGroupRequest(Message, Protocol):
     assignments: list[SyncGroupRequest.SyncGroupRequestAssignment]
 
     def get(
-        self, name: Literal["group_instance_id", "protocol_type", "protocol_name"], default: str | None
-    ) -> str | None: ...
+        self, name: Literal["group_instance_id", "protocol_type", "protocol_name"], default: Default
+    ) -> str | Default | None: ...
 
 
 class SyncGroupResponse(Message, Protocol):
@@ -307,7 +303,7 @@ class SyncGroupResponse(Message, Protocol):
     assignment: bytes
 
     @overload
-    def get(self, name: Literal["throttle_time"], default: int) -> int: ...
+    def get(self, name: Literal["throttle_time"], default: Default) -> int | Default: ...
 
     @overload
-    def get(self, name: Literal["protocol_type", "protocol_name"], default: str | None) -> str | None: ...
+    def get(self, name: Literal["protocol_type", "protocol_name"], default: Default) -> str | Default | None: ...

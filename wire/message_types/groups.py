@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, Protocol, overload
 from uuid import UUID
 
-from .base import Message
+from .base import Default, Message
 
 
 class DeleteGroupsRequest(Message, Protocol):
@@ -33,7 +33,7 @@ class DescribeGroupsRequest(Message, Protocol):
     groups: list[str]
     include_authorized_operations: bool  # versions 3 to 6
 
-    def get(self, name: Literal["include_authorized_operations"], default: bool) -> bool: ...
+    def get(self, name: Literal["include_authorized_operations"], default: Default) -> bool | Default: ...
 
 
 class DescribeGroupsResponse(Message, Protocol):
@@ -52,10 +52,10 @@ class DescribeGroupsResponse(Message, Protocol):
         authorized_operations: int  # versions 3 to 6
 
         @overload
-        def get(self, name: Literal["error_message"], default: str | None) -> str | None: ...
+        def get(self, name: Literal["error_message"], default: Default) -> str | Default | None: ...
 
         @overload
-        def get(self, name: Literal["authorized_operations"], default: int) -> int: ...
+        def get(self, name: Literal["authorized_operations"], default: Default) -> int | Default: ...
 
     class DescribedGroupMember(Message, Protocol):
         """A struct of DescribeGroupsResponse."""
@@ -67,12 +67,12 @@ class DescribeGroupsResponse(Message, Protocol):
         member_metadata: bytes
         member_assignment: bytes
 
-        def get(self, name: Literal["group_instance_id"], default: str | None) -> str | None: ...
+        def get(self, name: Literal["group_instance_id"], default: Default) -> str | Default | None: ...
 
     throttle_time: int  # versions 1 to 6
     groups: list[DescribeGroupsResponse.DescribedGroup]
 
-    def get(self, name: Literal["throttle_time"], default: int) -> int: ...
+    def get(self, name: Literal["throttle_time"], default: Default) -> int | Default: ...
 
 
 class FindCoordinatorRequest(Message, Protocol):
@@ -83,13 +83,13 @@ class FindCoordinatorRequest(Message, Protocol):
     coordinator_keys: list[str]  # versions 4 to 6
 
     @overload
-    def get(self, name: Literal["key"], default: str) -> str: ...
+    def get(self, name: Literal["key"], default: Default) -> str | Default: ...
 
     @overload
-    def get(self, name: Literal["key_type"], default: int) -> int: ...
+    def get(self, name: Literal["key_type"], default: Default) -> int | Default: ...
 
     @overload
-    def get(self, name: Literal["coordinator_keys"], default: list[str]) -> list[str]: ...
+    def get(self, name: Literal["coordinator_keys"], default: Default) -> list[str] | Default: ...
 
 
 class FindCoordinatorResponse(Message, Protocol):
@@ -114,18 +114,20 @@ class FindCoordinatorResponse(Message, Protocol):
     coordinators: list[FindCoordinatorResponse.Coordinator]  # versions 4 to 6
 
     @overload
-    def get(self, name: Literal["throttle_time", "error_code", "node_id", "port"], default: int) -> int: ...
+    def get(
+        self, name: Literal["throttle_time", "error_code", "node_id", "port"], default: Default
+    ) -> int | Default: ...
 
     @overload
-    def get(self, name: Literal["error_message"], default: str | None) -> str | None: ...
+    def get(self, name: Literal["error_message"], default: Default) -> str | Default | None: ...
 
     @overload
-    def get(self, name: Literal["host"], default: str) -> str: ...
+    def get(self, name: Literal["host"], default: Default) -> str | Default: ...
 
     @overload
     def get(
-        self, name: Literal["coordinators"], default: list[FindCoordinatorResponse.Coordinator]
-    ) -> list[FindCoordinatorResponse.Coordinator]: ...
+        self, name: Literal["coordinators"], default: Default
+    ) -> list[FindCoordinatorResponse.Coordinator] | Default: ...
 
 
 class ListGroupsRequest(Message, Protocol):
@@ -134,7 +136,7 @@ class ListGroupsRequest(Message, Protocol):
     states_filter: list[str]  # versions 4 to 5
     types_filter: list[str]  # version 5
 
-    def get(self, name: Literal["states_filter", "types_filter"], default: list[str]) -> list[str]: ...
+    def get(self, name: Literal["states_filter", "types_filter"], default: Default) -> list[str] | Default: ...
 
 
 class ListGroupsResponse(Message, Protocol):
@@ -148,13 +150,13 @@ class ListGroupsResponse(Message, Protocol):
         group_state: str  # versions 4 to 5
         group_type: str  # version 5
 
-        def get(self, name: Literal["group_state", "group_type"], default: str) -> str: ...
+        def get(self, name: Literal["group_state", "group_type"], default: Default) -> str | Default: ...
 
     throttle_time: int  # versions 1 to 5
     error_code: int
     groups: list[ListGroupsResponse.ListedGroup]
 
-    def get(self, name: Literal["throttle_time"], default: int) -> int: ...
+    def get(self, name: Literal["throttle_time"], default: Default) -> int | Default: ...
 
 
 class OffsetCommitRequest(Message, Protocol):
@@ -168,10 +170,10 @@ class OffsetCommitRequest(Message, Protocol):
         partitions: list[OffsetCommitRequest.OffsetCommitRequestPartition]
 
         @overload
-        def get(self, name: Literal["name"], default: str) -> str: ...
+        def get(self, name: Literal["name"], default: Default) -> str | Default: ...
 
         @overload
-        def get(self, name: Literal["topic_id"], default: UUID | None) -> UUID | None: ...
+        def get(self, name: Literal["topic_id"], default: Default) -> UUID | Default | None: ...
 
     class OffsetCommitRequestPartition(Message, Protocol):
         """A struct of OffsetCommitRequest."""
@@ -181,7 +183,7 @@ class OffsetCommitRequest(Message, Protocol):
         committed_leader_epoch: int  # versions 6 to 10
         committed_metadata: str | None
 
-        def get(self, name: Literal["committed_leader_epoch"], default: int) -> int: ...
+        def get(self, name: Literal["committed_leader_epoch"], default: Default) -> int | Default: ...
 
     group_id: str
     generation_id_or_member_epoch: int
@@ -191,10 +193,10 @@ class OffsetCommitRequest(Message, Protocol):
     topics: list[OffsetCommitRequest.OffsetCommitRequestTopic]
 
     @overload
-    def get(self, name: Literal["retention_time"], default: int) -> int: ...
+    def get(self, name: Literal["retention_time"], default: Default) -> int | Default: ...
 
     @overload
-    def get(self, name: Literal["group_instance_id"], default: str | None) -> str | None: ...
+    def get(self, name: Literal["group_instance_id"], default: Default) -> str | Default | None: ...
 
 
 class OffsetCommitResponse(Message, Protocol):
@@ -208,10 +210,10 @@ class OffsetCommitResponse(Message, Protocol):
         partitions: list[OffsetCommitResponse.OffsetCommitResponsePartition]
 
         @overload
-        def get(self, name: Literal["name"], default: str) -> str: ...
+        def get(self, name: Literal["name"], default: Default) -> str | Default: ...
 
         @overload
-        def get(self, name: Literal["topic_id"], default: UUID | None) -> UUID | None: ...
+        def get(self, name: Literal["topic_id"], default: Default) -> UUID | Default | None: ...
 
     class OffsetCommitResponsePartition(Message, Protocol):
         """A struct of OffsetCommitResponse."""
@@ -222,7 +224,7 @@ class OffsetCommitResponse(Message, Protocol):
     throttle_time: int  # versions 3 to 10
     topics: list[OffsetCommitResponse.OffsetCommitResponseTopic]
 
-    def get(self, name: Literal["throttle_time"], default: int) -> int: ...
+    def get(self, name: Literal["throttle_time"], default: Default) -> int | Default: ...
 
 
 class OffsetDeleteRequest(Message, Protocol):
@@ -281,10 +283,10 @@ class OffsetFetchRequest(Message, Protocol):
         topics: list[OffsetFetchRequest.OffsetFetchRequestTopics] | None
 
         @overload
-        def get(self, name: Literal["member_id"], default: str | None) -> str | None: ...
+        def get(self, name: Literal["member_id"], default: Default) -> str | Default | None: ...
 
         @overload
-        def get(self, name: Literal["member_epoch"], default: int) -> int: ...
+        def get(self, name: Literal["member_epoch"], default: Default) -> int | Default: ...
 
     class OffsetFetchRequestTopics(Message, Protocol):
         """A struct of OffsetFetchRequest."""
@@ -294,10 +296,10 @@ class OffsetFetchRequest(Message, Protocol):
         partition_indexes: list[int]
 
         @overload
-        def get(self, name: Literal["name"], default: str) -> str: ...
+        def get(self, name: Literal["name"], default: Default) -> str | Default: ...
 
         @overload
-        def get(self, name: Literal["topic_id"], default: UUID | None) -> UUID | None: ...
+        def get(self, name: Literal["topic_id"], default: Default) -> UUID | Default | None: ...
 
     group_id: str  # versions 1 to 7
     topics: list[OffsetFetchRequest.OffsetFetchRequestTopic] | None  # versions 1 to 7
@@ -305,20 +307,20 @@ class OffsetFetchRequest(Message, Protocol):
     require_stable: bool  # versions 7 to 10
 
     @overload
-    def get(self, name: Literal["group_id"], default: str) -> str: ...
+    def get(self, name: Literal["group_id"], default: Default) -> str | Default: ...
 
     @overload
     def get(
-        self, name: Literal["topics"], default: list[OffsetFetchRequest.OffsetFetchRequestTopic] | None
-    ) -> list[OffsetFetchRequest.OffsetFetchRequestTopic] | None: ...
+        self, name: Literal["topics"], default: Default
+    ) -> list[OffsetFetchRequest.OffsetFetchRequestTopic] | Default | None: ...
 
     @overload
     def get(
-        self, name: Literal["groups"], default: list[OffsetFetchRequest.OffsetFetchRequestGroup]
-    ) -> list[OffsetFetchRequest.OffsetFetchRequestGroup]: ...
+        self, name: Literal["groups"], default: Default
+    ) -> list[OffsetFetchRequest.OffsetFetchRequestGroup] | Default: ...
 
     @overload
-    def get(self, name: Literal["require_stable"], default: bool) -> bool: ...
+    def get(self, name: Literal["require_stable"], default: Default) -> bool | Default: ...
 
 
 class OffsetFetchResponse(Message, Protocol):
@@ -339,7 +341,7 @@ class OffsetFetchResponse(Message, Protocol):
         metadata: str | None
         error_code: int
 
-        def get(self, name: Literal["committed_leader_epoch"], default: int) -> int: ...
+        def get(self, name: Literal["committed_leader_epoch"], default: Default) -> int | Default: ...
 
     class OffsetFetchResponseGroup(Message, Protocol):
         """A struct of OffsetFetchResponse."""
@@ -356,10 +358,10 @@ class OffsetFetchResponse(Message, Protocol):
         partitions: list[OffsetFetchResponse.OffsetFetchResponsePartitions]
 
         @overload
-        def get(self, name: Literal["name"], default: str) -> str: ...
+        def get(self, name: Literal["name"], default: Default) -> str | Default: ...
 
         @overload
-        def get(self, name: Literal["topic_id"], default: UUID | None) -> UUID | None: ...
+        def get(self, name: Literal["topic_id"], default: Default) -> UUID | Default | None: ...
 
     class OffsetFetchResponsePartitions(Message, Protocol):
         """A struct of OffsetFetchResponse."""
@@ -376,14 +378,14 @@ class OffsetFetchResponse(Message, Protocol):
     groups: list[OffsetFetchResponse.OffsetFetchResponseGroup]  # versions 8 to 10
 
     @overload
-    def get(self, name: Literal["throttle_time", "error_code"], default: int) -> int: ...
+    def get(self, name: Literal["throttle_time", "error_code"], default: Default) -> int | Default: ...
 
     @overload
     def get(
-        self, name: Literal["topics"], default: list[OffsetFetchResponse.OffsetFetchResponseTopic]
-    ) -> list[OffsetFetchResponse.OffsetFetchResponseTopic]: ...
+        self, name: Literal["topics"], default: Default
+    ) -> list[OffsetFetchResponse.OffsetFetchResponseTopic] | Default: ...
 
     @overload
     def get(
-        self, name: Literal["groups"], default: list[OffsetFetchResponse.OffsetFetchResponseGroup]
-    ) -> list[OffsetFetchResponse.OffsetFetchResponseGroup]: ...
+        self, name: Literal["groups"], default: Default
+    ) -> list[OffsetFetchResponse.OffsetFetchResponseGroup] | Default: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, Protocol, overload
 from uuid import UUID
 
-from .base import Message
+from .base import Default, Message
 
 
 class AddRaftVoterRequest(Message, Protocol):
@@ -25,7 +25,7 @@ class AddRaftVoterRequest(Message, Protocol):
     listeners: list[AddRaftVoterRequest.Listener]
     ack_when_committed: bool  # version 1
 
-    def get(self, name: Literal["ack_when_committed"], default: bool) -> bool: ...
+    def get(self, name: Literal["ack_when_committed"], default: Default) -> bool | Default: ...
 
 
 class AddRaftVoterResponse(Message, Protocol):
@@ -53,7 +53,7 @@ class BeginQuorumEpochRequest(Message, Protocol):
         leader_id: int
         leader_epoch: int
 
-        def get(self, name: Literal["voter_directory_id"], default: UUID | None) -> UUID | None: ...
+        def get(self, name: Literal["voter_directory_id"], default: Default) -> UUID | Default | None: ...
 
     class LeaderEndpoint(Message, Protocol):
         """A struct of BeginQuorumEpochRequest."""
@@ -68,12 +68,12 @@ class BeginQuorumEpochRequest(Message, Protocol):
     leader_endpoints: list[BeginQuorumEpochRequest.LeaderEndpoint]  # version 1
 
     @overload
-    def get(self, name: Literal["voter_id"], default: int) -> int: ...
+    def get(self, name: Literal["voter_id"], default: Default) -> int | Default: ...
 
     @overload
     def get(
-        self, name: Literal["leader_endpoints"], default: list[BeginQuorumEpochRequest.LeaderEndpoint]
-    ) -> list[BeginQuorumEpochRequest.LeaderEndpoint]: ...
+        self, name: Literal["leader_endpoints"], default: Default
+    ) -> list[BeginQuorumEpochRequest.LeaderEndpoint] | Default: ...
 
 
 class BeginQuorumEpochResponse(Message, Protocol):
@@ -105,8 +105,8 @@ class BeginQuorumEpochResponse(Message, Protocol):
     node_endpoints: list[BeginQuorumEpochResponse.NodeEndpoint]  # version 1
 
     def get(
-        self, name: Literal["node_endpoints"], default: list[BeginQuorumEpochResponse.NodeEndpoint]
-    ) -> list[BeginQuorumEpochResponse.NodeEndpoint]: ...
+        self, name: Literal["node_endpoints"], default: Default
+    ) -> list[BeginQuorumEpochResponse.NodeEndpoint] | Default: ...
 
 
 class ControlRecordTypeSchema(Message, Protocol):
@@ -153,7 +153,7 @@ class DescribeQuorumResponse(Message, Protocol):
         current_voters: list[DescribeQuorumResponse.ReplicaState]
         observers: list[DescribeQuorumResponse.ReplicaState]
 
-        def get(self, name: Literal["error_message"], default: str | None) -> str | None: ...
+        def get(self, name: Literal["error_message"], default: Default) -> str | Default | None: ...
 
     class ReplicaState(Message, Protocol):
         """A struct of DescribeQuorumResponse."""
@@ -165,10 +165,12 @@ class DescribeQuorumResponse(Message, Protocol):
         last_caught_up_timestamp: int  # versions 1 to 2
 
         @overload
-        def get(self, name: Literal["replica_directory_id"], default: UUID | None) -> UUID | None: ...
+        def get(self, name: Literal["replica_directory_id"], default: Default) -> UUID | Default | None: ...
 
         @overload
-        def get(self, name: Literal["last_fetch_timestamp", "last_caught_up_timestamp"], default: int) -> int: ...
+        def get(
+            self, name: Literal["last_fetch_timestamp", "last_caught_up_timestamp"], default: Default
+        ) -> int | Default: ...
 
     class Node(Message, Protocol):
         """A struct of DescribeQuorumResponse."""
@@ -189,12 +191,10 @@ class DescribeQuorumResponse(Message, Protocol):
     nodes: list[DescribeQuorumResponse.Node]  # version 2
 
     @overload
-    def get(self, name: Literal["error_message"], default: str | None) -> str | None: ...
+    def get(self, name: Literal["error_message"], default: Default) -> str | Default | None: ...
 
     @overload
-    def get(
-        self, name: Literal["nodes"], default: list[DescribeQuorumResponse.Node]
-    ) -> list[DescribeQuorumResponse.Node]: ...
+    def get(self, name: Literal["nodes"], default: Default) -> list[DescribeQuorumResponse.Node] | Default: ...
 
 
 class EndQuorumEpochRequest(Message, Protocol):
@@ -216,12 +216,12 @@ class EndQuorumEpochRequest(Message, Protocol):
         preferred_candidates: list[EndQuorumEpochRequest.ReplicaInfo]  # version 1
 
         @overload
-        def get(self, name: Literal["preferred_successors"], default: list[int]) -> list[int]: ...
+        def get(self, name: Literal["preferred_successors"], default: Default) -> list[int] | Default: ...
 
         @overload
         def get(
-            self, name: Literal["preferred_candidates"], default: list[EndQuorumEpochRequest.ReplicaInfo]
-        ) -> list[EndQuorumEpochRequest.ReplicaInfo]: ...
+            self, name: Literal["preferred_candidates"], default: Default
+        ) -> list[EndQuorumEpochRequest.ReplicaInfo] | Default: ...
 
     class ReplicaInfo(Message, Protocol):
         """A struct of EndQuorumEpochRequest."""
@@ -241,8 +241,8 @@ class EndQuorumEpochRequest(Message, Protocol):
     leader_endpoints: list[EndQuorumEpochRequest.LeaderEndpoint]  # version 1
 
     def get(
-        self, name: Literal["leader_endpoints"], default: list[EndQuorumEpochRequest.LeaderEndpoint]
-    ) -> list[EndQuorumEpochRequest.LeaderEndpoint]: ...
+        self, name: Literal["leader_endpoints"], default: Default
+    ) -> list[EndQuorumEpochRequest.LeaderEndpoint] | Default: ...
 
 
 class EndQuorumEpochResponse(Message, Protocol):
@@ -274,8 +274,8 @@ class EndQuorumEpochResponse(Message, Protocol):
     node_endpoints: list[EndQuorumEpochResponse.NodeEndpoint]  # version 1
 
     def get(
-        self, name: Literal["node_endpoints"], default: list[EndQuorumEpochResponse.NodeEndpoint]
-    ) -> list[EndQuorumEpochResponse.NodeEndpoint]: ...
+        self, name: Literal["node_endpoints"], default: Default
+    ) -> list[EndQuorumEpochResponse.NodeEndpoint] | Default: ...
 
 
 class FetchSnapshotRequest(Message, Protocol):
@@ -296,7 +296,7 @@ class FetchSnapshotRequest(Message, Protocol):
         position: int
         replica_directory_id: UUID | None  # version 1
 
-        def get(self, name: Literal["replica_directory_id"], default: UUID | None) -> UUID | None: ...
+        def get(self, name: Literal["replica_directory_id"], default: Default) -> UUID | Default | None: ...
 
     class SnapshotId(Message, Protocol):
         """A struct of FetchSnapshotRequest."""
@@ -355,8 +355,8 @@ class FetchSnapshotResponse(Message, Protocol):
     node_endpoints: list[FetchSnapshotResponse.NodeEndpoint]  # version 1
 
     def get(
-        self, name: Literal["node_endpoints"], default: list[FetchSnapshotResponse.NodeEndpoint]
-    ) -> list[FetchSnapshotResponse.NodeEndpoint]: ...
+        self, name: Literal["node_endpoints"], default: Default
+    ) -> list[FetchSnapshotResponse.NodeEndpoint] | Default: ...
 
 
 class KRaftVersionRecord(Message, Protocol):
@@ -375,7 +375,7 @@ class LeaderChangeMessage(Message, Protocol):
         voter_id: int
         voter_directory_id: UUID | None  # version 1
 
-        def get(self, name: Literal["voter_directory_id"], default: UUID | None) -> UUID | None: ...
+        def get(self, name: Literal["voter_directory_id"], default: Default) -> UUID | Default | None: ...
 
     version: int
     leader_id: int
@@ -475,17 +475,17 @@ class VoteRequest(Message, Protocol):
 
         @overload
         def get(
-            self, name: Literal["replica_directory_id", "voter_directory_id"], default: UUID | None
-        ) -> UUID | None: ...
+            self, name: Literal["replica_directory_id", "voter_directory_id"], default: Default
+        ) -> UUID | Default | None: ...
 
         @overload
-        def get(self, name: Literal["pre_vote"], default: bool) -> bool: ...
+        def get(self, name: Literal["pre_vote"], default: Default) -> bool | Default: ...
 
     cluster_id: str | None
     voter_id: int  # versions 1 to 2
     topics: list[VoteRequest.TopicData]
 
-    def get(self, name: Literal["voter_id"], default: int) -> int: ...
+    def get(self, name: Literal["voter_id"], default: Default) -> int | Default: ...
 
 
 class VoteResponse(Message, Protocol):
@@ -517,9 +517,7 @@ class VoteResponse(Message, Protocol):
     topics: list[VoteResponse.TopicData]
     node_endpoints: list[VoteResponse.NodeEndpoint]  # versions 1 to 2
 
-    def get(
-        self, name: Literal["node_endpoints"], default: list[VoteResponse.NodeEndpoint]
-    ) -> list[VoteResponse.NodeEndpoint]: ...
+    def get(self, name: Literal["node_endpoints"], default: Default) -> list[VoteResponse.NodeEndpoint] | Default: ...
 
 
 class VotersRecord(Message, Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, Protocol, overload
 from uuid import UUID
 
-from .base import Message
+from .base import Default, Message
 
 
 class AlterReplicaLogDirsRequest(Message, Protocol):
@@ -110,10 +110,10 @@ class DescribeLogDirsResponse(Message, Protocol):
         is_cordoned: bool  # version 5
 
         @overload
-        def get(self, name: Literal["total_bytes", "usable_bytes"], default: int) -> int: ...
+        def get(self, name: Literal["total_bytes", "usable_bytes"], default: Default) -> int | Default: ...
 
         @overload
-        def get(self, name: Literal["is_cordoned"], default: bool) -> bool: ...
+        def get(self, name: Literal["is_cordoned"], default: Default) -> bool | Default: ...
 
     class DescribeLogDirsTopic(Message, Protocol):
         """A struct of DescribeLogDirsResponse."""
@@ -133,7 +133,7 @@ class DescribeLogDirsResponse(Message, Protocol):
     error_code: int  # versions 3 to 5
     results: list[DescribeLogDirsResponse.DescribeLogDirsResult]
 
-    def get(self, name: Literal["error_code"], default: int) -> int: ...
+    def get(self, name: Literal["error_code"], default: Default) -> int | Default: ...
 
 
 class DescribeProducersRequest(Message, Protocol):
@@ -190,10 +190,10 @@ class FetchRequest(Message, Protocol):
         partitions: list[FetchRequest.FetchPartition]
 
         @overload
-        def get(self, name: Literal["topic"], default: str) -> str: ...
+        def get(self, name: Literal["topic"], default: Default) -> str | Default: ...
 
         @overload
-        def get(self, name: Literal["topic_id"], default: UUID | None) -> UUID | None: ...
+        def get(self, name: Literal["topic_id"], default: Default) -> UUID | Default | None: ...
 
     class FetchPartition(Message, Protocol):
         """A struct of FetchRequest."""
@@ -211,11 +211,11 @@ class FetchRequest(Message, Protocol):
         def get(
             self,
             name: Literal["current_leader_epoch", "last_fetched_epoch", "log_start_offset", "high_watermark"],
-            default: int,
-        ) -> int: ...
+            default: Default,
+        ) -> int | Default: ...
 
         @overload
-        def get(self, name: Literal["replica_directory_id"], default: UUID | None) -> UUID | None: ...
+        def get(self, name: Literal["replica_directory_id"], default: Default) -> UUID | Default | None: ...
 
     class ForgottenTopic(Message, Protocol):
         """A struct of FetchRequest."""
@@ -225,10 +225,10 @@ class FetchRequest(Message, Protocol):
         partitions: list[int]
 
         @overload
-        def get(self, name: Literal["topic"], default: str) -> str: ...
+        def get(self, name: Literal["topic"], default: Default) -> str | Default: ...
 
         @overload
-        def get(self, name: Literal["topic_id"], default: UUID | None) -> UUID | None: ...
+        def get(self, name: Literal["topic_id"], default: Default) -> UUID | Default | None: ...
 
     class ReplicaState(Message, Protocol):
         """A struct of FetchRequest."""
@@ -250,21 +250,21 @@ class FetchRequest(Message, Protocol):
     rack_id: str  # versions 11 to 18
 
     @overload
-    def get(self, name: Literal["cluster_id"], default: str | None) -> str | None: ...
+    def get(self, name: Literal["cluster_id"], default: Default) -> str | Default | None: ...
 
     @overload
-    def get(self, name: Literal["replica_id", "session_id", "session_epoch"], default: int) -> int: ...
+    def get(self, name: Literal["replica_id", "session_id", "session_epoch"], default: Default) -> int | Default: ...
 
     @overload
-    def get(self, name: Literal["replica_state"], default: FetchRequest.ReplicaState) -> FetchRequest.ReplicaState: ...
+    def get(self, name: Literal["replica_state"], default: Default) -> FetchRequest.ReplicaState | Default: ...
 
     @overload
     def get(
-        self, name: Literal["forgotten_topics_data"], default: list[FetchRequest.ForgottenTopic]
-    ) -> list[FetchRequest.ForgottenTopic]: ...
+        self, name: Literal["forgotten_topics_data"], default: Default
+    ) -> list[FetchRequest.ForgottenTopic] | Default: ...
 
     @overload
-    def get(self, name: Literal["rack_id"], default: str) -> str: ...
+    def get(self, name: Literal["rack_id"], default: Default) -> str | Default: ...
 
 
 class FetchResponse(Message, Protocol):
@@ -278,10 +278,10 @@ class FetchResponse(Message, Protocol):
         partitions: list[FetchResponse.PartitionData]
 
         @overload
-        def get(self, name: Literal["topic"], default: str) -> str: ...
+        def get(self, name: Literal["topic"], default: Default) -> str | Default: ...
 
         @overload
-        def get(self, name: Literal["topic_id"], default: UUID | None) -> UUID | None: ...
+        def get(self, name: Literal["topic_id"], default: Default) -> UUID | Default | None: ...
 
     class PartitionData(Message, Protocol):
         """A struct of FetchResponse."""
@@ -299,20 +299,20 @@ class FetchResponse(Message, Protocol):
         records: memoryview | None
 
         @overload
-        def get(self, name: Literal["log_start_offset", "preferred_read_replica"], default: int) -> int: ...
+        def get(
+            self, name: Literal["log_start_offset", "preferred_read_replica"], default: Default
+        ) -> int | Default: ...
+
+        @overload
+        def get(self, name: Literal["diverging_epoch"], default: Default) -> FetchResponse.EpochEndOffset | Default: ...
 
         @overload
         def get(
-            self, name: Literal["diverging_epoch"], default: FetchResponse.EpochEndOffset
-        ) -> FetchResponse.EpochEndOffset: ...
+            self, name: Literal["current_leader"], default: Default
+        ) -> FetchResponse.LeaderIdAndEpoch | Default: ...
 
         @overload
-        def get(
-            self, name: Literal["current_leader"], default: FetchResponse.LeaderIdAndEpoch
-        ) -> FetchResponse.LeaderIdAndEpoch: ...
-
-        @overload
-        def get(self, name: Literal["snapshot_id"], default: FetchResponse.SnapshotId) -> FetchResponse.SnapshotId: ...
+        def get(self, name: Literal["snapshot_id"], default: Default) -> FetchResponse.SnapshotId | Default: ...
 
     class AbortedTransaction(Message, Protocol):
         """A struct of FetchResponse."""
@@ -353,12 +353,10 @@ class FetchResponse(Message, Protocol):
     node_endpoints: list[FetchResponse.NodeEndpoint]  # versions 16 to 18
 
     @overload
-    def get(self, name: Literal["error_code", "session_id"], default: int) -> int: ...
+    def get(self, name: Literal["error_code", "session_id"], default: Default) -> int | Default: ...
 
     @overload
-    def get(
-        self, name: Literal["node_endpoints"], default: list[FetchResponse.NodeEndpoint]
-    ) -> list[FetchResponse.NodeEndpoint]: ...
+    def get(self, name: Literal["node_endpoints"], default: Default) -> list[FetchResponse.NodeEndpoint] | Default: ...
 
 
 class ListOffsetsRequest(Message, Protocol):
@@ -377,14 +375,14 @@ class ListOffsetsRequest(Message, Protocol):
         current_leader_epoch: int  # versions 4 to 11
         timestamp: int
 
-        def get(self, name: Literal["current_leader_epoch"], default: int) -> int: ...
+        def get(self, name: Literal["current_leader_epoch"], default: Default) -> int | Default: ...
 
     replica_id: int
     isolation_level: int  # versions 2 to 11
     topics: list[ListOffsetsRequest.ListOffsetsTopic]
     timeout: int  # versions 10 to 11
 
-    def get(self, name: Literal["isolation_level", "timeout"], default: int) -> int: ...
+    def get(self, name: Literal["isolation_level", "timeout"], default: Default) -> int | Default: ...
 
 
 class ListOffsetsResponse(Message, Protocol):
@@ -405,12 +403,12 @@ class ListOffsetsResponse(Message, Protocol):
         offset: int
         leader_epoch: int  # versions 4 to 11
 
-        def get(self, name: Literal["leader_epoch"], default: int) -> int: ...
+        def get(self, name: Literal["leader_epoch"], default: Default) -> int | Default: ...
 
     throttle_time: int  # versions 2 to 11
     topics: list[ListOffsetsResponse.ListOffsetsTopicResponse]
 
-    def get(self, name: Literal["throttle_time"], default: int) -> int: ...
+    def get(self, name: Literal["throttle_time"], default: Default) -> int | Default: ...
 
 
 class OffsetForLeaderEpochRequest(Message, Protocol):
@@ -432,7 +430,7 @@ class OffsetForLeaderEpochRequest(Message, Protocol):
     replica_id: int  # versions 3 to 4
     topics: list[OffsetForLeaderEpochRequest.OffsetForLeaderTopic]
 
-    def get(self, name: Literal["replica_id"], default: int) -> int: ...
+    def get(self, name: Literal["replica_id"], default: Default) -> int | Default: ...
 
 
 class OffsetForLeaderEpochResponse(Message, Protocol):
@@ -467,10 +465,10 @@ class ProduceRequest(Message, Protocol):
         partition_data: list[ProduceRequest.PartitionProduceData]
 
         @overload
-        def get(self, name: Literal["name"], default: str) -> str: ...
+        def get(self, name: Literal["name"], default: Default) -> str | Default: ...
 
         @overload
-        def get(self, name: Literal["topic_id"], default: UUID | None) -> UUID | None: ...
+        def get(self, name: Literal["topic_id"], default: Default) -> UUID | Default | None: ...
 
     class PartitionProduceData(Message, Protocol):
         """A struct of ProduceRequest."""
@@ -495,10 +493,10 @@ class ProduceResponse(Message, Protocol):
         partition_responses: list[ProduceResponse.PartitionProduceResponse]
 
         @overload
-        def get(self, name: Literal["name"], default: str) -> str: ...
+        def get(self, name: Literal["name"], default: Default) -> str | Default: ...
 
         @overload
-        def get(self, name: Literal["topic_id"], default: UUID | None) -> UUID | None: ...
+        def get(self, name: Literal["topic_id"], default: Default) -> UUID | Default | None: ...
 
     class PartitionProduceResponse(Message, Protocol):
         """A struct of ProduceResponse."""
@@ -513,20 +511,20 @@ class ProduceResponse(Message, Protocol):
         current_leader: ProduceResponse.LeaderIdAndEpoch  # versions 10 to 13
 
         @overload
-        def get(self, name: Literal["log_start_offset"], default: int) -> int: ...
+        def get(self, name: Literal["log_start_offset"], default: Default) -> int | Default: ...
 
         @overload
         def get(
-            self, name: Literal["record_errors"], default: list[ProduceResponse.BatchIndexAndErrorMessage]
-        ) -> list[ProduceResponse.BatchIndexAndErrorMessage]: ...
+            self, name: Literal["record_errors"], default: Default
+        ) -> list[ProduceResponse.BatchIndexAndErrorMessage] | Default: ...
 
         @overload
-        def get(self, name: Literal["error_message"], default: str | None) -> str | None: ...
+        def get(self, name: Literal["error_message"], default: Default) -> str | Default | None: ...
 
         @overload
         def get(
-            self, name: Literal["current_leader"], default: ProduceResponse.LeaderIdAndEpoch
-        ) -> ProduceResponse.LeaderIdAndEpoch: ...
+            self, name: Literal["current_leader"], default: Default
+        ) -> ProduceResponse.LeaderIdAndEpoch | Default: ...
 
     class BatchIndexAndErrorMessage(Message, Protocol):
         """A struct of ProduceResponse."""
@@ -553,5 +551,5 @@ class ProduceResponse(Message, Protocol):
     node_endpoints: list[ProduceResponse.NodeEndpoint]  # versions 10 to 13
 
     def get(
-        self, name: Literal["node_endpoints"], default: list[ProduceResponse.NodeEndpoint]
-    ) -> list[ProduceResponse.NodeEndpoint]: ...
+        self, name: Literal["node_endpoints"], default: Default
+    ) -> list[ProduceResponse.NodeEndpoint] | Default: ...

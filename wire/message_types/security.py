@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
-from .base import Message
+from .base import Default, Message
 
 
 class AlterUserScramCredentialsRequest(Message, Protocol):
@@ -57,7 +57,9 @@ class CreateDelegationTokenRequest(Message, Protocol):
     renewers: list[CreateDelegationTokenRequest.CreatableRenewers]
     max_lifetime: int
 
-    def get(self, name: Literal["owner_principal_type", "owner_principal_name"], default: str | None) -> str | None: ...
+    def get(
+        self, name: Literal["owner_principal_type", "owner_principal_name"], default: Default
+    ) -> str | Default | None: ...
 
 
 class CreateDelegationTokenResponse(Message, Protocol):
@@ -76,8 +78,8 @@ class CreateDelegationTokenResponse(Message, Protocol):
     throttle_time: int
 
     def get(
-        self, name: Literal["token_requester_principal_type", "token_requester_principal_name"], default: str
-    ) -> str: ...
+        self, name: Literal["token_requester_principal_type", "token_requester_principal_name"], default: Default
+    ) -> str | Default: ...
 
 
 class DescribeDelegationTokenRequest(Message, Protocol):
@@ -110,8 +112,8 @@ class DescribeDelegationTokenResponse(Message, Protocol):
         renewers: list[DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer]
 
         def get(
-            self, name: Literal["token_requester_principal_type", "token_requester_principal_name"], default: str
-        ) -> str: ...
+            self, name: Literal["token_requester_principal_type", "token_requester_principal_name"], default: Default
+        ) -> str | Default: ...
 
     class DescribedDelegationTokenRenewer(Message, Protocol):
         """A struct of DescribeDelegationTokenResponse."""
@@ -202,7 +204,7 @@ class SaslAuthenticateResponse(Message, Protocol):
     auth_bytes: bytes
     session_lifetime: int  # versions 1 to 2
 
-    def get(self, name: Literal["session_lifetime"], default: int) -> int: ...
+    def get(self, name: Literal["session_lifetime"], default: Default) -> int | Default: ...
 
 
 class SaslHandshakeRequest(Message, Protocol):

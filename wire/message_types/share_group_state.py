@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, Protocol
 from uuid import UUID
 
-from .base import Message
+from .base import Default, Message
 
 
 class DeleteShareGroupStateRequest(Message, Protocol):
@@ -172,7 +172,7 @@ class ReadShareGroupStateSummaryResponse(Message, Protocol):
         start_offset: int
         delivery_complete_count: int  # version 1
 
-        def get(self, name: Literal["delivery_complete_count"], default: int) -> int: ...
+        def get(self, name: Literal["delivery_complete_count"], default: Default) -> int | Default: ...
 
     results: list[ReadShareGroupStateSummaryResponse.ReadStateSummaryResult]
 
@@ -196,7 +196,7 @@ class WriteShareGroupStateRequest(Message, Protocol):
         delivery_complete_count: int  # version 1
         state_batches: list[WriteShareGroupStateRequest.StateBatch]
 
-        def get(self, name: Literal["delivery_complete_count"], default: int) -> int: ...
+        def get(self, name: Literal["delivery_complete_count"], default: Default) -> int | Default: ...
 
     class StateBatch(Message, Protocol):
         """A struct of WriteShareGroupStateRequest."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, Protocol, overload
 from uuid import UUID
 
-from .base import Message
+from .base import Default, Message
 
 
 class AlterShareGroupOffsetsRequest(Message, Protocol):
@@ -125,7 +125,7 @@ class DescribeShareGroupOffsetsResponse(Message, Protocol):
         error_code: int
         error_message: str | None
 
-        def get(self, name: Literal["lag"], default: int) -> int: ...
+        def get(self, name: Literal["lag"], default: Default) -> int | Default: ...
 
     throttle_time: int
     groups: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup]
@@ -159,7 +159,7 @@ class ShareAcknowledgeRequest(Message, Protocol):
     is_renew_ack: bool  # version 2
     topics: list[ShareAcknowledgeRequest.AcknowledgeTopic]
 
-    def get(self, name: Literal["is_renew_ack"], default: bool) -> bool: ...
+    def get(self, name: Literal["is_renew_ack"], default: Default) -> bool | Default: ...
 
 
 class ShareAcknowledgeResponse(Message, Protocol):
@@ -200,7 +200,7 @@ class ShareAcknowledgeResponse(Message, Protocol):
     responses: list[ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse]
     node_endpoints: list[ShareAcknowledgeResponse.NodeEndpoint]
 
-    def get(self, name: Literal["acquisition_lock_timeout"], default: int) -> int: ...
+    def get(self, name: Literal["acquisition_lock_timeout"], default: Default) -> int | Default: ...
 
 
 class ShareFetchRequest(Message, Protocol):
@@ -245,10 +245,10 @@ class ShareFetchRequest(Message, Protocol):
     forgotten_topics_data: list[ShareFetchRequest.ForgottenTopic]
 
     @overload
-    def get(self, name: Literal["share_acquire_mode"], default: int) -> int: ...
+    def get(self, name: Literal["share_acquire_mode"], default: Default) -> int | Default: ...
 
     @overload
-    def get(self, name: Literal["is_renew_ack"], default: bool) -> bool: ...
+    def get(self, name: Literal["is_renew_ack"], default: Default) -> bool | Default: ...
 
 
 class ShareFetchResponse(Message, Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, Protocol, overload
 from uuid import UUID
 
-from .base import Message
+from .base import Default, Message
 
 
 class AlterPartitionReassignmentsRequest(Message, Protocol):
@@ -27,7 +27,7 @@ class AlterPartitionReassignmentsRequest(Message, Protocol):
     allow_replication_factor_change: bool  # version 1
     topics: list[AlterPartitionReassignmentsRequest.ReassignableTopic]
 
-    def get(self, name: Literal["allow_replication_factor_change"], default: bool) -> bool: ...
+    def get(self, name: Literal["allow_replication_factor_change"], default: Default) -> bool | Default: ...
 
 
 class AlterPartitionReassignmentsResponse(Message, Protocol):
@@ -52,7 +52,7 @@ class AlterPartitionReassignmentsResponse(Message, Protocol):
     error_message: str | None
     responses: list[AlterPartitionReassignmentsResponse.ReassignableTopicResponse]
 
-    def get(self, name: Literal["allow_replication_factor_change"], default: bool) -> bool: ...
+    def get(self, name: Literal["allow_replication_factor_change"], default: Default) -> bool | Default: ...
 
 
 class CreatePartitionsRequest(Message, Protocol):
@@ -134,17 +134,17 @@ class CreateTopicsResponse(Message, Protocol):
         configs: list[CreateTopicsResponse.CreatableTopicConfigs] | None  # versions 5 to 7
 
         @overload
-        def get(self, name: Literal["topic_id"], default: UUID | None) -> UUID | None: ...
+        def get(self, name: Literal["topic_id"], default: Default) -> UUID | Default | None: ...
 
         @overload
         def get(
-            self, name: Literal["topic_config_error_code", "num_partitions", "replication_factor"], default: int
-        ) -> int: ...
+            self, name: Literal["topic_config_error_code", "num_partitions", "replication_factor"], default: Default
+        ) -> int | Default: ...
 
         @overload
         def get(
-            self, name: Literal["configs"], default: list[CreateTopicsResponse.CreatableTopicConfigs] | None
-        ) -> list[CreateTopicsResponse.CreatableTopicConfigs] | None: ...
+            self, name: Literal["configs"], default: Default
+        ) -> list[CreateTopicsResponse.CreatableTopicConfigs] | Default | None: ...
 
     class CreatableTopicConfigs(Message, Protocol):
         """A struct of CreateTopicsResponse."""
@@ -173,12 +173,12 @@ class DeleteTopicsRequest(Message, Protocol):
     timeout: int
 
     @overload
-    def get(self, name: Literal["topic_names"], default: list[str]) -> list[str]: ...
+    def get(self, name: Literal["topic_names"], default: Default) -> list[str] | Default: ...
 
     @overload
     def get(
-        self, name: Literal["topics"], default: list[DeleteTopicsRequest.DeleteTopicState]
-    ) -> list[DeleteTopicsRequest.DeleteTopicState]: ...
+        self, name: Literal["topics"], default: Default
+    ) -> list[DeleteTopicsRequest.DeleteTopicState] | Default: ...
 
 
 class DeleteTopicsResponse(Message, Protocol):
@@ -193,10 +193,10 @@ class DeleteTopicsResponse(Message, Protocol):
         error_message: str | None  # versions 5 to 6
 
         @overload
-        def get(self, name: Literal["topic_id"], default: UUID | None) -> UUID | None: ...
+        def get(self, name: Literal["topic_id"], default: Default) -> UUID | Default | None: ...
 
         @overload
-        def get(self, name: Literal["error_message"], default: str | None) -> str | None: ...
+        def get(self, name: Literal["error_message"], default: Default) -> str | Default | None: ...
 
     throttle_time: int
     responses: list[DeleteTopicsResponse.DeletableTopicResult]
@@ -215,7 +215,7 @@ class ElectLeadersRequest(Message, Protocol):
     topic_partitions: list[ElectLeadersRequest.TopicPartitions] | None
     timeout: int
 
-    def get(self, name: Literal["election_type"], default: int) -> int: ...
+    def get(self, name: Literal["election_type"], default: Default) -> int | Default: ...
 
 
 class ElectLeadersResponse(Message, Protocol):
@@ -238,7 +238,7 @@ class ElectLeadersResponse(Message, Protocol):
     error_code: int  # versions 1 to 2
     replica_election_results: list[ElectLeadersResponse.ReplicaElectionResult]
 
-    def get(self, name: Literal["error_code"], default: int) -> int: ...
+    def get(self, name: Literal["error_code"], default: Default) -> int | Default: ...
 
 
 class ListPartitionReassignmentsRequest(Message, Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol, overload
 
-from .base import Message
+from .base import Default, Message
 
 
 class AddOffsetsToTxnRequest(Message, Protocol):
@@ -48,20 +48,22 @@ class AddPartitionsToTxnRequest(Message, Protocol):
     transactions: list[AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction]  # versions 4 to 5
 
     @overload
-    def get(self, name: Literal["v3_and_below_transactional_id"], default: str) -> str: ...
-
-    @overload
-    def get(self, name: Literal["v3_and_below_producer_id", "v3_and_below_producer_epoch"], default: int) -> int: ...
+    def get(self, name: Literal["v3_and_below_transactional_id"], default: Default) -> str | Default: ...
 
     @overload
     def get(
-        self, name: Literal["v3_and_below_topics"], default: list[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic]
-    ) -> list[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic]: ...
+        self, name: Literal["v3_and_below_producer_id", "v3_and_below_producer_epoch"], default: Default
+    ) -> int | Default: ...
 
     @overload
     def get(
-        self, name: Literal["transactions"], default: list[AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction]
-    ) -> list[AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction]: ...
+        self, name: Literal["v3_and_below_topics"], default: Default
+    ) -> list[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic] | Default: ...
+
+    @overload
+    def get(
+        self, name: Literal["transactions"], default: Default
+    ) -> list[AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction] | Default: ...
 
 
 class AddPartitionsToTxnResponse(Message, Protocol):
@@ -92,20 +94,16 @@ class AddPartitionsToTxnResponse(Message, Protocol):
 
     @overload
     def get(
-        self,
-        name: Literal["results_by_topic_v3_and_below"],
-        default: list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult],
-    ) -> list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]: ...
+        self, name: Literal["results_by_topic_v3_and_below"], default: Default
+    ) -> list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult] | Default: ...
 
     @overload
-    def get(self, name: Literal["error_code"], default: int) -> int: ...
+    def get(self, name: Literal["error_code"], default: Default) -> int | Default: ...
 
     @overload
     def get(
-        self,
-        name: Literal["results_by_transaction"],
-        default: list[AddPartitionsToTxnResponse.AddPartitionsToTxnResult],
-    ) -> list[AddPartitionsToTxnResponse.AddPartitionsToTxnResult]: ...
+        self, name: Literal["results_by_transaction"], default: Default
+    ) -> list[AddPartitionsToTxnResponse.AddPartitionsToTxnResult] | Default: ...
 
 
 class AllocateProducerIdsRequest(Message, Protocol):
@@ -172,7 +170,7 @@ class EndTxnResponse(Message, Protocol):
     producer_id: int  # version 5
     producer_epoch: int  # version 5
 
-    def get(self, name: Literal["producer_id", "producer_epoch"], default: int) -> int: ...
+    def get(self, name: Literal["producer_id", "producer_epoch"], default: Default) -> int | Default: ...
 
 
 class EndTxnMarker(Message, Protocol):
@@ -192,10 +190,10 @@ class InitProducerIdRequest(Message, Protocol):
     keep_prepared_txn: bool  # version 6
 
     @overload
-    def get(self, name: Literal["producer_id", "producer_epoch"], default: int) -> int: ...
+    def get(self, name: Literal["producer_id", "producer_epoch"], default: Default) -> int | Default: ...
 
     @overload
-    def get(self, name: Literal["enable2_pc", "keep_prepared_txn"], default: bool) -> bool: ...
+    def get(self, name: Literal["enable2_pc", "keep_prepared_txn"], default: Default) -> bool | Default: ...
 
 
 class InitProducerIdResponse(Message, Protocol):
@@ -208,7 +206,9 @@ class InitProducerIdResponse(Message, Protocol):
     ongoing_txn_producer_id: int  # version 6
     ongoing_txn_producer_epoch: int  # version 6
 
-    def get(self, name: Literal["ongoing_txn_producer_id", "ongoing_txn_producer_epoch"], default: int) -> int: ...
+    def get(
+        self, name: Literal["ongoing_txn_producer_id", "ongoing_txn_producer_epoch"], default: Default
+    ) -> int | Default: ...
 
 
 class ListTransactionsRequest(Message, Protocol):
@@ -220,10 +220,10 @@ class ListTransactionsRequest(Message, Protocol):
     transactional_id_pattern: str | None  # version 2
 
     @overload
-    def get(self, name: Literal["duration_filter"], default: int) -> int: ...
+    def get(self, name: Literal["duration_filter"], default: Default) -> int | Default: ...
 
     @overload
-    def get(self, name: Literal["transactional_id_pattern"], default: str | None) -> str | None: ...
+    def get(self, name: Literal["transactional_id_pattern"], default: Default) -> str | Default | None: ...
 
 
 class ListTransactionsResponse(Message, Protocol):
@@ -259,7 +259,7 @@ class TxnOffsetCommitRequest(Message, Protocol):
         committed_leader_epoch: int  # versions 2 to 5
         committed_metadata: str | None
 
-        def get(self, name: Literal["committed_leader_epoch"], default: int) -> int: ...
+        def get(self, name: Literal["committed_leader_epoch"], default: Default) -> int | Default: ...
 
     transactional_id: str
     group_id: str
@@ -271,13 +271,13 @@ class TxnOffsetCommitRequest(Message, Protocol):
     topics: list[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic]
 
     @overload
-    def get(self, name: Literal["generation_id"], default: int) -> int: ...
+    def get(self, name: Literal["generation_id"], default: Default) -> int | Default: ...
 
     @overload
-    def get(self, name: Literal["member_id"], default: str) -> str: ...
+    def get(self, name: Literal["member_id"], default: Default) -> str | Default: ...
 
     @overload
-    def get(self, name: Literal["group_instance_id"], default: str | None) -> str | None: ...
+    def get(self, name: Literal["group_instance_id"], default: Default) -> str | Default | None: ...
 
 
 class TxnOffsetCommitResponse(Message, Protocol):
@@ -312,7 +312,7 @@ class WriteTxnMarkersRequest(Message, Protocol):
         coordinator_epoch: int
         transaction_version: int  # version 2
 
-        def get(self, name: Literal["transaction_version"], default: int) -> int: ...
+        def get(self, name: Literal["transaction_version"], default: Default) -> int | Default: ...
 
     class WritableTxnMarkerTopic(Message, Protocol):
         """A struct of WriteTxnMarkersRequest."""

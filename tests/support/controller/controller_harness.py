@@ -6,6 +6,7 @@ import asyncio
 import random
 import selectors
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import cache
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -17,23 +18,26 @@ from raftwerk.controller.quorum_controller import ControllerPorts, QuorumControl
 from raftwerk.controller.settings import ControllerSettings
 from raftwerk.raft.types import CommittedBatch, LeaderAndEpoch, NotLeaderError
 from raftwerk.runtime.ports import Runtime
-from raftwerk.wire.codec import Struct
+from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.codec import decode_request, encode_request
+from raftwerk.wire.schemas import load_text, parse_message
 
 T = TypeVar("T")
 CLUSTER_ID = "cluster-a"
 
 
-def struct(**fields: Any) -> Any:
-    """A decoded request; dicts within become structs."""
-    return Struct({name: _convert(value) for name, value in fields.items()})
+@cache
+def _newest_version(api_key: ApiKey) -> int:
+    text = load_text(api_key.name.lower(), "request")
+    assert text is not None
+    return parse_message(text).versions[-1]
 
 
-def _convert(value: Any) -> Any:
-    if isinstance(value, dict):
-        return struct(**value)
-    if isinstance(value, list):
-        return [_convert(item) for item in value]
-    return value
+def decoded(api_key: ApiKey, *, version: int | None = None, **fields: Any) -> Any:
+    """A request as the controller gets it: encoded, in its newest version if none is given, and decoded again."""
+    if version is None:
+        version = _newest_version(api_key)
+    return decode_request(api_key, version, encode_request(api_key, version, fields))
 
 
 class _VirtualSelector(selectors.SelectSelector):
@@ -175,7 +179,7 @@ class Harness:
             "log_dirs": [],
             "previous_broker_epoch": -1,
         }
-        return struct(**{**fields, **more})
+        return decoded(ApiKey.BROKER_REGISTRATION, **{**fields, **more})
 
     def heartbeat(self, broker_id: int, **more: Any) -> Any:
         fields = {
@@ -185,7 +189,7 @@ class Harness:
             "want_fence": False,
             "want_shut_down": False,
         }
-        return struct(**{**fields, **more})
+        return decoded(ApiKey.BROKER_HEARTBEAT, **{**fields, **more})
 
     async def add_broker(self, broker_id: int, incarnation: int = 1, **more: Any) -> None:
         """Register and unfence."""
@@ -203,7 +207,9 @@ class Harness:
             "assignments": rows,
             "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
         }
-        response = await self.controller.create_topics(struct(topics=[topic], validate_only=False))
+        response = await self.controller.create_topics(
+            decoded(ApiKey.CREATE_TOPICS, topics=[topic], validate_only=False)
+        )
         assert response["topics"][0]["error_code"] == 0, response
         return response["topics"][0]["topic_id"]
 

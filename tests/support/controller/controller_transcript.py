@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from support.controller.controller_harness import Harness, run, struct
+from support.controller.controller_harness import Harness, decoded, run
 
 from raftwerk.controller.metadata.metadata_records import Record
 from raftwerk.controller.settings import ControllerSettings
+from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
 
 FOLDER = Path(__file__).parents[2] / "controller" / "transcripts"
@@ -122,7 +123,8 @@ class _Stage:
             "assignments": assignments,
             "configs": [{"name": k, "value": v} for k, v in options.items() if k not in known and v],
         }
-        request = struct(
+        request = decoded(
+            ApiKey.CREATE_TOPICS,
             topics=[{"name": name, **topic} for name in names if name != "validate-only"],
             validate_only="validate-only" in names,
         )
@@ -130,14 +132,18 @@ class _Stage:
         return [f"{row['name'][:40]} {self.error(row)}" for row in response["topics"]]
 
     async def on_delete(self, names: list[str], options: dict[str, str]) -> list[str]:
-        response = await self.harness.controller.delete_topics(struct(topic_names=names))
+        response = await self.harness.controller.delete_topics(
+            decoded(ApiKey.DELETE_TOPICS, version=5, topic_names=names)
+        )
         return [f"{row['name']} {self.error(row)}" for row in response["responses"]]
 
     async def on_grow(self, names: list[str], options: dict[str, str]) -> list[str]:
         rows = [[int(b) for b in row.split(",")] for row in options.get("replicas", "").split("/") if row]
         assignments = [{"broker_ids": row} for row in rows] or None
         topic = {"name": names[0], "count": int(options["count"]), "assignments": assignments}
-        response = await self.harness.controller.create_partitions(struct(topics=[topic], validate_only=False))
+        response = await self.harness.controller.create_partitions(
+            decoded(ApiKey.CREATE_PARTITIONS, topics=[topic], validate_only=False)
+        )
         return [f"{row['name']} {self.error(row)}" for row in response["results"]]
 
     async def on_alter(self, names: list[str], options: dict[str, str]) -> list[str]:
@@ -155,7 +161,12 @@ class _Stage:
         }
         topic_id = known.topic_id if known else UUID(int=99)
         epoch = int(options.get("epoch", self.harness.image.brokers[broker_id].epoch))
-        request = struct(broker_id=broker_id, broker_epoch=epoch, topics=[{"topic_id": topic_id, "partitions": [row]}])
+        request = decoded(
+            ApiKey.ALTER_PARTITION,
+            broker_id=broker_id,
+            broker_epoch=epoch,
+            topics=[{"topic_id": topic_id, "partitions": [row]}],
+        )
         response = await self.harness.controller.alter_partition(request)
         if response["error_code"]:
             return [self.error(response)]
@@ -172,7 +183,8 @@ class _Stage:
 
     async def on_elect(self, names: list[str], options: dict[str, str]) -> list[str]:
         topic, _, index = names[1].rpartition("-")
-        request = struct(
+        request = decoded(
+            ApiKey.ELECT_LEADERS,
             election_type={"preferred": 0, "unclean": 1}[names[0]],
             topic_partitions=[{"topic": topic, "partitions": [int(index)]}],
         )
@@ -187,19 +199,25 @@ class _Stage:
             if k != names[0]
         ]
         resource = {"resource_type": 2, "resource_name": names[0], "configs": configs}
-        request = struct(resources=[resource], validate_only=False)
+        request = decoded(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[resource], validate_only=False)
         response = await self.harness.controller.incremental_alter_configs(request)
         return [f"{row['resource_name']} {self.error(row)}" for row in response["responses"]]
 
     async def on_producer_ids(self, names: list[str], options: dict[str, str]) -> list[str]:
         epoch = int(options.get("epoch", self.harness.image.brokers[int(names[0])].epoch))
         response = await self.harness.controller.allocate_producer_ids(
-            struct(broker_id=int(names[0]), broker_epoch=epoch)
+            decoded(ApiKey.ALLOCATE_PRODUCER_IDS, broker_id=int(names[0]), broker_epoch=epoch)
         )
         return [f"{self.error(response)} {response.get('producer_id_start')}+{response.get('producer_id_len')}"]
 
     async def on_unregister(self, names: list[str], options: dict[str, str]) -> list[str]:
-        return [self.error(await self.harness.controller.unregister_broker(struct(broker_id=int(names[0]))))]
+        return [
+            self.error(
+                await self.harness.controller.unregister_broker(
+                    decoded(ApiKey.UNREGISTER_BROKER, broker_id=int(names[0]))
+                )
+            )
+        ]
 
     async def on_show(self, names: list[str], options: dict[str, str]) -> list[str]:
         lines = []
