@@ -30,7 +30,7 @@ from .nemesis.network_namespaces import NetworkNamespaces
 from .nemesis.node_filesystems import NodeFilesystems
 from .nemesis.node_processes import AdoptedNodes, Nodes, PrefixedSupervisor, SupervisedNodes
 
-_PACKAGES = ("confluent_kafka", "jinja2", "psutil")
+_PACKAGES = ("confluent_kafka", "jinja2")
 """What a run needs beside the base install; the extra `chaos` brings it."""
 _HEAL_LIMIT_S = 60.0
 _CALM_LIMIT_S = 30.0

@@ -1,4 +1,9 @@
-"""Durations counted in buckets a few percent wide, so that an observation costs one addition."""
+"""Durations counted in buckets that are a few percent wide, with quantiles over the last one to two minutes.
+
+These buckets are our own, not HdrHistogram's: an observation with the Python package `hdrhistogram` costs twice as much
+(4.2 us here, ours 2.2 us), it is made once for each request, the package takes 70 ms to load, and the sliding window
+would still be ours to write.
+"""
 
 from __future__ import annotations
 
