@@ -46,7 +46,7 @@ _CONTROLLED_SHUTDOWN_TIMEOUT_MS = 10_000
 
 
 def topic_defaults(config: NodeConfig) -> dict[str, str]:
-    """The node's values for topics, by the topics' names."""
+    """The values in server.properties for topics, by the topics' names."""
     found = {}
     for key in TOPIC_CONFIGS.values():
         synonym = next((one for one in key.synonyms if one.name in config.properties), None)
@@ -59,14 +59,14 @@ def topic_defaults(config: NodeConfig) -> dict[str, str]:
 
 
 def log_config(config: NodeConfig) -> LogConfig:
-    """The defaults of partitions' logs."""
+    """The configuration of logs whose topics have no values of their own."""
     return LogConfig().with_overrides(topic_defaults(config))
 
 
 def log_manager_config(
     config: NodeConfig, cluster_id: str, on_dir_failed: Callable[[str, OSError], None]
 ) -> LogManagerConfig:
-    """What this node's logs go by."""
+    """The settings of the node's logs."""
     return LogManagerConfig(
         config.all_dirs,
         cluster_id,
@@ -94,7 +94,7 @@ def log_manager_config(
 
 
 def log_maintenance_change(config: NodeConfig, image: MetadataImage) -> LogMaintenanceChange:
-    """What holds of that which may be changed while the node runs."""
+    """The present values of those settings of the logs that may change while the node runs."""
 
     def value(name: str) -> Any:
         return BROKER_CONFIGS[name].parse(broker_value(image, config.node_id, config.properties, name))
@@ -108,12 +108,12 @@ def log_maintenance_change(config: NodeConfig, image: MetadataImage) -> LogMaint
 
 
 def voter_listeners(config: NodeConfig) -> tuple[VoterListener, ...]:
-    """Where other controllers reach this node's controller listeners."""
+    """The controller listeners of this node, as other controllers reach them."""
     return tuple(VoterListener(one.name, one.host, one.port) for one in config.advertised_controller)
 
 
 def raft_config(config: NodeConfig, cluster_id: str, directory_id: UUID) -> RaftConfig:
-    """This node's part in the quorum."""
+    """The settings of this node's part in the quorum."""
     timing = RaftTiming(
         election_timeout_ms=config["controller.quorum.election.timeout.ms"],
         fetch_timeout_ms=config["controller.quorum.fetch.timeout.ms"],
@@ -148,7 +148,7 @@ def snapshot_policy(config: NodeConfig) -> SnapshotPolicy:
 
 
 def controller_settings(config: NodeConfig) -> ControllerSettings:
-    """What the controller goes by. Raises `PolicyError`."""
+    """The settings of the controller. Raises `PolicyError`."""
     return ControllerSettings(
         node_id=config.node_id,
         broker_session_timeout_ms=config["broker.session.timeout.ms"],
@@ -164,7 +164,7 @@ def controller_settings(config: NodeConfig) -> ControllerSettings:
 
 
 def group_limits(config: NodeConfig) -> GroupLimits:
-    """What the configurations of a group may be."""
+    """The limits of what a group may set."""
 
     def limits(name: str) -> tuple[int, int]:
         return config[f"group.consumer.min.{name}"], config[f"group.consumer.max.{name}"]
@@ -178,7 +178,7 @@ def group_limits(config: NodeConfig) -> GroupLimits:
 
 
 def replica_manager_config(config: NodeConfig, cluster_id: str) -> ReplicaManagerConfig:
-    """What this broker's replicas go by."""
+    """The settings of this broker's replicas."""
     return ReplicaManagerConfig(
         node_id=config.node_id,
         cluster_id=cluster_id,
@@ -200,7 +200,7 @@ def replica_manager_config(config: NodeConfig, cluster_id: str) -> ReplicaManage
 
 
 def broker_config(config: NodeConfig, cluster_id: str, log_dir_ids: tuple[UUID, ...]) -> BrokerConfig:
-    """What the broker goes by; its advertised ports are those that the settings name."""
+    """The settings of the broker; its advertised ports are those that the configuration names."""
     return BrokerConfig(
         node_id=config.node_id,
         cluster_id=cluster_id,
@@ -228,7 +228,7 @@ def broker_config(config: NodeConfig, cluster_id: str, log_dir_ids: tuple[UUID, 
 
 
 def group_config(config: NodeConfig) -> GroupConfig:
-    """What the group coordinator goes by."""
+    """The settings of the group coordinator."""
     return GroupConfig(
         topic=OffsetsTopicConfig(
             partitions=config["offsets.topic.num.partitions"],
@@ -268,7 +268,7 @@ def advertised(listener: Listener) -> AdvertisedListener:
 
 
 def server_config(config: NodeConfig, listener: Listener) -> ServerConfig:
-    """One listener's server."""
+    """The settings of the server of one listener."""
     return ServerConfig(
         listener_name=listener.name,
         host=listener.host,

@@ -1,7 +1,7 @@
 """A node's configuration: server.properties in, checked values out.
 
-Everything is checked when the configuration is built, relations between settings too, so that a node that starts is a
-node that makes sense. Each problem names the key, its value, the reason and the way out; all problems are told at once.
+Everything is checked when the configuration is built, also the relations between values. Each problem names the key,
+its value, the reason and the way out. All problems are reported at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SERVER = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+):(?P<port>\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong, and how to put it right."""
+    """One thing that is wrong, and how to correct it."""
 
     key: str
     value: str | None
@@ -40,7 +40,7 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; `problems` holds every reason."""
+    """The configuration cannot be used; `problems` has every reason."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -72,7 +72,7 @@ class Voter:
 
 @dataclass(frozen=True)
 class NodeConfig:
-    """One node's settings; build it with `from_properties`, which raises `ConfigError`."""
+    """The checked configuration of one node; `from_properties` builds it."""
 
     values: Mapping[str, Any]
     properties: Mapping[str, str]
@@ -87,48 +87,57 @@ class NodeConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> NodeConfig:
-        """Parse, check each value, then the relations between them."""
+        """Parse and check each value, then the relations between values. Raises `ConfigError`."""
         return _Builder(properties).build()
 
     @property
     def node_id(self) -> int:
+        """`node.id`."""
         return int(self.values["node.id"])
 
     @property
     def is_broker(self) -> bool:
+        """Whether `process.roles` has the broker."""
         return "broker" in self.values["process.roles"]
 
     @property
     def is_controller(self) -> bool:
+        """Whether `process.roles` has the controller."""
         return "controller" in self.values["process.roles"]
 
     @property
     def controller_listener_names(self) -> tuple[str, ...]:
+        """`controller.listener.names`."""
         return tuple(self.values["controller.listener.names"])
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
+        """The directories of partitions: `log.dirs`, or else `log.dir`."""
         return tuple(self.values["log.dirs"]) or tuple(part.strip() for part in self.values["log.dir"].split(","))
 
     @property
     def metadata_log_dir(self) -> str:
+        """The directory of the metadata log."""
         return self.values["metadata.log.dir"] or self.log_dirs[0]
 
     @property
     def all_dirs(self) -> tuple[str, ...]:
-        """The log dirs and the metadata log's, each once, in order."""
+        """The directories of partitions, then that of the metadata log, each once."""
         return tuple(dict.fromkeys((*self.log_dirs, self.metadata_log_dir)))
 
     @property
     def broker_listeners(self) -> tuple[Listener, ...]:
+        """The listeners for clients and brokers."""
         return tuple(one for one in self.listeners if one.name not in self.controller_listener_names)
 
     @property
     def controller_listeners(self) -> tuple[Listener, ...]:
+        """The listeners for controllers."""
         return tuple(one for one in self.listeners if one.name in self.controller_listener_names)
 
     @property
     def inter_broker_listener_name(self) -> str:
+        """The listener between brokers: `inter.broker.listener.name`, else PLAINTEXT, else the first of brokers."""
         named = self.values["inter.broker.listener.name"]
         if named or not self.broker_listeners:
             return str(named)
@@ -137,7 +146,7 @@ class NodeConfig:
         )
 
     def with_default_host(self, host: str) -> NodeConfig:
-        """This with `host` advertised where a listener names none, as Kafka advertises the machine's name."""
+        """This, with `host` advertised for listeners without a host. Kafka advertises the name of the machine."""
         advertised = tuple(replace(one, host=one.host or host) for one in self.advertised)
         controller = tuple(replace(one, host=one.host or host) for one in self.advertised_controller)
         return replace(self, advertised=advertised, advertised_controller=controller)
@@ -154,7 +163,10 @@ class NodeConfig:
 def load_config(
     text: str | None, *, environ: Mapping[str, str] | None = None, overrides: Iterable[str] = ()
 ) -> NodeConfig:
-    """server.properties' text, then `KAFKA_*` variables, then `key=value` overrides; the later wins."""
+    """The text of server.properties, then `KAFKA_*` variables, then `key=value` overrides; later values count.
+
+    Raises `ConfigError`.
+    """
     properties: dict[str, str] = {}
     if text is not None:
         try:
@@ -171,7 +183,7 @@ def load_config(
 
 
 class _Builder:
-    """Collects problems instead of stopping at the first."""
+    """Builds a `NodeConfig`, and collects problems instead of stopping at the first."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self.properties = properties
@@ -181,6 +193,7 @@ class _Builder:
         self.without_effect: list[str] = []
 
     def build(self) -> NodeConfig:
+        """The configuration. Raises `ConfigError` with all problems."""
         self._read_values()
         self._stop_if_wrong()
         protocols = self._read_protocol_map()
@@ -203,6 +216,7 @@ class _Builder:
         )
 
     def refuse(self, key: str, reason: str, way_out: str) -> None:
+        """Note a problem."""
         self.problems.append(Problem(key, self.properties.get(key), reason, way_out))
 
     def _stop_if_wrong(self) -> None:
@@ -307,23 +321,26 @@ class _Builder:
 
 
 def _advertised(config: NodeConfig) -> tuple[Listener, ...]:
-    """What is registered for clients; a listener that is not advertised by name is advertised as it listens."""
+    """The listeners that are registered for clients: `advertised.listeners`, or else `listeners`."""
     if config.advertised:
         return tuple(one for one in config.advertised if one.name not in config.controller_listener_names)
     return config.broker_listeners
 
 
 def _advertised_controller(config: NodeConfig) -> tuple[Listener, ...]:
-    """As above, for the controllers' listeners (KIP-853); one that listens everywhere is reached by the host's name."""
-    told = {one.name: one for one in config.advertised}
+    """The listeners that are registered for other controllers (KIP-853).
+
+    One that listens on all interfaces is registered without a host; `with_default_host` fills it in.
+    """
+    advertised = {one.name: one for one in config.advertised}
     names = config.controller_listener_names
     ordered = sorted(config.controller_listeners, key=lambda one: names.index(one.name))
-    found = (told.get(one.name, one) for one in ordered)
+    found = (advertised.get(one.name, one) for one in ordered)
     return tuple(replace(one, host="" if one.host in ("0.0.0.0", "::") else one.host) for one in found)
 
 
 def check_relations(config: NodeConfig, properties: Mapping[str, str]) -> list[Problem]:
-    """What is wrong between settings that are each right by themselves."""
+    """What is wrong between values that are each valid by themselves."""
     problems: list[Problem] = []
 
     def refuse(key: str, reason: str, way_out: str) -> None:
@@ -342,7 +359,7 @@ def check_relations(config: NodeConfig, properties: Mapping[str, str]) -> list[P
 
 
 def _check_policies(config: NodeConfig, refuse: Any) -> None:
-    """Only controllers ask them; a broker need not have their code."""
+    """Only controllers call policies; a broker need not have their code."""
     for key in (CREATE_TOPIC, ALTER_CONFIG) if config.is_controller else ():
         if config[key]:
             try:
@@ -511,7 +528,7 @@ def _check_timeouts(config: NodeConfig, refuse: Any) -> None:
 
 
 def relation_warnings(config: NodeConfig) -> list[str]:
-    """What Kafka allows and is seldom meant."""
+    """Warnings about values that Kafka allows and that are probably a mistake."""
     warnings: list[str] = []
     needed, replicas = config["min.insync.replicas"], config["default.replication.factor"]
     if config.is_broker and needed > replicas:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import javaproperties
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,6 +47,28 @@ _TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_siz
 @given(st.dictionaries(_TEXT.filter(bool), _TEXT, max_size=4))
 def test_what_is_written_reads_back(values: dict[str, str]) -> None:
     assert parse_properties(format_properties(values)) == values
+
+
+@given(st.text(st.sampled_from("ab=: \\\n\r\t\f#!u0041{\u00e9\u2028\x85\x0b"), max_size=14))
+def test_the_library_reads_the_same(text: str) -> None:
+    """An empty logical line is left out: the library drops it where Java, and this parser, have an empty key."""
+    try:
+        expected = javaproperties.loads(text)
+    except javaproperties.InvalidUEscapeError:
+        with pytest.raises(ValueError, match="four hexadecimal digits"):
+            parse_properties(text)
+        return
+    found = parse_properties(text)
+    if not found.get(""):
+        found.pop("", None)
+    if not expected.get(""):
+        expected.pop("", None)
+    assert found == expected
+
+
+@given(st.dictionaries(_TEXT.filter(bool), _TEXT, max_size=4))
+def test_the_library_reads_what_is_written(values: dict[str, str]) -> None:
+    assert javaproperties.loads(format_properties(values)) == values
 
 
 def test_env_mapping() -> None:
