@@ -1,6 +1,12 @@
-"""Consumer groups: who belongs to a group, who reads which partition, and how far everybody has come.
+"""Consumer groups: their members, the partitions that each member reads, and the committed offsets.
 
-A group lives on the broker that leads its partition of `__consumer_offsets`, its coordinator. What must outlast the
-coordinator is a record in that partition; whoever leads it next replays it. The state machines (`classic_group`,
-`consumer_group`) and the store of offsets are pure; `coordinator` carries their effects out.
+The coordinator of a group is the broker that leads the group's partition of `__consumer_offsets`. Everything that must
+survive the coordinator is a record in that partition, in Kafka's format to the byte; the next leader replays it. The
+groups are plain objects: an event and a time in, effects out. `group_coordinator` carries the effects out. A response
+is sent after the write that it depends on, and an offset is seen when every in-sync replica has it.
+
+- `group_coordinator`: which partitions are coordinated here, timers, writes, expiry of offsets.
+- `group_coordinator_shard`: the groups and offsets of one partition; `coordinator_loader` replays them.
+- `classic/`: groups whose clients assign. `consumer/`: groups that the coordinator assigns (KIP-848).
+- `member_session_expiry`: when a member expires. `records/`: the records of `__consumer_offsets`.
 """

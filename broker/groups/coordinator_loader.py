@@ -1,4 +1,4 @@
-"""Replays a partition of `__consumer_offsets`, a piece at a time, so that the node goes on serving meanwhile."""
+"""Replays a partition of `__consumer_offsets` in pieces, so that the node serves other requests meanwhile."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ PIECE_BYTES = 32 * 1024
 
 
 class CoordinatorLoader:
-    """Reads up to where the log ended when this broker became its leader; nothing below that will ever change.
+    """Reads up to the end that the log had when this broker became its leader; nothing below that changes.
 
-    `step` takes one piece; `call_again` is how the next one is asked for, `finished(ok)` the end.
+    `step` replays one piece. `call_again` schedules the next step; `finished(shard, is_complete)` is called at the end.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class CoordinatorLoader:
         self._is_cancelled = False
 
     def cancel(self) -> None:
-        """The partition is led by somebody else."""
+        """Stop: another broker leads the partition."""
         self._is_cancelled = True
 
     def step(self) -> None:

@@ -1,4 +1,4 @@
-"""Writes a group's records to its partition, and tells when they are safe."""
+"""Writes a group's records to its partition of `__consumer_offsets` with acks=all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .group_config import OFFSETS_TOPIC
 from .records.offset_and_classic_records import CoordinatorRecord
 
 ACKS_ALL = -1
-_NOT_NOW = frozenset(
+_NOT_AVAILABLE = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -21,15 +21,17 @@ _NOT_NOW = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-_NOT_HERE = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.FENCED_LEADER_EPOCH})
+_NOT_COORDINATOR = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.FENCED_LEADER_EPOCH}
+)
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE})
 
 
 def coordinator_error(code: int) -> ErrorCode:
-    """What a failed append means to a member: ask again, or ask somebody else."""
-    if code in _NOT_NOW:
+    """The error code of a failed append as clients expect it: retry, or find the coordinator again."""
+    if code in _NOT_AVAILABLE:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if code in _NOT_HERE:
+    if code in _NOT_COORDINATOR:
         return ErrorCode.NOT_COORDINATOR
     if code in _TOO_LARGE:
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
@@ -43,7 +45,7 @@ def write_records(
     times: tuple[int, int],
     done: Callable[[ErrorCode], None],
 ) -> None:
-    """Append one batch; `done` is called once, when every in-sync replica has it or it failed.
+    """Append one batch. `done` is called once, when every in-sync replica has it or the append failed.
 
     `times` are the records' timestamp and the time-out, in milliseconds.
     """

@@ -1,4 +1,4 @@
-"""What a group asks its coordinator to do, in this order."""
+"""Effects: what a group asks its coordinator to do, in their order; and the results of joins and syncs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .records.offset_and_classic_records import CoordinatorRecord
 
 
 class TimerName(NamedTuple):
-    """A group has one timer of each name; `kind` is session, pending, join, sync or rebalance.
+    """The name of a timer within its group. `kind` is session, pending, join, sync or rebalance.
 
-    In a classic group join and sync are the group's own, in a consumer group those of its classic members.
+    In a classic group, join and sync belong to the group; in a consumer group, to a member of the classic protocol.
     """
 
     kind: str
@@ -21,7 +21,7 @@ class TimerName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer the request that waits under `token` (never None)."""
+    """Answer the request that waits under `token`, which is never None."""
 
     token: Any
     result: Any
@@ -29,7 +29,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Write the records as one batch; when they are committed or refused, tell `on_persisted(tag, error)`."""
+    """Write the records as one batch, and call `on_persisted(tag, error)` when they are committed or failed."""
 
     records: tuple[CoordinatorRecord, ...]
     tag: Any
@@ -37,7 +37,7 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Call `on_timer(name)` at `deadline_ms`; a timer of that name is replaced."""
+    """Call `on_timer(name)` at `deadline_ms`. It replaces a timer of that name."""
 
     name: TimerName
     deadline_ms: int
@@ -45,19 +45,19 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True)
 class CancelTimer:
-    """Forget the timer, if there is one."""
+    """Cancel the timer, if there is one."""
 
     name: TimerName
 
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """What is in memory may not be what is in the log: replay it."""
+    """Load the shard again: the group's memory may differ from the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaceGroup:
-    """The group is another object from here on, which stands in its place."""
+    """Put `group` in the place of this group, which has changed its protocol."""
 
     group: Any
 
@@ -67,7 +67,7 @@ Effect: TypeAlias = "Reply | Persist | SetTimer | CancelTimer | Reload | Replace
 
 @dataclass(frozen=True, slots=True)
 class JoinResult:
-    """The answer of JoinGroup. `members` are (id, instance id, metadata), for the leader alone."""
+    """The response of JoinGroup. `members` are (id, instance id, metadata); only the leader gets them."""
 
     error: ErrorCode = ErrorCode.NONE
     member_id: str = ""
@@ -81,7 +81,7 @@ class JoinResult:
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """The answer of SyncGroup."""
+    """The response of SyncGroup."""
 
     error: ErrorCode = ErrorCode.NONE
     protocol_type: str | None = None

@@ -7,22 +7,18 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 OFFSETS_TOPIC = "__consumer_offsets"
-LATE_MS = 500
-GRACE_MS = 1_000
-"""A session's end that is noticed later than `LATE_MS` says that this node stood still, and heartbeats may wait unread
-before its door: the member has `GRACE_MS` from there on."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetsTopicConfig:
-    """offsets.topic.*: how `__consumer_offsets` is made."""
+    """offsets.topic.*: with what `__consumer_offsets` is created."""
 
     partitions: int = 50
     replication_factor: int = 3
     segment_bytes: int = 100 * 1024 * 1024
 
     def topic_configs(self) -> dict[str, str]:
-        """What the topic is created with, as Apache Kafka does."""
+        """The topic's own settings, the same as in Apache Kafka."""
         return {
             "cleanup.policy": "compact",
             "compression.type": "producer",
@@ -32,7 +28,7 @@ class OffsetsTopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class ClassicConfig:
-    """group.*: the protocol in which the clients assign."""
+    """group.*: the classic protocol, in which a client assigns the partitions."""
 
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
@@ -42,7 +38,7 @@ class ClassicConfig:
 
 
 class MigrationPolicy(StrEnum):
-    """group.consumer.migration.policy: which way a group with members may go from one protocol to the other."""
+    """group.consumer.migration.policy: in which direction a group with members may change its protocol."""
 
     DISABLED = "disabled"
     UPGRADE = "upgrade"
@@ -51,16 +47,18 @@ class MigrationPolicy(StrEnum):
 
     @property
     def upgrades(self) -> bool:
+        """Whether a classic group may become a consumer group."""
         return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
 
     @property
     def downgrades(self) -> bool:
+        """Whether a consumer group may become a classic group."""
         return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """group.consumer.*: the protocol of KIP-848, in which the coordinator assigns."""
+    """group.consumer.*: the consumer protocol (KIP-848), in which the coordinator assigns the partitions."""
 
     session_timeout_ms: int = 45_000
     min_session_timeout_ms: int = 45_000
@@ -85,7 +83,7 @@ class OffsetsConfig:
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """All of it."""
+    """The settings of the group coordinator, by subject."""
 
     topic: OffsetsTopicConfig = OffsetsTopicConfig()
     classic: ClassicConfig = ClassicConfig()
@@ -94,9 +92,9 @@ class GroupConfig:
 
 
 def with_own_values(config: GroupConfig, own: Mapping[str, str]) -> GroupConfig:
-    """The settings of a group that has values of its own, within what the broker allows (KIP-848, "Group Configs").
+    """The settings of a group with values of its own (KIP-848, "Group Configs").
 
-    Values are held to the limits here too: they may have been narrower or wider where the value was checked.
+    Values outside this broker's limits are moved to the limit: they were checked against the limits of another node.
     """
     consumer = config.consumer
     session_ms, interval_ms = consumer.session_timeout_ms, consumer.heartbeat_interval_ms

@@ -1,8 +1,9 @@
-"""The shell around the groups: which partitions are this broker's, and the carrying out of effects.
+"""The group coordinator: which groups this broker coordinates, and how the effects of groups are carried out.
 
-A partition of `__consumer_offsets` that this broker leads is a shard: loaded by replay when leadership comes, dropped
-with NOT_COORDINATOR to all who wait when it goes. A shard belongs to one leader epoch; nothing that was begun in one
-epoch acts on another's shard.
+Each partition of `__consumer_offsets` that this broker leads is a shard. It is loaded by replay when the broker becomes
+the leader; until then its groups answer COORDINATOR_LOAD_IN_PROGRESS. It is dropped when the leadership ends; all
+requests that wait get NOT_COORDINATOR. A shard belongs to one leader epoch: a write that began in one epoch never
+changes the shard of another. When the log refuses a write of a consumer group, the shard is loaded again.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class GroupCoordinator:
         self._topics = ImageTopics(lambda: metadata.image)
         self._runtime = runtime
         self._replicas = replicas
-        self._deadlines: DelayedOperationTimers | None = None
+        self._delayed_operations: DelayedOperationTimers | None = None
         self._shards: dict[int, GroupCoordinatorShard] = {}
         self._loaders: dict[int, CoordinatorLoader] = {}
         self._timers: dict[int, dict[tuple[str, TimerName], TimerHandle]] = {}
@@ -59,26 +60,26 @@ class GroupCoordinator:
         self._is_started = False
         self._topic_waiters: list[asyncio.Future[None]] = []
 
-    # ---------------------------------------------------------------- life
+    # ---------------------------------------------------------------- start, stop, leadership
 
     def start(self) -> None:
-        """The replicas have taken up their roles: take up the shards."""
+        """Begin to coordinate, after the replicas have taken up their roles."""
         self._is_started = True
-        self._deadlines = DelayedOperationTimers(asyncio.get_running_loop())
+        self._delayed_operations = DelayedOperationTimers(asyncio.get_running_loop())
         self._apply_all(self.metadata.image)
 
     def stop(self) -> None:
-        """Tell everybody who waits that this is no coordinator."""
+        """Drop all shards; requests that wait get NOT_COORDINATOR."""
         self._is_started = False
         for waiter in self._topic_waiters:
             waiter.cancel()
         for partition in list(self._shards):
             self._resign(partition)
-        if self._deadlines is not None:
-            self._deadlines.close()
+        if self._delayed_operations is not None:
+            self._delayed_operations.close()
 
     def on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Leadership may have come or gone; call after the replicas know of it."""
+        """Take up and drop shards with the leadership. Call it after the replicas have seen the metadata."""
         if not self._is_started:
             return
         self._wake_topic_waiters(image)
@@ -154,13 +155,13 @@ class GroupCoordinator:
 
     @property
     def active_shards(self) -> list[GroupCoordinatorShard]:
-        """The partitions of `__consumer_offsets` that are coordinated here and loaded; for metrics."""
+        """The shards that are loaded; for metrics."""
         return [shard for shard in self._shards.values() if not shard.is_loading]
 
-    # ---------------------------------------------------------------- finding
+    # ---------------------------------------------------------------- lookup
 
     async def wait_for_topic(self, timeout_s: float) -> None:
-        """Return when `__consumer_offsets` is known here, or after the time-out."""
+        """Return when this node knows `__consumer_offsets`, or after the time-out."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._topic_waiters.append(waiter)
         await asyncio.wait([waiter], timeout=timeout_s)
@@ -175,22 +176,22 @@ class GroupCoordinator:
             self._topic_waiters.clear()
 
     def partition_of(self, group_id: str) -> int:
-        """The group's partition of `__consumer_offsets`, as many as there are or will be."""
+        """The group's partition of `__consumer_offsets`, also before the topic is created."""
         topic = self.metadata.image.topics_by_name.get(OFFSETS_TOPIC)
         return partition_for(group_id, self.config.topic.partitions if topic is None else len(topic.partitions))
 
     def config_of(self, group_id: str) -> GroupConfig:
-        """The settings that hold for the group: its own, else the broker's."""
+        """The settings of the group: its own, else the broker's."""
         own = self.metadata.image.configs.get((GROUP_RESOURCE, group_id))
         return with_own_values(self.config, own) if own else self.config
 
     def apply_configs(self) -> None:
-        """Settings have changed."""
+        """Give all groups their settings again, after a change of settings."""
         for shard in self._shards.values():
             shard.apply_configs()
 
     def shard_of(self, group_id: str) -> GroupCoordinatorShard:
-        """The active shard of the group. `ProtocolError`: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
+        """The loaded shard of the group. Raises NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
         shard = self._shards.get(self.partition_of(group_id))
         if shard is None:
             raise ProtocolError(ErrorCode.NOT_COORDINATOR)
@@ -199,32 +200,32 @@ class GroupCoordinator:
         return shard
 
     def loaded_shards(self) -> list[GroupCoordinatorShard]:
-        """Every shard here. `ProtocolError(COORDINATOR_LOAD_IN_PROGRESS)` when one is not loaded."""
+        """All shards. Raises COORDINATOR_LOAD_IN_PROGRESS when one is not loaded."""
         active_shards = list(self._shards.values())
         if any(shard.is_loading for shard in active_shards):
             raise ProtocolError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return active_shards
 
     def group_to_join(self, shard: GroupCoordinatorShard, group_id: str) -> Group:
-        """The group for a member of the classic protocol, made if it is not there.
+        """The group that a member of the classic protocol joins; a new one if there is none.
 
-        A consumer group whose members have all left becomes a classic one, and keeps its offsets.
+        A consumer group without members is replaced by a classic group, which keeps the offsets.
         """
         group = shard.groups.get(group_id)
         if isinstance(group, ConsumerGroup) and group.is_empty:
-            self._end(shard, group)
+            self._end_group(shard, group)
             group = None
         return shard.new_classic(group_id) if group is None else group
 
-    def consumer_group(self, shard: GroupCoordinatorShard, group_id: str, asked: HeartbeatRequest) -> ConsumerGroup:
-        """The consumer group that a heartbeat is for; who joins makes it, or makes one of a classic group.
+    def consumer_group(self, shard: GroupCoordinatorShard, group_id: str, request: HeartbeatRequest) -> ConsumerGroup:
+        """The consumer group of a heartbeat. A member that joins creates it, or upgrades a classic group.
 
-        `ProtocolError(GROUP_ID_NOT_FOUND)` where it is not there or cannot be; or why the heartbeat is refused.
+        Raises GROUP_ID_NOT_FOUND where there is none and none can be made, or the error that refuses the heartbeat.
         """
         group = shard.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group
-        if asked.member_epoch != JOIN_EPOCH:
+        if request.member_epoch != JOIN_EPOCH:
             text = f"Group {group_id} is not a consumer group." if group else f"Consumer group {group_id} not found."
             raise ProtocolError(ErrorCode.GROUP_ID_NOT_FOUND, text)
         if group is None:
@@ -234,7 +235,7 @@ class GroupCoordinator:
         except ProtocolError as refused:
             logger.info("%s", refused.message)
             raise
-        refusal = upgraded.refusal(asked)
+        refusal = upgraded.refusal(request)
         if refusal is not None:
             raise ProtocolError(refusal.error, refusal.message or "")
         group.close(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -244,13 +245,13 @@ class GroupCoordinator:
         logger.info("group %s is a consumer group from here on, with %d members", group_id, len(upgraded.members))
         return upgraded
 
-    def _end(self, shard: GroupCoordinatorShard, group: ConsumerGroup) -> None:
-        """The group gives way to one of the other protocol, whose records follow its tombstones."""
+    def _end_group(self, shard: GroupCoordinatorShard, group: ConsumerGroup) -> None:
+        """End a group that is replaced by a classic one, whose records follow its tombstones."""
         group.close(ErrorCode.NOT_COORDINATOR)
         self.carry_out(shard, group)
         self.append(shard, group.tombstones(), lambda _: None)
 
-    # ---------------------------------------------------------------- doing
+    # ---------------------------------------------------------------- events and effects
 
     def now_ms(self) -> int:
         """Monotonic milliseconds."""
@@ -260,12 +261,12 @@ class GroupCoordinator:
         """Milliseconds of the wall clock."""
         return self._runtime.clock.wall_ms()
 
-    def fresh_id(self) -> str:
-        """A unique text, of the form of a UUID."""
+    def new_member_id(self) -> str:
+        """A new unique id, in the form of a UUID."""
         return str(UUID(int=self._runtime.rng.getrandbits(128), version=4))
 
     def run(self, shard: GroupCoordinatorShard, group: Group, event: Callable[[int, int], T]) -> T:
-        """Give the group an event, which gets monotonic and wall-clock time, and carry out what follows."""
+        """Run an event of the group, with monotonic and wall-clock milliseconds, and carry out its effects."""
         result = event(self.now_ms(), self.wall_ms())
         self.carry_out(shard, group)
         return result
@@ -273,7 +274,7 @@ class GroupCoordinator:
     def append(
         self, shard: GroupCoordinatorShard, records: Sequence[CoordinatorRecord], done: Callable[[ErrorCode], None]
     ) -> None:
-        """Write to the shard's partition; `done` gets NOT_COORDINATOR when the shard is given up meanwhile."""
+        """Write to the shard's partition. `done` gets NOT_COORDINATOR when the shard is dropped meanwhile."""
 
         def finished(error: ErrorCode) -> None:
             done(error if self._is_current(shard) else ErrorCode.NOT_COORDINATOR)
@@ -285,7 +286,7 @@ class GroupCoordinator:
         write_records(self._replicas, shard.partition, records, times, finished)
 
     def carry_out(self, shard: GroupCoordinatorShard, group: Group) -> None:
-        """Carry out the group's effects, and those that follow from them, in order."""
+        """Carry out the group's effects in order, and the effects that these cause."""
         if group.is_applying_effects:
             return
         group.is_applying_effects = True
@@ -343,15 +344,15 @@ class GroupCoordinator:
         timers[key] = self._timer_wheel().add(max(effect.deadline_ms - self.now_ms(), 0), expired)
 
     def _timer_wheel(self) -> DelayedOperationTimers:
-        return required(self._deadlines, "a group coordinator with groups was started")
+        return required(self._delayed_operations, "a group coordinator with groups was started")
 
     def _is_current(self, shard: GroupCoordinatorShard) -> bool:
         return self._shards.get(shard.partition) is shard
 
-    # ---------------------------------------------------------------- expiry
+    # ---------------------------------------------------------------- expiry of offsets and groups
 
     def watch_expiry(self) -> None:
-        """There are groups or offsets that may expire: look after the check interval."""
+        """Check for expired offsets and groups after the check interval."""
         if self._expiry is None:
             self._expiry = self._timer_wheel().add(self.config.offsets.retention_check_interval_ms, self._on_expiry)
 
@@ -364,7 +365,7 @@ class GroupCoordinator:
             self.watch_expiry()
 
     def expire(self, shard: GroupCoordinatorShard) -> None:
-        """Remove offsets whose time is over, and groups that have neither members nor offsets left."""
+        """Remove expired offsets, and groups that have neither members nor offsets."""
         wall_ms, retention_ms = self.wall_ms(), self.config.offsets.retention_ms
         for group_id, group in list(shard.groups.items()):
             offsets = shard.offsets_of(group_id)
@@ -379,7 +380,7 @@ class GroupCoordinator:
                 self._remove_offsets(shard, group_id, expired)
 
     def _remove_group(self, shard: GroupCoordinatorShard, group: Group) -> None:
-        """Who joins meanwhile keeps the group, but finds no offsets: the log says that they are gone."""
+        """Remove a group and its offsets. If a member joins before the write is committed, only the offsets go."""
         partitions = list(shard.offsets_of(group.group_id))
 
         def removed(error: ErrorCode) -> None:
@@ -402,7 +403,7 @@ class GroupCoordinator:
         self.append(shard, [offset_record(group_id, one, None) for one in partitions], removed)
 
     def _forget_topics(self, names: list[str]) -> None:
-        """A topic that is gone takes the offsets of it along."""
+        """Remove the offsets of topics that were deleted."""
         for shard in list(self._shards.values()):
             for group_id, offsets in list(shard.offsets.items()) if not shard.is_loading else ():
                 gone = [one for one in offsets if one.topic in names]

@@ -1,4 +1,4 @@
-"""The groups and offsets of one partition of `__consumer_offsets`: what its records add up to."""
+"""The groups and offsets of one partition of `__consumer_offsets`, as its records say (Kafka's class of that name)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .records.consumer_group_records import (
     decode_consumer_key,
     decode_current,
     decode_epoch,
-    decode_subscription,
+    decode_member_metadata,
     decode_target,
 )
 from .records.offset_and_classic_records import (
@@ -42,7 +42,10 @@ GroupOffsets: TypeAlias = dict[TopicPartition, OffsetAndMetadata]
 
 
 class GroupCoordinatorShard:
-    """Loading: records are replayed, in order; `finish_loading` makes groups of them. Then it is active."""
+    """While it loads, it replays records in order; `finish_loading` makes the groups. From then on it is active.
+
+    It belongs to one leader epoch.
+    """
 
     def __init__(
         self, partition: int, leader_epoch: int, config_of: Callable[[str], GroupConfig], topics: Topics
@@ -56,16 +59,16 @@ class GroupCoordinatorShard:
         self._topics = topics
         self.pending = PendingTransactionalOffsets()
         self._written_at: dict[OffsetKey, int] = {}
-        """Where the commit that holds is in the log; while loading."""
+        """The offset in the log of the latest commit, by key; only while loading."""
         self._classic: dict[str, GroupMetadataValue] = {}
         self._consumer: dict[str, ConsumerGroup] = {}
 
     # ---------------------------------------------------------------- loading
 
     def replay(self, key: bytes | None, value: bytes | None, *, at: int = -1, transaction_of: int = -1) -> None:
-        """Take one record of the log; keys of other types are passed over. `BadRecord`.
+        """Replay one record; keys of other types are skipped. Raises `BadRecord`.
 
-        `at` is its offset, `transaction_of` the producer in whose transaction it is, -1 for none.
+        `at` is its offset; `transaction_of` is the producer id of its transaction, -1 for none.
         """
         if key is None:
             raise BadRecord("no key")
@@ -81,19 +84,19 @@ class GroupCoordinatorShard:
             else:
                 self._classic[found.group_id] = decode_classic_group(value)
         else:
-            key_of = decode_consumer_key(key)
-            if key_of is not None:
-                self._replay_consumer(key_of, value)
+            consumer_key = decode_consumer_key(key)
+            if consumer_key is not None:
+                self._replay_consumer(consumer_key, value)
 
     def end_transaction(self, producer_id: int, *, is_committed: bool) -> None:
-        """Take a transaction's marker."""
+        """Replay the marker of a transaction."""
         for commit in self.pending.end(producer_id, is_committed=is_committed):
-            if self._written_at.get(commit.key, -1) < commit.at:  # else a later commit outside of it holds
+            if self._written_at.get(commit.key, -1) < commit.at:  # else a later commit outside the transaction is newer
                 self.store(commit.key.group_id, ((commit.key.topic_partition, commit.value),))
                 self._written_at[commit.key] = commit.at
 
     def finish_loading(self, now_ms: int) -> None:
-        """Everything is replayed: make the groups."""
+        """All records are replayed: make the groups, and start their sessions."""
         for group_id, group in self._consumer.items():
             if group.members or (group.epoch and group_id not in self._classic):
                 self._classic.pop(group_id, None)
@@ -112,17 +115,17 @@ class GroupCoordinatorShard:
     # ---------------------------------------------------------------- groups
 
     def new_classic(self, group_id: str) -> ClassicGroup:
-        """A classic group without members, in the place of whatever was there."""
+        """A new classic group without members. It replaces a group of that id."""
         group = self.groups[group_id] = ClassicGroup(group_id, self._config_of(group_id).classic)
         return group
 
     def new_consumer(self, group_id: str) -> ConsumerGroup:
-        """A consumer group without members, in the place of whatever was there."""
+        """A new consumer group without members. It replaces a group of that id."""
         group = self.groups[group_id] = ConsumerGroup(group_id, self._config_of(group_id), self._topics)
         return group
 
     def apply_configs(self) -> None:
-        """Settings have changed: give each group its own anew."""
+        """Give each group its settings again, after a change of settings."""
         for group_id, group in self.groups.items():
             config = self._config_of(group_id)
             if isinstance(group, ConsumerGroup):
@@ -131,11 +134,11 @@ class GroupCoordinatorShard:
                 group.config = config.classic
 
     def offsets_of(self, group_id: str) -> GroupOffsets:
-        """What the group has committed."""
+        """The committed offsets of the group."""
         return self.offsets.get(group_id, {})
 
     def store(self, group_id: str, offsets: Iterable[tuple[TopicPartition, OffsetAndMetadata]]) -> None:
-        """Take offsets over that are in the log."""
+        """Store offsets whose commit is in the log."""
         self.offsets.setdefault(group_id, {}).update(offsets)
 
     def forget(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
@@ -155,7 +158,7 @@ class GroupCoordinatorShard:
         self.pending.forget_group(group_id)
 
     def tombstones(self, group_id: str) -> list[CoordinatorRecord]:
-        """The end of a group in the log."""
+        """The records that remove a group and its offsets from the log."""
         records = [offset_record(group_id, topic_partition, None) for topic_partition in self.offsets_of(group_id)]
         group = self.groups.get(group_id)
         return records if group is None else records + group.tombstones()
@@ -199,28 +202,29 @@ def _replay_member(group: ConsumerGroup, key: ConsumerGroupKey, value: bytes | N
         if value is None:
             group.members.pop(key.member_id, None)
         else:
-            subscription = decode_subscription(value)
+            subscription = decode_member_metadata(value)
             known = ConsumerGroupMember(key.member_id, subscription) if member is None else member
             group.members[key.member_id] = replace(known, subscription=subscription)
     elif member is not None and value is not None:
         epoch, previous_epoch, state, assigned, revoking = decode_current(value)
         try:
-            steady = MemberState(state)
+            member_state = MemberState(state)
         except ValueError as error:
             raise BadRecord(str(error)) from error
-        places = ConsumerGroupMember(
-            key.member_id, member.subscription, epoch, previous_epoch, steady, assigned, revoking
+        current = ConsumerGroupMember(
+            key.member_id, member.subscription, epoch, previous_epoch, member_state, assigned, revoking
         )
-        group.members[key.member_id] = places
+        group.members[key.member_id] = current
 
 
 def expired_offsets(
     group: Group | None, offsets: GroupOffsets, wall_ms: int, retention_ms: int
 ) -> list[TopicPartition]:
-    """Whose time is over (KIP-211): nobody reads them, and nobody has for `retention_ms`.
+    """The partitions whose committed offsets have expired (KIP-211).
 
-    A group without members counts from its becoming empty, a stable consumer group from the last commit and only for
-    topics it no longer subscribes to, offsets without a group from their commit.
+    Offsets of an empty group expire `retention_ms` after it became empty. Offsets of a group with members expire
+    `retention_ms` after the commit, and only for topics that the group does not subscribe to. Offsets without a group
+    expire `retention_ms` after the commit.
     """
     candidates: GroupOffsets = offsets
     idle_since_ms = -1

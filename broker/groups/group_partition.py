@@ -1,4 +1,4 @@
-"""Which partition of `__consumer_offsets` a group belongs to."""
+"""The partition of `__consumer_offsets` that a group belongs to."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _INT32_SIGN = 0x80000000
 
 
 def java_string_hash(text: str) -> int:
-    """Java's `String.hashCode`: over UTF-16 code units, in 32 bits with a sign."""
+    """Java's `String.hashCode`: computed over UTF-16 code units, as a signed 32-bit number."""
     units = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for at in range(0, len(units), 2):
@@ -15,6 +15,6 @@ def java_string_hash(text: str) -> int:
 
 
 def partition_for(group_id: str, partition_count: int) -> int:
-    """Kafka's choice: the absolute value of the hash (0 for the smallest integer, which has none), modulo."""
+    """The partition, as Kafka computes it: the absolute value of the hash (0 for the smallest integer), modulo."""
     value = java_string_hash(group_id)
     return (0 if value == -_INT32_SIGN else abs(value)) % partition_count

@@ -27,7 +27,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     _check(request, message, groups.config.consumer.assignors)
     shard = groups.shard_of(group_id)
     asked = HeartbeatRequest(
-        member_id=message.member_id or groups.fresh_id(),
+        member_id=message.member_id or groups.new_member_id(),
         member_epoch=message.member_epoch,
         client_id=request.client_id or "",
         client_host=client_host(request),

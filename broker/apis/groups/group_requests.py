@@ -37,7 +37,7 @@ def client_host(request: Request) -> str:
 
 def classic_protocol(group: Group) -> ClassicGroup | ClassicProtocolAdapter:
     """What serves the classic protocol for the group."""
-    return group if isinstance(group, ClassicGroup) else group.classic
+    return group if isinstance(group, ClassicGroup) else group.classic_protocol
 
 
 def shard_and_group(groups: GroupCoordinator, group_id: str) -> tuple[GroupCoordinatorShard, Group]:

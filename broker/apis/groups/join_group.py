@@ -31,7 +31,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
         raise ProtocolError(ErrorCode.UNKNOWN_MEMBER_ID)
     group = groups.group_to_join(shard, group_id)
     side = classic_protocol(group)
-    asked = _join_request(request, message, groups.fresh_id())
+    asked = _join_request(request, message, groups.new_member_id())
     future: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
     groups.run(shard, group, lambda now_ms, wall_ms: side.join(asked, future, now_ms, wall_ms))
     groups.watch_expiry()
@@ -43,7 +43,7 @@ def _join_request(request: Request, message: Struct, unique: str) -> JoinRequest
     client_id = request.client_id or ""
     return JoinRequest(
         member_id=message.member_id,
-        fresh_id=f"{client_id if instance_id is None else instance_id}-{unique}",
+        new_member_id=f"{client_id if instance_id is None else instance_id}-{unique}",
         instance_id=instance_id,
         client_id=client_id,
         client_host=client_host(request),

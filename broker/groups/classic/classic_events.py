@@ -1,4 +1,4 @@
-"""What happens to a classic group: what members ask, and what the log confirms."""
+"""The inputs of a classic group: the requests of members, and the tags of its writes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .classic_group_members import Protocols
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """JoinGroup. `fresh_id` is the id that a newcomer gets; times in milliseconds."""
+    """JoinGroup. `new_member_id` is the id for a new member; times in milliseconds."""
 
     member_id: str
-    fresh_id: str
+    new_member_id: str
     instance_id: str | None
     client_id: str
     client_host: str
@@ -29,7 +29,7 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True)
 class SyncRequest:
-    """SyncGroup; only the leader's assignments count."""
+    """SyncGroup; the assignments are empty for all but the leader."""
 
     member_id: str
     generation: int
@@ -41,7 +41,7 @@ class SyncRequest:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentWritten:
-    """The leader's assignment of a generation."""
+    """The leader's assignment of a generation was written."""
 
     generation: int
     assignments: Mapping[str, bytes]
@@ -49,7 +49,7 @@ class AssignmentWritten:
 
 @dataclass(frozen=True, slots=True)
 class ReturnWritten:
-    """A static member came back without a rebalance, and its new id is being written."""
+    """The new id of a static member that came back was written; no rebalance is needed."""
 
     member_id: str
     result: JoinResult
@@ -58,6 +58,6 @@ class ReturnWritten:
 
 @dataclass(frozen=True, slots=True)
 class EmptyWritten:
-    """A generation without members."""
+    """A generation without members was written."""
 
     generation: int

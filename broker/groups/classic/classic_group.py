@@ -1,14 +1,14 @@
 """A group of the classic protocol: the clients assign, the coordinator keeps them together (KIP-62, 345, 394, 814).
 
-A rebalance has two halves. In the first all members say JoinGroup, each with the protocols (assignors) it knows; when
-all have, or the rebalance time-out is over, those who have not are left behind, a new generation begins, and one
-member, the leader, gets the list of all. In the second the leader computes the assignment and sends it with SyncGroup;
-when it is in the log, everybody's SyncGroup is answered with its own part. Whoever speaks for an older generation is
-refused, and so learns to join again. Between rebalances, heartbeats keep sessions alive; a session that ends, a member
-that leaves or comes, begins a new rebalance.
+A rebalance has two phases. In the first, all members send JoinGroup, each with the protocols (assignors) that it
+supports. When all have done so, or when the rebalance time-out is over, the members that did not are removed, a new
+generation begins, and one member, the leader, gets the list of all members. In the second phase, the leader computes
+the assignment and sends it with SyncGroup. When the assignment is in the log, the SyncGroup of each member is answered
+with its own part. A request of an older generation is refused, so its sender joins again. Between rebalances,
+heartbeats keep the sessions alive. A member that joins, leaves or expires starts a new rebalance.
 
-The group is a plain object: methods take an event and the time (monotonic milliseconds), and leave what is to be done
-in `effects`, to be drained by the caller and carried out in order.
+The group is a plain object. Its methods take an event and the time (monotonic milliseconds) and append what must be
+done to `effects`; the caller drains the effects and carries them out in order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from ....wire.errors import ErrorCode
 from ..effects import CancelTimer, Effect, JoinResult, Persist, Reply, SetTimer, SyncResult, TimerName
-from ..group_config import GRACE_MS, LATE_MS, ClassicConfig
+from ..group_config import ClassicConfig
 from ..records.offset_and_classic_records import CoordinatorRecord, GroupMetadataValue, classic_group_record
 from .classic_events import AssignmentWritten, EmptyWritten, JoinRequest, ReturnWritten, SyncRequest
 from .classic_group_members import (
@@ -36,7 +36,7 @@ _REBALANCING = (ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.COMPLET
 
 
 class ClassicGroup:
-    """One group. `wall_ms` of methods is the wall clock, for the log."""
+    """One group. `wall_ms` is the time of the wall clock, for the log."""
 
     def __init__(self, group_id: str, config: ClassicConfig) -> None:
         self.group_id = group_id
@@ -49,15 +49,15 @@ class ClassicGroup:
         self.members = ClassicGroupMembers()
         self.effects: list[Effect] = []
         self.is_applying_effects = False
-        """The coordinator is carrying effects out just now."""
+        """Whether the coordinator is in the middle of carrying effects out."""
         self._is_initial = False
-        """In the delay before a group's first generation, in which members may gather."""
-        self._has_newcomer = False
+        """Whether the initial rebalance delay runs, in which the first members may gather."""
+        self._has_new_member = False
         self._delay_left_ms = 0
 
     @classmethod
     def restored(cls, group_id: str, config: ClassicConfig, value: GroupMetadataValue, now_ms: int) -> ClassicGroup:
-        """The group as the log has it; every member gets a whole session to show itself."""
+        """The group as it is in the log. Every member gets a whole session from now on."""
         group = cls(group_id, config)
         group.generation = value.generation
         group.protocol_type = value.protocol_type or None
@@ -70,7 +70,7 @@ class ClassicGroup:
         return group
 
     def begin_after_conversion(self, now_ms: int, wall_ms: int, *, must_rebalance: bool) -> None:
-        """Begin with members that were those of a consumer group."""
+        """Begin with the members of a former consumer group: start their sessions, and a rebalance if asked."""
         for member in self.members.members.values():
             self._start_session(member, now_ms, member.session_timeout_ms)
         if must_rebalance:
@@ -79,27 +79,28 @@ class ClassicGroup:
     # ---------------------------------------------------------------- views
 
     kind = "classic"
+    """The group type, as ListGroups names it."""
 
     @property
     def is_simple(self) -> bool:
-        """Only offsets were ever committed; there were no members."""
+        """Whether there were never members, only committed offsets."""
         return self.protocol_type is None
 
     @property
     def is_empty(self) -> bool:
-        """No members, and nobody about to be one."""
+        """Whether there are no members and no ids given to new ones."""
         return self.state is ClassicGroupState.EMPTY and not self.members.pending
 
     def subscribed_topics(self) -> tuple[str, ...] | None:
-        """Of a consumer group; None where that cannot be told."""
+        """The topics that the members subscribe to; None where the coordinator cannot read that."""
         return topics_of(self.members, self.protocol_type, self.protocol)
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """The end of the group in the log."""
+        """The records that remove the group from the log."""
         return [] if self.is_simple else [classic_group_record(self.group_id, None)]
 
     def value(self, assignments: Mapping[str, bytes] | None = None) -> GroupMetadataValue:
-        """The group as it is to be written, with its present assignments or these."""
+        """The group as it is written to the log, with these assignments or else its present ones."""
         if assignments is None:
             assignments = {one.member_id: one.assignment for one in self.members.members.values()}
         rows = member_values(self.members, self.protocol, dict(assignments))
@@ -109,19 +110,19 @@ class ClassicGroup:
         )
 
     def drain(self) -> list[Effect]:
-        """What is to be done; it is forgotten here."""
+        """Take the effects; the list is empty afterwards."""
         effects, self.effects = self.effects, []
         return effects
 
     # ---------------------------------------------------------------- JoinGroup
 
     def join(self, request: JoinRequest, token: Any, now_ms: int, wall_ms: int) -> None:
-        """Answered at once when it is refused or nothing changes, else when the new generation begins."""
+        """JoinGroup. Answered at once when it is refused or changes nothing, else when the new generation begins."""
         error = self._refuse_join(request)
         if error:
             self._reply(token, JoinResult(error, request.member_id))
         elif not request.member_id:
-            self._join_newcomer(request, token, now_ms, wall_ms)
+            self._join_new_member(request, token, now_ms, wall_ms)
         elif request.member_id in self.members.pending:
             self._add_member(request, request.member_id, token, now_ms, wall_ms)
         else:
@@ -133,7 +134,7 @@ class ClassicGroup:
         if not self._has_room_for(request):
             self._forget(request.member_id)
             return ErrorCode.GROUP_MAX_SIZE_REACHED
-        if not self._speaks(request):
+        if not self._shares_protocol(request):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if request.member_id and request.member_id not in self.members.pending:
             return self.members.check(request.member_id, request.instance_id)
@@ -150,29 +151,29 @@ class ClassicGroup:
         known = member is not None or (request.instance_id or "") in members.static_ids
         return known or len(members) < self.config.max_size
 
-    def _speaks(self, request: JoinRequest) -> bool:
+    def _shares_protocol(self, request: JoinRequest) -> bool:
         if not request.protocol_type or not request.protocols:
             return False
         if self.state is ClassicGroupState.EMPTY:
             return True
         return request.protocol_type == self.protocol_type and self.members.supports(request.protocols)
 
-    def _join_newcomer(self, request: JoinRequest, token: Any, now_ms: int, wall_ms: int) -> None:
+    def _join_new_member(self, request: JoinRequest, token: Any, now_ms: int, wall_ms: int) -> None:
         known = self.members.static_ids.get(request.instance_id) if request.instance_id is not None else None
         if known is not None:
             self._return_static(self.members.members[known], request, token, now_ms, wall_ms)
         elif request.instance_id is None and request.requires_known_id:
-            self.members.pending[request.fresh_id] = None
-            self._set_timer(TimerName("pending", request.fresh_id), now_ms + request.session_timeout_ms)
-            self._reply(token, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, request.fresh_id))
+            self.members.pending[request.new_member_id] = None
+            self._set_timer(TimerName("pending", request.new_member_id), now_ms + request.session_timeout_ms)
+            self._reply(token, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id))
         else:
-            self._add_member(request, request.fresh_id, token, now_ms, wall_ms)
+            self._add_member(request, request.new_member_id, token, now_ms, wall_ms)
 
     def _add_member(self, request: JoinRequest, member_id: str, token: Any, now_ms: int, wall_ms: int) -> None:
         if member_id in self.members.pending:
             self._cancel_timer(TimerName("pending", member_id))
         if self._is_initial:
-            self._has_newcomer = True
+            self._has_new_member = True
         member = ClassicGroupMember(
             member_id=member_id,
             instance_id=request.instance_id,
@@ -187,7 +188,7 @@ class ClassicGroup:
         if not len(self.members):
             self.protocol_type = request.protocol_type
         self.members.add(member)
-        # It cannot heartbeat before it knows its id, so this alone bounds how long it is waited for.
+        # The member cannot send heartbeats before it knows its id, so only this time-out can remove it.
         self._start_session(member, now_ms, self.config.new_member_join_timeout_ms)
         self._rebalance_or_complete(now_ms, wall_ms)
 
@@ -195,7 +196,7 @@ class ClassicGroup:
         member = self.members.members[request.member_id]
         unchanged = member.protocols == request.protocols
         if self.state is ClassicGroupState.COMPLETING_REBALANCE and unchanged:
-            # It has not got the answer to its last JoinGroup.
+            # The response to its last JoinGroup was lost.
             self._reply(token, self._join_result(member))
         elif self.state is ClassicGroupState.STABLE and unchanged and member.member_id != self.members.leader:
             self._reply(token, self._join_result(member))
@@ -215,12 +216,12 @@ class ClassicGroup:
     def _return_static(
         self, member: ClassicGroupMember, request: JoinRequest, token: Any, now_ms: int, wall_ms: int
     ) -> None:
-        """A static member came back without its id: it takes its own place over, and fences who held it."""
+        """A static member came back without its id: it gets a new id, and its former id is fenced."""
         old_id, old_leader = member.member_id, self.members.leader
         self._answer_join(member, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
         self._answer_sync(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
         self._end_session(member)
-        self.members.rename(member, request.fresh_id)
+        self.members.rename(member, request.new_member_id)
         self.members.set_protocols(member, request.protocols)
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.session_timeout_ms = request.session_timeout_ms
@@ -235,7 +236,7 @@ class ClassicGroup:
                 self.generation,
                 self.protocol_type,
                 self.protocol,
-                # An older client told that it leads would assign anew (KIP-814).
+                # An older client that learns that it is the leader would compute a new assignment (KIP-814).
                 (self.members.leader if request.can_skip_assignment else old_leader) or "",
                 skips,
                 self._all_metadata() if skips else (),
@@ -245,7 +246,7 @@ class ClassicGroup:
         member.join_token = token
         self._rebalance_or_complete(now_ms, wall_ms)
 
-    # ---------------------------------------------------------------- rebalance, first half
+    # ---------------------------------------------------------------- rebalance, first phase: JoinGroup
 
     def _rebalance_or_complete(self, now_ms: int, wall_ms: int) -> None:
         if self.state is ClassicGroupState.PREPARING_REBALANCE:
@@ -263,7 +264,7 @@ class ClassicGroup:
         timeout_ms = self.members.rebalance_timeout_ms()
         if self._is_initial:
             delay_ms = self.config.initial_rebalance_delay_ms
-            self._has_newcomer = False
+            self._has_new_member = False
             self._delay_left_ms = max(timeout_ms - delay_ms, 0)
             if delay_ms > 0:
                 self._set_timer(_JOIN, now_ms + delay_ms)
@@ -283,8 +284,8 @@ class ClassicGroup:
     def _on_join_timer(self, now_ms: int, wall_ms: int) -> None:
         if self.state is not ClassicGroupState.PREPARING_REBALANCE:
             return
-        if self._is_initial and self._has_newcomer and self._delay_left_ms:
-            self._has_newcomer = False
+        if self._is_initial and self._has_new_member and self._delay_left_ms:
+            self._has_new_member = False
             delay_ms = min(self.config.initial_rebalance_delay_ms, self._delay_left_ms)
             self._delay_left_ms -= delay_ms
             self._set_timer(_JOIN, now_ms + delay_ms)
@@ -292,7 +293,7 @@ class ClassicGroup:
         self._complete_join(now_ms, wall_ms)
 
     def _complete_join(self, now_ms: int, wall_ms: int) -> None:
-        """Whoever is here makes the new generation; static members may be late, their session alone removes them."""
+        """Begin a new generation with the members that have joined. Static members stay until their session expires."""
         self._is_initial = False
         self._cancel_timer(_JOIN)
         for member in list(self.members.members.values()):
@@ -315,7 +316,7 @@ class ClassicGroup:
             if member.join_token is not None:
                 self._answer_join(member, self._join_result(member))
                 member.is_new = False
-                self._touch(member, now_ms)
+                self._extend_session(member, now_ms)
 
     def _join_result(self, member: ClassicGroupMember) -> JoinResult:
         leads = self.members.leader == member.member_id
@@ -334,10 +335,10 @@ class ClassicGroup:
             (one.member_id, one.instance_id, one.metadata(self.protocol)) for one in self.members.members.values()
         )
 
-    # ---------------------------------------------------------------- SyncGroup, second half
+    # ---------------------------------------------------------------- rebalance, second phase: SyncGroup
 
     def sync(self, request: SyncRequest, token: Any, now_ms: int, wall_ms: int) -> None:
-        """Answered when the leader's assignment is in the log, or at once when it is already."""
+        """SyncGroup. Answered when the leader's assignment is in the log, at once when it already is."""
         error = self._refuse_sync(request)
         if error:
             self._reply(token, SyncResult(error))
@@ -345,7 +346,7 @@ class ClassicGroup:
         member = self.members.members[request.member_id]
         self._on_synced(member.member_id)
         if self.state is ClassicGroupState.STABLE:
-            self._touch(member, now_ms)
+            self._extend_session(member, now_ms)
             self._reply(token, self._sync_result(member))
             return
         self._answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -376,7 +377,7 @@ class ClassicGroup:
             self._cancel_timer(_SYNC)
 
     def _on_sync_timer(self, now_ms: int, wall_ms: int) -> None:
-        """Members that joined and never asked for their assignment hold the group up no longer."""
+        """Remove the members that joined but did not send SyncGroup in time."""
         if self.state not in (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE):
             return
         late = [self.members.members[one] for one in self.members.unsynced if one in self.members.members]
@@ -388,17 +389,17 @@ class ClassicGroup:
     def _sync_result(self, member: ClassicGroupMember) -> SyncResult:
         return SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)
 
-    # ---------------------------------------------------------------- the log's answer
+    # ---------------------------------------------------------------- results of writes
 
     def on_persisted(self, tag: Any, error: ErrorCode, now_ms: int, wall_ms: int) -> None:
-        """What `Persist(tag)` asked for is committed, or was refused with `error`."""
+        """The write of `Persist(tag)` is committed, or failed with `error`."""
         if isinstance(tag, AssignmentWritten):
             self._on_assignment_written(tag, error, now_ms, wall_ms)
         elif isinstance(tag, ReturnWritten):
             member = self.members.members.get(tag.member_id)
             if error:
                 self._reply(tag.token, JoinResult(error, tag.member_id))
-                if member is not None:  # what the log does not know must not be: let everybody join again
+                if member is not None:  # the log does not have the new id, so all members must join again
                     self._rebalance_or_complete(now_ms, wall_ms)
             elif member is None or tag.result.generation != self.generation:
                 self._reply(tag.token, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, tag.member_id))
@@ -417,12 +418,12 @@ class ClassicGroup:
             member.assignment = tag.assignments.get(member.member_id, b"")
             if member.sync_token is not None:
                 self._answer_sync(member, self._sync_result(member))
-                self._touch(member, now_ms)
+                self._extend_session(member, now_ms)
 
     # ---------------------------------------------------------------- Heartbeat, LeaveGroup, sessions
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
-        """NONE, or why the member has to do something else."""
+        """Heartbeat: NONE, or REBALANCE_IN_PROGRESS when the member must join again, or why it is refused."""
         if self.state is ClassicGroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         error = self.members.check(member_id, instance_id)
@@ -432,12 +433,12 @@ class ClassicGroup:
             return ErrorCode.ILLEGAL_GENERATION
         if self.state is ClassicGroupState.EMPTY:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        self._touch(self.members.members[member_id], now_ms)
+        self._extend_session(self.members.members[member_id], now_ms)
         rebalancing = self.state is ClassicGroupState.PREPARING_REBALANCE
         return ErrorCode.REBALANCE_IN_PROGRESS if rebalancing else ErrorCode.NONE
 
     def leave(self, leavers: list[tuple[str, str | None]], now_ms: int, wall_ms: int) -> list[ErrorCode]:
-        """Members by id, or by instance id where the id is empty; one code each."""
+        """LeaveGroup: remove members by id, or by instance id where the id is empty. Returns one code for each."""
         before = len(self.members)
         codes = [self._leave_one(member_id, instance_id) for member_id, instance_id in leavers]
         if len(self.members) < before:
@@ -458,7 +459,7 @@ class ClassicGroup:
         return error
 
     def on_timer(self, name: TimerName, now_ms: int, wall_ms: int) -> None:
-        """The time that `SetTimer` set is over."""
+        """A timer that `SetTimer` set has fired."""
         if name.kind == "session":
             self._on_session_timer(name.member_id, now_ms, wall_ms)
         elif name.kind == "pending":
@@ -471,42 +472,35 @@ class ClassicGroup:
             self._on_sync_timer(now_ms, wall_ms)
 
     def _on_session_timer(self, member_id: str, now_ms: int, wall_ms: int) -> None:
-        """Heartbeats only move the deadline on; the timer is set anew when it has run out too early."""
+        """Remove a member whose session has expired. A member whose own request waits here stays."""
         member = self.members.members.get(member_id)
         if member is None:
             return
-        member.has_timer = False
-        if now_ms - member.deadline_ms > LATE_MS:
-            member.deadline_ms = now_ms + GRACE_MS
-        if member.deadline_ms > now_ms:
+        if not member.session.has_expired(now_ms):
             self._set_session_timer(member)
         elif member.is_new or not member.is_awaiting:
             self._drop(member)
             if self.state in (ClassicGroupState.STABLE, *_REBALANCING):
                 self._rebalance_or_complete(now_ms, wall_ms)
 
-    def _touch(self, member: ClassicGroupMember, now_ms: int) -> None:
+    def _extend_session(self, member: ClassicGroupMember, now_ms: int) -> None:
         self._start_session(member, now_ms, member.session_timeout_ms)
 
     def _start_session(self, member: ClassicGroupMember, now_ms: int, timeout_ms: int) -> None:
-        earlier = now_ms + timeout_ms < member.deadline_ms
-        member.deadline_ms = now_ms + timeout_ms
-        if earlier or not member.has_timer:
+        if member.session.extend(now_ms, timeout_ms):
             self._set_session_timer(member)
 
     def _set_session_timer(self, member: ClassicGroupMember) -> None:
-        member.has_timer = True
-        self._set_timer(TimerName("session", member.member_id), member.deadline_ms)
+        self._set_timer(TimerName("session", member.member_id), member.session.deadline_ms)
 
     def _end_session(self, member: ClassicGroupMember) -> None:
-        member.has_timer = False
-        member.deadline_ms = 0
+        member.session.end()
         self._cancel_timer(TimerName("session", member.member_id))
 
     # ---------------------------------------------------------------- commits
 
     def check_commit(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
-        """Whether offsets of this generation may be committed. Without members anybody may, who claims none."""
+        """NONE where this member and generation may commit. A commit without a generation needs an empty group."""
         if self.state is ClassicGroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self.state is ClassicGroupState.EMPTY:
@@ -520,17 +514,17 @@ class ClassicGroup:
             return ErrorCode.ILLEGAL_GENERATION
         if self.state is ClassicGroupState.COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
-        self._touch(self.members.members[member_id], now_ms)
+        self._extend_session(self.members.members[member_id], now_ms)
         return ErrorCode.NONE
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Whether committed offsets may be read; anybody may."""
+        """Whether OffsetFetch is allowed: always, while the group exists."""
         return ErrorCode.GROUP_ID_NOT_FOUND if self.state is ClassicGroupState.DEAD else ErrorCode.NONE
 
     # ---------------------------------------------------------------- end
 
     def close(self, error: ErrorCode) -> None:
-        """The group is deleted or moves away: everyone who waits is told so."""
+        """The group is deleted or moves away: answer every request that waits with `error`."""
         for member in self.members.members.values():
             self._answer_join(member, JoinResult(error, member.member_id))
             self._answer_sync(member, SyncResult(error))
@@ -548,7 +542,7 @@ class ClassicGroup:
         self.members.remove(member.member_id)
 
     def _forget(self, member_id: str) -> None:
-        """A newcomer gives up the id it was handed."""
+        """Forget an id that was given to a new member."""
         if member_id in self.members.pending:
             del self.members.pending[member_id]
             self._cancel_timer(TimerName("pending", member_id))
@@ -564,7 +558,7 @@ class ClassicGroup:
             member.assignment = b""
             if member.sync_token is not None:
                 self._answer_sync(member, SyncResult(error))
-                self._touch(member, now_ms)
+                self._extend_session(member, now_ms)
 
     def _answer_join(self, member: ClassicGroupMember, result: JoinResult) -> None:
         token, member.join_token = member.join_token, None

@@ -1,4 +1,4 @@
-"""Who is in a classic group, and what follows from that alone: the leader, the protocol all speak, who has joined."""
+"""The members of a classic group, and what follows from them alone: leader, common protocol, who has joined."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from ....wire.errors import ErrorCode
+from ..member_session_expiry import MemberSession
 from ..records.offset_and_classic_records import GroupMetadataValue, MemberValue
 from .consumer_protocol import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 
@@ -19,7 +20,8 @@ class ClassicGroupState(StrEnum):
 
         EMPTY -> PREPARING_REBALANCE -> COMPLETING_REBALANCE -> STABLE -> PREPARING_REBALANCE ...
 
-    PREPARING: members are awaited with JoinGroup. COMPLETING: the leader's assignment is awaited with SyncGroup.
+    PREPARING_REBALANCE: the group waits for JoinGroup of its members. COMPLETING_REBALANCE: it waits for SyncGroup of
+    the leader, with the assignment.
     """
 
     EMPTY = "Empty"
@@ -31,7 +33,10 @@ class ClassicGroupState(StrEnum):
 
 @dataclass(slots=True)
 class ClassicGroupMember:
-    """One member. Tokens are the requests that wait: for the others to join, for the leader to assign."""
+    """One member. A token stands for a request that waits:
+
+    JoinGroup for the other members, SyncGroup for the leader.
+    """
 
     member_id: str
     instance_id: str | None
@@ -44,20 +49,20 @@ class ClassicGroupMember:
     join_token: Any = None
     sync_token: Any = None
     is_new: bool = False
-    """It has not yet been told its id, so it cannot heartbeat."""
-    deadline_ms: int = 0
-    has_timer: bool = False
+    """The member does not know its id yet, so it cannot send heartbeats."""
+    session: MemberSession = field(default_factory=MemberSession)
 
     @property
     def is_awaiting(self) -> bool:
+        """Whether a JoinGroup or SyncGroup of the member waits for its response."""
         return self.join_token is not None or self.sync_token is not None
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What the member says for that protocol."""
+        """What the member sent for that protocol in its JoinGroup."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def vote(self, candidates: Sequence[str]) -> str:
-        """Its first choice among the candidates."""
+        """The member's first choice among the candidates."""
         return next(name for name, _ in self.protocols if name in candidates)
 
 
@@ -69,26 +74,28 @@ class ClassicGroupMembers:
     static_ids: dict[str, str] = field(default_factory=dict)
     """Member id by instance id (KIP-345)."""
     pending: dict[str, None] = field(default_factory=dict)
-    """Ids handed out to newcomers who have not come back with them yet (KIP-394)."""
+    """Ids given to new members that have not joined with them yet (KIP-394)."""
     unsynced: dict[str, None] = field(default_factory=dict)
-    """Who has joined the generation and not asked for its assignment yet."""
+    """Members of this generation that have not asked for their assignment yet."""
     leader: str | None = None
-    speakers: dict[str, int] = field(default_factory=dict)
-    """How many members know each protocol."""
+    supporters: dict[str, int] = field(default_factory=dict)
+    """How many members support each protocol."""
 
     def __len__(self) -> int:
         return len(self.members)
 
     @property
     def joining(self) -> list[ClassicGroupMember]:
+        """Members whose JoinGroup waits."""
         return [member for member in self.members.values() if member.join_token is not None]
 
     @property
     def have_all_joined(self) -> bool:
+        """Whether the JoinGroup of every member waits, and no new member is expected."""
         return not self.pending and len(self.joining) == len(self.members)
 
     def add(self, member: ClassicGroupMember) -> None:
-        """Take the member in; the first to join is the leader."""
+        """Add the member. The first one becomes the leader."""
         self.members[member.member_id] = member
         self.pending.pop(member.member_id, None)
         self._count(member, 1)
@@ -98,7 +105,7 @@ class ClassicGroupMembers:
             self.leader = member.member_id
 
     def remove(self, member_id: str) -> ClassicGroupMember | None:
-        """Let it go; another member leads if it did."""
+        """Remove the member. If it was the leader, the next member becomes the leader."""
         member = self.members.pop(member_id, None)
         self.unsynced.pop(member_id, None)
         self.pending.pop(member_id, None)
@@ -111,7 +118,7 @@ class ClassicGroupMembers:
         return member
 
     def rename(self, member: ClassicGroupMember, member_id: str) -> None:
-        """A static member has come back under a new id; it keeps its place."""
+        """Give a static member that came back its new id; it keeps its position."""
         old_id = member.member_id
         self.members = {member_id if known == old_id else known: one for known, one in self.members.items()}
         member.member_id = member_id
@@ -123,7 +130,7 @@ class ClassicGroupMembers:
             self.leader = member_id
 
     def elect_joined_leader(self) -> bool:
-        """Keep the leader if it has joined, else take the first who has; false when nobody has."""
+        """Keep the leader if it has joined, else take the first member that has. False when no member has joined."""
         leader = self.members.get(self.leader or "")
         if leader is None or leader.join_token is None:
             joined = self.joining
@@ -133,7 +140,7 @@ class ClassicGroupMembers:
         return True
 
     def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Whether the member may speak for itself, and for its instance."""
+        """NONE if the member is known and holds the instance, else why it is refused."""
         if instance_id is not None:
             known = self.static_ids.get(instance_id)
             if known is None:
@@ -143,29 +150,32 @@ class ClassicGroupMembers:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def set_protocols(self, member: ClassicGroupMember, protocols: Protocols) -> None:
-        """The member knows these now."""
+        """Replace the protocols that the member supports."""
         self._count(member, -1)
         member.protocols = protocols
         self._count(member, 1)
 
     def _count(self, member: ClassicGroupMember, change: int) -> None:
         for name in dict(member.protocols):
-            self.speakers[name] = self.speakers.get(name, 0) + change
+            self.supporters[name] = self.supporters.get(name, 0) + change
 
     def candidates(self) -> list[str]:
         """Protocols that every member supports, as the first member orders them."""
         first = next(iter(self.members.values()), None)
         if first is None:
             return []
-        return [name for name in dict(first.protocols) if self.speakers[name] == len(self.members)]
+        return [name for name in dict(first.protocols) if self.supporters[name] == len(self.members)]
 
     def supports(self, protocols: Protocols) -> bool:
-        """Whether somebody with these protocols could be understood by all."""
+        """Whether a member with these protocols shares one with all others."""
         candidates = self.candidates()
         return not self.members or any(name in candidates for name, _ in protocols)
 
     def elect_protocol(self) -> str:
-        """Each member votes for its first choice among the candidates; of a tie the candidates' order decides."""
+        """The candidate with the most votes; each member votes for its first choice.
+
+        A tie goes to the first candidate.
+        """
         candidates = self.candidates()
         votes = dict.fromkeys(candidates, 0)
         for member in self.members.values():
@@ -178,7 +188,7 @@ class ClassicGroupMembers:
 
 
 def topics_of(members: ClassicGroupMembers, protocol_type: str | None, protocol: str | None) -> tuple[str, ...] | None:
-    """The topics that a consumer group subscribes to; None where that cannot be told."""
+    """The topics that the members subscribe to; None where the coordinator cannot read that."""
     if protocol_type != CONSUMER_PROTOCOL_TYPE or (protocol is None and members.members):
         return None
     topics: dict[str, None] = {}
@@ -191,7 +201,7 @@ def topics_of(members: ClassicGroupMembers, protocol_type: str | None, protocol:
 
 
 def membership_from(value: GroupMetadataValue) -> ClassicGroupMembers:
-    """The members as the log has them."""
+    """The members of a group that is read from the log."""
     result = ClassicGroupMembers()
     for row in value.members:
         protocols = ((value.protocol, row.subscription),) if value.protocol is not None else ()
@@ -214,7 +224,7 @@ def membership_from(value: GroupMetadataValue) -> ClassicGroupMembers:
 def member_values(
     members: ClassicGroupMembers, protocol: str | None, assignments: dict[str, bytes]
 ) -> tuple[MemberValue, ...]:
-    """The members as the log shall have them, with these assignments."""
+    """The members as they are written to the log, with these assignments."""
     return tuple(
         MemberValue(
             member.member_id,

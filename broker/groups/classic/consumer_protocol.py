@@ -1,8 +1,8 @@
-"""What the coordinator reads and writes of the clients' own protocol: what a consumer subscribes to, owns and is given.
+"""The consumers' embedded protocol: subscriptions and assignments in the metadata of classic members.
 
-The metadata and the assignment of a classic member are the clients' affair ("ConsumerProtocolSubscription" and
-"ConsumerProtocolAssignment"); both begin with a version and are read alike in every version, later ones say more at
-the end. Source: KIP-429, KIP-792, KIP-881, and Apache Kafka's ConsumerProtocol.
+The coordinator of a classic group does not need to understand them. It reads topics to expire offsets, and everything
+to change a group's protocol. Both messages ("ConsumerProtocolSubscription" and "ConsumerProtocolAssignment") begin with
+a version; later versions add fields at the end. Source: KIP-429, KIP-792, KIP-881, Apache Kafka's ConsumerProtocol.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _NEWEST_VERSION = 3
 _OWNED_SINCE, _GENERATION_SINCE, _RACK_SINCE = 1, 2, 3
 
 NamedPartitions = tuple[tuple[str, int], ...]
-"""Partitions by the names of their topics."""
+"""Partitions, each with the name of its topic."""
 
 
 class Subscription(NamedTuple):
-    """What a consumer says of itself when it joins."""
+    """The subscription that a consumer sends when it joins."""
 
     version: int
     topics: tuple[str, ...]
@@ -30,7 +30,7 @@ class Subscription(NamedTuple):
 
 
 def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
-    """The topics, None where the bytes are something else."""
+    """The topics; None where the bytes are no subscription."""
     try:
         reader = FieldReader(metadata)
         return tuple(reader.array(reader.string)) if reader.int16() >= 0 else None
@@ -39,11 +39,11 @@ def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
 
 
 def read_subscription(metadata: bytes) -> Subscription:
-    """All of it. `BadRecord`."""
+    """The whole subscription. Raises `BadRecord`."""
     reader = FieldReader(metadata)
     version = _version(reader)
     topics = tuple(reader.array(reader.string))
-    reader.blob()  # the assignor's own
+    reader.blob()  # user data of the assignor
     owned = _read_parts(reader) if version >= _OWNED_SINCE else ()
     if version >= _GENERATION_SINCE:
         reader.int32()
@@ -51,7 +51,7 @@ def read_subscription(metadata: bytes) -> Subscription:
 
 
 def write_subscription(topics: Iterable[str], owned: Iterable[tuple[str, int]]) -> bytes:
-    """A subscription of the first version that tells what is owned."""
+    """A subscription in version 1, the first one with owned partitions."""
     names = list(topics)
     writer = FieldWriter().int16(_OWNED_SINCE).count(len(names))
     for name in names:
@@ -60,7 +60,7 @@ def write_subscription(topics: Iterable[str], owned: Iterable[tuple[str, int]]) 
 
 
 def read_assignment(assignment: bytes) -> tuple[NamedPartitions, bytes]:
-    """The partitions, and what an assignor of the clients' own told besides. Nothing for no bytes. `BadRecord`."""
+    """The partitions and the assignor's user data; both are empty for no bytes. Raises `BadRecord`."""
     if not assignment:
         return (), b""
     reader = FieldReader(assignment)
@@ -69,9 +69,9 @@ def read_assignment(assignment: bytes) -> tuple[NamedPartitions, bytes]:
 
 
 def write_assignment(version: int, parts: Iterable[tuple[str, int]]) -> bytes:
-    """An assignment in the version of the subscription it answers."""
+    """An assignment, in the version of the member's subscription."""
     writer = _write_parts(FieldWriter().int16(min(version, _NEWEST_VERSION)), parts)
-    return bytes(writer.int32(-1).data)  # no data of an assignor
+    return bytes(writer.int32(-1).data)  # no user data
 
 
 def _version(reader: FieldReader) -> int:

@@ -1,8 +1,8 @@
-"""The coordinator's own assignors (KIP-848): who reads which partition.
+"""The coordinator's assignors (KIP-848): they compute which member reads which partition.
 
-`range_assignment` gives each member a run of each topic, so that partitions of one number go together.
-`uniform_assignment` balances and is sticky: nobody has two more than somebody else who could take one of them, and
-partitions move only for the sake of that. Both are deterministic.
+`range_assignment` gives each member a range of each topic, so that partitions with the same number go to one member.
+`uniform_assignment` is balanced and sticky: no member has two partitions more than another that could take one of them,
+and partitions move only where balance needs it. Both are deterministic.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ PartitionIds = tuple[PartitionId, ...]
 Subscriptions = Mapping[str, tuple[UUID, ...]]
 """The topics of each member."""
 PartitionCounts = Mapping[UUID, int]
-"""How many partitions each topic has."""
+"""The number of partitions of each topic."""
 Assignor = Callable[[Subscriptions, PartitionCounts, Mapping[str, PartitionIds]], dict[str, PartitionIds]]
 
 
 def range_assignment(
     subscriptions: Subscriptions, counts: PartitionCounts, previous: Mapping[str, PartitionIds]
 ) -> dict[str, PartitionIds]:
-    """Members in order of their ids; the first ones get one more where it does not come out even."""
+    """Ranges in the order of the member ids. The first members get one more where the division has a remainder."""
     result: dict[str, list[PartitionId]] = {member: [] for member in sorted(subscriptions)}
     for topic, count in sorted(counts.items()):
         readers = [member for member in result if topic in subscriptions[member]]
@@ -37,7 +37,7 @@ def range_assignment(
 def uniform_assignment(
     subscriptions: Subscriptions, counts: PartitionCounts, previous: Mapping[str, PartitionIds]
 ) -> dict[str, PartitionIds]:
-    """Everybody keeps what it may, what is free goes to who has least, then the fullest give to the emptiest."""
+    """Members keep what they may; free partitions go to the smallest member; then the largest give to the smallest."""
     owned, free = _kept(subscriptions, counts, previous)
     if len({frozenset(topics) for topics in subscriptions.values()}) <= 1:
         _level(owned, free)
@@ -65,32 +65,32 @@ def _kept(
 
 
 def _level(owned: dict[str, list[PartitionId]], free: list[PartitionId]) -> None:
-    """All read the same topics: the fullest may have one more than the emptiest."""
+    """Balance members that all read the same topics: the largest may have one partition more than the smallest."""
     total = sum(map(len, owned.values())) + len(free)
     least, more = divmod(total, len(owned)) if owned else (0, 0)
-    fullest_first = sorted(owned, key=lambda member: -len(owned[member]))
+    largest_first = sorted(owned, key=lambda member: -len(owned[member]))
     spare = free[::-1]
-    for index, member in enumerate(fullest_first):
+    for index, member in enumerate(largest_first):
         share = least + (1 if index < more else 0)
         spare += owned[member][share:]
         del owned[member][share:]
-    for index, member in enumerate(fullest_first):
+    for index, member in enumerate(largest_first):
         share = least + (1 if index < more else 0)
         while len(owned[member]) < share:
             owned[member].append(spare.pop())
 
 
 def _balance(owned: dict[str, list[PartitionId]], readers: Mapping[UUID, list[str]]) -> None:
-    """Move single partitions while that evens out; each move makes the sum of squares smaller, so it ends."""
+    """Move single partitions while that improves the balance. It ends: each move lowers the sum of squared sizes."""
     has_moved = True
     while has_moved:
         has_moved = False
         for member in sorted(owned, key=lambda member: -len(owned[member])):
             for part in list(owned[member]):
-                emptiest = min(readers[part[0]], key=lambda other: len(owned[other]))
-                if len(owned[member]) >= len(owned[emptiest]) + 2:
+                smallest = min(readers[part[0]], key=lambda other: len(owned[other]))
+                if len(owned[member]) >= len(owned[smallest]) + 2:
                     owned[member].remove(part)
-                    owned[emptiest].append(part)
+                    owned[smallest].append(part)
                     has_moved = True
 
 

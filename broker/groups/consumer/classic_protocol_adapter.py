@@ -1,9 +1,9 @@
-"""Members of a consumer group that still speak the classic protocol: JoinGroup to LeaveGroup, from its epochs.
+"""The classic protocol for members of a consumer group that do not use the consumer protocol yet (KIP-848).
 
-To such a member the group's epochs are generations, and the coordinator is a leader it never sees: JoinGroup is
-answered at once with the epoch the member has come to, SyncGroup with what it may read in that epoch, and Heartbeat
-calls it to join again when there is a step to take: a new epoch, something given up, something set free. What a member
-owns it says in its subscription. It must come within its rebalance time-out each time it is called. Source: KIP-848.
+For such a member, epochs are generations. JoinGroup is answered at once with the member's epoch, and SyncGroup with the
+partitions that it may read in that epoch. Heartbeat answers REBALANCE_IN_PROGRESS when the member has a step to take: a
+new epoch, partitions to revoke, partitions that have become free. The member sends the partitions that it owns in its
+subscription. It must join again within its rebalance time-out each time.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 
 
 class ClassicProtocolAdapter:
-    """The methods of `ClassicGroup` that clients call, on a `ConsumerGroup`."""
+    """The methods of `ClassicGroup` that serve clients, for a `ConsumerGroup`."""
 
     def __init__(self, group: ConsumerGroup) -> None:
         self._group = group
-        self._called: dict[str, None] = {}
-        """Who was told to join again and has not."""
+        self._asked_to_rejoin: dict[str, None] = {}
+        """Members that were told to join again and have not."""
 
     # ---------------------------------------------------------------- JoinGroup
 
     def join(self, request: JoinRequest, token: Any, now_ms: int, wall_ms: int) -> None:
-        """Become a member, or take the next step; answered when it is committed."""
+        """JoinGroup: become a member, or take the next step. Answered when the change is committed."""
         error = self._refuse_join(request)
-        said = None if error else _said(request)
-        if error or said is None:
+        subscription = None if error else _subscription_of(request)
+        if error or subscription is None:
             result = JoinResult(error or ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
             self._group.reply(token, result)
         elif not request.member_id and request.instance_id is None and request.requires_known_id:
-            self._group.reply(token, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, request.fresh_id))
+            self._group.reply(token, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id))
         else:
-            self._take_in(request, said, token, now_ms, wall_ms)
+            self._update_member(request, subscription, token, now_ms, wall_ms)
 
     def _refuse_join(self, request: JoinRequest) -> ErrorCode:
         group = self._group
@@ -52,14 +52,14 @@ class ClassicProtocolAdapter:
         known = group.known(request.member_id, request.instance_id)
         if known is None and len(group.members) >= group.config.consumer.max_size:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
-        if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not self._speaks(request):
+        if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not self._shares_protocol(request):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if request.instance_id is not None and request.member_id:
             return self._check_instance(request.member_id, request.instance_id)
         return ErrorCode.NONE
 
-    def _speaks(self, request: JoinRequest) -> bool:
-        """Whether there is an assignor that all classic members know: the group may become a classic one again."""
+    def _shares_protocol(self, request: JoinRequest) -> bool:
+        """Whether all classic members share an assignor, so that the group could become a classic one again."""
         names = [name for name, _ in request.protocols]
         for member in self._group.members.values():
             if member.subscription.classic is not None and member.member_id != request.member_id:
@@ -67,24 +67,24 @@ class ClassicProtocolAdapter:
                 names = [name for name in names if name in known]
         return bool(names)
 
-    def _take_in(self, request: JoinRequest, said: Subscription, token: Any, now_ms: int, wall_ms: int) -> None:
+    def _update_member(self, request: JoinRequest, wanted: Subscription, token: Any, now_ms: int, wall_ms: int) -> None:
         group = self._group
         before = group.known(request.member_id, request.instance_id)
-        member_id = request.member_id or request.fresh_id
+        member_id = request.member_id or request.new_member_id
         replaces = before is not None and before.member_id != member_id and before.subscription.classic is None
         epoch = group.epoch
         subscription = MemberMetadataValue(
             instance_id=request.instance_id,
-            rack_id=said.rack_id,
+            rack_id=wanted.rack_id,
             client_id=request.client_id,
             client_host=request.client_host,
-            topic_names=tuple(sorted(dict.fromkeys(said.topics))),
+            topic_names=tuple(sorted(dict.fromkeys(wanted.topics))),
             topic_regex=None,
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             assignor=None if before is None else before.subscription.assignor,
             classic=ClassicMemberMetadata(request.session_timeout_ms, request.protocols),
         )
-        after = group.settle(before, member_id, subscription, by_id(said.owned, group.topics))
+        after = group.update_member(before, member_id, subscription, by_id(wanted.owned, group.topics))
         result = JoinResult(
             ErrorCode.NONE, after.member_id, after.epoch, CONSUMER_PROTOCOL_TYPE, request.protocols[0][0]
         )
@@ -92,7 +92,7 @@ class ClassicProtocolAdapter:
             is_settled = group.epoch == epoch and group.is_settled
             group.become_classic(token, result, now_ms, wall_ms, must_rebalance=not is_settled)
             return
-        self._called.pop(after.member_id, None)
+        self._asked_to_rejoin.pop(after.member_id, None)
         for kind in ("join", "rebalance"):
             group.cancel_timer(kind, after.member_id)
         group.start_session(after, now_ms)
@@ -102,7 +102,7 @@ class ClassicProtocolAdapter:
     # ---------------------------------------------------------------- SyncGroup, Heartbeat
 
     def sync(self, request: SyncRequest, token: Any, now_ms: int, wall_ms: int) -> None:
-        """What the member may read in its epoch."""
+        """SyncGroup: the partitions that the member may read in its epoch."""
         group = self._group
         member = group.members.get(request.member_id)
         error = self._check(request.member_id, request.instance_id, request.generation)
@@ -113,7 +113,7 @@ class ClassicProtocolAdapter:
         if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or request.protocol_name not in (None, name):
             group.reply(token, SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         elif group.epoch > member.epoch and member.state is not MemberState.UNREVOKED:
-            self._call(member, now_ms)
+            self._ask_to_rejoin(member, now_ms)
             group.reply(token, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
         else:
             group.cancel_timer("sync", member.member_id)
@@ -122,7 +122,7 @@ class ClassicProtocolAdapter:
             group.reply(token, SyncResult(ErrorCode.NONE, CONSUMER_PROTOCOL_TYPE, name, assignment))
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
-        """NONE, or why the member has to do something else."""
+        """Heartbeat: NONE, or REBALANCE_IN_PROGRESS when the member must join again, or why it is refused."""
         group = self._group
         member = group.members.get(member_id)
         error = self._check(member_id, instance_id, generation)
@@ -133,14 +133,14 @@ class ClassicProtocolAdapter:
             member.state is MemberState.UNRELEASED and not group.is_waiting_for_others(member)
         )
         if member.epoch < group.epoch or has_step:
-            self._call(member, now_ms)
+            self._ask_to_rejoin(member, now_ms)
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    def _call(self, member: ConsumerGroupMember, now_ms: int) -> None:
-        """It has to join again within its time."""
-        if member.member_id not in self._called:
-            self._called[member.member_id] = None
+    def _ask_to_rejoin(self, member: ConsumerGroupMember, now_ms: int) -> None:
+        """Note that the member must join again within its rebalance time-out."""
+        if member.member_id not in self._asked_to_rejoin:
+            self._asked_to_rejoin[member.member_id] = None
             timeout_ms = member.subscription.rebalance_timeout_ms
             self._group.set_timer("join", member.member_id, now_ms + timeout_ms)
 
@@ -165,7 +165,7 @@ class ClassicProtocolAdapter:
     # ---------------------------------------------------------------- LeaveGroup
 
     def leave(self, leavers: list[tuple[str, str | None]], now_ms: int, wall_ms: int) -> list[ErrorCode]:
-        """Members by id, or by instance id where the id is empty; one code each."""
+        """LeaveGroup: remove members by id, or by instance id where the id is empty. Returns one code for each."""
         codes = [self._leave_one(member_id, instance_id) for member_id, instance_id in leavers]
         if ErrorCode.NONE in codes:
             self._group.after_removal(None, None, now_ms, wall_ms)
@@ -183,11 +183,11 @@ class ClassicProtocolAdapter:
         return ErrorCode.NONE
 
     def forget(self, member_id: str) -> None:
-        """The member is gone."""
-        self._called.pop(member_id, None)
+        """Forget a member that was removed."""
+        self._asked_to_rejoin.pop(member_id, None)
 
 
-def _said(request: JoinRequest) -> Subscription | None:
+def _subscription_of(request: JoinRequest) -> Subscription | None:
     try:
         return read_subscription(request.protocols[0][1])
     except BadRecord:

@@ -1,14 +1,14 @@
-"""A group of the consumer protocol (KIP-848): the coordinator assigns, and leads each member there by heartbeats.
+"""A group of the consumer protocol (KIP-848): the coordinator assigns the partitions and tells members by heartbeats.
 
-Three numbers keep everybody honest. The group's epoch grows with every change of members, subscriptions or topics. The
-target assignment is made for an epoch. A member's epoch is the one whose target it has reached, or is waiting to reach
-without reading anything that is not its own; see `consumer_members`. A member that speaks for another epoch than the
-coordinator knows is fenced, and begins again at 0.
+There are three epochs. The group epoch grows with every change of members, subscriptions or topics. The epoch of the
+target assignment is the group epoch for which it was computed. The epoch of a member is that of the target assignment
+which it has reached, or which it reaches as soon as others give up partitions; see `consumer_group_member`. A heartbeat
+with another epoch than the coordinator knows is fenced: the member joins again with epoch 0.
 
-What a heartbeat changes is written first and answered when it is committed. Should the log refuse, what is in memory
-is no longer what is known: the group asks to be loaded anew (`Reload`).
+The changes of a heartbeat are written first; it is answered when they are committed. When the write fails, the memory
+is ahead of the log, so the group asks for a reload (`Reload`).
 
-Members may speak the classic protocol while a group goes over from one to the other: see `classic_side`, `migration`.
+Members may use the classic protocol while a group changes its protocol: see `classic_protocol_adapter`, `migration`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from ....wire.errors import ErrorCode
 from ..classic.classic_group import ClassicGroup
 from ..classic.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from ..effects import CancelTimer, Effect, JoinResult, Persist, Reload, ReplaceGroup, Reply, SetTimer, TimerName
-from ..group_config import GRACE_MS, LATE_MS, GroupConfig
+from ..group_config import GroupConfig
+from ..member_session_expiry import MemberSession
 from ..records.consumer_group_records import (
     ConsumerGroupKey,
     EpochValue,
@@ -31,7 +32,7 @@ from ..records.consumer_group_records import (
     RecordType,
     current_record,
     epoch_record,
-    subscription_record,
+    member_metadata_record,
     target_record,
     tombstone,
 )
@@ -42,9 +43,9 @@ from .consumer_group_heartbeat import (
     HeartbeatRequest,
     HeartbeatResult,
     has_different_subscription,
+    owns_only_assigned,
     refused,
-    updated,
-    within,
+    updated_metadata,
 )
 from .consumer_group_member import (
     JOIN_EPOCH,
@@ -77,9 +78,10 @@ _TIMERS = ("session", "rebalance", "join", "sync")
 
 
 class ConsumerGroup:
-    """One group. Like `ClassicGroup`: events in, `effects` out."""
+    """One group. As in `ClassicGroup`, methods take events and append to `effects`."""
 
     kind = "consumer"
+    """The group type, as ListGroups names it."""
     protocol_type = CONSUMER_PROTOCOL_TYPE
     is_simple = False
     state_timestamp_ms = -1
@@ -95,21 +97,22 @@ class ConsumerGroup:
         self.effects: list[Effect] = []
         self.is_applying_effects = False
         self.are_topics_stale = True
-        """Topics may have changed since the group last looked."""
+        """Whether topics may have changed since the group last looked."""
         self.topics = topics
-        self.classic = ClassicProtocolAdapter(self)
+        self.classic_protocol = ClassicProtocolAdapter(self)
         self.is_closed = False
         self._static_ids: dict[str, str] = {}
         self._owners: dict[PartitionId, str] = {}
-        self._deadlines: dict[str, int] = {}
+        self._sessions: dict[str, MemberSession] = {}
         self._records: list[CoordinatorRecord] = []
-        """To be written with the next answer."""
+        """Records to write before the next answer."""
 
     @classmethod
     def upgraded(cls, group: ClassicGroup, config: GroupConfig, topics: Topics) -> ConsumerGroup:
-        """The consumer group that a classic one becomes, written with its first answer; `restore` makes it live.
+        """The consumer group that a classic group becomes. `restore` starts it; its records precede its first answer.
 
-        Of a group without members nothing stays. `ProtocolError(GROUP_ID_NOT_FOUND)` where it must stay classic.
+        A classic group without members leaves nothing. Raises `ProtocolError(GROUP_ID_NOT_FOUND)` where it must stay
+        classic.
         """
         new = cls(group.group_id, config, topics)
         new._records = group.tombstones()
@@ -125,7 +128,7 @@ class ConsumerGroup:
         return new
 
     def restore(self, now_ms: int) -> None:
-        """All records are replayed into the fields above: find what follows from them, and begin all sessions."""
+        """After the replay of all records: derive the other fields, and start all sessions."""
         for member in list(self.members.values()):
             self._put(member)
             self.start_session(member, now_ms)
@@ -136,11 +139,12 @@ class ConsumerGroup:
 
     @property
     def is_empty(self) -> bool:
-        """No members."""
+        """Whether there are no members."""
         return not self.members
 
     @property
     def state(self) -> ConsumerGroupState:
+        """The state, as the admin APIs show it."""
         if not self.members:
             return ConsumerGroupState.EMPTY
         if self.epoch > self.target_epoch:
@@ -149,12 +153,12 @@ class ConsumerGroup:
 
     @property
     def is_settled(self) -> bool:
-        """Everybody has what it shall have."""
+        """Whether every member has its target assignment."""
         return all(one.state is MemberState.STABLE and one.epoch == self.target_epoch for one in self.members.values())
 
     @property
     def assignor(self) -> str:
-        """The assignor that most members ask for; the first configured one where none does."""
+        """The assignor that most members ask for; the first configured one where no member asks."""
         votes: dict[str, int] = {}
         for member in self.members.values():
             if member.subscription.assignor is not None:
@@ -162,12 +166,12 @@ class ConsumerGroup:
         return max(votes, key=lambda name: votes[name]) if votes else self.config.consumer.assignors[0]
 
     def subscribed_topics(self) -> tuple[str, ...] | None:
-        """Of all members together."""
+        """The topics that the members subscribe to."""
         names = {name: None for member in self.members.values() for name in self._topics_of(member)}
         return tuple(sorted(names))
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """The end of the group in the log, in Kafka's order."""
+        """The records that remove the group from the log, in Kafka's order."""
         kinds = (
             RecordType.CURRENT_MEMBER,
             RecordType.TARGET_MEMBER,
@@ -183,10 +187,10 @@ class ConsumerGroup:
         ]
 
     def _all_records(self) -> list[CoordinatorRecord]:
-        """The whole group in the log, in Kafka's order."""
+        """The records of the whole group, in Kafka's order."""
         members = self.members.values()
         return [
-            *(subscription_record(self.group_id, one.member_id, one.subscription) for one in members),
+            *(member_metadata_record(self.group_id, one.member_id, one.subscription) for one in members),
             epoch_record(ConsumerGroupKey(RecordType.GROUP, self.group_id), EpochValue(self.epoch, self.metadata_hash)),
             *(target_record(self.group_id, one.member_id, self.target[one.member_id]) for one in members),
             epoch_record(ConsumerGroupKey(RecordType.TARGET, self.group_id), EpochValue(self.target_epoch)),
@@ -194,14 +198,14 @@ class ConsumerGroup:
         ]
 
     def drain(self) -> list[Effect]:
-        """What is to be done; it is forgotten here."""
+        """Take the effects; the list is empty afterwards."""
         effects, self.effects = self.effects, []
         return effects
 
     # ---------------------------------------------------------------- heartbeats
 
     def heartbeat(self, request: HeartbeatRequest, token: Any, now_ms: int, wall_ms: int) -> None:
-        """Join, stay or leave. Answered at once where nothing changes, else when it is committed."""
+        """Join, stay or leave. Answered at once where nothing changes, else when the change is committed."""
         refusal = self.refusal(request)
         member = self.known(request.member_id, request.instance_id)
         if refusal is not None:
@@ -212,11 +216,11 @@ class ConsumerGroup:
             self._stay(member, request, token, now_ms)
 
     def known(self, member_id: str, instance_id: str | None) -> ConsumerGroupMember | None:
-        """The member of that id, or the one that holds the instance."""
+        """The member with that id, or the one that holds the instance."""
         return self.members.get(self._static_ids.get(instance_id or "", member_id))
 
     def refusal(self, request: HeartbeatRequest) -> HeartbeatResult | None:
-        """Why the heartbeat is not taken; None where it is."""
+        """The response that refuses the heartbeat; None where it is accepted."""
         member = self.known(request.member_id, request.instance_id)
         joins = request.member_epoch == JOIN_EPOCH
         if self.is_closed:
@@ -235,46 +239,47 @@ class ConsumerGroup:
             return None
         if request.member_epoch <= JOIN_EPOCH or request.member_epoch == member.epoch:
             return None
-        resent = request.member_epoch == member.previous_epoch and within(request.owned, member.assigned)
+        resent = request.member_epoch == member.previous_epoch and owns_only_assigned(request.owned, member.assigned)
         if request.member_epoch < member.epoch and resent:
-            return None  # the answer that told the new epoch was lost
+            return None  # the response with the new epoch was lost
         return refused(
             ErrorCode.FENCED_MEMBER_EPOCH,
             f"The member's epoch is {member.epoch}, not {request.member_epoch}; it must rejoin.",
         )
 
     def _stay(self, before: ConsumerGroupMember | None, request: HeartbeatRequest, token: Any, now_ms: int) -> None:
-        subscription = updated(None if before is None else before.subscription, request)
+        subscription = updated_metadata(None if before is None else before.subscription, request)
         owned = () if request.member_epoch == JOIN_EPOCH else request.owned
-        after = self.settle(before, request.member_id, subscription, owned)
+        after = self.update_member(before, request.member_id, subscription, owned)
         self.start_session(after, now_ms)
         self._watch_revocation(before, after, now_ms)
         if before is not None and before.subscription.classic is not None:
             for kind in ("join", "sync"):
                 self.cancel_timer(kind, after.member_id)
-        tells = request.is_full or before is None or after.assigned != before.assigned
-        assignment = after.assigned if tells else None
+        is_news = request.is_full or before is None or after.assigned != before.assigned
+        assignment = after.assigned if is_news else None
         self.finish(token, HeartbeatResult(ErrorCode.NONE, None, after.member_id, after.epoch, assignment))
 
-    def settle(
+    def update_member(
         self,
         before: ConsumerGroupMember | None,
         member_id: str,
         subscription: MemberMetadataValue,
         owned: PartitionIds | None,
     ) -> ConsumerGroupMember:
-        """Take in what a member says, and lead it a step on; `owned` is what it reads (None: it does not say).
+        """Update a member from a request, and move it a step towards its target assignment.
 
-        `before` is who has its place now: nobody, itself, or the static member that it replaces.
+        `before` is the member that holds its place now: itself, the static member that it replaces, or None. `owned`
+        are the partitions that it says it reads; None where it does not say.
         """
         member = ConsumerGroupMember(member_id, subscription) if before is None else before
         if member.member_id != member_id:
             member = self._take_over(member, member_id)
         elif member.has_left:
-            member = _anew(member)
+            member = _rejoined(member)
         if before is None or member.member_id != before.member_id or subscription != before.subscription:
             member = replace(member, subscription=subscription)
-            self._write(subscription_record(self.group_id, member_id, subscription))
+            self._write(member_metadata_record(self.group_id, member_id, subscription))
         self._put(member)
         self._check_epoch(must_grow=before is None or has_different_subscription(before.subscription, subscription))
         self._check_target()
@@ -288,17 +293,17 @@ class ConsumerGroup:
         return lambda part: self._owners.get(part, member.member_id) == member.member_id
 
     def is_waiting_for_others(self, member: ConsumerGroupMember) -> bool:
-        """Something that the member shall have is not free yet."""
+        """Whether a partition of the member's target still belongs to another member."""
         is_free = self._is_free_for(member)
         return not all(map(is_free, self.target.get(member.member_id, ())))
 
     def _take_over(self, member: ConsumerGroupMember, member_id: str) -> ConsumerGroupMember:
-        """A static member returns under a new id, to its old place."""
+        """Give the place of a static member to its new id."""
         target = self.target.get(member.member_id, ())
         self.remove(member)
         self.target[member_id] = target
         self._write(target_record(self.group_id, member_id, target))
-        return _anew(replace(member, member_id=member_id))
+        return _rejoined(replace(member, member_id=member_id))
 
     def _leave(
         self, member: ConsumerGroupMember | None, request: HeartbeatRequest, token: Any, now_ms: int, wall_ms: int
@@ -317,7 +322,7 @@ class ConsumerGroup:
             self.after_removal(token, result, now_ms, wall_ms)
 
     def after_removal(self, token: Any, result: HeartbeatResult | None, now_ms: int, wall_ms: int) -> None:
-        """Members are gone: a new epoch, or, where only classic members stay, the end of this protocol."""
+        """After members were removed: a new epoch, or a classic group where only classic members are left."""
         if self.may_become_classic():
             self.become_classic(token, result, now_ms, wall_ms, must_rebalance=True)
         else:
@@ -325,7 +330,7 @@ class ConsumerGroup:
             self.finish(token, result or HeartbeatResult())
 
     def may_become_classic(self) -> bool:
-        """There are only classic members, which may be a classic group."""
+        """Whether all members use the classic protocol, and a downgrade is allowed."""
         return (
             self.config.consumer.migration_policy.downgrades
             and 0 < len(self.members) <= self.config.classic.max_size
@@ -341,11 +346,11 @@ class ConsumerGroup:
         *,
         must_rebalance: bool,
     ) -> None:
-        """Give way to a classic group of the same members.
+        """Replace this group by a classic group with the same members, whose generation is the epoch.
 
-        Its generation is the epoch. Where a rebalance follows, the log has the next one already: should another
-        coordinator take the group over before the rebalance is complete, members of this one must join anew, or what
-        the last member left would be read by nobody.
+        Where a rebalance follows, the next generation is written instead. Otherwise another coordinator that loads the
+        group before the rebalance is complete would let the members go on, and no member would read the partitions of
+        the one that left.
         """
         state = ConsumerState(self.group_id, self.epoch, self.members.values(), self.target)
         classic = downgraded(state, self.config.classic, self.topics, wall_ms)
@@ -360,7 +365,7 @@ class ConsumerGroup:
     # ---------------------------------------------------------------- epochs and targets
 
     def _check_epoch(self, *, must_grow: bool) -> None:
-        """A new epoch when members or subscriptions have changed, or topics they read."""
+        """Begin a new group epoch when members, subscriptions or topics have changed."""
         if not must_grow and not self.are_topics_stale:
             return
         found = self._hash_topics()
@@ -372,7 +377,7 @@ class ConsumerGroup:
             self._write(epoch_record(key, EpochValue(self.epoch, self.metadata_hash)))
 
     def _check_target(self) -> None:
-        """A new target assignment for a new epoch."""
+        """Compute a target assignment for a new group epoch."""
         if self.epoch <= self.target_epoch:
             return
         counts: dict[Any, int] = {}
@@ -399,31 +404,28 @@ class ConsumerGroup:
         text = repr([(name, self.topics.find(name)) for name in self.subscribed_topics() or ()])
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big", signed=True)
 
-    # ---------------------------------------------------------------- time
+    # ---------------------------------------------------------------- sessions and time-outs
 
     def on_timer(self, name: TimerName, now_ms: int, wall_ms: int) -> None:
-        """A session is over, or a member has not given up in time what it must."""
+        """Remove a member whose session has expired, or that did not revoke partitions or join again in time."""
         member = self.members.get(name.member_id)
         if member is None:
             return
         if name.kind == "session":
-            deadline_ms = self._deadlines.get(member.member_id, now_ms)
-            if now_ms - deadline_ms > LATE_MS:
-                deadline_ms = self._deadlines[member.member_id] = now_ms + GRACE_MS
-            if deadline_ms > now_ms:
-                self.set_timer("session", member.member_id, deadline_ms)
+            session = self._sessions.get(member.member_id)
+            if session is not None and not session.has_expired(now_ms):
+                self.set_timer("session", member.member_id, session.deadline_ms)
                 return
         self.remove(member)
         self.after_removal(None, None, now_ms, wall_ms)
 
     def start_session(self, member: ConsumerGroupMember, now_ms: int) -> None:
-        """The timer runs to the first deadline, and is set anew there when heartbeats have moved it on."""
+        """Start or extend the member's session."""
         classic = member.subscription.classic
         timeout_ms = self.config.consumer.session_timeout_ms if classic is None else classic.session_timeout_ms
-        known_ms = self._deadlines.get(member.member_id)
-        deadline_ms = self._deadlines[member.member_id] = now_ms + timeout_ms
-        if known_ms is None or deadline_ms < known_ms:
-            self.set_timer("session", member.member_id, deadline_ms)
+        session = self._sessions.setdefault(member.member_id, MemberSession())
+        if session.extend(now_ms, timeout_ms):
+            self.set_timer("session", member.member_id, session.deadline_ms)
 
     def _watch_revocation(self, before: ConsumerGroupMember | None, after: ConsumerGroupMember, now_ms: int) -> None:
         was_revoking = before is not None and before.state is MemberState.UNREVOKED
@@ -440,18 +442,18 @@ class ConsumerGroup:
     # ---------------------------------------------------------------- commits
 
     def check_commit(self, member_id: str, instance_id: str | None, epoch: int, now_ms: int) -> ErrorCode:
-        """Whether offsets may be committed by a member of this epoch, or by anybody when there are no members."""
+        """NONE where a member with this epoch may commit. A commit without an epoch needs an empty group."""
         if epoch < 0 and not self.members:
             return ErrorCode.NONE
         return self.check_fetch(member_id, epoch)
 
     def uses_consumer_protocol(self, member_id: str) -> bool:
-        """The member is there, and uses the consumer protocol."""
+        """Whether the member exists and uses the consumer protocol."""
         member = self.members.get(member_id)
         return member is not None and member.subscription.classic is None
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Whether offsets may be read; tools do not say who they are."""
+        """NONE where a member with this epoch may read offsets. Tools send neither id nor epoch."""
         if not member_id and member_epoch < 0:
             return ErrorCode.NONE if member_id is None else ErrorCode.UNKNOWN_MEMBER_ID
         member = self.members.get(member_id or "")
@@ -461,10 +463,10 @@ class ConsumerGroup:
             return ErrorCode.NONE
         return ErrorCode.STALE_MEMBER_EPOCH if member.subscription.classic is None else ErrorCode.ILLEGAL_GENERATION
 
-    # ---------------------------------------------------------------- log and end
+    # ---------------------------------------------------------------- writes and the end
 
     def on_persisted(self, tag: Any, error: ErrorCode, now_ms: int, wall_ms: int) -> None:
-        """What a heartbeat changed is committed, or not."""
+        """The write of a change is committed, or failed with `error`."""
         if error:
             is_join = isinstance(tag.result, JoinResult)
             self.reply(tag.token, JoinResult(error, tag.result.member_id) if is_join else HeartbeatResult(error))
@@ -473,13 +475,13 @@ class ConsumerGroup:
             self.reply(tag.token, tag.result)
 
     def close(self, error: ErrorCode) -> None:
-        """The group moves away or becomes another."""
+        """The group moves to another broker or changes its protocol: cancel all timers."""
         self.is_closed = True
         for member_id in self.members:
             self._cancel_timers(member_id)
 
     def finish(self, token: Any, result: HeartbeatResult | JoinResult) -> None:
-        """Answer when all is written that has been changed."""
+        """Write the pending records, and answer when they are committed."""
         records, self._records = self._records, []
         if records:
             self.effects.append(Persist(tuple(records), _Answer(token, result)))
@@ -495,16 +497,16 @@ class ConsumerGroup:
             self._owners[part] = member.member_id
 
     def remove(self, member: ConsumerGroupMember) -> None:
-        """The member is gone; what that means for the others is found afterwards."""
+        """Remove the member. The caller then updates epoch and target."""
         kinds = (RecordType.CURRENT_MEMBER, RecordType.TARGET_MEMBER, RecordType.MEMBER)
         self._records += [tombstone(ConsumerGroupKey(kind, self.group_id, member.member_id)) for kind in kinds]
         self._release(member.member_id)
         del self.members[member.member_id]
         self.target.pop(member.member_id, None)
-        self._deadlines.pop(member.member_id, None)
+        self._sessions.pop(member.member_id, None)
         if member.instance_id is not None:
             self._static_ids.pop(member.instance_id, None)
-        self.classic.forget(member.member_id)
+        self.classic_protocol.forget(member.member_id)
         self._cancel_timers(member.member_id)
 
     def _release(self, member_id: str) -> None:
@@ -517,16 +519,16 @@ class ConsumerGroup:
         self._records.append(record)
 
     def reply(self, token: Any, result: Any) -> None:
-        """Answer who waits under `token`, if anybody does."""
+        """Answer the request that waits under `token`; None for no request."""
         if token is not None:
             self.effects.append(Reply(token, result))
 
     def set_timer(self, kind: str, member_id: str, deadline_ms: int) -> None:
-        """Unless something happens to the member until then, it is removed."""
+        """Set a timer of the member. When it fires, the member is removed."""
         self.effects.append(SetTimer(TimerName(kind, member_id), deadline_ms))
 
     def cancel_timer(self, kind: str, member_id: str) -> None:
-        """It has happened."""
+        """Cancel a timer of the member."""
         self.effects.append(CancelTimer(TimerName(kind, member_id)))
 
     def _cancel_timers(self, member_id: str) -> None:
@@ -534,6 +536,6 @@ class ConsumerGroup:
             self.cancel_timer(kind, member_id)
 
 
-def _anew(member: ConsumerGroupMember) -> ConsumerGroupMember:
-    """It comes back and reads nothing; what it had is its own to take again."""
+def _rejoined(member: ConsumerGroupMember) -> ConsumerGroupMember:
+    """The member after it came back: it reads nothing, and its partitions are still assigned to it."""
     return replace(member, epoch=JOIN_EPOCH, state=MemberState.UNRELEASED, revoking=())

@@ -1,4 +1,4 @@
-"""What members of a KIP-848 group say and hear, and what follows from that alone."""
+"""Heartbeats of the consumer protocol (KIP-848): request, response, and what follows from the request alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .consumer_group_member import JOIN_EPOCH
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRequest:
-    """ConsumerGroupHeartbeat; None and -1 stand for what has not changed since the last one."""
+    """ConsumerGroupHeartbeat. None and -1 mean: not changed since the last one."""
 
     member_id: str
     member_epoch: int
@@ -28,7 +28,7 @@ class HeartbeatRequest:
 
     @property
     def is_full(self) -> bool:
-        """It tells everything, as a member does that may have missed an answer."""
+        """Whether all fields are there. A member sends them when it joins, and when it may have missed a response."""
         return self.member_epoch == JOIN_EPOCH or (
             self.rebalance_timeout_ms != -1
             and (self.topic_names is not None or self.topic_regex is not None)
@@ -38,7 +38,7 @@ class HeartbeatRequest:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatResult:
-    """The answer; `assignment` None where it has not changed."""
+    """The response. `assignment` is None where it has not changed."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
@@ -48,22 +48,22 @@ class HeartbeatResult:
 
 
 def refused(error: ErrorCode, message: str) -> HeartbeatResult:
-    """No, with the reason."""
+    """A response that refuses the heartbeat."""
     return HeartbeatResult(error, message)
 
 
 def has_different_subscription(one: MemberMetadataValue, other: MemberMetadataValue) -> bool:
-    """Whether the group has to assign anew."""
+    """Whether the change of subscription needs a new target assignment."""
     return (one.topic_names, one.topic_regex, one.assignor) != (other.topic_names, other.topic_regex, other.assignor)
 
 
-def within(owned: PartitionIds | None, assigned: PartitionIds) -> bool:
-    """It says what it reads, and reads nothing that it was not given."""
+def owns_only_assigned(owned: PartitionIds | None, assigned: PartitionIds) -> bool:
+    """Whether the member says which partitions it reads, and all of them are assigned to it."""
     return owned is not None and all(part in assigned for part in owned)
 
 
-def updated(known: MemberMetadataValue | None, request: HeartbeatRequest) -> MemberMetadataValue:
-    """What a member has said up to now. Joining, it says everything: what it leaves out is not there."""
+def updated_metadata(known: MemberMetadataValue | None, request: HeartbeatRequest) -> MemberMetadataValue:
+    """A member's metadata after the request. A member that joins sends everything; missing fields count as empty."""
     if known is None or request.member_epoch == JOIN_EPOCH:
         known = MemberMetadataValue(None, None, "", "", (), None, -1, None)
     regex = request.topic_regex if request.topic_regex is not None else known.topic_regex

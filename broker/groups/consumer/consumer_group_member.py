@@ -1,8 +1,8 @@
-"""A member of a KIP-848 group on its way from what it has to what it shall have.
+"""A member of a consumer group, and how it moves from its present assignment to its target assignment (KIP-848).
 
-A partition goes to its next reader only when the last one has let it go. So each member first gives up what is no
-longer its own (UNREVOKED, still in its old epoch, until it says that it has), then enters the new epoch with what is
-free, and waits for the rest (UNRELEASED) while it already reads. `reconcile` is one step on that way.
+A partition goes to its next reader only after the last one has given it up. So a member first revokes the partitions
+that are not in its target: it is UNREVOKED and stays in its old epoch until it says that it has. Then it enters the new
+epoch with the partitions that are free, and is UNRELEASED while others still hold the rest. `reconcile` is one step.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LEAVE_STATIC_EPOCH = -2
 
 
 class MemberState(IntEnum):
-    """Values as the log has them."""
+    """The values are those of the log."""
 
     STABLE = 0
     UNREVOKED = 1
@@ -29,7 +29,7 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMember:
-    """One member. Immutable: a step makes another one."""
+    """One member. It is immutable; a step returns a new one."""
 
     member_id: str
     subscription: MemberMetadataValue
@@ -41,15 +41,16 @@ class ConsumerGroupMember:
 
     @property
     def instance_id(self) -> str | None:
+        """The group.instance.id of a static member (KIP-345)."""
         return self.subscription.instance_id
 
     @property
     def has_left(self) -> bool:
-        """A static member that is away and may return to its place."""
+        """Whether the static member has left and may return to its place."""
         return self.epoch == LEAVE_STATIC_EPOCH
 
     def current(self) -> CurrentAssignmentValue:
-        """As the log has it."""
+        """The member's current assignment, as it is written to the log."""
         return CurrentAssignmentValue(self.epoch, self.previous_epoch, int(self.state), self.assigned, self.revoking)
 
 
@@ -60,7 +61,7 @@ def reconcile(
     owned: PartitionIds | None,
     is_free: Callable[[PartitionId], bool],
 ) -> ConsumerGroupMember:
-    """The member after one step. `owned` is what it says it reads (None: it does not say)."""
+    """The member after one step. `owned` are the partitions that it says it reads; None where it does not say."""
     if member.state is MemberState.STABLE and member.epoch == target_epoch:
         return member
     if member.state is MemberState.UNREVOKED and _still_reads(owned, member.revoking):

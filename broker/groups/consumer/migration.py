@@ -1,9 +1,10 @@
-"""From one protocol to the other with members in the group, in both directions (KIP-848, "Upgrade" and "Downgrade").
+"""Online migration of a group between the two protocols, in both directions (KIP-848, "Upgrade" and "Downgrade").
 
-A classic group becomes a consumer group when a member comes that speaks the consumer protocol. Its generation is the
-epoch from there on, what its members have is what they are assigned and shall have, and what they said stays with them
-(`ClassicPart`), so that they are served in their own protocol; the newcomer makes the next epoch. When the last member
-that speaks the consumer protocol goes, the epoch becomes the generation again, and the members are called to join anew.
+A classic group becomes a consumer group when a member joins with the consumer protocol. The generation becomes the
+epoch, and the assignments of the members become both their current and their target assignments. Each member keeps its
+classic metadata (`ClassicMemberMetadata`) and is served in the classic protocol. The new member then begins the next
+epoch. When the last member with the consumer protocol leaves, the epoch becomes the generation again, and all members
+are told to join again.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from .consumer_group_member import ConsumerGroupMember
 from .topics import Topics
 
 _KNOWN_ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
-"""Their data is no loss: librdkafka sends a member's own back with its assignment. Apache Kafka refuses all data."""
+"""Their user data may be dropped: librdkafka sends back a member's own. Apache Kafka refuses a group with any."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerState:
-    """What a downgrade needs to know of a consumer group. `target` is what each member shall have."""
+    """What a downgrade needs of a consumer group. `target` is the target assignment of each member."""
 
     group_id: str
     epoch: int
@@ -44,7 +45,7 @@ class ConsumerState:
 
 
 def check_upgrade(group: ClassicGroup, config: ConsumerConfig) -> None:
-    """Raise `ProtocolError(GROUP_ID_NOT_FOUND)` where the group must stay a classic one."""
+    """Raise `ProtocolError(GROUP_ID_NOT_FOUND)` where the group must stay classic."""
     reason = None
     if not config.migration_policy.upgrades:
         reason = "online upgrade is disabled."
@@ -57,7 +58,7 @@ def check_upgrade(group: ClassicGroup, config: ConsumerConfig) -> None:
 
 
 def upgraded_members(group: ClassicGroup, topics: Topics) -> list[ConsumerGroupMember]:
-    """The members as those of a consumer group. `ProtocolError(GROUP_ID_NOT_FOUND)`."""
+    """The members of a classic group as members of a consumer group. Raises `ProtocolError(GROUP_ID_NOT_FOUND)`."""
     try:
         return [_upgraded(group, member, topics) for member in group.members.members.values()]
     except BadRecord as error:
@@ -70,7 +71,7 @@ def _cannot_upgrade(group: ClassicGroup, reason: str) -> ProtocolError:
 
 
 def _upgraded(group: ClassicGroup, member: ClassicGroupMember, topics: Topics) -> ConsumerGroupMember:
-    said = read_subscription(member.metadata(group.protocol or member.protocols[0][0]))
+    subscribed = read_subscription(member.metadata(group.protocol or member.protocols[0][0]))
     given, assignor_data = read_assignment(member.assignment)
     if assignor_data and group.protocol not in _KNOWN_ASSIGNORS:
         raise _cannot_upgrade(
@@ -80,10 +81,10 @@ def _upgraded(group: ClassicGroup, member: ClassicGroupMember, topics: Topics) -
         )
     subscription = MemberMetadataValue(
         instance_id=member.instance_id,
-        rack_id=said.rack_id,
+        rack_id=subscribed.rack_id,
         client_id=member.client_id,
         client_host=member.client_host,
-        topic_names=tuple(sorted(said.topics)),
+        topic_names=tuple(sorted(subscribed.topics)),
         topic_regex=None,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         assignor=None,
@@ -94,42 +95,42 @@ def _upgraded(group: ClassicGroup, member: ClassicGroupMember, topics: Topics) -
 
 
 def downgraded(state: ConsumerState, config: ClassicConfig, topics: Topics, wall_ms: int) -> ClassicGroup:
-    """The classic group that a consumer group of classic members becomes. `ProtocolError`: they share no assignor."""
+    """The classic group that a consumer group of classic members becomes. Raises `ProtocolError`."""
     group = ClassicGroup(state.group_id, config)
     group.state = ClassicGroupState.STABLE
     group.state_timestamp_ms = wall_ms
     group.generation = state.epoch
     group.protocol_type = CONSUMER_PROTOCOL_TYPE
     for member in state.members:
-        said, classic = member.subscription, member.subscription.classic
+        metadata, classic = member.subscription, member.subscription.classic
         if classic is None:
             raise ProtocolError(ErrorCode.GROUP_ID_NOT_FOUND, f"{member.member_id} speaks the consumer protocol only")
         group.members.add(
             ClassicGroupMember(
                 member_id=member.member_id,
-                instance_id=said.instance_id,
-                client_id=said.client_id,
-                client_host=said.client_host,
-                rebalance_timeout_ms=said.rebalance_timeout_ms,
+                instance_id=metadata.instance_id,
+                client_id=metadata.client_id,
+                client_host=metadata.client_host,
+                rebalance_timeout_ms=metadata.rebalance_timeout_ms,
                 session_timeout_ms=classic.session_timeout_ms,
                 protocols=classic.protocols,
             )
         )
     group.protocol = group.members.elect_protocol()
     for one in group.members.members.values():
-        metadata = one.metadata(group.protocol)
+        embedded = one.metadata(group.protocol)
         parts = by_name(state.target.get(one.member_id, ()), topics)
-        one.assignment = write_assignment(version_of(metadata), parts)
+        one.assignment = write_assignment(version_of(embedded), parts)
     return group
 
 
 def version_of(metadata: bytes) -> int:
-    """The version in which a member speaks the consumers' protocol."""
+    """The version of the consumers' embedded protocol that a member uses."""
     return int.from_bytes(metadata[:2], "big") if subscribed_topics(metadata) is not None else 0
 
 
 def by_id(parts: NamedPartitions, topics: Topics) -> PartitionIds:
-    """Those of topics that are there, sorted."""
+    """Partitions by topic id, sorted; those of unknown topics are left out."""
     found: list[PartitionId] = []
     for name, partition in parts:
         topic = topics.find(name)
@@ -139,6 +140,6 @@ def by_id(parts: NamedPartitions, topics: Topics) -> PartitionIds:
 
 
 def by_name(parts: PartitionIds, topics: Topics) -> list[tuple[str, int]]:
-    """Those of topics that are there."""
+    """Partitions by topic name; those of unknown topics are left out."""
     names = {topic_id: topics.name_of(topic_id) for topic_id in dict.fromkeys(topic_id for topic_id, _ in parts)}
     return [(name, partition) for topic_id, partition in parts if (name := names[topic_id]) is not None]

@@ -1,4 +1,4 @@
-"""The topics of the cluster as a group sees them."""
+"""The topics of the cluster, as groups look them up, and regular expressions over their names."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ...topic_view import INTERNAL_TOPICS
 
 
 class Topics(Protocol):
-    """Looked up when asked."""
+    """A view of the topics that exist now."""
 
     def find(self, name: str) -> tuple[UUID, int] | None:
-        """Id and number of partitions."""
+        """Topic id and number of partitions; None for an unknown topic."""
         ...
 
     def name_of(self, topic_id: UUID) -> str | None:
-        """The name of a topic that is there."""
+        """The name of a topic; None for an unknown id."""
         ...
 
     def names(self) -> Iterable[str]:
-        """All that a regular expression may match, sorted."""
+        """The names that a regular expression may match, sorted."""
         ...
 
 
@@ -43,13 +43,13 @@ class ImageTopics:
         return None if topic is None else topic.name
 
     def names(self) -> Iterable[str]:
-        """See `Topics`; internal topics are matched by no expression."""
+        """See `Topics`. Internal topics never match."""
         return sorted(name for name in self._image().topics_by_name if name not in INTERNAL_TOPICS)
 
 
 def compile_regex(pattern: str) -> Any:
-    """A pattern in RE2's syntax, or None where it is none."""
-    import re2  # loaded by those few groups that need it
+    """The compiled pattern in RE2's syntax; None where it is invalid."""
+    import re2  # imported here because few groups need it
 
     try:
         return re2.compile(pattern)
@@ -58,6 +58,6 @@ def compile_regex(pattern: str) -> Any:
 
 
 def matching(pattern: str, topics: Topics) -> list[str]:
-    """The topics whose whole name the pattern matches."""
+    """The topics whose whole name matches the pattern."""
     compiled = compile_regex(pattern)
     return [] if compiled is None else [name for name in topics.names() if compiled.fullmatch(name)]

@@ -1,4 +1,4 @@
-"""The records of a KIP-848 group in `__consumer_offsets`, one kind for each thing that changes by itself.
+"""Records of `__consumer_offsets` for consumer groups (KIP-848), to the byte as Apache Kafka writes them.
 
 Source: ConsumerGroup*Key/Value of Apache Kafka's group coordinator; all values are of version 0.
 """
@@ -19,11 +19,11 @@ _CLASSIC_TAG = 0
 
 
 class RecordType(IntEnum):
-    """The types of the keys."""
+    """The type of a record, which its key begins with."""
 
     GROUP = 3
     PARTITIONS = 4
-    """Written by older versions of Apache Kafka; only its tombstone is."""
+    """Only its tombstone is written; older versions of Apache Kafka wrote values."""
     MEMBER = 5
     TARGET = 6
     TARGET_MEMBER = 7
@@ -31,7 +31,7 @@ class RecordType(IntEnum):
 
 
 class ConsumerGroupKey(NamedTuple):
-    """What a record is about; the member is "" for the kinds that have none."""
+    """The key of a record. The member id is empty for types without a member."""
 
     kind: RecordType
     group_id: str
@@ -39,21 +39,21 @@ class ConsumerGroupKey(NamedTuple):
 
 
 class EpochValue(NamedTuple):
-    """The group's epoch, with a hash of the topics it stands for; or the epoch of the target assignment."""
+    """The group epoch with a hash of the subscribed topics, or the epoch of the target assignment."""
 
     epoch: int
     metadata_hash: int = 0
 
 
 class ClassicMemberMetadata(NamedTuple):
-    """Of a member that speaks the classic protocol: its session, and what it said for each assignor."""
+    """Of a member with the classic protocol: its session time-out, and its metadata for each assignor."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
 
 class MemberMetadataValue(NamedTuple):
-    """What a member said about itself."""
+    """The metadata of a member, as its requests gave it."""
 
     instance_id: str | None
     rack_id: str | None
@@ -67,7 +67,7 @@ class MemberMetadataValue(NamedTuple):
 
 
 class CurrentAssignmentValue(NamedTuple):
-    """How far a member has come on its way to its target."""
+    """The current assignment of a member, and its state on the way to the target."""
 
     member_epoch: int
     previous_epoch: int
@@ -80,7 +80,7 @@ _HAS_MEMBER = (RecordType.MEMBER, RecordType.TARGET_MEMBER, RecordType.CURRENT_M
 
 
 def decode_consumer_key(data: bytes) -> ConsumerGroupKey | None:
-    """The key; None for another type. `BadRecord`."""
+    """The key; None for other types. Raises `BadRecord`."""
     reader = FieldReader(data)
     try:
         kind = RecordType(reader.int16())
@@ -91,12 +91,12 @@ def decode_consumer_key(data: bytes) -> ConsumerGroupKey | None:
 
 
 def tombstone(key: ConsumerGroupKey) -> CoordinatorRecord:
-    """The end of what `key` is about."""
+    """The tombstone for a key."""
     return CoordinatorRecord(_encode_key(key), None)
 
 
 def epoch_record(key: ConsumerGroupKey, value: EpochValue) -> CoordinatorRecord:
-    """The epoch of a group (GROUP) or of its target assignment (TARGET)."""
+    """The record of a group epoch (GROUP) or of the epoch of a target assignment (TARGET)."""
     writer = _value().int32(value.epoch)
     if key.kind is RecordType.GROUP and value.metadata_hash:
         writer.tagged(_HASH_TAG, value.metadata_hash.to_bytes(8, "big", signed=True))
@@ -105,8 +105,8 @@ def epoch_record(key: ConsumerGroupKey, value: EpochValue) -> CoordinatorRecord:
     return CoordinatorRecord(_encode_key(key), bytes(writer.data))
 
 
-def subscription_record(group_id: str, member_id: str, value: MemberMetadataValue) -> CoordinatorRecord:
-    """A member's subscription."""
+def member_metadata_record(group_id: str, member_id: str, value: MemberMetadataValue) -> CoordinatorRecord:
+    """The record of a member's metadata."""
     writer = _value().string(value.instance_id).string(value.rack_id).string(value.client_id).string(value.client_host)
     writer.count(len(value.topic_names))
     for name in value.topic_names:
@@ -124,7 +124,7 @@ def subscription_record(group_id: str, member_id: str, value: MemberMetadataValu
 
 
 def target_record(group_id: str, member_id: str, parts: PartitionIds) -> CoordinatorRecord:
-    """What a member shall have in the end."""
+    """The record of a member's target assignment."""
     writer = _value()
     _write_parts(writer, parts)
     key = ConsumerGroupKey(RecordType.TARGET_MEMBER, group_id, member_id)
@@ -132,7 +132,7 @@ def target_record(group_id: str, member_id: str, parts: PartitionIds) -> Coordin
 
 
 def current_record(group_id: str, member_id: str, value: CurrentAssignmentValue) -> CoordinatorRecord:
-    """What a member has now."""
+    """The record of a member's current assignment."""
     writer = _value().int32(value.member_epoch).int32(value.previous_epoch).int8(value.state)
     _write_parts(writer, value.assigned)
     _write_parts(writer, value.revoking)
@@ -141,21 +141,21 @@ def current_record(group_id: str, member_id: str, value: CurrentAssignmentValue)
 
 
 def decode_epoch(data: bytes) -> EpochValue:
-    """The value of `epoch_record`. `BadRecord`."""
+    """The value of `epoch_record`. Raises `BadRecord`."""
     reader = _reader(data)
     epoch = reader.int32()
     tagged = reader.tags().get(_HASH_TAG, b"")
     return EpochValue(epoch, int.from_bytes(tagged, "big", signed=True))
 
 
-def decode_subscription(data: bytes) -> MemberMetadataValue:
-    """The value of `subscription_record`. `BadRecord`."""
+def decode_member_metadata(data: bytes) -> MemberMetadataValue:
+    """The value of `member_metadata_record`. Raises `BadRecord`."""
     reader = _reader(data)
-    who = reader.nullable_string(), reader.nullable_string(), reader.string(), reader.string()
+    identity = reader.nullable_string(), reader.nullable_string(), reader.string(), reader.string()
     names = tuple(reader.array(reader.string))
-    said = reader.nullable_string(), reader.int32(), reader.nullable_string()
+    rest = reader.nullable_string(), reader.int32(), reader.nullable_string()
     classic = _read_classic(reader.tags().get(_CLASSIC_TAG, b""))
-    return MemberMetadataValue(*who, names, *said, classic)
+    return MemberMetadataValue(*identity, names, *rest, classic)
 
 
 def _read_classic(data: bytes) -> ClassicMemberMetadata | None:
@@ -172,12 +172,12 @@ def _read_classic(data: bytes) -> ClassicMemberMetadata | None:
 
 
 def decode_target(data: bytes) -> PartitionIds:
-    """The value of `target_record`. `BadRecord`."""
+    """The value of `target_record`. Raises `BadRecord`."""
     return _read_parts(_reader(data))
 
 
 def decode_current(data: bytes) -> CurrentAssignmentValue:
-    """The value of `current_record`. `BadRecord`."""
+    """The value of `current_record`. Raises `BadRecord`."""
     reader = _reader(data)
     return CurrentAssignmentValue(
         reader.int32(), reader.int32(), reader.int8(), _read_parts(reader), _read_parts(reader)

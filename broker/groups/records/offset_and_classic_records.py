@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets`, as Apache Kafka writes them, for its tools and all others that read the topic.
+"""Records of `__consumer_offsets` for committed offsets and classic groups, to the byte as Apache Kafka writes them.
 
 A key begins with its type (Kafka calls it the key's version): 0 and 1 a committed offset, 2 a classic group. A null
 value is a tombstone. Offsets are written in value version 4 (1 where they carry a time of expiry of their own) and
@@ -22,22 +22,22 @@ _TOPIC_ID_TAG = 0
 
 
 class OffsetKey(NamedTuple):
-    """Whose offset of which partition."""
+    """The key of a committed offset: group and partition."""
 
     group_id: str
     topic_partition: TopicPartition
 
 
 class ClassicGroupKey(NamedTuple):
-    """A classic group."""
+    """The key of a classic group."""
 
     group_id: str
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset: the next record to read. Times are wall-clock milliseconds; -1 for none.
+    """A committed offset: the offset of the next record to read. Times are wall-clock milliseconds, -1 for none.
 
-    The topic's id tells whether the topic of that name is still the same; None where the commit does not say.
+    `topic_id` shows whether a topic of that name is still the same one; None where the commit has none.
     """
 
     offset: int
@@ -49,7 +49,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class MemberValue(NamedTuple):
-    """A member of a classic group with the subscription and the assignment of the chosen protocol."""
+    """A member of a classic group, with its subscription for the chosen protocol and its assignment."""
 
     member_id: str
     instance_id: str | None
@@ -62,7 +62,7 @@ class MemberValue(NamedTuple):
 
 
 class GroupMetadataValue(NamedTuple):
-    """A classic group at one generation. `state_timestamp_ms` tells since when it is in its state."""
+    """A classic group at one generation. `state_timestamp_ms` is the time of its last state change."""
 
     protocol_type: str
     generation: int
@@ -76,27 +76,27 @@ Key: TypeAlias = "OffsetKey | ClassicGroupKey"
 
 
 class CoordinatorRecord(NamedTuple):
-    """A record to write; without a value it is a tombstone."""
+    """A record of the topic; a value of None makes it a tombstone."""
 
     key: bytes
     value: bytes | None
 
 
 def offset_record(group_id: str, topic_partition: TopicPartition, value: OffsetAndMetadata | None) -> CoordinatorRecord:
-    """A commit, or its tombstone."""
+    """The record of a committed offset, or its tombstone."""
     topic, partition = topic_partition
     key = FieldWriter().int16(_OFFSET_KEY).string(group_id).string(topic).int32(partition)
     return CoordinatorRecord(bytes(key.data), None if value is None else _encode_offset(value))
 
 
 def classic_group_record(group_id: str, value: GroupMetadataValue | None) -> CoordinatorRecord:
-    """A classic group, or its tombstone."""
+    """The record of a classic group, or its tombstone."""
     key = FieldWriter().int16(_GROUP_KEY).string(group_id)
     return CoordinatorRecord(bytes(key.data), None if value is None else _encode_group(value))
 
 
 def decode_key(data: bytes) -> Key | None:
-    """The key; None for a type that belongs to others. `BadRecord`."""
+    """The key; None for other types. Raises `BadRecord`."""
     reader = FieldReader(data)
     kind = reader.int16()
     if kind in (0, _OFFSET_KEY):
@@ -107,7 +107,7 @@ def decode_key(data: bytes) -> Key | None:
 
 
 def decode_offset(data: bytes) -> OffsetAndMetadata:
-    """A commit of any version. `BadRecord`."""
+    """The value of a committed offset, of any version. Raises `BadRecord`."""
     version = FieldReader(data).int16()
     if not 0 <= version <= 4:
         raise BadRecord(f"offset of version {version}")
@@ -123,7 +123,7 @@ def decode_offset(data: bytes) -> OffsetAndMetadata:
 
 
 def decode_classic_group(data: bytes) -> GroupMetadataValue:
-    """A classic group of any version. `BadRecord`."""
+    """The value of a classic group, of any version. Raises `BadRecord`."""
     version = FieldReader(data).int16()
     if not 0 <= version <= 4:
         raise BadRecord(f"group of version {version}")

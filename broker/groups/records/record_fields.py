@@ -1,4 +1,4 @@
-"""Reading and writing the fields of the records in `__consumer_offsets`, in the plain and the compact encoding."""
+"""Readers and writers of fields in the records of `__consumer_offsets`, in the plain and the compact encoding."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _INT64 = struct.Struct(">q")
 
 
 class BadRecord(Exception):
-    """A record that is not what its type says."""
+    """A record does not have the fields of its type."""
 
 
 class FieldReader:
-    """Takes one field after another; `BadRecord` where the bytes end early. `compact`: the flexible versions."""
+    """Reads one field after another; raises `BadRecord` where the bytes end early. `compact`: flexible versions."""
 
     def __init__(self, data: bytes, *, compact: bool = False, position: int = 0) -> None:
         self._data = data
@@ -30,28 +30,34 @@ class FieldReader:
         self.compact = compact
 
     def int8(self) -> int:
+        """A signed integer of 1 byte."""
         return int.from_bytes(self._take(1), "big", signed=True)
 
     def int16(self) -> int:
+        """A signed integer of 2 bytes."""
         return int(_INT16.unpack(self._take(2))[0])
 
     def int32(self) -> int:
+        """A signed integer of 4 bytes."""
         return int(_INT32.unpack(self._take(4))[0])
 
     def int64(self) -> int:
+        """A signed integer of 8 bytes."""
         return int(_INT64.unpack(self._take(8))[0])
 
     def uuid(self) -> UUID:
+        """A UUID of 16 bytes."""
         return UUID(bytes=self._take(16))
 
     def string(self) -> str:
-        """A text that is there."""
+        """A text that must not be null."""
         text = self.nullable_string()
         if text is None:
             raise BadRecord("null where a text must be")
         return text
 
     def nullable_string(self) -> str | None:
+        """A text or null."""
         length = self._uvarint() - 1 if self.compact else self.int16()
         try:
             return None if length < 0 else str(self._take(length), "utf-8")
@@ -59,12 +65,12 @@ class FieldReader:
             raise BadRecord(str(error)) from error
 
     def blob(self) -> bytes:
-        """Bytes, empty for null."""
+        """Bytes; empty for null."""
         length = self._uvarint() - 1 if self.compact else self.int32()
         return b"" if length < 0 else self._take(length)
 
     def array(self, item: Callable[[], T]) -> list[T]:
-        """Items, none for null."""
+        """An array; empty for null."""
         count = self._uvarint() - 1 if self.compact else self.int32()
         if count > len(self._data) - self._at:
             raise BadRecord(f"{count} items in {len(self._data) - self._at} bytes")
@@ -95,33 +101,39 @@ class FieldReader:
 
 
 class FieldWriter:
-    """Appends one field after another."""
+    """Writes one field after another to `data`."""
 
     def __init__(self, *, compact: bool = False) -> None:
         self.data = bytearray()
         self.compact = compact
 
     def int8(self, value: int) -> FieldWriter:
+        """A signed integer of 1 byte."""
         self.data += value.to_bytes(1, "big", signed=True)
         return self
 
     def int16(self, value: int) -> FieldWriter:
+        """A signed integer of 2 bytes."""
         self.data += _INT16.pack(value)
         return self
 
     def int32(self, value: int) -> FieldWriter:
+        """A signed integer of 4 bytes."""
         self.data += _INT32.pack(value)
         return self
 
     def int64(self, value: int) -> FieldWriter:
+        """A signed integer of 8 bytes."""
         self.data += _INT64.pack(value)
         return self
 
     def uuid(self, value: UUID) -> FieldWriter:
+        """A UUID of 16 bytes."""
         self.data += value.bytes
         return self
 
     def string(self, text: str | None) -> FieldWriter:
+        """A text or null."""
         raw = None if text is None else text.encode()
         if self.compact:
             write_uvarint(self.data, 0 if raw is None else len(raw) + 1)
@@ -131,6 +143,7 @@ class FieldWriter:
         return self
 
     def blob(self, raw: bytes) -> FieldWriter:
+        """Bytes with their length."""
         self.count(len(raw))
         self.data += raw
         return self
@@ -144,13 +157,13 @@ class FieldWriter:
         return self
 
     def tags(self) -> FieldWriter:
-        """No tagged fields."""
+        """An empty section of tagged fields."""
         if self.compact:
             self.data.append(0)
         return self
 
     def tagged(self, tag: int, raw: bytes) -> FieldWriter:
-        """One tagged field, the only one."""
+        """A section with one tagged field."""
         write_uvarint(self.data, 1)
         write_uvarint(self.data, tag)
         write_uvarint(self.data, len(raw))

@@ -61,7 +61,7 @@ class Life:
         protocols = self.rng.sample([("range", b"r"), ("sticky", b"s"), ("roundrobin", b"o")], self.rng.choice((2, 3)))
         request = JoinRequest(
             member_id="" if self.rng.random() < 0.1 else self.ids.get(client, ""),
-            fresh_id=f"{client}-{next(self.tokens)}",
+            new_member_id=f"{client}-{next(self.tokens)}",
             instance_id=instance,
             client_id=str(client),
             client_host="/h",
@@ -137,7 +137,7 @@ class Life:
             assert member.sync_token is None or group.state is ClassicGroupState.COMPLETING_REBALANCE
             timed = TimerName("session", member_id) in self.timers
             assert timed or member.is_awaiting, "a member that is silent for ever is noticed"
-        for name, count in members.speakers.items():
+        for name, count in members.supporters.items():
             assert count == sum(name in dict(member.protocols) for member in members.members.values())
         if group.state is ClassicGroupState.PREPARING_REBALANCE:
             assert TimerName("join") in self.timers, "a rebalance ends"

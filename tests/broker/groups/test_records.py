@@ -11,8 +11,8 @@ from raftwerk.broker.groups.group_partition import java_string_hash, partition_f
 from raftwerk.broker.groups.records.consumer_group_records import (
     ClassicMemberMetadata,
     MemberMetadataValue,
-    decode_subscription,
-    subscription_record,
+    decode_member_metadata,
+    member_metadata_record,
 )
 from raftwerk.broker.groups.records.offset_and_classic_records import (
     ClassicGroupKey,
@@ -154,7 +154,7 @@ def test_a_classic_member_of_a_consumer_group_as_kafka_writes_it() -> None:
     """The bytes that Apache Kafka 4.2's own class gives for these values."""
     classic = ClassicMemberMetadata(7, (("range", b"\x01\x02"),))
     said = MemberMetadataValue("", "", "c", "/h", ("t",), "", 5, "", classic)
-    written = subscription_record("g", "m", said).value
+    written = member_metadata_record("g", "m", said).value
     assert written is not None
     assert written.hex() == "000001010263032f680202740100000005010100110100000007020672616e67650301020000"
-    assert decode_subscription(written) == said
+    assert decode_member_metadata(written) == said

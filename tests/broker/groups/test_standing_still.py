@@ -10,7 +10,8 @@ from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
 from raftwerk.broker.groups.consumer.consumer_group_heartbeat import HeartbeatRequest
 from raftwerk.broker.groups.effects import Persist, SetTimer, TimerName
-from raftwerk.broker.groups.group_config import GRACE_MS, LATE_MS, GroupConfig
+from raftwerk.broker.groups.group_config import GroupConfig
+from raftwerk.broker.groups.member_session_expiry import GRACE_MS, LATE_MS
 from raftwerk.wire.errors import ErrorCode
 
 SESSION_MS = 45_000

@@ -72,7 +72,7 @@ class Stage:
         count = self.given[name] = self.given.get(name, 0) + 1
         request = JoinRequest(
             member_id=options.get("id", "" if "fresh" in names else self.ids.get(name, "")),
-            fresh_id=f"{name.lower()}-{count}",
+            new_member_id=f"{name.lower()}-{count}",
             instance_id=options.get("instance"),
             client_id=name,
             client_host="/h",
