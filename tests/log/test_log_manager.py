@@ -507,7 +507,7 @@ def test_a_node_starts_without_a_directory_whose_disk_refuses() -> None:
     second.shutdown(6)
     disk.repair_dirs()
     third = loaded(runtime, "/one", "/two")
-    assert (set(third.logs), third.previous_broker_epoch, third.failures) == ({A, B}, 5, {})
+    assert (set(third.logs), third.previous_broker_epoch, third.directories.failures) == ({A, B}, 5, {})
     third.shutdown(7)
     disk.fail_dir("/one")  # the metadata's
     with pytest.raises(LogDirError, match="/one cannot be used"):
