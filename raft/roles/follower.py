@@ -65,15 +65,18 @@ class Follower(Role):
     download: Download | None = None
     """The snapshot that is fetched in place of the log."""
 
+    def __post_init__(self) -> None:
+        self._active_leader = ActiveLeader(self.leader_id, self.leader_endpoint)
+
     @property
     def active_leader(self) -> ActiveLeader:
         """The leader that is followed."""
-        return ActiveLeader(self.leader_id, self.leader_endpoint)
+        return self._active_leader
 
     @property
     def leader_to_name(self) -> ActiveLeader:
         """No suspected leader, or followers would send each other back to it."""
-        return NO_LEADER if self.suspected else self.active_leader
+        return NO_LEADER if self.suspected else self._active_leader
 
     def next_deadline_ms(self) -> int | None:
         """When to fetch again, or to give the leader up."""

@@ -22,7 +22,7 @@ from ..quorum.majority import majority_value
 from ..replication import divergence
 from ..replication.fetch_answers import DelayedFetch, fetch_answer, snapshot_answer
 from ..replication.replica_progress import ProgressTracker
-from ..types import NotLeaderError, ReplicaKey, RoleKind
+from ..types import LeaderAndEpoch, NotLeaderError, ReplicaKey, RoleKind
 from ..voters.voter_change_handler import VoterChangeHandler
 from ..voters.voter_changes import own_change
 from ..voters.voter_set import BOOTSTRAP_OFFSET, ControlRecord, KRaftVersion, LeaderChange, VoterSet
@@ -66,11 +66,13 @@ class Leader(Role):
 
     def __post_init__(self) -> None:
         self.voter_changes = VoterChangeHandler(self)
+        self._active_leader = ActiveLeader(self.leader_id, self.quorum.config.own_endpoint)
+        self._leader_and_epoch = LeaderAndEpoch(self.leader_id, self.epoch)
 
     @property
     def active_leader(self) -> ActiveLeader:
         """This node."""
-        return ActiveLeader(self.leader_id, self.quorum.config.own_endpoint)
+        return self._active_leader
 
     def as_leader(self) -> Leader:
         """This role."""
@@ -214,7 +216,7 @@ class Leader(Role):
     def on_fetch_snapshot(self, request: FetchSnapshot, now_ms: int) -> SnapshotReply:
         """Answer with the part; the request shows that the replica hears this leader."""
         self.replicas.progress_of(request.replica).last_fetch_ms = now_ms
-        return snapshot_answer(self.quorum.log, self.quorum.leader_and_epoch, request)
+        return snapshot_answer(self.quorum.log, self._leader_and_epoch, request)
 
     def complete_delayed_fetches(self, now_ms: int) -> None:
         """Answer the fetches for which there is something new."""
@@ -224,7 +226,7 @@ class Leader(Role):
         quorum = self.quorum
         progress = self.replicas.progress_of(delayed.request.replica)
         committed = -1 if quorum.high_watermark.offset is None else quorum.high_watermark.offset
-        reply = fetch_answer(quorum.log, quorum.leader_and_epoch, progress, delayed, committed, now_ms)
+        reply = fetch_answer(quorum.log, self._leader_and_epoch, progress, delayed, committed, now_ms)
         if reply is not None:
             quorum.effects.fetch_replies.append((delayed.token, reply))
         return reply is not None
