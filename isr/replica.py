@@ -14,6 +14,7 @@ from uuid import UUID
 
 from ..log.errors import NoSpaceError
 from ..log.partition_log import AppendInfo, PartitionLog
+from ..log.replication import is_diverging, truncation_offset
 from ..runtime.files.file_slice import FileSlice
 from ..runtime.invariants import invariant
 from ..runtime.log_lines import log_event
@@ -21,7 +22,6 @@ from ..runtime.loggers import STATE_CHANGE
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.fetch import FetchPartition, FetchPartitionResponse
 from ..wire.types import UNKNOWN_EPOCH_END, EpochEndOffset, LeaderIdAndEpoch, TopicPartition
-from .follower.truncation import decide_truncation
 from .leader.leader_state import IsrProposal
 from .leader.refused_first_batches import RefusedFirstBatches
 from .partition import Partition, Registration
@@ -275,7 +275,7 @@ class Replica:
             end = self.end_offset_for_epoch(epoch)
             if end.end_offset < 0 or offset < log.log_start_offset:
                 raise ProtocolError(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {epoch} or offset {offset} is not known")
-            if end.epoch < epoch or end.end_offset < offset:
+            if is_diverging(end, offset, epoch):
                 return end
         if not in_range:
             raise ProtocolError(
@@ -322,7 +322,7 @@ class Replica:
             local = EpochEndOffset(latest, log.log_end_offset)
         else:
             local = log.epoch_cache.end_offset_for(diverging.epoch)
-        self.truncate_to(decide_truncation(diverging, local, log.log_start_offset, log.log_end_offset).offset)
+        self.truncate_to(truncation_offset(diverging, local, log.log_start_offset, log.log_end_offset))
 
     def truncate_to(self, offset: int) -> None:
         """Cut everything from `offset` on."""

@@ -15,10 +15,10 @@ from uuid import UUID
 from ...log.errors import ColdReadError
 from ...log.manager.log_manager import LogManager
 from ...log.partition_log import PartitionLog
+from ...log.replication import truncation_offset
 from ...runtime.loop import TaskSet
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import EpochEndOffset, TopicPartition
-from ..follower.truncation import decide_truncation
 from ..hosted_partitions import HostedPartitions
 from ..replica import Replica
 from ..throttling.replication_quota import ReplicationQuota
@@ -155,10 +155,10 @@ def agree(log: PartitionLog, copy: PartitionLog) -> None:
         local = copy.epoch_cache.end_offset_for(max(known.epoch, 0))
         if known.epoch >= latest:
             local = EpochEndOffset(latest, copy.log_end_offset)
-        cut = decide_truncation(known, local, copy.log_start_offset, copy.log_end_offset)
-        if cut.offset >= copy.log_end_offset:
+        offset = truncation_offset(known, local, copy.log_start_offset, copy.log_end_offset)
+        if offset >= copy.log_end_offset:
             break
-        copy.truncate_to(cut.offset)
+        copy.truncate_to(offset)
     if not log.log_start_offset <= copy.log_end_offset <= log.log_end_offset:
         copy.truncate_fully_and_start_at(log.log_start_offset)
 

@@ -1,11 +1,12 @@
 """What a leader knows of one follower: its log end offset and when it was last caught up.
 
-A follower is caught up at the time of a fetch when it asks for the leader's end of log as it is now, or at the time of
-its last fetch when it asks for the end of log as it was then: that follower keeps pace, though under load it never
-sees an empty tail. Source: Apache Kafka, replication design; KIP-903 for the broker epoch.
+The rule for "caught up" is in `log/replication.py`. Source: Apache Kafka, design of replication; KIP-903 for the broker
+epoch.
 """
 
 from __future__ import annotations
+
+from ...log.replication import caught_up_ms
 
 UNKNOWN_OFFSET = -1
 UNKNOWN_EPOCH = -1
@@ -53,10 +54,7 @@ class FollowerProgress:
         self, fetch_offset: int, log_start_offset: int, leader_end_offset: int, broker_epoch: int, now_ms: int
     ) -> None:
         """The replica holds everything below `fetch_offset` and asks for more."""
-        if fetch_offset >= leader_end_offset:
-            self._caught_up_at(now_ms)
-        elif self.last_fetch_ms is not None and fetch_offset >= self.last_fetch_leader_end_offset:
-            self._caught_up_at(self.last_fetch_ms)
+        self.last_caught_up_ms = caught_up_ms(self, fetch_offset, leader_end_offset, now_ms)
         self.log_end_offset = fetch_offset
         self.log_start_offset = log_start_offset
         self.broker_epoch = broker_epoch

@@ -1,12 +1,12 @@
-"""Where two logs part: the leader's finding and the follower's truncation, as pure functions (KIP-595, KIP-279).
+"""What the position of a fetch says: whether the logs part, and whether the leader must offer a snapshot.
 
-A follower sends the end of its log as (offset, epoch of the last record). If the leader's records of that epoch do not
-reach that far, or it has none, the leader answers with the end of its largest epoch that is not above. The follower
-cuts what cannot be in the leader's log and asks again; each round removes at least one epoch's tail.
+The rules of divergence are those of `log/replication.py`, which partitions follow too; here they are put to the
+metadata log, which may begin with a snapshot (KIP-595, KIP-630).
 """
 
 from __future__ import annotations
 
+from ...log import replication
 from ...wire.types import EpochEndOffset
 from ..messages.messages import Fetch
 from .raft_log import RaftLog
@@ -17,16 +17,16 @@ def diverging_epoch(leader_log: RaftLog, fetch: Fetch) -> EpochEndOffset | None:
     if fetch.fetch_offset == 0:
         return None
     end = leader_log.end_offset_for(fetch.last_epoch)
-    if end.epoch == fetch.last_epoch and fetch.fetch_offset <= end.end_offset:
+    if not replication.is_diverging(end, fetch.fetch_offset, fetch.last_epoch):
         return None
     return EpochEndOffset(max(end.epoch, 0), max(end.end_offset, 0))
 
 
 def needs_snapshot(leader_log: RaftLog, fetch: Fetch) -> bool:
-    """Whether the leader's log no longer reaches back to where the fetching one ends, or might part from it (KIP-630).
+    """Whether the leader's log no longer reaches back to the end of the fetching one, or may part from it (KIP-630).
 
-    A log that ends in an epoch older than that in which the leader's log starts may differ from it in front of that
-    start, where nothing is left to compare with.
+    A log that ends in an older epoch than the one in which the leader's log starts may differ from it below that start,
+    where nothing is left to compare with.
     """
     start = leader_log.start
     if not start.end_offset:
@@ -37,6 +37,11 @@ def needs_snapshot(leader_log: RaftLog, fetch: Fetch) -> bool:
 
 
 def truncation_offset(follower_log: RaftLog, diverging: EpochEndOffset) -> int:
-    """From where on the follower's log differs from that of a leader which sent `diverging`."""
+    """Where a follower cuts its log when the leader answered with `diverging`.
+
+    It is 0 when this log has no such epoch, which is below the high watermark and so stops the node. It is never above
+    the end that the leader named, even where that is of another epoch: this can save a round.
+    """
     own = follower_log.end_offset_for(diverging.epoch)
-    return max(0, min(own.end_offset, diverging.end_offset))
+    offset = replication.truncation_offset(diverging, own, 0, follower_log.end_offset)
+    return min(offset, diverging.end_offset)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...log.replication import caught_up_ms
 from ..types import ReplicaKey
 from ..voters.voter_set import NO_VOTERS, VoterSet
 
@@ -24,15 +25,8 @@ class ReplicaProgress:
     sent_high_watermark: int = -1
 
     def on_fetch(self, offset: int, leader_end_offset: int, now_ms: int) -> None:
-        """The replica fetches from `offset`, up to which its log agrees with the leader's.
-
-        It is caught up at the time of a fetch from the end of the leader's log as it is now, and at the time of its
-        last fetch when it fetches from the end of the log as it was then.
-        """
-        if offset >= leader_end_offset:
-            self.last_caught_up_ms = now_ms
-        elif 0 <= self.last_fetch_leader_end_offset <= offset:
-            self.last_caught_up_ms = self.last_fetch_ms
+        """The replica fetches from `offset`, up to which its log agrees with the leader's."""
+        self.last_caught_up_ms = caught_up_ms(self, offset, leader_end_offset, now_ms)
         self.end_offset = offset
         self.last_fetch_ms = now_ms
         self.last_fetch_leader_end_offset = leader_end_offset

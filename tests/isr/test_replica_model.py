@@ -76,12 +76,12 @@ def _ignore_min_isr(patch: pytest.MonkeyPatch) -> None:
 
 def _truncate_to_the_leaders_offset_only(patch: pytest.MonkeyPatch) -> None:
     """KIP-279."""
-    truncation = replica.decide_truncation
+    truncation = replica.truncation_offset
 
     def decide(leader, local, start, end):  # type: ignore[no-untyped-def]
         return truncation(leader, leader, start, end)
 
-    patch.setattr(replica, "decide_truncation", decide)
+    patch.setattr(replica, "truncation_offset", decide)
 
 
 def _let_in_before_caught_up(patch: pytest.MonkeyPatch) -> None:
