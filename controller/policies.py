@@ -1,10 +1,9 @@
-"""An operator's say in new topics (KIP-108) and in changed configurations (KIP-133).
+"""Policies of the operator for new topics (KIP-108) and for changed configurations (KIP-133).
 
-A policy is a class of the operator's, named by `create.topic.policy.class.name` or `alter.config.policy.class.name` of
-the controllers. The controller asks it after its own checks, also for requests that only validate, and before it
-decides anything. `PolicyViolation` refuses the one topic or resource, with its text for the client; any other exception
-is a bug of the policy's, refuses too, and is logged. It is called on the controller's loop: while it thinks, nothing
-else happens.
+A policy is a class of the operator, named by `create.topic.policy.class.name` or `alter.config.policy.class.name` of
+the controllers. The controller calls it after its own checks and before it decides, also for requests that only
+validate. `PolicyViolation` refuses one topic or resource, and its text goes to the client. Every other exception is a
+bug of the policy; it refuses too, and is logged. A policy runs on the controller's loop and holds it meanwhile.
 """
 
 from __future__ import annotations
@@ -30,13 +29,16 @@ _RESOURCES = {
 
 
 class PolicyViolation(Exception):
-    """A policy says no; the client is told POLICY_VIOLATION (44) with this text."""
+    """A policy refuses; the client gets POLICY_VIOLATION (44) with this text."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopicRequest:
-    """The topic that somebody wants. `assignments` are the replicas by partition where the client chose them itself;
-    else `partitions` and `replication_factor` are numbers, defaults filled in. `configs` are what the client set."""
+    """A topic that a client wants to create, with the configurations that the client named.
+
+    Either the client chose the replicas (`assignments`, by partition), or `partitions` and `replication_factor` are
+    numbers, with the defaults filled in.
+    """
 
     topic: str
     partitions: int | None
@@ -47,8 +49,11 @@ class NewTopicRequest:
 
 @dataclass(frozen=True, slots=True)
 class AlterConfigRequest:
-    """The change that somebody wants. `resource_type` is `topic`, `broker`, `group` or `client-metrics`; the name of
-    all brokers together is empty. `configs` has what changes, None for what goes back to its default."""
+    """A change of configurations that a client wants.
+
+    `resource_type` is `topic`, `broker`, `group` or `client-metrics`; an empty name means all brokers. `configs` has
+    the values that change; None removes a value.
+    """
 
     resource_type: str
     resource_name: str
@@ -56,24 +61,24 @@ class AlterConfigRequest:
 
 
 class CreateTopicPolicy(Protocol):
-    """Made without arguments; `configure(settings)`, if there is one, gets the node's settings as texts."""
+    """A class without constructor arguments. `configure(settings)`, if it has that, gets server.properties as texts."""
 
     def validate(self, request: NewTopicRequest) -> None:
-        """Raise `PolicyViolation` with the reason, or let it be."""
+        """Raise `PolicyViolation` with the reason to refuse."""
         ...
 
 
 class AlterConfigPolicy(Protocol):
-    """Made and configured like a `CreateTopicPolicy`."""
+    """As `CreateTopicPolicy`, for changes of configurations."""
 
     def validate(self, request: AlterConfigRequest) -> None:
-        """Raise `PolicyViolation` with the reason, or let it be."""
+        """Raise `PolicyViolation` with the reason to refuse."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """The policies of a controller, if it has any."""
+    """The policies of a controller; None where it has none."""
 
     create_topic: CreateTopicPolicy | None = None
     alter_config: AlterConfigPolicy | None = None

@@ -29,7 +29,7 @@ from ..raft.types import LeaderAndEpoch, NotLeaderError
 from ..runtime.invariants import invariant
 from ..runtime.ports import Runtime
 from ..wire.errors import ErrorCode, ProtocolError
-from . import refusals
+from . import error_responses
 from .brokers import broker_fencing, broker_heartbeat, broker_registration, producer_ids
 from .brokers.broker_fencing import BrokerFailureDetector
 from .brokers.listener_probe import Probe
@@ -66,20 +66,20 @@ if TYPE_CHECKING:
     from ..wire.message_types.transactions import AllocateProducerIdsRequest
 
 _Request = TypeVar("_Request")
-Refusal: TypeAlias = Callable[[_Request, ErrorCode, str | None], Response]
+ErrorResponse: TypeAlias = Callable[[_Request, ErrorCode, str | None], Response]
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerPorts:
-    """What the controller needs of its node.
-
-    `append(records, epoch)` writes one batch to the metadata log and returns its last offset, or raises
-    `NotLeaderError`, or `QuorumFailedError` when the disk failed; `log_end_offset()` is the offset the next record
-    will get.
-    """
+    """What the controller needs from its node."""
 
     append: Callable[[Sequence[bytes], int], int]
+    """`(records, epoch)`: write one batch to the metadata log; returns the offset of its last record.
+
+    Raises `NotLeaderError`, and `QuorumFailedError` when the disk failed.
+    """
     log_end_offset: Callable[[], int]
+    """The offset of the next record."""
     probe: Probe
     kraft_version: Callable[[], int]
     upgrade_kraft_version: Callable[[int, int, bool], None]
@@ -87,8 +87,8 @@ class ControllerPorts:
     voter_ids: Callable[[], Sequence[int]]
 
 
-class _Pending(NamedTuple):
-    """A response that waits for `offset` to be committed."""
+class _PendingResponse(NamedTuple):
+    """A response that waits until `offset` is committed."""
 
     offset: int
     future: asyncio.Future[Response]
@@ -115,8 +115,8 @@ class _KRaftVersions(NamedTuple):
         return self.ports.log_end_offset() - 1
 
 
-class _Asked(NamedTuple):
-    """A request that is decided on, perhaps in several parts."""
+class _PendingRequest(NamedTuple):
+    """A request that is being decided, perhaps in several parts."""
 
     decide: Callable[[MetadataImage], ControllerResult]
     refuse: Callable[[ErrorCode, str | None], Response]
@@ -126,25 +126,26 @@ class _Asked(NamedTuple):
 
 
 class _Term:
-    """What lives as long as one leadership: the image ahead of commit, responses that wait, timers."""
+    """One epoch of leadership: the image ahead of the commit, the responses that wait for it, and timers."""
 
     def __init__(self, epoch: int, image: MetadataImage) -> None:
         self.epoch = epoch
         self.image = image
-        self.pending: deque[_Pending] = deque()
+        self.pending_responses: deque[_PendingResponse] = deque()
         self.rebalance: asyncio.TimerHandle | None = None
 
     def end(self) -> None:
+        """Leadership is lost: answer all pending requests NOT_CONTROLLER."""
         if self.rebalance is not None:
             self.rebalance.cancel()
-        for waiting in self.pending:
-            if not waiting.future.done():
-                waiting.future.set_result(waiting.not_controller)
-        self.pending.clear()
+        for response in self.pending_responses:
+            if not response.future.done():
+                response.future.set_result(response.not_controller)
+        self.pending_responses.clear()
 
 
 class QuorumController:
-    """See the module. Requests are decoded structs; each method gives a future of the response's fields."""
+    """The controller of one node, active or not. Each request method returns a future of the response's fields."""
 
     def __init__(
         self, settings: ControllerSettings, runtime: Runtime, loader: MetadataLoader, ports: ControllerPorts
@@ -168,11 +169,11 @@ class QuorumController:
 
     @property
     def image(self) -> MetadataImage:
-        """What decisions are made on: ahead of commit while active, the committed image else."""
+        """The image that decisions are based on: ahead of the commit while active, else the committed image."""
         return self._committed if self._term is None else self._term.image
 
     def close(self) -> None:
-        """Stop: refuse what is pending, and start nothing more."""
+        """Stop for good. Pending requests are answered NOT_CONTROLLER."""
         self._closed = True
         self._resign()
         self._failures.close()
@@ -180,7 +181,7 @@ class QuorumController:
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def register_broker(self, request: BrokerRegistrationRequest) -> asyncio.Future[Response]:
-        """BrokerRegistration; `broker_epoch` is the offset of the registration's record."""
+        """BrokerRegistration. The broker epoch is the offset of the registration record."""
 
         def decide(image: MetadataImage) -> ControllerResult:
             return broker_registration.register_broker(image, self._settings, self._sessions, request, self._now_ms())
@@ -192,7 +193,7 @@ class QuorumController:
             if session is None or session.broker_epoch != epoch:
                 self._sessions.grant(request.broker_id, epoch, self._now_ms())
 
-        return self._handle(request, decide, refusals.refuse, finish)
+        return self._handle(request, decide, error_responses.top_level, finish)
 
     def broker_heartbeat(self, request: BrokerHeartbeatRequest) -> asyncio.Future[Response]:
         """BrokerHeartbeat."""
@@ -206,20 +207,20 @@ class QuorumController:
             if session is not None and leaving and session.shutdown_offset is None:
                 session.shutdown_offset = term.image.offset
 
-        return self._handle(request, decide, refusals.refuse, finish)
+        return self._handle(request, decide, error_responses.top_level, finish)
 
     def unregister_broker(self, request: UnregisterBrokerRequest) -> asyncio.Future[Response]:
         """UnregisterBroker."""
         return self._handle(
             request,
             lambda image: broker_registration.unregister_broker(image, self._settings, request.broker_id),
-            refusals.refuse,
+            error_responses.top_level,
         )
 
     def register_controller(self, request: ControllerRegistrationRequest) -> asyncio.Future[Response]:
         """ControllerRegistration."""
         return self._handle(
-            request, lambda image: broker_registration.register_controller(image, request), refusals.refuse
+            request, lambda image: broker_registration.register_controller(image, request), error_responses.top_level
         )
 
     def alter_partition(self, request: AlterPartitionRequest) -> asyncio.Future[Response]:
@@ -227,7 +228,7 @@ class QuorumController:
         return self._handle(
             request,
             lambda image: alter_partition.alter_partition(image, self._settings, request),
-            refusals.refuse_alter_partition,
+            error_responses.alter_partition,
         )
 
     def assign_replicas_to_dirs(self, request: AssignReplicasToDirsRequest) -> asyncio.Future[Response]:
@@ -235,24 +236,26 @@ class QuorumController:
         return self._handle(
             request,
             lambda image: replica_directories.assign_replicas_to_dirs(image, self._settings, request),
-            refusals.refuse_assign_replicas,
+            error_responses.assign_replicas,
         )
 
     def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> asyncio.Future[Response]:
         """AllocateProducerIds."""
-        return self._handle(request, lambda image: producer_ids.allocate_producer_ids(image, request), refusals.refuse)
+        return self._handle(
+            request, lambda image: producer_ids.allocate_producer_ids(image, request), error_responses.top_level
+        )
 
     def create_topics(self, request: CreateTopicsRequest) -> asyncio.Future[Response]:
         """CreateTopics."""
         creation = create_topics.TopicCreation(request)
-        return self._handle(request, lambda image: creation.decide(self._context(image)), refusals.refuse_create_topics)
+        return self._handle(request, lambda image: creation.decide(self._context(image)), error_responses.create_topics)
 
     def delete_topics(self, request: DeleteTopicsRequest) -> asyncio.Future[Response]:
         """DeleteTopics."""
         return self._handle(
             request,
             lambda image: delete_topics.delete_topics(image, self._settings, request),
-            refusals.refuse_delete_topics,
+            error_responses.delete_topics,
         )
 
     def create_partitions(self, request: CreatePartitionsRequest) -> asyncio.Future[Response]:
@@ -260,7 +263,7 @@ class QuorumController:
         return self._handle(
             request,
             lambda image: create_partitions.create_partitions(self._context(image), request),
-            refusals.refuse_create_partitions,
+            error_responses.create_partitions,
         )
 
     def elect_leaders(self, request: ElectLeadersRequest) -> asyncio.Future[Response]:
@@ -268,7 +271,7 @@ class QuorumController:
         return self._handle(
             request,
             lambda image: leader_election.elect_leaders(image, self._settings, request),
-            refusals.refuse_elect_leaders,
+            error_responses.elect_leaders,
         )
 
     def alter_partition_reassignments(self, request: AlterPartitionReassignmentsRequest) -> asyncio.Future[Response]:
@@ -276,7 +279,7 @@ class QuorumController:
         return self._handle(
             request,
             lambda image: reassignment.alter_partition_reassignments(image, self._settings, request),
-            refusals.refuse_reassignments,
+            error_responses.reassignments,
         )
 
     def list_partition_reassignments(self, request: ListPartitionReassignmentsRequest) -> asyncio.Future[Response]:
@@ -284,7 +287,7 @@ class QuorumController:
         return self._handle(
             request,
             lambda image: reassignment.list_partition_reassignments(image, request),
-            refusals.refuse_list_reassignments,
+            error_responses.list_reassignments,
         )
 
     def update_features(self, request: UpdateFeaturesRequest) -> asyncio.Future[Response]:
@@ -292,7 +295,7 @@ class QuorumController:
         kraft = _KRaftVersions(self._ports, self._term.epoch if self._term is not None else -1)
         supported = self._settings.supported_features
         return self._handle(
-            request, lambda image: features.update_features(image, request, kraft, supported), refusals.refuse
+            request, lambda image: features.update_features(image, request, kraft, supported), error_responses.top_level
         )
 
     def alter_configs(self, request: AlterConfigsRequest) -> asyncio.Future[Response]:
@@ -300,7 +303,7 @@ class QuorumController:
         return self._handle(
             request,
             lambda image: alter_configs.alter_configs(image, request, self._config_rules),
-            refusals.refuse_alter_configs,
+            error_responses.alter_configs,
         )
 
     def incremental_alter_configs(self, request: IncrementalAlterConfigsRequest) -> asyncio.Future[Response]:
@@ -308,7 +311,7 @@ class QuorumController:
         return self._handle(
             request,
             lambda image: alter_configs.incremental_alter_configs(image, request, self._config_rules),
-            refusals.refuse_alter_configs,
+            error_responses.alter_configs,
         )
 
     def _context(self, image: MetadataImage) -> TopicContext:
@@ -320,50 +323,52 @@ class QuorumController:
         self,
         request: _Request,
         decide: Callable[[MetadataImage], ControllerResult],
-        refusal: Refusal[_Request],
+        error_response: ErrorResponse[_Request],
         finish: Callable[[_Term, Response], None] | None = None,
     ) -> asyncio.Future[Response]:
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        refuse = partial(refusal, request)
+        refuse = partial(error_response, request)
         not_controller = refuse(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
         term = self._term
         if term is None:
             future.set_result(not_controller)
         else:
-            self._decide(term, _Asked(decide, refuse, finish, future, not_controller))
+            self._decide(term, _PendingRequest(decide, refuse, finish, future, not_controller))
         return future
 
-    def _decide(self, term: _Term, asked: _Asked) -> None:
-        """Decide, append, and let the answer wait for the commit; a decision of many parts goes on in later turns."""
+    def _decide(self, term: _Term, pending: _PendingRequest) -> None:
+        """Decide, append, and let the response wait for the commit. Later parts follow in later loop iterations."""
         if self._term is not term:
-            asked.future.set_result(asked.not_controller)
+            pending.future.set_result(pending.not_controller)
             return
-        finish = asked.finish
+        finish = pending.finish
         try:
-            result = asked.decide(term.image)
+            result = pending.decide(term.image)
         except ProtocolError as error:
-            result = ControllerResult([], asked.refuse(error.code, error.message))
+            result = ControllerResult([], pending.refuse(error.code, error.message))
             finish = None
         except (NotLeaderError, QuorumFailedError):
             self._resign()
-            asked.future.set_result(asked.not_controller)
+            pending.future.set_result(pending.not_controller)
             return
         if not self._append(term, result.records):
-            asked.future.set_result(asked.not_controller)
+            pending.future.set_result(pending.not_controller)
             return
         if result.has_more:
-            asyncio.get_running_loop().call_soon(self._decide, term, asked)
+            asyncio.get_running_loop().call_soon(self._decide, term, pending)
             return
         if finish is not None:
             finish(term, result.response)
         awaited = max(term.image.offset, result.written_offset)
         if awaited <= self._committed.offset:
-            asked.future.set_result(result.response)
+            pending.future.set_result(result.response)
         else:
-            term.pending.append(_Pending(awaited, asked.future, result.response, asked.not_controller))
+            term.pending_responses.append(
+                _PendingResponse(awaited, pending.future, result.response, pending.not_controller)
+            )
 
     def _append(self, term: _Term, records: Sequence[Record]) -> bool:
-        """Replay ahead of commit, then append as one batch; False when leadership is gone, and with it the term."""
+        """Replay the records ahead of the commit, then append them as one batch. False when leadership is lost."""
         if not records:
             return True
         delta = MetadataDelta()
@@ -371,7 +376,7 @@ class QuorumController:
         level = term.image.record_level
         for offset, record in enumerate(records, start=base_offset):
             term.image.replay(record, offset, delta)
-        # A batch that lowers the level is itself read by older software.
+        # A batch that lowers the record version must be readable by the older software already.
         level = min(level, term.image.record_level)
         try:
             last_offset = self._ports.append([encode_record(record, level) for record in records], term.epoch)
@@ -384,15 +389,15 @@ class QuorumController:
         if delta.moves_leadership:
             self._arm_rebalance(term)
         if any(isinstance(record, ConfigRecord) and record.name == UNCLEAN_ELECTION_KEY for record in records):
-            asyncio.get_running_loop().call_soon(self._elect_where_allowed, term)
+            asyncio.get_running_loop().call_soon(self._run_unclean_elections, term)
         return True
 
     def _on_commit(self, image: MetadataImage, delta: MetadataDelta) -> None:
         term = self._term
         if term is None:
             return
-        while term.pending and term.pending[0].offset <= image.offset:
-            done = term.pending.popleft()
+        while term.pending_responses and term.pending_responses[0].offset <= image.offset:
+            done = term.pending_responses.popleft()
             if not done.future.done():
                 done.future.set_result(done.response)
 
@@ -410,7 +415,7 @@ class QuorumController:
         term.image.advance(term.image.offset, epoch)
         self._failures.activate(term.image)
         settings = self._settings
-        first = features.bootstrap_records(term.image, settings.supported_features, settings.first_features)
+        first = features.bootstrap_records(term.image, settings.supported_features, settings.bootstrap_features)
         if not self._append(term, first):
             return
         self._failures.arm_timer()
@@ -434,7 +439,7 @@ class QuorumController:
             self._fence(self._term, broker)
 
     def _fence(self, term: _Term, broker: BrokerRegistration) -> None:
-        """Fence this incarnation of the broker; one with very many partitions over some turns of the loop."""
+        """Fence this incarnation of the broker. Very many partitions take several iterations of the loop."""
         known = term.image.brokers.get(broker.broker_id)
         if self._term is not term or known is None or known.epoch != broker.epoch or known.fenced:
             return
@@ -444,8 +449,8 @@ class QuorumController:
         ):
             asyncio.get_running_loop().call_soon(self._fence, term, broker)
 
-    def _elect_where_allowed(self, term: _Term) -> None:
-        """Unclean elections were allowed somewhere: what waits for one has it now."""
+    def _run_unclean_elections(self, term: _Term) -> None:
+        """Unclean elections were allowed for some topics: elect leaders for those partitions that have none."""
         if self._term is term:
             self._append(term, leader_election.unclean_leaders(term.image, self._settings))
 

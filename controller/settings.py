@@ -1,4 +1,4 @@
-"""What an operator sets for the controller."""
+"""The settings of the controller."""
 
 from __future__ import annotations
 
@@ -16,35 +16,32 @@ UNCLEAN_ELECTION_KEY = "unclean.leader.election.enable"
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """Settings of the controller under Kafka's names, times in milliseconds.
-
-    `topic_defaults` are the node's static settings for topics, under the topic's names (see `log/topic_configs.py`).
-    """
+    """The settings of the controller, named as in server.properties; times in milliseconds."""
 
     node_id: int
     broker_session_timeout_ms: int = 9_000
     num_partitions: int = 1
     default_replication_factor: int = 1
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
+    """The values of server.properties for topics, by the topics' names (see `log/topic_configs.py`)."""
     delete_topic_enable: bool = True
     auto_leader_rebalance_enable: bool = True
     inter_broker_listener_name: str = "PLAINTEXT"
-    """The listener at which a broker is probed; one that it does not have stands for its first."""
+    """The listener at which brokers are probed; a broker without it is probed at its first listener."""
     leader_imbalance_check_interval_ms: int = 5_000
-    """How long after a change preferred leaders are put back. Kafka looks every 300 s; see `controller.py`."""
+    """How long after a change preferred leaders lead again. Kafka checks every 300 s; see `quorum_controller.py`."""
     group_limits: GroupLimits = field(default_factory=GroupLimits)
     policies: Policies = field(default_factory=Policies)
     supported_features: Mapping[str, tuple[int, int]] = field(default_factory=lambda: SUPPORTED_FEATURES)
     """Lowest and highest level of each feature that this node's software knows."""
-
-    first_features: Mapping[str, int] = field(default_factory=dict)
-    """The levels that a new cluster begins with, where they were chosen."""
+    bootstrap_features: Mapping[str, int] = field(default_factory=dict)
+    """The levels of features that formatting chose for a new cluster."""
 
     def min_insync_replicas(self, image: MetadataImage, topic: str) -> int:
-        """`min.insync.replicas` as it holds for the topic."""
+        """The value of `min.insync.replicas` that holds for the topic."""
         return int(resolve(image, topic, "min.insync.replicas", self.topic_defaults)[0])
 
     def unclean_election_enabled(self, image: MetadataImage, topic: str) -> bool:
-        """`unclean.leader.election.enable` as it holds for the topic."""
+        """The value of `unclean.leader.election.enable` that holds for the topic."""
         value = resolve(image, topic, UNCLEAN_ELECTION_KEY, self.topic_defaults)[0]
         return value.strip().lower() == "true"

@@ -24,7 +24,7 @@ from .frames import RequestHeader, encode_request, parse_response_header
 DEFAULT_MAX_FRAME_BYTES = 256 * 1024 * 1024
 _SCRATCH_BYTES = 64 * 1024
 _SIZE = struct.Struct(">i")
-_Pending = tuple[int, int, asyncio.Future[memoryview], asyncio.TimerHandle | None]
+_PendingResponse = tuple[int, int, asyncio.Future[memoryview], asyncio.TimerHandle | None]
 """API and version of a request, who waits for its answer, and for how long."""
 
 
@@ -100,7 +100,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = FrameReader(max_frame_bytes)
         self._transport: asyncio.Transport | None = None
         self._next_correlation_id = 0
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, _PendingResponse] = {}
         self._writable: asyncio.Future[None] | None = None
         self.peer = "unconnected"
         self.received_bytes = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...controller import refusals
+from ...controller import error_responses
 from ...wire.api_keys import ApiKey
 from ..api import Api, ApiRegistry, ApiSpec, ErrorFields, Forwarded, Handler, Raw, top_level_error
 from ..network.dispatch import Dispatcher
@@ -131,7 +131,7 @@ API_TABLE: tuple[ApiSpec, ...] = (
     ApiSpec(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         (0, 1),
-        refusals.refuse_alter_configs,
+        error_responses.alter_configs,
         broker=alter_configs.handle,
         controller=decided(lambda controller, message: controller.incremental_alter_configs(message)),
         is_forwarded=True,
@@ -139,7 +139,7 @@ API_TABLE: tuple[ApiSpec, ...] = (
     _forwarded(
         ApiKey.ALTER_CONFIGS,
         (0, 2),
-        refusals.refuse_alter_configs,
+        error_responses.alter_configs,
         decided(lambda controller, message: controller.alter_configs(message)),
     ),
     _on_broker(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), top_level_error, list_config_resources.handle),
@@ -150,19 +150,19 @@ API_TABLE: tuple[ApiSpec, ...] = (
     _forwarded(
         ApiKey.CREATE_TOPICS,
         (2, 7),
-        refusals.refuse_create_topics,
+        error_responses.create_topics,
         decided(lambda controller, message: controller.create_topics(message)),
     ),
     _forwarded(
         ApiKey.DELETE_TOPICS,
         (1, 6),
-        refusals.refuse_delete_topics,
+        error_responses.delete_topics,
         decided(lambda controller, message: controller.delete_topics(message)),
     ),
     _forwarded(
         ApiKey.CREATE_PARTITIONS,
         (0, 3),
-        refusals.refuse_create_partitions,
+        error_responses.create_partitions,
         decided(lambda controller, message: controller.create_partitions(message)),
     ),
     _forwarded(

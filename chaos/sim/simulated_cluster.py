@@ -12,7 +12,7 @@ from ...cluster.node.errors import NodeFailedError
 from ...cluster.node.formatting import FirstVoters, FormatError, format_node, formatted_directory_id
 from ...cluster.node.node import Node
 from ...cluster.settings.node_config import NodeConfig
-from ...controller.metadata.features import SUPPORTED_FEATURES, Ranges
+from ...controller.metadata.features import SUPPORTED_FEATURES, VersionRanges
 from ...controller.metadata.metadata_image import RECORD_VERSION_FEATURE, MetadataImage
 from ...log.state.checkpoints import encode_uuid
 from ...raft.driver.raft_driver import metadata_log_dir
@@ -28,7 +28,9 @@ LOG_DIR = "/data"
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
 _FIRST_CONTROLLER = 101
-OLD_SOFTWARE: Ranges = {name: levels for name, levels in SUPPORTED_FEATURES.items() if name != RECORD_VERSION_FEATURE}
+OLD_SOFTWARE: VersionRanges = {
+    name: levels for name, levels in SUPPORTED_FEATURES.items() if name != RECORD_VERSION_FEATURE
+}
 _MANY_SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "500", "metadata.max.retention.bytes": "0"}
 """So that those who join start from a snapshot, which says who the voters are."""
 
@@ -74,9 +76,9 @@ class SimulatedCluster:
         self._exchanged: dict[int, None] = {}
         self._lost_with: dict[int, int] = {}
         """Who died with its disk, and the broker epoch that it had; until the controller has seen it."""
-        self.software: dict[int, Ranges] = dict.fromkeys(self.ids, OLD_SOFTWARE) if config.is_old else {}
+        self.software: dict[int, VersionRanges] = dict.fromkeys(self.ids, OLD_SOFTWARE) if config.is_old else {}
         """The features that a node knows from its next start on, where it is not all of them."""
-        self.runs_software: dict[int, Ranges] = {}
+        self.runs_software: dict[int, VersionRanges] = {}
         """Those that it knows in this life."""
         self._node_of = {name: node_id for node_id, name in zip(self.ids, self.names, strict=True)}
         world.scheduler.after_event = self._after_event

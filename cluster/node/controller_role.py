@@ -42,8 +42,10 @@ class ControllerRole:
             voter_ids=lambda: [voter.key.id for voter in raft.voters.voters],
         )
         supported = loader.supported_features
-        first_features = read_levels(runtime.disk, config.metadata_log_dir)
-        settings = replace(controller_settings(config), supported_features=supported, first_features=first_features)
+        bootstrap_features = read_levels(runtime.disk, config.metadata_log_dir)
+        settings = replace(
+            controller_settings(config), supported_features=supported, bootstrap_features=bootstrap_features
+        )
         self.controller = QuorumController(settings, runtime, loader, ports)
         self._registrar = ControllerRegistrar(config, runtime, loader, raft, on_fatal)
         services = ControllerServices(

@@ -12,7 +12,7 @@ import logging
 from typing import Any
 
 from ...broker.network.server import Server
-from ...controller.metadata.features import SUPPORTED_FEATURES, Ranges
+from ...controller.metadata.features import SUPPORTED_FEATURES, VersionRanges
 from ...controller.metadata.metadata_loader import MetadataLoader
 from ...isr.replica_manager import ReplicaManager
 from ...log.errors import LogDirError, StorageError
@@ -44,7 +44,7 @@ class Node:
         self,
         config: NodeConfig,
         runtime: Runtime,
-        supported_features: Ranges = SUPPORTED_FEATURES,
+        supported_features: VersionRanges = SUPPORTED_FEATURES,
         observers: NodeObservers = NO_OBSERVERS,
     ) -> None:
         self.config = config
@@ -152,8 +152,8 @@ class Node:
         log = open_metadata_log(runtime, config.metadata_log_dir)
         settings = raft_config(config, cluster_id, directory_id)
         self.raft = RaftDriver(settings, runtime, log, metadata_log_dir(config.metadata_log_dir), self.loader)
-        self.loader.snapshot_to(self.raft.create_snapshot)
-        self.loader.kraft_version_from(lambda: self.raft.kraft_version if self.raft is not None else 0)
+        self.loader.set_snapshot_sink(self.raft.create_snapshot)
+        self.loader.set_kraft_version_reader(lambda: self.raft.kraft_version if self.raft is not None else 0)
         self.raft.failure.add_done_callback(lambda done: self._fail(done.result()))
         if config.is_controller:
             self._controller_part = ControllerRole(config, runtime, self.loader, self.raft, self._observers, self._fail)

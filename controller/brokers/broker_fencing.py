@@ -149,18 +149,18 @@ class BrokerFailureDetector:
         """Look at the sessions when the next broker may be silent for too long; nothing if a timer is set."""
         if self._timer is not None or self._image is None:
             return
-        look_ms = self.sessions.next_look_ms(self._image, self._now_ms())
-        if look_ms is not None:
-            self._timer = asyncio.get_running_loop().call_at(look_ms / 1_000, self._look_for_silent, look_ms)
+        check_ms = self.sessions.next_check_ms(self._image, self._now_ms())
+        if check_ms is not None:
+            self._timer = asyncio.get_running_loop().call_at(check_ms / 1_000, self._check_sessions, check_ms)
 
-    def _look_for_silent(self, look_ms: int) -> None:
+    def _check_sessions(self, check_ms: int) -> None:
         self._timer = None
         image = self._image
         if image is None:
             return
-        now_ms = max(self._now_ms(), look_ms)  # the loop's clock may round down to just before the time
-        if now_ms - look_ms > STALL_MS:
-            self.sessions.extend(now_ms - look_ms)
+        now_ms = max(self._now_ms(), check_ms)  # the loop's clock may round down to just before the time
+        if now_ms - check_ms > STALL_MS:
+            self.sessions.extend(now_ms - check_ms)
         for broker_id in self.sessions.silent(image, now_ms):
             self.on_broker_disconnected(broker_id)
         for broker in self.sessions.expired(image, now_ms):

@@ -59,10 +59,10 @@ def broker_heartbeat(
     broker = image.brokers[request.broker_id]
     session = sessions.touch(request.broker_id, request.broker_epoch, request.current_metadata_offset, now_ms)
     state = state_of(broker)
-    failed = replica_directories.failed_since(broker, request.get("offline_log_dirs", ()))
+    failed = replica_directories.newly_failed_directories(broker, request.get("offline_log_dirs", ()))
     if failed and len(failed) < len(broker.log_dirs):
         target = state
-        records = replica_directories.directories_went_offline(image, settings, broker, failed)
+        records = replica_directories.remove_offline_directories(image, settings, broker, failed)
     else:
         target = _next_state(image, broker, request, bool(failed), _others_know(image, sessions, session))
         records = _transition(image, settings, broker, (state, target), sessions.departures)

@@ -96,12 +96,12 @@ class BrokerSessions:
         return [
             broker.broker_id
             for broker in self._unfenced(image)
-            if self._in_contact(broker) and self._next_look_ms(broker) <= now_ms
+            if self._in_contact(broker) and self._next_check_ms(broker) <= now_ms
         ]
 
-    def next_look_ms(self, image: MetadataImage, now_ms: int) -> int | None:
+    def next_check_ms(self, image: MetadataImage, now_ms: int) -> int | None:
         """When an unfenced broker may next be silent for too long, or its session end; None when there is none."""
-        soonest_ms = min((self._next_look_ms(broker) for broker in self._unfenced(image)), default=None)
+        soonest_ms = min((self._next_check_ms(broker) for broker in self._unfenced(image)), default=None)
         return None if soonest_ms is None else min(soonest_ms, now_ms + self._silence_ms)
 
     def lowest_active_offset(self, image: MetadataImage) -> int | None:
@@ -126,7 +126,7 @@ class BrokerSessions:
         session = self._sessions.get(broker.broker_id)
         return session is not None and session.broker_epoch == broker.epoch and session.in_contact
 
-    def _next_look_ms(self, broker: BrokerRegistration) -> int:
+    def _next_check_ms(self, broker: BrokerRegistration) -> int:
         deadline_ms = self._deadline_ms(broker)
         return deadline_ms - self._timeout_ms + self._silence_ms if self._in_contact(broker) else deadline_ms
 

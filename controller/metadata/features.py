@@ -53,9 +53,9 @@ METADATA_VERSION = 29
 METADATA_VERSION_WITH_ELR = 23
 """4.0-IV1: the last level at which Kafka's records gained something, so that going below it might lose that."""
 
-Ranges = Mapping[str, tuple[int, int]]
+VersionRanges = Mapping[str, tuple[int, int]]
 
-SUPPORTED_FEATURES: Ranges = {
+SUPPORTED_FEATURES: VersionRanges = {
     METADATA_VERSION_FEATURE: (METADATA_VERSION_MIN, METADATA_VERSION),
     KRAFT_VERSION_FEATURE: (STATIC_VERSION, DYNAMIC_VERSION),
     ELR_FEATURE: (0, 1),
@@ -65,7 +65,7 @@ SUPPORTED_FEATURES: Ranges = {
 """Lowest and highest level of each feature that this node knows; for ApiVersions and registrations."""
 
 
-def bootstrap_records(image: MetadataImage, supported: Ranges, chosen: Mapping[str, int]) -> list[Record]:
+def bootstrap_records(image: MetadataImage, supported: VersionRanges, chosen: Mapping[str, int]) -> list[Record]:
     """The first records of a new cluster, the highest levels where none was chosen; none when there are any already."""
     if image.features:
         return []
@@ -78,7 +78,7 @@ def bootstrap_records(image: MetadataImage, supported: Ranges, chosen: Mapping[s
     return [FeatureLevelRecord(name, level) for name, level in first.items() if level]
 
 
-def check_known(supported: Ranges, record: FeatureLevelRecord) -> None:
+def check_level_is_known(supported: VersionRanges, record: FeatureLevelRecord) -> None:
     """Raise `NewerMetadataError` when a level is finalized that this node does not know."""
     low, high = supported.get(record.name, (0, 0))
     if record.level and not low <= record.level <= high:
@@ -145,7 +145,7 @@ class _Update:
 
 
 def update_features(
-    image: MetadataImage, request: UpdateFeaturesRequest, kraft: KRaftVersions, supported: Ranges
+    image: MetadataImage, request: UpdateFeaturesRequest, kraft: KRaftVersions, supported: VersionRanges
 ) -> ControllerResult:
     """UpdateFeatures 0-2: all of the updates, or none. The response has a result for each (not sent in version 2).
 
@@ -181,7 +181,10 @@ def update_features(
 
 
 def _update_one(
-    image: MetadataImage, request: UpdateFeaturesRequest.FeatureUpdateKey, kraft: KRaftVersions, supported: Ranges
+    image: MetadataImage,
+    request: UpdateFeaturesRequest.FeatureUpdateKey,
+    kraft: KRaftVersions,
+    supported: VersionRanges,
 ) -> list[Record]:
     name, level = request.feature, request.max_version_level
     current = kraft.level if name == KRAFT_VERSION_FEATURE else image.features.get(name, FIXED_LEVELS.get(name, 0))

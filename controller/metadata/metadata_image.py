@@ -286,7 +286,7 @@ class MetadataImage:
         else:
             _REPLAY[record.TYPE](self, record, 0, MetadataDelta())
 
-    def become(self, other: MetadataImage) -> None:
+    def take_over(self, other: MetadataImage) -> None:
         """Take over the state of `other`, which is not to be used any more; who holds this image sees the new state."""
         for name, value in vars(other).items():
             setattr(self, name, value)

@@ -23,10 +23,10 @@ from ...raft.messages.voter_messages import KRAFT_VERSION_FEATURE
 from ...raft.snapshots.snapshot_writer import SnapshotContents
 from ...raft.types import CommittedBatch, LeaderAndEpoch
 from ...wire.types import SnapshotId
-from .features import FIXED_LEVELS, SUPPORTED_FEATURES, check_known
+from .features import FIXED_LEVELS, SUPPORTED_FEATURES, check_level_is_known
 from .metadata_image import RECORD_VERSION_FEATURE, MetadataDelta, MetadataImage
 from .metadata_records import PLAIN_RECORDS, FeatureLevelRecord, Record, decode_record
-from .metadata_snapshot import difference, image_batches
+from .metadata_snapshot import difference, snapshot_batches
 
 MetadataPublisher: TypeAlias = Callable[[MetadataImage, MetadataDelta], None]
 LeaderObserver: TypeAlias = Callable[[LeaderAndEpoch], None]
@@ -60,7 +60,7 @@ class MetadataLoader:
         self._policy = snapshots
         self.supported_features = supported_features
         self._record_level = supported_features.get(RECORD_VERSION_FEATURE, (0, PLAIN_RECORDS))[1]
-        self._form_changed = False
+        self._record_version_changed = False
         self._kraft_version: Callable[[], int] = lambda: 0
         self._snapshot_sink: SnapshotSink | None = None
         self._bytes_since_snapshot = 0
@@ -78,7 +78,7 @@ class MetadataLoader:
         """Call `observer` at every change of the quorum's leader or epoch."""
         self._leader_observers.append(observer)
 
-    def kraft_version_from(self, read: Callable[[], int]) -> None:
+    def set_kraft_version_reader(self, read: Callable[[], int]) -> None:
         """Where the finalized `kraft.version` is read (`RaftDriver.kraft_version`)."""
         self._kraft_version = read
 
@@ -90,7 +90,7 @@ class MetadataLoader:
         kraft = {KRAFT_VERSION_FEATURE: level} if level else {}
         return {**self.image.features, **kraft, **fixed}
 
-    def snapshot_to(self, sink: SnapshotSink) -> None:
+    def set_snapshot_sink(self, sink: SnapshotSink) -> None:
         """Hand snapshots to `sink` (`RaftDriver.create_snapshot`), which says whether it takes one now."""
         self._snapshot_sink = sink
 
@@ -104,7 +104,7 @@ class MetadataLoader:
                 self.image.replay(record, batch.base_offset + index, delta)
                 # Up and down again within one commit is a change too: what lies between is in the other form.
                 if isinstance(record, FeatureLevelRecord) and record.name == RECORD_VERSION_FEATURE:
-                    self._form_changed = not is_first
+                    self._record_version_changed = not is_first
             self.image.advance(batch.last_offset, batch.epoch)
             self._bytes_since_snapshot += batch.size_bytes if batch.records else 0
         self._publish(delta)
@@ -122,15 +122,15 @@ class MetadataLoader:
             self._restored = None
             restored.advance(snapshot_id.end_offset - 1, snapshot_id.epoch)
             delta = difference(self.image, restored)
-            self.image.become(restored)
+            self.image.take_over(restored)
             self._bytes_since_snapshot = 0
-            self._form_changed = False
+            self._record_version_changed = False
             self._publish(delta)
 
     def _decode(self, payload: bytes) -> Record:
         record = decode_record(payload, self._record_level)
         if isinstance(record, FeatureLevelRecord):
-            check_known(self.supported_features, record)
+            check_level_is_known(self.supported_features, record)
         return record
 
     def _publish(self, delta: MetadataDelta) -> None:
@@ -142,12 +142,12 @@ class MetadataLoader:
         if self._last_snapshot_ms is None:
             self._last_snapshot_ms = now_ms
         is_due = self._policy.is_due(self._bytes_since_snapshot, now_ms - self._last_snapshot_ms)
-        if not is_due and not self._form_changed:
+        if not is_due and not self._record_version_changed:
             return
         snapshot_id = SnapshotId(self.image.offset + 1, self.image.epoch)
-        if sink(SnapshotContents(snapshot_id, timestamp_ms, image_batches(self.image.copy()))):
+        if sink(SnapshotContents(snapshot_id, timestamp_ms, snapshot_batches(self.image.copy()))):
             self._bytes_since_snapshot = 0
-            self._form_changed = False
+            self._record_version_changed = False
             self._last_snapshot_ms = now_ms
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:

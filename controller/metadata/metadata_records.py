@@ -278,18 +278,18 @@ class _Compact(NamedTuple):
     """The values of the other fields as they mostly are, given the first ones."""
 
 
-def _usual_partition(topic_id: object, partition: int, replicas: tuple[int, ...]) -> tuple[Any, ...]:
+def _default_partition(topic_id: object, partition: int, replicas: tuple[int, ...]) -> tuple[Any, ...]:
     preferred = replicas[0] if replicas else NO_LEADER
     return replicas, preferred, 0, 0, RECOVERED, (), (), (), (), ()
 
 
-def _usual_change(topic_id: object, partition: int) -> tuple[Any, ...]:
+def _default_change(topic_id: object, partition: int) -> tuple[Any, ...]:
     return (None,) * 9
 
 
 _COMPACT: Mapping[int, _Compact] = {
-    PartitionRecord.TYPE: _Compact(3, _usual_partition),
-    PartitionChangeRecord.TYPE: _Compact(2, _usual_change),
+    PartitionRecord.TYPE: _Compact(3, _default_partition),
+    PartitionChangeRecord.TYPE: _Compact(2, _default_change),
 }
 
 
@@ -299,7 +299,7 @@ def _pack_uuid(value: object) -> bytes:
     raise TypeError(f"{type(value).__name__} has no place in a metadata record")
 
 
-def _pack_uuid_shortly(value: object) -> bytes | int:
+def _pack_uuid_compactly(value: object) -> bytes | int:
     """The reserved ids, which most directories have for a while, are one byte."""
     return value.int if isinstance(value, UUID) and value.int < 128 else _pack_uuid(value)
 
@@ -318,11 +318,11 @@ def encode_record(record: Record, level: int) -> bytes:
             mask |= 1 << bit
             told.append(value)
     row = [record.TYPE, COMPACT_RECORDS, *fixed, mask, *told]
-    packed: bytes = msgpack.packb(row, default=_pack_uuid_shortly)
+    packed: bytes = msgpack.packb(row, default=_pack_uuid_compactly)
     return packed
 
 
-def _spelt_out(compact: _Compact, row: list[Any]) -> list[Any]:
+def _expanded(compact: _Compact, row: list[Any]) -> list[Any]:
     """All fields of a record that was written at level 1. Raises ValueError and its like when it is none."""
     fixed, mask, told = row[: compact.fixed], row[compact.fixed], row[compact.fixed + 1 :]
     usual = compact.usual(*fixed)
@@ -353,7 +353,7 @@ def decode_record(payload: bytes | memoryview, level: int = COMPACT_RECORDS) -> 
         )
     try:
         if version == COMPACT_RECORDS:
-            values = _spelt_out(_COMPACT[record_type], values)
+            values = _expanded(_COMPACT[record_type], values)
         if len(values) > len(schema.names):
             raise NewerMetadataError(
                 f"metadata record {schema.record_class.__name__} with {len(values)} fields was written by a newer "

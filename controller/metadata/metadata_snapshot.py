@@ -25,7 +25,7 @@ from .metadata_records import (
 RECORDS_A_BATCH = 256
 
 
-def image_records(image: MetadataImage) -> Iterator[Record]:
+def snapshot_records(image: MetadataImage) -> Iterator[Record]:
     """The records that make `image` anew; it must not change meanwhile."""
     for name, level in image.features.items():
         yield FeatureLevelRecord(name, level)
@@ -72,10 +72,10 @@ def _partition_record(topic: TopicImage, index: int, partition: PartitionRegistr
     )
 
 
-def image_batches(image: MetadataImage) -> Iterator[list[bytes]]:
+def snapshot_batches(image: MetadataImage) -> Iterator[list[bytes]]:
     """`image_records` encoded as the level of `raftwerk.record.version` wants it, in batches."""
     batch: list[bytes] = []
-    for record in image_records(image):
+    for record in snapshot_records(image):
         batch.append(encode_record(record, image.record_level))
         if len(batch) == RECORDS_A_BATCH:
             yield batch

@@ -27,7 +27,7 @@ def _without(isr: tuple[int, ...], broker_id: int) -> tuple[int, ...]:
     return tuple(replica for replica in isr if replica != broker_id)
 
 
-class _Decisions:
+class _DecisionCache:
     """Remembers what was decided for partitions that are alike: of thousands, few differ in more than their names."""
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ def _replicas_leave(
     rules = PartitionRules(image, settings)
     active = {other: None for other in image.brokers if other != broker_id and image.is_active(other)}
     lost = broker_id if unclean else None
-    decisions = _Decisions()
+    decisions = _DecisionCache()
     for topic, index, partition in touched:
         acceptable = _acceptable(image, active, partition)
         goal = rules.goal(topic.name, _without(partition.isr, broker_id), acceptable, lost)

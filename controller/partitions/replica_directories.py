@@ -81,12 +81,12 @@ def check_registered_directories(image: MetadataImage, broker_id: int, directori
 # -- heartbeats ------------------------------------------------------------------------------------------------------
 
 
-def failed_since(broker: BrokerRegistration, offline: Sequence[UUID | None]) -> list[UUID]:
+def newly_failed_directories(broker: BrokerRegistration, offline: Sequence[UUID | None]) -> list[UUID]:
     """Those of the directories that a heartbeat calls offline of which the controller did not know."""
     return [directory for directory in broker.log_dirs if directory in offline]
 
 
-def directories_went_offline(
+def remove_offline_directories(
     image: MetadataImage, settings: ControllerSettings, broker: BrokerRegistration, failed: Sequence[UUID]
 ) -> list[Record]:
     """The registration without the failed directories, and others in the places of the replicas in them."""

@@ -31,7 +31,7 @@ from raftwerk.controller.metadata.metadata_records import (
     decode_record,
     encode_record,
 )
-from raftwerk.controller.metadata.metadata_snapshot import image_batches
+from raftwerk.controller.metadata.metadata_snapshot import snapshot_batches
 from raftwerk.controller.partitions.alter_partition import alter_partition
 from raftwerk.controller.partitions.leader_election import elect_leaders, preferred_leaders
 from raftwerk.controller.partitions.reassignment import alter_partition_reassignments
@@ -298,7 +298,7 @@ class BrokerLives(RuleBasedStateMachine):
         assert (
             restore_image(
                 image.cluster_id,
-                map(decode_record, chain.from_iterable(image_batches(image))),
+                map(decode_record, chain.from_iterable(snapshot_batches(image))),
                 image.offset,
                 image.epoch,
             )

@@ -233,7 +233,7 @@ def test_random_lives(seed: int) -> None:
 
 
 def ignore_offline_dirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_directories, "failed_since", lambda *_: [])
+    monkeypatch.setattr(replica_directories, "newly_failed_directories", lambda *_: [])
 
 
 def lost_as_found(monkeypatch: pytest.MonkeyPatch) -> None:

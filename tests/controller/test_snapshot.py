@@ -27,7 +27,7 @@ from raftwerk.controller.metadata.metadata_records import (
     decode_record,
     encode_record,
 )
-from raftwerk.controller.metadata.metadata_snapshot import RECORDS_A_BATCH, difference, image_batches
+from raftwerk.controller.metadata.metadata_snapshot import RECORDS_A_BATCH, difference, snapshot_batches
 from raftwerk.raft.snapshots.snapshot_writer import SnapshotContents
 from raftwerk.raft.types import CommittedBatch
 from raftwerk.wire.types import SnapshotId
@@ -69,7 +69,9 @@ def image_of(records: list[Record]) -> MetadataImage:
 
 
 def restored(image: MetadataImage) -> MetadataImage:
-    return restore_image("c", map(decode_record, chain.from_iterable(image_batches(image))), image.offset, image.epoch)
+    return restore_image(
+        "c", map(decode_record, chain.from_iterable(snapshot_batches(image))), image.offset, image.epoch
+    )
 
 
 def test_a_snapshot_gives_the_same_image_in_the_same_order() -> None:
@@ -79,13 +81,13 @@ def test_a_snapshot_gives_the_same_image_in_the_same_order() -> None:
     assert twin.brokers[3].epoch == 2 and twin.brokers[3].fenced, "broker epochs are kept, fenced members of an ISR too"
     for name in ("brokers", "topics_by_id", "topics_by_name", "configs", "features"):
         assert list(getattr(twin, name)) == list(getattr(image, name))
-    assert list(image_batches(twin)) == list(image_batches(image)), "nodes make the same snapshot, to the byte"
+    assert list(snapshot_batches(twin)) == list(snapshot_batches(image)), "nodes make the same snapshot, to the byte"
 
 
 def test_large_images_come_in_batches() -> None:
     many: list[Record] = [broker(1), TopicRecord("t", FIRST)]
     many += [PartitionRecord(FIRST, index, (1,), (1,), 1) for index in range(2 * RECORDS_A_BATCH)]
-    assert [len(batch) for batch in image_batches(image_of(many))] == [RECORDS_A_BATCH, RECORDS_A_BATCH, 2]
+    assert [len(batch) for batch in snapshot_batches(image_of(many))] == [RECORDS_A_BATCH, RECORDS_A_BATCH, 2]
 
 
 def test_difference_tells_what_a_replay_would_have() -> None:
@@ -117,7 +119,7 @@ def test_a_snapshot_is_made_when_enough_was_committed() -> None:
     async def scenario() -> None:
         loader = MetadataLoader("c", SnapshotPolicy(max_bytes=250))
         taken: list[SnapshotContents] = []
-        loader.snapshot_to(lambda contents: taken.append(contents) is None)
+        loader.set_snapshot_sink(lambda contents: taken.append(contents) is None)
         for offset, record in enumerate(HISTORY):
             loader.on_commit([batch(offset, record)])
         assert [contents.id for contents in taken] == [SnapshotId(end, 1) for end in (3, 6, 9, 12, 15)]
@@ -145,7 +147,7 @@ def test_a_refused_snapshot_is_tried_again() -> None:
         loader = MetadataLoader("c", SnapshotPolicy(max_bytes=100))
         answers = iter([False, True])
         asked: list[SnapshotId] = []
-        loader.snapshot_to(lambda contents: (asked.append(contents.id), next(answers))[1])
+        loader.set_snapshot_sink(lambda contents: (asked.append(contents.id), next(answers))[1])
         loader.on_commit([batch(0, HISTORY[0])])
         loader.on_commit([batch(1, HISTORY[1], 1)])
         loader.on_commit([batch(2, HISTORY[2], 1)])
@@ -159,7 +161,7 @@ def test_who_holds_the_image_sees_the_snapshot() -> None:
     held, seen = loader.image, []
     loader.subscribe(lambda image, delta: seen.append((image.offset, list(delta.created_topics))))
     image = image_of(HISTORY)
-    batches = list(image_batches(image))
+    batches = list(snapshot_batches(image))
     loader.on_snapshot(SnapshotId(14, 0), batches[0])  # one that is not told to its end
     for part in (*batches, None):
         assert not seen and loader.image.offset == -1

@@ -56,7 +56,7 @@ class _Level(NamedTuple):
     source: ConfigSource
 
 
-class _Asked(NamedTuple):
+class _PendingRequest(NamedTuple):
     """What the request wants to know of one resource."""
 
     keys: Iterable[str] | None
@@ -67,7 +67,7 @@ class _Asked(NamedTuple):
         return not self.keys or name in self.keys
 
 
-def _topic_rows(services: ConfiguredNode, topic: str, asked: _Asked) -> list[dict[str, Any]]:
+def _topic_rows(services: ConfiguredNode, topic: str, asked: _PendingRequest) -> list[dict[str, Any]]:
     image, config = services.metadata.image, services.config
     own = image.configs.get((TOPIC_RESOURCE, topic), {})
     rows = []
@@ -92,7 +92,7 @@ def _dynamic_levels(image: MetadataImage, broker: str, name: str) -> list[_Level
     ]
 
 
-def _broker_rows(services: ConfiguredNode, broker: str, asked: _Asked) -> list[dict[str, Any]]:
+def _broker_rows(services: ConfiguredNode, broker: str, asked: _PendingRequest) -> list[dict[str, Any]]:
     """All settings of this broker; for the empty name, what is set for all brokers at run time."""
     image, config = services.metadata.image, services.config
     if not broker:
@@ -111,7 +111,7 @@ def _broker_rows(services: ConfiguredNode, broker: str, asked: _Asked) -> list[d
     return rows
 
 
-def _group_rows(services: ConfiguredNode, group: str, asked: _Asked) -> list[dict[str, Any]]:
+def _group_rows(services: ConfiguredNode, group: str, asked: _PendingRequest) -> list[dict[str, Any]]:
     """A group's own values, else those of this broker."""
     own = services.metadata.image.configs.get((GROUP_RESOURCE, group), {})
     rows = []
@@ -123,7 +123,7 @@ def _group_rows(services: ConfiguredNode, group: str, asked: _Asked) -> list[dic
     return rows
 
 
-def _client_metrics_rows(services: ConfiguredNode, name: str, asked: _Asked) -> list[dict[str, Any]]:
+def _client_metrics_rows(services: ConfiguredNode, name: str, asked: _PendingRequest) -> list[dict[str, Any]]:
     """A subscription's own values, else the defaults."""
     own = services.metadata.image.configs.get((CLIENT_METRICS_RESOURCE, name), {})
     return [
@@ -137,7 +137,7 @@ def _client_metrics_rows(services: ConfiguredNode, name: str, asked: _Asked) -> 
     ]
 
 
-def _row(key: ConfigKey, levels: list[_Level], asked: _Asked, *, read_only: bool = False) -> dict[str, Any]:
+def _row(key: ConfigKey, levels: list[_Level], asked: _PendingRequest, *, read_only: bool = False) -> dict[str, Any]:
     """One row of the response. `levels` begin with the one that counts first; its value is the one that holds."""
     there = [level for level in levels if level.value is not None]
     secret = _is_secret(key.name)
@@ -166,7 +166,7 @@ def _is_secret(name: str) -> bool:
 
 def _describe(services: ConfiguredNode, wanted: Struct, options: Mapping[str, bool]) -> dict[str, Any]:
     kind, name = wanted.resource_type, wanted.resource_name
-    asked = _Asked(wanted.configuration_keys, **options)
+    asked = _PendingRequest(wanted.configuration_keys, **options)
     if kind == TOPIC_RESOURCE:
         if not is_legal_topic_name(name):
             return _result(wanted, int(ErrorCode.INVALID_TOPIC_EXCEPTION), f"Topic name is illegal: {name!r}")
@@ -189,7 +189,7 @@ def _describe(services: ConfiguredNode, wanted: Struct, options: Mapping[str, bo
     return _result(wanted, int(ErrorCode.INVALID_REQUEST), f"Unsupported resource type: {kind}")
 
 
-def _describe_loggers(services: ConfiguredNode, wanted: Struct, asked: _Asked) -> dict[str, Any]:
+def _describe_loggers(services: ConfiguredNode, wanted: Struct, asked: _PendingRequest) -> dict[str, Any]:
     name, own = wanted.resource_name, services.config.node_id
     if name != str(own):
         text = f"Unexpected broker id, expected {own} but received {name}" if name else "Broker id must not be empty"

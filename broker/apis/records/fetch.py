@@ -55,7 +55,7 @@ def resolve(image: MetadataImage, key: FetchKey) -> TopicIdPartition | ErrorCode
     return TopicIdPartition(TopicPartition(found.name, key.partition), None if isinstance(topic, str) else topic)
 
 
-class _Pending:
+class _PendingResponse:
     """A fetch on its way through the replica manager; `done` answers it."""
 
     __slots__ = ("answers", "context", "read", "request", "rows", "services")
@@ -117,7 +117,7 @@ class _Pending:
         return node_endpoints(self.services.metadata.image, leaders, self.request.sink.listener_name) if leaders else []
 
 
-class _Watched(_Pending):
+class _Watched(_PendingResponse):
     """An incremental fetch of a follower (`WatchedFetch`): its rows are those that are awake."""
 
     __slots__ = ("has_refusals", "session", "watch")
@@ -183,7 +183,7 @@ def _params(services: BrokerServices, message: FetchRequest, request: Request) -
     )
 
 
-def _park(services: BrokerServices, pending: _Pending, params: FetchParams) -> ParkedFetch | None:
+def _park(services: BrokerServices, pending: _PendingResponse, params: FetchParams) -> ParkedFetch | None:
     """Read, and answer or park."""
     if isinstance(pending, _Watched):
         return services.replicas.fetch_watched(params, pending)
@@ -209,9 +209,9 @@ def handle(services: BrokerServices, request: Request) -> None:
         params.max_wait_ms = 0
     session = context.session
     if session is not None and session.watch is not None:
-        pending: _Pending = _Watched(services, request, context, session, session.watch)
+        pending: _PendingResponse = _Watched(services, request, context, session, session.watch)
     else:
-        pending = _Pending(services, request, context)
+        pending = _PendingResponse(services, request, context)
     try:
         parked = _park(services, pending, params)
     except InvariantViolation:

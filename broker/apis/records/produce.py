@@ -40,7 +40,7 @@ _NOT_ANSWERED = ProducePartitionResponse(-1)
 """Stands in the place of a response that is still to come."""
 
 
-class _Pending:
+class _PendingResponse:
     """A request on its way through the replica manager; `done` answers it."""
 
     __slots__ = ("acks", "appended", "request", "services", "topics")
@@ -105,7 +105,7 @@ def _refusal(records: memoryview | None, version: int, transactional_id: str | N
     return None
 
 
-def _sort_out(pending: _Pending, message: ProduceRequest) -> list[tuple[TopicPartition, memoryview | None]]:
+def _sort_out(pending: _PendingResponse, message: ProduceRequest) -> list[tuple[TopicPartition, memoryview | None]]:
     """Fills `pending` with a row a partition; returns those worth appending."""
     image = pending.services.metadata.image
     by_id = pending.request.api_version >= FIRST_VERSION_BY_ID
@@ -137,7 +137,7 @@ def _sort_out(pending: _Pending, message: ProduceRequest) -> list[tuple[TopicPar
 
 def handle(services: BrokerServices, request: Request) -> None:
     message = decode_produce_request(request.api_version, request.body, 0)
-    pending = _Pending(services, request, message.acks)
+    pending = _PendingResponse(services, request, message.acks)
     entries = _sort_out(pending, message)
     if message.acks not in (-1, 0, 1):
         pending.fail(ErrorCode.INVALID_REQUIRED_ACKS)

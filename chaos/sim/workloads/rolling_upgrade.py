@@ -16,7 +16,7 @@ from functools import partial
 from ....cluster.client.client_errors import ClientError
 from ....cluster.client.cluster_client import ClusterClient
 from ....cluster.client.feature_client import set_features
-from ....controller.metadata.features import SUPPORTED_FEATURES, Ranges
+from ....controller.metadata.features import SUPPORTED_FEATURES, VersionRanges
 from ....controller.metadata.metadata_image import RECORD_VERSION_FEATURE
 from ....controller.metadata.metadata_records import COMPACT_RECORDS, PLAIN_RECORDS
 from ..invariants.invariant_broken import InvariantBroken
@@ -41,7 +41,7 @@ class RollingUpgrade:
         self._client = ClusterClient(context.bootstrap, client_id=self.name, timeout_s=_TIMEOUT_S)
         self._waits_for = "it has not begun"
         self._finished = False
-        self._software: Ranges = OLD_SOFTWARE
+        self._software: VersionRanges = OLD_SOFTWARE
         self._level = PLAIN_RECORDS
 
     def stop(self) -> None:
@@ -71,7 +71,7 @@ class RollingUpgrade:
             if self._cluster.runs_software.get(node_id) is not self._software or level != self._level:
                 raise InvariantBroken("an upgrade ends as it was meant to", f"node {node_id}: level {level}")
 
-    async def _restart_all(self, software: Ranges) -> None:
+    async def _restart_all(self, software: VersionRanges) -> None:
         self._software = software
         order = self._rng.sample(self._cluster.ids, len(self._cluster.ids))
         for node_id in order:
@@ -88,7 +88,7 @@ class RollingUpgrade:
             return
         raise InvariantBroken("no level is finalized that a node does not know", f"node {old} does not")
 
-    async def _restart(self, node_id: int, software: Ranges) -> None:
+    async def _restart(self, node_id: int, software: VersionRanges) -> None:
         """Stop the node cleanly, unless a fault kills it before; start it, and wait a while until it is ready."""
         cluster = self._cluster
         name = cluster.name_of(node_id)

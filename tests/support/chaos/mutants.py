@@ -328,7 +328,7 @@ MUTANTS = (
     ),
     Mutant(
         "a controller that ignores failed directories",
-        replacing(replica_directories, "failed_since", lambda *_: []),
+        replacing(replica_directories, "newly_failed_directories", lambda *_: []),
         ("dirs",),
     ),
     Mutant("an exchanged disk goes unnoticed", take_no_notice_of_an_exchanged_disk, ("lost-dir",), first=5),
