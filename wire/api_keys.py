@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ApiKey(IntEnum):
-    """Numeric API keys as they stand in a request header."""
+    """The numbers of the APIs in request headers."""
 
     PRODUCE = 0
     FETCH = 1

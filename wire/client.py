@@ -1,10 +1,12 @@
-"""Connections to Kafka brokers: pipelined requests, matched to their responses by correlation id.
+"""Connections to Kafka brokers: pipelined requests, matched with their responses by correlation id.
 
-`Connection` is one TCP connection, `NodeChannel` one that comes back after a loss, `ConnectionPool` one channel a node.
-Nothing is negotiated here: the caller says which version it speaks (`Connection.api_versions` tells what it may).
-Errors are three: `ConnectionLostError` (gone before the answer; the request may or may not have been carried out),
-`RequestTimedOutError` (no answer in time; the connection is closed, as answers come in order), and
-`ConnectionError` from connecting (with `ConnectionRefusedError` where nothing listens).
+A `Connection` is one TCP connection. A `NodeChannel` connects again after a loss. A `ConnectionPool` has one channel
+for each node. The caller chooses the version of each request; `Connection.api_versions` says which ones the broker
+supports.
+
+There are three errors. `ConnectionLostError`: the connection was lost before the response, and the broker may or may
+not have processed the request. `RequestTimedOutError`: the response did not come in time, and the connection is closed,
+because responses come in order. `ConnectionError` when connecting (`ConnectionRefusedError` where nothing listens).
 """
 
 from __future__ import annotations
@@ -25,21 +27,21 @@ DEFAULT_MAX_FRAME_BYTES = 256 * 1024 * 1024
 _SCRATCH_BYTES = 64 * 1024
 _SIZE = struct.Struct(">i")
 _PendingResponse = tuple[int, int, asyncio.Future[memoryview], asyncio.TimerHandle | None]
-"""API and version of a request, who waits for its answer, and for how long."""
+"""API key and version of a request, the future of its response, and the timer of its time-out."""
 
 
 class ConnectionLostError(ConnectionError):
-    """The connection went away while a request was waiting for its response."""
+    """The connection was lost while a request was waiting for its response."""
 
 
 class RequestTimedOutError(ConnectionLostError):
-    """A response did not come in time; the connection is closed."""
+    """A response did not come in time. The connection is closed."""
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames, each in a buffer of its own.
+    """Splits a stream of bytes into frames, each in a buffer of its own.
 
-    Small frames are copied out of a scratch buffer; the rest of a large one is received right into its place.
+    Small frames are copied from a scratch buffer. The rest of a large frame is received directly into its own buffer.
     Raises `WireFormatError` for a size that is negative or over `max_frame_bytes`.
     """
 
@@ -51,13 +53,13 @@ class FrameReader:
         self._large_filled = 0
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes are to be received."""
+        """The buffer for the next bytes."""
         if self._large is not None:
             return self._large[self._large_filled :]
         return self._scratch[self._filled :]
 
     def buffer_updated(self, count: int) -> list[memoryview]:
-        """`count` bytes were received into the buffer; returns the frames that are whole now, without sizes."""
+        """Take in `count` bytes from the buffer; returns the complete frames, without their size fields."""
         if self._large is not None:
             self._large_filled += count
             if self._large_filled < len(self._large):
@@ -92,7 +94,7 @@ class FrameReader:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One connection to a broker. Make it with `connect`; use from the event loop that made it."""
+    """One connection to a broker. Make it with `connect`, and use it from the same event loop."""
 
     def __init__(self, client_id: str | None, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
         self._loop = asyncio.get_running_loop()
@@ -105,16 +107,16 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = "unconnected"
         self.received_bytes = 0
         self.closed: asyncio.Future[Exception | None] = self._loop.create_future()
-        """Done when the connection is gone; its result is the reason, or None after `close`."""
+        """Done when the connection has ended. The result is the reason, or None after `close`."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection is gone or going: nothing more can be sent."""
+        """Whether the connection has ended or is closing, so that nothing more can be sent."""
         return self.closed.done() or self._transport is None or self._transport.is_closing()
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for their response."""
+        """The number of requests that wait for their response."""
         return len(self._pending)
 
     async def request(
@@ -123,7 +125,7 @@ class Connection(asyncio.BufferedProtocol):
         """Send a request and wait for its decoded response.
 
         Raises `ConnectionLostError`, `RequestTimedOutError` after `timeout_s`, `WireFormatError` for a malformed
-        response, `ValueError` for fields that do not fit the schema.
+        response, and `ValueError` for fields that do not fit the schema.
         """
         body = codec.encode_request(api_key, version, fields)
         response = await self.send_raw(api_key, version, [body], timeout_s=timeout_s)
@@ -132,9 +134,10 @@ class Connection(asyncio.BufferedProtocol):
     def send_raw(
         self, api_key: int, version: int, body: Sequence[Buffer], *, timeout_s: float | None = None
     ) -> asyncio.Future[memoryview]:
-        """Send an encoded body; the future gives the response's body, in a buffer that belongs to the caller.
+        """Send an encoded request; the future gives the response's body, in a buffer that belongs to the caller.
 
-        It fails as `request` does. Cancelling it forgets the response; the request is not taken back.
+        The future fails with the errors of `request`. After a cancellation the response is ignored; the broker still
+        processes the request.
         """
         future: asyncio.Future[memoryview] = self._loop.create_future()
         if self.is_closed:
@@ -148,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
         return future
 
     def send_oneway(self, api_key: int, version: int, body: Sequence[Buffer]) -> None:
-        """Send a request that is never answered: Produce with acks=0. `ConnectionLostError` when closed."""
+        """Send a request without a response (Produce with acks=0). Raises `ConnectionLostError` when closed."""
         if self.is_closed:
             raise ConnectionLostError(f"not connected to {self.peer}")
         self._write(api_key, version, body)
@@ -162,17 +165,17 @@ class Connection(asyncio.BufferedProtocol):
         return correlation_id
 
     async def api_versions(self, *, timeout_s: float | None = None) -> dict[int, tuple[int, int]]:
-        """The lowest and highest version of each API that the broker serves."""
+        """The lowest and the highest version of each API that the broker supports."""
         response = await self.request(ApiKey.API_VERSIONS, 0, {}, timeout_s=timeout_s)
         return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
     async def drain(self) -> None:
-        """Wait while the transport's send buffer is over its high-water mark."""
+        """Wait while the transport's send buffer is over its limit."""
         while self._writable is not None:
             await asyncio.shield(self._writable)
 
     def close(self) -> None:
-        """Close once what was sent is written out; every waiting request fails now with `ConnectionLostError`."""
+        """Close after the sent bytes are written. Every waiting request fails now with `ConnectionLostError`."""
         if self._transport is not None:
             self._transport.close()
         self._on_gone(None)
@@ -209,20 +212,24 @@ class Connection(asyncio.BufferedProtocol):
             api_key = pending[0]
             self._shut(RequestTimedOutError(f"no answer from {self.peer} to API {api_key} within {timeout_s} s"))
 
-    # The transport's side.
+    # -- asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by asyncio when the connection is up."""
         self._transport = transport  # type: ignore[assignment]
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "unknown peer"
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Called by asyncio when the connection has ended."""
         self._on_gone(exc or ConnectionLostError("closed by the peer"))
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        """Called by asyncio for the buffer of the next bytes."""
         return self._reader.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
+        """Called by asyncio when `nbytes` bytes are in the buffer."""
         if self.closed.done():
             return
         self.received_bytes += nbytes
@@ -233,13 +240,16 @@ class Connection(asyncio.BufferedProtocol):
             self._shut(error)
 
     def eof_received(self) -> bool:
+        """Called by asyncio when the peer has closed its side. False closes the connection."""
         return False
 
     def pause_writing(self) -> None:
+        """Called by asyncio when the send buffer is over its limit."""
         if self._writable is None and not self.closed.done():
             self._writable = self._loop.create_future()
 
     def resume_writing(self) -> None:
+        """Called by asyncio when the send buffer is below its limit again."""
         if self._writable is not None:
             self._writable.set_result(None)
             self._writable = None
@@ -271,7 +281,7 @@ async def connect(
     timeout_s: float | None = 10.0,
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
 ) -> Connection:
-    """Connect to a broker. `ConnectionRefusedError` where nothing listens, `TimeoutError` after `timeout_s`."""
+    """Connect to a broker. Raises `ConnectionRefusedError` where nothing listens, `TimeoutError` after `timeout_s`."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(timeout_s):
         _, connection = await loop.create_connection(lambda: Connection(client_id, max_frame_bytes), host, port)
@@ -281,9 +291,9 @@ async def connect(
 async def connect_any(
     addresses: Iterable[tuple[str, int]], *, client_id: str | None = "raftwerk", timeout_s: float | None = 10.0
 ) -> Connection:
-    """Connect to the first of `addresses` that answers, in their order; `timeout_s` holds for each.
+    """Connect to the first of `addresses` that accepts a connection. `timeout_s` applies to each of them.
 
-    Raises `ConnectionError` that names every address and why it failed.
+    Raises a `ConnectionError` that names every address and its error.
     """
     failures = []
     for host, port in addresses:
@@ -295,7 +305,7 @@ async def connect_any(
 
 
 class Backoff:
-    """Exponential back-off with jitter: `next_s()` grows from `initial_s` to `max_s`, `reset()` starts again."""
+    """Exponential back-off with jitter, from `initial_s` to `max_s` seconds."""
 
     def __init__(self, rng: random.Random, *, initial_s: float = 0.05, max_s: float = 1.0, jitter: float = 0.2) -> None:
         self._rng = rng
@@ -305,20 +315,21 @@ class Backoff:
         self._failures = 0
 
     def next_s(self) -> float:
-        """The pause before the next try, in seconds."""
-        # The exponent is capped, as 2.0**1024 overflows.
+        """The pause before the next attempt, in seconds. Each call counts as a failure."""
+        # 2.0**1024 would overflow.
         pause = min(self._max_s, self._initial_s * 2.0 ** min(self._failures, 32))
         self._failures += 1
         return pause * self._rng.uniform(1 - self._jitter, 1 + self._jitter)
 
     def reset(self) -> None:
+        """Start again with `initial_s`, after a success."""
         self._failures = 0
 
 
 class NodeChannel:
-    """A connection to one node that is made on first use, and made anew after a loss, not sooner than a back-off.
+    """A connection to one node. It is made on first use, and again after a loss, when the back-off has passed.
 
-    A request that fails is not sent again: whether that is safe, only the caller knows.
+    A failed request is not sent again, because only the caller knows whether that is safe.
     """
 
     def __init__(
@@ -344,13 +355,13 @@ class NodeChannel:
 
     @property
     def current(self) -> Connection | None:
-        """The connection as it is now, if it is up."""
+        """The connection, or None while there is none."""
         if self._connection is not None and self._connection.is_closed:
             return None
         return self._connection
 
     async def connection(self) -> Connection:
-        """The live connection; connects first where there is none. Waiters share one attempt.
+        """The connection. Connects first where there is none; all callers share one attempt.
 
         Raises what `connect` raises, and `ConnectionLostError` after `close`.
         """
@@ -388,11 +399,11 @@ class NodeChannel:
     def _on_connected(self, task: asyncio.Task[Connection]) -> None:
         self._connecting = None
         if not task.cancelled():
-            # Read, so that a failure nobody waits for any more is not reported as forgotten.
+            # asyncio reports exceptions that are never read; perhaps no caller waits for this one any more.
             task.exception()
 
     def _on_lost(self, connection: Connection) -> None:
-        # A peer that accepts and hangs up is no better than one that refuses.
+        # A node that accepts connections and closes them gets the same back-off as one that refuses them.
         if self._connection is connection:
             self._connection = None
             self._not_before = asyncio.get_running_loop().time() + self._backoff.next_s()
@@ -400,7 +411,7 @@ class NodeChannel:
     async def request(
         self, api_key: int, version: int, fields: codec.Fields, *, timeout_s: float | None = None
     ) -> codec.Struct:
-        """As `Connection.request`, connecting first where needed."""
+        """As `Connection.request`; connects first where needed."""
         connection = await self.connection()
         response = await connection.request(api_key, version, fields, timeout_s=timeout_s)
         self._backoff.reset()
@@ -409,14 +420,14 @@ class NodeChannel:
     async def send_raw(
         self, api_key: int, version: int, body: Sequence[Buffer], *, timeout_s: float | None = None
     ) -> memoryview:
-        """As `Connection.send_raw`, connecting first where needed."""
+        """As `Connection.send_raw`; connects first where needed."""
         connection = await self.connection()
         response = await connection.send_raw(api_key, version, body, timeout_s=timeout_s)
         self._backoff.reset()
         return response
 
     def close(self) -> None:
-        """Close the connection and connect no more."""
+        """Close the connection, and do not connect again."""
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
@@ -425,7 +436,7 @@ class NodeChannel:
 
 
 class ConnectionPool:
-    """One `NodeChannel` a node; a node whose address changes gets a new one."""
+    """One `NodeChannel` for each node. A node whose address changes gets a new one."""
 
     def __init__(self, *, rng: random.Random, client_id: str | None = "raftwerk", **channel_options: Any) -> None:
         self._rng = rng
@@ -434,7 +445,7 @@ class ConnectionPool:
         self._channels: dict[int, NodeChannel] = {}
 
     def channel(self, node_id: int, host: str, port: int) -> NodeChannel:
-        """The channel to the node at this address; one to a former address of the node is closed."""
+        """The channel to the node at this address. A channel to an earlier address of the node is closed."""
         channel = self._channels.get(node_id)
         if channel is not None and (channel.host, channel.port) == (host, port):
             return channel
@@ -445,7 +456,7 @@ class ConnectionPool:
         return channel
 
     def remove(self, node_id: int) -> None:
-        """Close and forget the node's channel, if there is one."""
+        """Close and remove the node's channel, if there is one."""
         channel = self._channels.pop(node_id, None)
         if channel is not None:
             channel.close()

@@ -34,9 +34,9 @@ _ZERO_UUID = bytes(16)
 
 
 class Struct:
-    """A decoded message or part of one: fields as attributes, nested lists of `Struct`.
+    """A decoded message, or a struct in it, with its fields as attributes.
 
-    Holds the fields of its version only; `get` is for those that other versions lack.
+    It has the fields of its version only; `get` is for fields that some versions lack.
     """
 
     def __init__(self, fields: dict[str, Any]) -> None:
@@ -79,7 +79,7 @@ def _plain(value: Any) -> Any:
 
 @lru_cache(maxsize=4096)
 def uuid_from_bytes(raw: bytes) -> UUID | None:
-    """The UUID of 16 bytes, None for zero. Cached: the same topic ids come again and again."""
+    """The UUID of 16 bytes, None for zero. Cached, because the same topic ids come in many requests."""
     return None if raw == _ZERO_UUID else UUID(bytes=raw)
 
 
@@ -433,7 +433,7 @@ def _struct_writer(schema: Schema) -> Writer:
     return write
 
 
-# --- the surface -----------------------------------------------------------------------------------------------------
+# --- messages --------------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -478,20 +478,20 @@ def _encode(writer: Writer, fields: Fields) -> bytes:
 def decode_request(api_key: int, version: int, data: Buffer, offset: int = 0) -> Struct:
     """The request whose body is `data[offset:]`.
 
-    Bytes after its end are passed over, as Apache Kafka does it: librdkafka 2.16 sends three too many when it asks for
-    the metadata of all topics. Raises `WireFormatError` when it is malformed; `ValueError` for an unknown API or
+    Bytes after its end are ignored, as in Apache Kafka: librdkafka 2.16 sends three extra bytes when it asks for the
+    metadata of all topics. Raises `WireFormatError` when it is malformed, and `ValueError` for an unknown API or
     version.
     """
     return _decode(_api_reader(api_key, version, "request"), data, offset, whole=False)
 
 
 def decode_response(api_key: int, version: int, data: Buffer, offset: int = 0) -> Struct:
-    """The response whose body is `data[offset:]`; raises as `decode_request`, and when bytes are left over."""
+    """The response whose body is `data[offset:]`. Raises as `decode_request`, also for bytes after its end."""
     return _decode(_api_reader(api_key, version, "response"), data, offset)
 
 
 def encode_request(api_key: int, version: int, fields: Fields) -> bytes:
-    """A request's body. Missing fields take their default; fields that the version lacks are not sent.
+    """A request's body. Missing fields get their default, and fields that the version lacks are left out.
 
     Raises `ValueError` for values that do not fit the schema, and for an unknown API or version.
     """
@@ -499,15 +499,15 @@ def encode_request(api_key: int, version: int, fields: Fields) -> bytes:
 
 
 def encode_response(api_key: int, version: int, fields: Fields) -> bytes:
-    """A response's body; as `encode_request`."""
+    """A response's body. Treats `fields` as `encode_request` does."""
     return _encode(_api_writer(api_key, version, "response"), fields)
 
 
 def decode_data(name: str, version: int, data: Buffer, offset: int = 0) -> Struct:
-    """A message outside of requests, such as `leader_change_message`; raises as `decode_request`."""
+    """A message that is no request or response, such as `leader_change_message`. Raises as `decode_request`."""
     return _decode(_data_reader(name, version), data, offset)
 
 
 def encode_data(name: str, version: int, fields: Fields) -> bytes:
-    """A message outside of requests, such as `leader_change_message`; as `encode_request`."""
+    """A message that is no request or response. Treats `fields` as `encode_request` does."""
     return _encode(_data_writer(name, version), fields)

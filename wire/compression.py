@@ -1,7 +1,7 @@
-"""The codecs of record batches, with decompression that stops at a limit.
+"""The compression codecs of record batches, with a limit on the size of decompressed data.
 
-A broker moves compressed batches untouched; only clients, tools and the metadata log look inside. A few kilobytes can
-claim to hold gigabytes, so every decoder here works piecewise and gives up as soon as its output passes the limit.
+A broker does not decompress the batches that it moves; clients, tools and the metadata log do. A few kilobytes may
+decompress to gigabytes, so every decoder here checks the size in advance, or works in pieces and stops at the limit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..runtime.ports import Buffer
 
 
 class Compression(IntEnum):
-    """Bits 0-2 of a batch's attributes."""
+    """The codecs, as bits 0 to 2 of a batch's attributes number them."""
 
     NONE = 0
     GZIP = 1
@@ -28,13 +28,13 @@ class Compression(IntEnum):
 
 
 class CompressionError(Exception):
-    """The bytes are not what their codec says, or they grow beyond the limit."""
+    """The data is malformed, or its decompressed size is over the limit."""
 
 
 _PIECE = 1 << 16
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
-# The block size of the Java client's stream; each block is compressed on its own.
+# The Java client compresses each block of this size on its own.
 _XERIAL_BLOCK = 1 << 15
 _INT32 = struct.Struct(">i")
 _UINT32_LE = struct.Struct("<I")
@@ -62,7 +62,7 @@ def _compress_snappy(data: Buffer) -> bytes:
 def _decompress_snappy_block(block: memoryview, limit: int) -> bytes:
     if not block:
         raise CompressionError("empty snappy block")
-    # The block states its length up front; no encoding of snappy grows by more than 64 bytes for 2 of input.
+    # A block begins with its decompressed length. Two bytes of input give at most 64 bytes of output.
     stated = cramjam.snappy.decompress_raw_len(block)
     if stated > limit:
         raise _too_large(limit)
@@ -113,9 +113,10 @@ def _compress_lz4(data: Buffer) -> bytes:
 
 
 def _lz4_frame(data: memoryview) -> tuple[int, int]:
-    """Where the LZ4 frame at the start of `data` ends, and the most bytes that it can hold.
+    """The position after the LZ4 frame at the start of `data`, and the most bytes that it can decompress to.
 
-    Walks the block sizes only: a block holds at most the frame's block size, and 255 times its own.
+    This reads the sizes of the blocks only. A block decompresses to at most the frame's block size, and to at most 255
+    times its own size.
     """
     magic, flags, descriptor = _LZ4_START.unpack_from(data)
     if magic != _LZ4_MAGIC or flags >> 6 != 1:
@@ -177,7 +178,7 @@ _DECOMPRESS: dict[int, Callable[[memoryview, int], bytes]] = {
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """`data` in the given codec, framed as the Java client frames it; `level` counts for gzip and zstd."""
+    """`data` compressed, in the framing of the Java client. `level` applies to gzip and zstd."""
     if level is not None and codec == Compression.GZIP:
         return bytes(cramjam.gzip.compress(data, level=level))
     if level is not None and codec == Compression.ZSTD:
@@ -186,7 +187,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
-    """The bytes that `data` holds, at most `limit` of them.
+    """`data` decompressed, to at most `limit` bytes.
 
     Raises `CompressionError` for an unknown codec, for malformed bytes, and for output beyond the limit.
     """

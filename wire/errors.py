@@ -1,7 +1,7 @@
-"""Kafka's error codes, and the two exceptions that tell whose mistake it was.
+"""Kafka's error codes, and the exceptions for refused requests and for malformed ones.
 
-A `ProtocolError` is answered to the client with its code. A `WireFormatError` means the peer does not speak the
-protocol: its connection is closed, with the reason logged.
+A `ProtocolError` is a refusal: the client gets its code. A `WireFormatError` means that the peer does not follow the
+protocol: the node closes the connection and logs the reason.
 Source: the protocol guide of Apache Kafka, section "Error Codes".
 """
 
@@ -11,7 +11,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """Numeric codes as they stand on the wire."""
+    """The numbers of the error codes on the wire."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -151,7 +151,7 @@ class ErrorCode(IntEnum):
 
 
 class ProtocolError(Exception):
-    """A request that is understood and refused; the client gets `code`."""
+    """A valid request that is refused. The client gets `code`, and `message` where its version has a field for it."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(message or code.name)
@@ -160,4 +160,4 @@ class ProtocolError(Exception):
 
 
 class WireFormatError(Exception):
-    """Bytes that are not the protocol: the connection they came on is closed."""
+    """Bytes that do not follow the protocol. The connection that brought them is closed."""

@@ -1,8 +1,9 @@
-"""Fetch requests and responses, versions 4 to 18, in both directions, written out by hand.
+"""Fetch requests and responses, versions 4 to 18, in both directions.
 
-Consumers fetch from brokers and brokers from each other, so this is half of all traffic. Records are never copied: a
-response is encoded to a list of buffers, and decoded to slices of its frame.
-What came when: 5 log start offset; 7 sessions (KIP-227); 9 leader epochs (KIP-320); 11 rack (KIP-392); 12 tagged
+They do not go through `codec.py`, because they are half of all traffic: consumers fetch from brokers, and brokers from
+each other. Records are never copied: a response is encoded to a list of buffers, and decoded to slices of its frame.
+
+The versions brought: 5 log start offset; 7 sessions (KIP-227); 9 leader epochs (KIP-320); 11 rack (KIP-392); 12 tagged
 fields, divergence (KIP-595); 13 topic ids (KIP-516); 15 replica state (KIP-903); 16 node endpoints (KIP-951);
 17 replica directory (KIP-853); 18 the follower's high watermark (KIP-1166).
 """
@@ -43,11 +44,11 @@ from .types import EpochEndOffset, LeaderIdAndEpoch, SnapshotId
 MIN_VERSION = 4
 MAX_VERSION = 18
 UNKNOWN_HIGH_WATERMARK = (1 << 63) - 1
-"""What a fetcher that does not tell its high watermark sends (KIP-1166)."""
+"""The value that stands for no high watermark in a request (KIP-1166)."""
 
 _FIRST_FLEXIBLE = 12
 _FIRST_TOPIC_ID = 13
-# Records up to this size are copied in between their neighbours: cheaper than a buffer of their own.
+# Records up to this size are copied, because a buffer of their own would cost more.
 _INLINE_BYTES = 1024
 
 _INT16 = struct.Struct(">h")
@@ -73,7 +74,7 @@ _ERROR_SESSION = struct.Struct(">ihi")
 
 @dataclass(slots=True)
 class FetchPartition:
-    """Where a fetcher stands in one partition; -1 where it does not know or the version does not say."""
+    """What is to be fetched from one partition. -1 stands for what is not known, or what the version does not have."""
 
     partition: int
     current_leader_epoch: int = -1
@@ -86,7 +87,7 @@ class FetchPartition:
 
 
 class FetchTopic(NamedTuple):
-    """One topic's partitions, by name up to version 12, by id from 13 on; the other one is None."""
+    """The partitions of one topic. Versions up to 12 have its name, later ones its id; the other one is None."""
 
     name: str | None
     topic_id: UUID | None
@@ -94,7 +95,7 @@ class FetchTopic(NamedTuple):
 
 
 class ForgottenTopic(NamedTuple):
-    """Partitions that leave the session."""
+    """Partitions of one topic that leave the fetch session."""
 
     name: str | None
     topic_id: UUID | None
@@ -103,7 +104,7 @@ class ForgottenTopic(NamedTuple):
 
 @dataclass(slots=True)
 class FetchRequest:
-    """A fetch by a consumer (`replica_id` -1) or by a broker."""
+    """A Fetch request of a consumer (`replica_id` is -1) or of a broker."""
 
     replica_id: int = -1
     replica_epoch: int = -1
@@ -120,7 +121,7 @@ class FetchRequest:
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction whose records a read-committed consumer skips, from its first offset on."""
+    """An aborted transaction: a consumer with read_committed skips its records, from the first offset on."""
 
     producer_id: int
     first_offset: int
@@ -128,7 +129,7 @@ class AbortedTransaction(NamedTuple):
 
 @dataclass(slots=True)
 class FetchPartitionResponse:
-    """What one partition gives; offsets -1 for unknown, `records` None for none."""
+    """The result for one partition. -1 stands for an unknown offset; `records` is None when there are none."""
 
     partition: int
     error_code: int = 0
@@ -143,7 +144,7 @@ class FetchPartitionResponse:
     records: Sendable | None = None
 
     def records_in_memory(self) -> Buffer:
-        """All records; a slice of a file is read for that (`OSError`)."""
+        """All records. A slice of a file is read from the disk; raises `OSError`."""
         records = self.records
         if isinstance(records, FileSlice):
             return in_memory((records,))
@@ -151,7 +152,7 @@ class FetchPartitionResponse:
 
 
 class FetchTopicResponse(NamedTuple):
-    """One topic's partitions, by name or by id as in the request."""
+    """The results for one topic, by name or by id as in the request."""
 
     name: str | None
     topic_id: UUID | None
@@ -160,7 +161,7 @@ class FetchTopicResponse(NamedTuple):
 
 @dataclass(slots=True)
 class FetchResponse:
-    """The answer to a fetch; `node_endpoints` says where the leaders named in `current_leader` are."""
+    """A Fetch response. `node_endpoints` are the addresses of the leaders in `current_leader`."""
 
     error_code: int = 0
     session_id: int = 0
@@ -173,7 +174,7 @@ class FetchResponse:
 
 
 def decode_fetch_request(version: int, data: Buffer, offset: int = 0) -> FetchRequest:
-    """The request whose body starts at `offset` and ends with `data`. `WireFormatError` when malformed."""
+    """The request whose body starts at `offset` and ends with `data`. Raises `WireFormatError` when it is malformed."""
     view = memoryview(data)
     try:
         request, end = _decode_request(version, view, offset)
@@ -280,7 +281,7 @@ def _read_request_tags(request: FetchRequest, version: int, view: memoryview, po
 
 
 def encode_fetch_request(version: int, request: FetchRequest) -> bytes:
-    """A request's body; what the version does not have is left out."""
+    """A request's body. Fields that the version does not have are left out."""
     flexible = version >= _FIRST_FLEXIBLE
     out = bytearray()
     if version < 15:
@@ -369,7 +370,7 @@ def _write_request_tags(out: bytearray, version: int, request: FetchRequest) -> 
 
 
 def encode_fetch_response(version: int, response: FetchResponse) -> list[Sendable]:
-    """A response's body in parts to be sent in order; large records are passed on uncopied."""
+    """A response's body, in parts that are sent in this order. Large records are not copied."""
     flexible = version >= _FIRST_FLEXIBLE
     buffers: list[Sendable] = []
     out = bytearray(_INT32.pack(response.throttle_ms))
@@ -405,7 +406,7 @@ def _write_results_v12(
             )
         else:
             _write_result_aborted_v12(out, row, row.aborted_transactions)
-        # No records are sent as an empty set, not as null, which not every client understands.
+        # Where there are no records, the field is empty and not null, because some clients do not accept null.
         records = row.records or b""
         write_uvarint(out, len(records) + 1)
         if not isinstance(records, FileSlice) and len(records) <= _INLINE_BYTES:
@@ -471,9 +472,9 @@ def _write_results_legacy(
 
 
 def decode_fetch_response(version: int, data: Buffer, offset: int = 0) -> FetchResponse:
-    """The response whose body starts at `offset` and ends with `data`; records are slices of `data`.
+    """The response whose body starts at `offset` and ends with `data`. Its records are slices of `data`.
 
-    Raises `WireFormatError` when malformed.
+    Raises `WireFormatError` when it is malformed.
     """
     view = memoryview(data)
     try:

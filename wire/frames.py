@@ -1,8 +1,9 @@
-"""Frames and headers: what stands before every request and response.
+"""Frames, and the headers of requests and responses.
 
-A frame is a 4-byte size and that many bytes. A request's header has version 1, or 2 (with tagged fields) where the
-API's version is flexible (KIP-482); a response's has version 0 or 1 likewise. The one exception is ApiVersions, whose
-response always has header 0, since the client does not yet know what the broker speaks (KIP-511).
+A frame is a size of 4 bytes and as many bytes. A request's header has version 2 (with tagged fields) where the API's
+version is flexible (KIP-482), else version 1. A response's header has version 1 or 0 likewise. The one exception is
+ApiVersions: its response always has header version 0, because the client does not yet know what the broker supports
+(KIP-511).
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ FIRST_FLEXIBLE_VERSION: dict[int, int] = {
     ApiKey.BEGIN_QUORUM_EPOCH: 1,
     ApiKey.END_QUORUM_EPOCH: 1,
 }
-"""The first version of each API that has tagged fields; APIs not listed had them from version 0 on."""
+"""The first version of each API that has tagged fields. The other APIs have them from version 0 on."""
 
-# With plain ints as keys: members of an enum are slower to look up.
+# The keys are plain ints, because members of an enum take longer to look up.
 _FLEXIBLE_FROM: dict[int, int] = {int(key): FIRST_FLEXIBLE_VERSION.get(key, 0) for key in ApiKey}
 
 _HEADER = struct.Struct(">hhih")
@@ -93,25 +94,25 @@ def _flexible_from(api_key: int) -> int:
 
 
 def is_flexible(api_key: int, version: int) -> bool:
-    """Whether this version of the API has tagged fields. `WireFormatError` for an unknown API."""
+    """Whether this version of the API has tagged fields. Raises `WireFormatError` for an unknown API."""
     return version >= _flexible_from(api_key)
 
 
 def request_header_version(api_key: int, version: int) -> int:
-    """1, or 2 for flexible versions; versions from the future count as flexible."""
+    """2 for flexible versions, else 1. Versions that are newer than all known ones count as flexible."""
     return 2 if version >= _flexible_from(api_key) else 1
 
 
 def response_header_version(api_key: int, version: int) -> int:
-    """0, or 1 for flexible versions; always 0 for ApiVersions (KIP-511)."""
+    """1 for flexible versions, else 0; always 0 for ApiVersions (KIP-511)."""
     return 1 if version >= _flexible_from(api_key) and api_key != ApiKey.API_VERSIONS else 0
 
 
 def parse_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
-    """Read the header at the start of `frame` (its size field cut off); returns it and where the body starts.
+    """The header at the start of `frame` (without its size field), and the position of the body.
 
-    Versions are not judged here, so that ApiVersions of an unknown version can be answered (KIP-511).
-    Raises `WireFormatError` for an unknown API and for malformed bytes.
+    This accepts all versions, so that a broker can answer ApiVersions of an unknown version (KIP-511). Raises
+    `WireFormatError` for an unknown API and for malformed bytes.
     """
     try:
         api_key, version, correlation_id, length = _HEADER.unpack_from(frame)
@@ -135,7 +136,7 @@ def parse_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 
 def encode_request(header: RequestHeader, body: Buffer | Sequence[Buffer]) -> list[Buffer]:
-    """A whole frame as a list of buffers for one `writelines`; the body's buffers are passed on uncopied."""
+    """A request's frame as a list of buffers for one `writelines`. The body's buffers are not copied."""
     api_key, version, correlation_id, client_id = header
     client_bytes = b"" if client_id is None else client_id.encode()
     tail = b"\0" if version >= _flexible_from(api_key) else b""
@@ -155,7 +156,7 @@ def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, body: Buffer | Sequence[Buffer]) -> list[Buffer]:
-    """A whole response frame as a list of buffers for one `writelines`; the body's buffers are passed on uncopied."""
+    """A response's frame as a list of buffers for one `writelines`. The body's buffers are not copied."""
     header = response_header(api_key, version, correlation_id)
     buffers: list[Buffer] = [body] if isinstance(body, (bytes, bytearray, memoryview)) else list(body)
     buffers.insert(0, _INT32.pack(len(header) + sum(map(len, buffers))) + header)
@@ -163,7 +164,7 @@ def encode_response(api_key: int, version: int, correlation_id: int, body: Buffe
 
 
 def parse_response_header(api_key: int, version: int, frame: Buffer) -> tuple[int, int]:
-    """The correlation id at the start of a response frame (size cut off), and where the body starts."""
+    """The correlation id at the start of a response's frame (without its size field), and the position of the body."""
     try:
         correlation_id: int = _INT32.unpack_from(frame)[0]
         position = 4
@@ -175,7 +176,7 @@ def parse_response_header(api_key: int, version: int, frame: Buffer) -> tuple[in
 
 
 def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most 32 bits; returns it and the position after it. `IndexError` past the end."""
+    """An unsigned varint of at most 32 bits, and the position after it. Raises `IndexError` past the end."""
     byte = data[position]
     position += 1
     if byte < 0x80:
@@ -204,7 +205,7 @@ def write_uvarint(out: bytearray, value: int) -> None:
 
 
 def skip_tagged_fields(data: Buffer, position: int) -> int:
-    """The position after a section of tagged fields that nobody here knows (KIP-482)."""
+    """The position after a section of tagged fields, none of which is known (KIP-482)."""
     try:
         count, position = read_uvarint(data, position)
         end = len(data)

@@ -327,10 +327,14 @@ def _get_methods(rare: Mapping[str, list[str]]) -> Iterator[str]:
     for annotation, names in rare.items():
         literal = ", ".join(f'"{name}"' for name in names)
         yield ""
+        result = annotation.removesuffix(" | None") + " | Default" + " | None" * annotation.endswith(" | None")
+        signature = f"def get(self, name: Literal[{literal}], default: Default) -> {result}:"
         if len(rare) > 1:
             yield "@overload"
-        result = annotation.removesuffix(" | None") + " | Default" + " | None" * annotation.endswith(" | None")
-        yield f"def get(self, name: Literal[{literal}], default: Default) -> {result}: ..."
+            yield f"{signature} ..."
+        else:
+            yield signature
+            yield '    """The field, or `default` where the version lacks it."""'
 
 
 def _formatted(source: str) -> str:

@@ -1,7 +1,7 @@
-"""What the hand-written Produce and Fetch have in common: strings, arrays, tagged fields, topic keys, leader hints.
+"""The parts that Produce and Fetch share: strings, arrays, tagged fields, topic keys and endpoints of leaders.
 
-Readers take a memoryview and a position and return the value and the position after it. They raise `WireFormatError`,
-or one of `MALFORMED`, which the decoder at the edge turns into it.
+A reader takes a memoryview and a position, and returns the value and the position after it. It raises
+`WireFormatError` or one of `MALFORMED`, which the decoder of the whole message turns into a `WireFormatError`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _INT32 = struct.Struct(">i")
 _UUID = struct.Struct("16s")
 
 MALFORMED = (struct.error, IndexError, UnicodeDecodeError)
-"""What reading past the end, or text that is no text, shows as."""
+"""What is raised when a reader goes past the end, or when a string is not UTF-8."""
 
 
 class NodeEndpoint(NamedTuple):
-    """Where a leader named in a hint listens (KIP-951)."""
+    """The address of a leader that a response names (KIP-951)."""
 
     node_id: int
     host: str
@@ -46,7 +46,7 @@ def read_count(view: memoryview, position: int, flexible: bool, item_size: int) 
 
 
 def read_string(view: memoryview, position: int, flexible: bool) -> tuple[str | None, int]:
-    """A string, None for null."""
+    """A string, or None for null."""
     if flexible:
         length, position = read_uvarint(view, position)
         length -= 1
@@ -69,7 +69,7 @@ def read_text(view: memoryview, position: int, flexible: bool) -> tuple[str, int
 
 
 def read_records(view: memoryview, position: int, flexible: bool) -> tuple[memoryview | None, int]:
-    """A slice of `view`, None for null."""
+    """Record batches as a slice of `view`, or None for null."""
     if flexible:
         length, position = read_uvarint(view, position)
         length -= 1
@@ -92,12 +92,15 @@ def read_topic_key(view: memoryview, position: int, flexible: bool, by_id: bool)
 
 
 def skip_tags(view: memoryview, position: int) -> int:
-    """Past a section of tagged fields; quick where it is empty."""
+    """The position after a section of tagged fields."""
     return position + 1 if view[position] == 0 else skip_tagged_fields(view, position)
 
 
 def read_tags(view: memoryview, position: int, on_tag: Callable[[int, int], int | None]) -> int:
-    """Hand each tagged field to `on_tag(tag, start)`, which returns where its reading ended, None if unknown."""
+    """Call `on_tag(tag, start)` for each tagged field; returns the position after the section.
+
+    `on_tag` returns the position after the field's content, or None when it does not know the tag.
+    """
     count, position = read_uvarint(view, position)
     for _ in range(count):
         tag, position = read_uvarint(view, position)
@@ -112,13 +115,13 @@ def read_tags(view: memoryview, position: int, on_tag: Callable[[int, int], int 
 
 
 def check_end(end: int, view: memoryview, what: str) -> None:
-    """`WireFormatError` unless the message ends where its bytes do."""
+    """Raise `WireFormatError` unless the message ends where its bytes end."""
     if end != len(view):
         raise WireFormatError(f"{what} ends at {end} of {len(view)} bytes")
 
 
 def write_count(out: bytearray, count: int, flexible: bool) -> None:
-    """The length of an array."""
+    """Append the length of an array."""
     if flexible:
         write_uvarint(out, count + 1)
     else:
@@ -126,7 +129,7 @@ def write_count(out: bytearray, count: int, flexible: bool) -> None:
 
 
 def write_string(out: bytearray, text: str | None, flexible: bool) -> None:
-    """A string or null."""
+    """Append a string, or null for None."""
     raw = b"" if text is None else text.encode()
     length = -1 if text is None else len(raw)
     if flexible:
@@ -137,7 +140,7 @@ def write_string(out: bytearray, text: str | None, flexible: bool) -> None:
 
 
 def write_topic_key(out: bytearray, name: str | None, topic_id: UUID | None, flexible: bool, by_id: bool) -> None:
-    """A topic's name or its id."""
+    """Append a topic's name or its id."""
     if by_id:
         out += bytes(16) if topic_id is None else topic_id.bytes
     else:
@@ -145,14 +148,14 @@ def write_topic_key(out: bytearray, name: str | None, topic_id: UUID | None, fle
 
 
 def write_tag(out: bytearray, tag: int, content: Buffer) -> None:
-    """One tagged field (KIP-482)."""
+    """Append one tagged field (KIP-482)."""
     write_uvarint(out, tag)
     write_uvarint(out, len(content))
     out += content
 
 
 def write_node_endpoints_tags(out: bytearray, endpoints: Sequence[NodeEndpoint]) -> None:
-    """A section of tagged fields that holds the endpoints, or nothing where there are none."""
+    """Append a section of tagged fields with the endpoints, or an empty one where there are none."""
     if not endpoints:
         out.append(0)
         return
@@ -169,7 +172,7 @@ def write_node_endpoints_tags(out: bytearray, endpoints: Sequence[NodeEndpoint])
 
 
 def read_node_endpoints(view: memoryview, position: int) -> tuple[list[NodeEndpoint], int]:
-    """The array of endpoints in its tagged field."""
+    """The array of endpoints in a tagged field."""
     count, position = read_count(view, position, flexible=True, item_size=11)
     endpoints = []
     for _ in range(count):

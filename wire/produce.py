@@ -1,7 +1,8 @@
-"""Produce requests and responses, versions 3 to 13, written out by hand: every byte that is produced passes here.
+"""Produce requests and responses, versions 3 to 13.
 
-The records of a request are slices of the frame; nothing is copied. Version 9 brought tagged fields, 10 the hint where
-the current leader is (KIP-951), 13 topic ids in place of names (KIP-516).
+They do not go through `codec.py`, because all produced data passes here. The records of a request are slices of its
+frame, and nothing is copied. Version 9 brought tagged fields, version 10 the current leader (KIP-951), and version 13
+topic ids in place of names (KIP-516).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _NO_LEADER = LeaderIdAndEpoch(-1, -1)
 
 
 class ProduceTopic(NamedTuple):
-    """Batches for one topic, by name up to version 12, by id from 13 on; the other one is None."""
+    """Batches for one topic. Versions up to 12 have its name, later ones its id; the other one is None."""
 
     name: str | None
     topic_id: UUID | None
@@ -55,7 +56,7 @@ class ProduceTopic(NamedTuple):
 
 
 class ProduceRequest(NamedTuple):
-    """A decoded Produce request; the records are slices of its frame."""
+    """A decoded Produce request. The records are slices of its frame."""
 
     acks: int
     timeout_ms: int
@@ -64,7 +65,7 @@ class ProduceRequest(NamedTuple):
 
 
 class RecordError(NamedTuple):
-    """Which record of a batch was refused, counted from 0, and why."""
+    """A record that was refused: its place in the batch, counted from 0, and the reason."""
 
     batch_index: int
     message: str | None
@@ -72,7 +73,7 @@ class RecordError(NamedTuple):
 
 @dataclass(slots=True)
 class ProducePartitionResponse:
-    """What became of one partition's batches; times in milliseconds, -1 for none."""
+    """The result for one partition. -1 stands for no offset and no time."""
 
     partition: int
     error_code: int = 0
@@ -86,7 +87,7 @@ class ProducePartitionResponse:
 
 @dataclass(slots=True)
 class ProduceTopicResponse:
-    """One topic's partitions, by name or by id as in the request."""
+    """The results for one topic, by name or by id as in the request."""
 
     name: str | None
     topic_id: UUID | None
@@ -94,7 +95,7 @@ class ProduceTopicResponse:
 
 
 def decode_produce_request(version: int, data: Buffer, offset: int = 0) -> ProduceRequest:
-    """The request whose body starts at `offset` and ends with `data`. `WireFormatError` when malformed."""
+    """The request whose body starts at `offset` and ends with `data`. Raises `WireFormatError` when it is malformed."""
     view = memoryview(data)
     try:
         request, end = _decode(version, view, offset)
@@ -121,7 +122,7 @@ def _decode(version: int, view: memoryview, position: int) -> tuple[ProduceReque
 
 
 def _read_partitions_flexible(view: memoryview, position: int) -> tuple[list[tuple[int, memoryview | None]], int]:
-    # Written out, without the helpers for each part: this loop runs for every batch that is produced.
+    # This loop runs for every produced batch, so it does without the helpers for each part.
     size = len(view)
     count, position = read_count(view, position, True, 6)
     partitions: list[tuple[int, memoryview | None]] = []
@@ -156,7 +157,7 @@ def encode_produce_response(
     throttle_ms: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
-    """A response's body. `node_endpoints` (version 10 on) says where the leaders named in `current_leader` are."""
+    """A response's body. `node_endpoints` are the addresses of the leaders in `current_leader` (from version 10 on)."""
     flexible, by_id = version >= _FIRST_FLEXIBLE, version >= _FIRST_TOPIC_ID
     write_partitions = _write_results_flexible if flexible else _write_results_legacy
     out = bytearray()

@@ -1,7 +1,8 @@
-"""Record batches of format 2: the header that brokers check, and the records that clients see.
+"""Record batches of format version 2: their headers, which brokers check, and their records.
 
-A batch is 61 bytes of header and a body of records, compressed as a whole. The CRC32C covers everything from the
-attributes on, so that a leader can set the base offset and the leader epoch in place without recomputing it.
+A batch is a header of 61 bytes and a body of records, which is compressed as a whole. The CRC32C covers all bytes from
+the attributes on. The base offset and the leader epoch stand before them, so a leader sets both in place and the CRC
+stays valid.
 Source: Apache Kafka's documentation, section "Message Format"; KIP-98.
 """
 
@@ -21,7 +22,7 @@ from .errors import ErrorCode, ProtocolError
 BATCH_HEADER_SIZE = 61
 """Bytes of header before the first record."""
 LOG_OVERHEAD = 12
-"""Bytes of base offset and length, which the length does not count."""
+"""Bytes of the base offset and the length. The length does not count them."""
 MAGIC_V2 = 2
 NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
@@ -50,7 +51,7 @@ RecordHeaders: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 
 class TimestampType(IntEnum):
-    """Bit 3 of a batch's attributes: who set the timestamps."""
+    """Bit 3 of a batch's attributes: whether the producer or the broker set the timestamps."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
@@ -69,7 +70,7 @@ class ControlRecordType(IntEnum):
 
 
 class CorruptBatchError(ProtocolError):
-    """A batch that is not what it says; `code` is CORRUPT_MESSAGE (its framing) or INVALID_RECORD (its records)."""
+    """A malformed batch. `code` is CORRUPT_MESSAGE for its framing, or INVALID_RECORD for its header and records."""
 
 
 class _HeaderFields(NamedTuple):
@@ -89,59 +90,65 @@ class _HeaderFields(NamedTuple):
 
 
 class BatchHeader(_HeaderFields):
-    """The 61 bytes before a batch's records, as they stand; `check_header` judges them.
+    """The header of a batch. Its values may be wrong until `check_header` has checked them.
 
-    A tuple, as one is built for every batch that passes through a broker.
+    It is a tuple because a broker makes one for every batch.
     """
 
     __slots__ = ()
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the whole batch."""
+        """The size of the whole batch in bytes."""
         return self.batch_length + LOG_OVERHEAD
 
     @property
     def last_offset(self) -> int:
+        """The offset of the last record."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
+        """The offset after the last record."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; wraps to 0 after 2^31-1. -1 without a producer id."""
+        """The sequence number of the last record. It wraps to 0 after 2^31-1; -1 stands for none."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
     @property
     def compression(self) -> int:
-        """Codec number; compare with `Compression`. 5 to 7 are not assigned."""
+        """The number of the codec, as in `Compression`. The numbers 5 to 7 have no codec."""
         return self.attributes & _COMPRESSION_MASK
 
     @property
     def timestamp_type(self) -> TimestampType:
+        """Whether the producer or the broker set the timestamps."""
         if self.attributes & _LOG_APPEND_TIME_FLAG:
             return TimestampType.LOG_APPEND_TIME
         return TimestampType.CREATE_TIME
 
     @property
     def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
         return bool(self.attributes & _TRANSACTIONAL_FLAG)
 
     @property
     def is_control(self) -> bool:
+        """Whether the batch holds control records, which consumers do not see."""
         return bool(self.attributes & _CONTROL_FLAG)
 
     @property
     def has_producer_id(self) -> bool:
+        """Whether an idempotent or transactional producer wrote the batch."""
         return self.producer_id > NO_PRODUCER_ID
 
 
 class Record(NamedTuple):
-    """One record as a consumer sees it; `timestamp` in milliseconds since the epoch, -1 for none."""
+    """One record of a batch. `timestamp` is in milliseconds since the epoch, -1 for none."""
 
     offset: int
     timestamp: int
@@ -151,7 +158,7 @@ class Record(NamedTuple):
 
 
 class NewRecord(NamedTuple):
-    """One record to be written; `timestamp` in milliseconds since the epoch, -1 for none."""
+    """One record to write. `timestamp` is in milliseconds since the epoch, -1 for none."""
 
     key: bytes | None
     value: bytes | None
@@ -163,7 +170,7 @@ RecordLike: TypeAlias = NewRecord | tuple[bytes | None, bytes | None, Sequence[t
 
 
 def read_header(buf: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`, unjudged. `CorruptBatchError(CORRUPT_MESSAGE)` with fewer than 61 bytes left."""
+    """The header at `position`, without checks. Raises `CorruptBatchError` when fewer than 61 bytes are left."""
     try:
         return tuple.__new__(BatchHeader, _HEADER.unpack_from(buf, position))
     except struct.error as error:
@@ -172,7 +179,7 @@ def read_header(buf: Buffer, position: int = 0) -> BatchHeader:
 
 
 def check_header(header: BatchHeader, bytes_left: int) -> None:
-    """Raise `CorruptBatchError` unless length, magic and counts fit each other and the bytes that are there."""
+    """Raise `CorruptBatchError` unless magic, length and counts are consistent and the batch fits in `bytes_left`."""
     if header.magic != MAGIC_V2:
         raise CorruptBatchError(ErrorCode.INVALID_RECORD, f"magic {header.magic} is not supported, only 2")
     if header.batch_length < BATCH_HEADER_SIZE - LOG_OVERHEAD or header.size_bytes > bytes_left:
@@ -186,10 +193,10 @@ def check_header(header: BatchHeader, bytes_left: int) -> None:
         )
 
 
-def read_sound(view: memoryview, position: int) -> BatchHeader | None:
-    """The header at `position` if `check_header` and `verify_crc` find nothing wrong with the batch, else None.
+def read_valid_header(view: memoryview, position: int) -> BatchHeader | None:
+    """The header at `position` if the batch passes the checks of `check_header` and `verify_crc`, else None.
 
-    For those who check millions of batches. `struct.error` with fewer than 61 bytes left.
+    Recovery uses it, which checks millions of batches. Raises `struct.error` when fewer than 61 bytes are left.
     """
     header = tuple.__new__(BatchHeader, _HEADER.unpack_from(view, position))
     _, length, _, magic, crc, _, delta, _, _, _, _, _, count = header
@@ -207,10 +214,10 @@ def read_sound(view: memoryview, position: int) -> BatchHeader | None:
 
 
 def iter_headers(buf: Buffer, *, allow_partial_tail: bool = False) -> Iterator[tuple[int, BatchHeader]]:
-    """Positions and headers of the batches in `buf`, each checked with `check_header`; CRCs are not.
+    """Positions and headers of the batches in `buf`. `check_header` checks each of them, but the CRCs are not checked.
 
-    A cut-off last batch raises `CorruptBatchError`, or ends the iteration where `allow_partial_tail` is set (a fetch
-    response may end in one).
+    An incomplete last batch raises `CorruptBatchError`. With `allow_partial_tail` it ends the iteration instead,
+    because a Fetch response may end with an incomplete batch.
     """
     position, end = 0, len(buf)
     while position < end:
@@ -226,7 +233,7 @@ def iter_headers(buf: Buffer, *, allow_partial_tail: bool = False) -> Iterator[t
 
 
 def compute_crc(buf: Buffer, position: int, header: BatchHeader) -> int:
-    """CRC32C of the batch at `position`, from its attributes to its end."""
+    """The CRC32C of the batch at `position`, from its attributes to its end."""
     view = memoryview(buf)
     return crc32c(view[position + _ATTRIBUTES_AT : position + header.batch_length + LOG_OVERHEAD])
 
@@ -237,17 +244,17 @@ def verify_crc(buf: Buffer, position: int, header: BatchHeader) -> bool:
 
 
 def set_base_offset(buf: bytearray | memoryview, position: int, offset: int) -> None:
-    """Give the batch its place in the log; outside the CRC."""
+    """Set the base offset of the batch at `position`. The CRC does not cover it."""
     _INT64.pack_into(buf, position, offset)
 
 
 def set_partition_leader_epoch(buf: bytearray | memoryview, position: int, epoch: int) -> None:
-    """Say which leader appended the batch; outside the CRC."""
+    """Set the epoch of the leader that appends the batch. The CRC does not cover it."""
     _INT32.pack_into(buf, position + _PARTITION_LEADER_EPOCH_AT, epoch)
 
 
 def set_log_append_time(buf: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
-    """Stamp the batch with the broker's time: timestamp type, max timestamp, and the CRC anew."""
+    """Set the broker's time as the batch's timestamp: the timestamp type, the max timestamp and a new CRC."""
     header = read_header(buf, position)
     _INT16.pack_into(buf, position + _ATTRIBUTES_AT, header.attributes | _LOG_APPEND_TIME_FLAG)
     _INT64.pack_into(buf, position + _MAX_TIMESTAMP_AT, timestamp_ms)
@@ -263,7 +270,7 @@ def _write_varint(out: bytearray, value: int) -> None:
 
 
 def _read_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """A zig-zag varint of at most 64 bits, and the position after it. `IndexError` past the end."""
+    """A zig-zag varint of at most 64 bits, and the position after it. Raises `IndexError` past the end."""
     byte = data[position]
     position += 1
     if byte < 0x80:
@@ -330,10 +337,10 @@ def _read_record(data: memoryview, position: int, base: tuple[int, int]) -> tupl
 
 
 def iter_records(batch: Buffer, *, limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES) -> Iterator[Record]:
-    """The records of the one batch at the start of `batch`, decompressed to at most `limit_bytes`.
+    """The records of the batch at the start of `batch`, decompressed to at most `limit_bytes`.
 
-    The CRC is not checked (`verify_crc` does). Records of a batch with log-append time all carry its max timestamp.
-    Raises `CorruptBatchError` at the point where the batch stops being one.
+    The CRC is not checked; `verify_crc` does that. In a batch with log-append time, all records have its max timestamp.
+    Raises `CorruptBatchError` at the first malformed record.
     """
     header = read_header(batch)
     check_header(header, len(batch))
@@ -358,9 +365,9 @@ def iter_records(batch: Buffer, *, limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT
 def iter_all_records(
     buf: Buffer, *, limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES
 ) -> Iterator[tuple[BatchHeader, Record]]:
-    """The records of every whole batch in `buf` with their batch's header, control records included.
+    """The records of all batches in `buf`, control records too, each with its batch's header.
 
-    A cut-off last batch is passed over, as a fetch response may end in one.
+    An incomplete last batch is left out, because a Fetch response may end with one.
     """
     view = memoryview(buf)
     for position, header in iter_headers(view, allow_partial_tail=True):
@@ -403,9 +410,9 @@ def encode_batch(
     is_transactional: bool = False,
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
 ) -> bytearray:
-    """One batch of `(key, value, headers, timestamp_ms)` records with consecutive offsets.
+    """A batch of `(key, value, headers, timestamp_ms)` records with consecutive offsets.
 
-    `ValueError` without records: an empty batch is left only by compaction.
+    Raises `ValueError` without records: only compaction makes empty batches.
     """
     if not records:
         raise ValueError("a batch needs at least one record")
@@ -441,12 +448,12 @@ def encode_batch(
 
 
 def encode_control_record(record_type: int, value: bytes, timestamp: int = NO_TIMESTAMP) -> NewRecord:
-    """A control record for `encode_batch(..., is_control=True)`; `value` is the type's own message."""
+    """A control record for `encode_batch(..., is_control=True)`. `value` is the encoded message of this type."""
     return NewRecord(_CONTROL_KEY.pack(0, record_type), value, (), timestamp)
 
 
 def control_record_type(key: bytes | None) -> int:
-    """The type in a control record's key (compare with `ControlRecordType`). `CorruptBatchError` when it has none."""
+    """The type in a control record's key, as in `ControlRecordType`. Raises `CorruptBatchError` when there is none."""
     if key is None or len(key) < _CONTROL_KEY.size:
         raise _invalid("control record without a type in its key")
     version, record_type = _CONTROL_KEY.unpack_from(key)

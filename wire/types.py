@@ -1,4 +1,4 @@
-"""Small value types that every room shares."""
+"""Small value types that all packages share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNKNOWN_EPOCH_END = EpochEndOffset(-1, -1)
 
 
 class LeaderIdAndEpoch(NamedTuple):
-    """The leader of a partition as somebody knows it; -1 for none or unknown."""
+    """The leader of a partition and its epoch; -1 where there is none, or where it is not known."""
 
     leader_id: int
     leader_epoch: int

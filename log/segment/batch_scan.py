@@ -14,7 +14,7 @@ from ...wire.records import (
     CorruptBatchError,
     check_header,
     read_header,
-    read_sound,
+    read_valid_header,
     verify_crc,
 )
 from ..config import MAX_INT64
@@ -119,7 +119,7 @@ class ValidatingScan:
         position, next_offset, epoch = self.end_position, self.next_offset, self._epoch
         offset_max = MAX_INT64 if self._offset_max is None else self._offset_max
         while at <= limit:
-            header = read_sound(window, at)
+            header = read_valid_header(window, at)
             if header is None or header[0] != next_offset or header[2] != epoch:
                 return
             next_offset += header[6] + 1

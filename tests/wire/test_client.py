@@ -34,7 +34,7 @@ Answer = Callable[["ScriptedBroker", frames.RequestHeader, memoryview], None]
 
 
 class ScriptedBroker(asyncio.Protocol):
-    """Hands each whole request to the script; knows nothing of Kafka itself."""
+    """A server that gives each complete request to the script."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -64,7 +64,7 @@ class ScriptedBroker(asyncio.Protocol):
 
 
 def echo_client(broker: ScriptedBroker, header: frames.RequestHeader, body: memoryview) -> None:
-    """Metadata with the first topic asked for as the cluster's id."""
+    """A Metadata response with the first requested topic as the cluster id."""
     request = codec.decode_request(header.api_key, header.api_version, body)
     broker.respond(header, {"cluster_id": request.topics[0].name})
 
@@ -74,7 +74,7 @@ def hold(broker: ScriptedBroker, header: frames.RequestHeader, body: memoryview)
 
 
 class Setting:
-    """A host `client`, and hosts `a` and `b` that can serve scripts, on virtual time."""
+    """Hosts `client`, `a` and `b` on virtual time; `a` and `b` can run scripted servers."""
 
     def __init__(self, seed: int = 1) -> None:
         self.world = World(seed, NetworkConfig(spike_probability=0))
@@ -220,7 +220,7 @@ def test_an_answer_to_a_cancelled_request_is_dropped() -> None:
         (struct.pack(">iiBBB", 7, 0, 1, 0, 9), "past the end"),
     ],
 )
-def test_a_peer_that_does_not_speak_kafka_is_left(reply: bytes, reason: str) -> None:
+def test_the_connection_to_a_peer_that_breaks_the_protocol_is_closed(reply: bytes, reason: str) -> None:
     setting = Setting()
     setting.serve("a", lambda broker, header, body: broker.transport.write(reply))
 
@@ -275,7 +275,7 @@ def channel(setting: Setting, host: str = "a", port: int = 9092) -> NodeChannel:
     return NodeChannel(1, host, port, rng=setting.world.rng_for("channel"))
 
 
-def test_a_channel_connects_once_for_all_who_wait() -> None:
+def test_a_channel_connects_once_for_all_waiting_callers() -> None:
     setting = Setting()
     setting.serve("a", echo_client)
 
@@ -292,7 +292,7 @@ def test_a_channel_connects_once_for_all_who_wait() -> None:
     setting.run(main())
 
 
-def test_a_channel_comes_back_after_a_loss_but_not_at_once() -> None:
+def test_a_channel_connects_again_after_a_loss_and_a_back_off() -> None:
     setting = Setting()
     setting.serve("a", echo_client)
 
@@ -376,7 +376,7 @@ def test_a_pool_has_a_channel_a_node_and_follows_addresses() -> None:
     setting.run(main())
 
 
-def test_drain_waits_for_room_in_the_send_buffer() -> None:
+def test_drain_waits_for_space_in_the_send_buffer() -> None:
     async def main() -> None:
         connection = Connection("me")
         await connection.drain()

@@ -132,7 +132,7 @@ def test_every_truncation_is_refused(version: int) -> None:
             codec.decode_request(ApiKey.METADATA, version, body[:size])
 
 
-def test_bytes_after_a_request_are_passed_over_and_after_a_response_refused() -> None:
+def test_bytes_after_a_request_are_ignored_and_after_a_response_refused() -> None:
     """librdkafka 2.16 asks for all topics with three bytes too many, which Apache Kafka does not mind."""
     request = codec.decode_request(ApiKey.METADATA, 13, bytes.fromhex("00000000010000"))
     assert request.topics is None
@@ -164,13 +164,13 @@ def test_what_a_version_lacks_is_not_sent() -> None:
     assert codec.encode_request(ApiKey.METADATA, 1, fields) == b"\0\0\0\1\0\1a"
 
 
-def test_values_that_do_not_fit_are_the_callers_mistake() -> None:
+def test_values_that_do_not_fit_raise_value_error() -> None:
     for fields in ({"min_bytes": 2**40}, {"min_bytes": "1"}, {"topics": None}, {"min_bytes": None}):
         with pytest.raises(ValueError, match="cannot"):
             codec.encode_request(ApiKey.FETCH, 17, fields)
 
 
-def test_unknown_apis_and_versions_are_the_callers_mistake() -> None:
+def test_unknown_apis_and_versions_raise_value_error() -> None:
     for key, version in ((ApiKey.METADATA, 99), (4, 0), (ApiKey.FETCH, 3), (ApiKey.FETCH, -1)):
         with pytest.raises(ValueError):
             codec.decode_request(key, version, b"")
@@ -188,7 +188,7 @@ def test_a_tagged_field_must_be_of_the_size_it_says() -> None:
     assert unknown.cluster_id == "abc"
 
 
-def test_struct_tells_what_it_has() -> None:
+def test_a_struct_has_the_fields_of_its_version() -> None:
     struct_ = codec.decode_response(ApiKey.METADATA, 1, codec.encode_response(ApiKey.METADATA, 1, {}))
     assert struct_.get("cluster_id") is None
     assert struct_.get("cluster_id", "x") == "x"

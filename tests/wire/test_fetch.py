@@ -37,7 +37,7 @@ def topic_key(version: int, number: int) -> tuple[str | None, uuid.UUID | None]:
 
 
 def arbitrary_request(version: int, rng: random.Random) -> FetchRequest:
-    """Only what the version carries, so that it comes back equal."""
+    """A request with only the fields of the version, so that it is equal after decoding."""
 
     def since(first: int, value: Any, default: Any) -> Any:
         return value if version >= first else default

@@ -78,7 +78,7 @@ def test_truncated_or_prolonged_requests_are_refused(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_damaged_requests_raise_nothing_else(version: int) -> None:
+def test_damaged_requests_raise_only_wire_format_error(version: int) -> None:
     rng = random.Random(version)
     body = codec.encode_request(ApiKey.PRODUCE, version, request_fields(random.Random(3)))
     for _ in range(2000):

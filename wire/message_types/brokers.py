@@ -279,7 +279,8 @@ class UpdateFeaturesRequest(Message, Protocol):
     feature_updates: list[UpdateFeaturesRequest.FeatureUpdateKey]
     validate_only: bool  # versions 1 to 2
 
-    def get(self, name: Literal["validate_only"], default: Default) -> bool | Default: ...
+    def get(self, name: Literal["validate_only"], default: Default) -> bool | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class UpdateFeaturesResponse(Message, Protocol):
@@ -299,4 +300,5 @@ class UpdateFeaturesResponse(Message, Protocol):
 
     def get(
         self, name: Literal["results"], default: Default
-    ) -> list[UpdateFeaturesResponse.UpdatableFeatureResult] | Default: ...
+    ) -> list[UpdateFeaturesResponse.UpdatableFeatureResult] | Default:
+        """The field, or `default` where the version lacks it."""

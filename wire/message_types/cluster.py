@@ -14,9 +14,8 @@ class ApiVersionsRequest(Message, Protocol):
     client_software_name: str  # versions 3 to 4
     client_software_version: str  # versions 3 to 4
 
-    def get(
-        self, name: Literal["client_software_name", "client_software_version"], default: Default
-    ) -> str | Default: ...
+    def get(self, name: Literal["client_software_name", "client_software_version"], default: Default) -> str | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class ApiVersionsResponse(Message, Protocol):
@@ -94,7 +93,8 @@ class DescribeClusterResponse(Message, Protocol):
         rack: str | None
         is_fenced: bool  # version 2
 
-        def get(self, name: Literal["is_fenced"], default: Default) -> bool | Default: ...
+        def get(self, name: Literal["is_fenced"], default: Default) -> bool | Default:
+            """The field, or `default` where the version lacks it."""
 
     throttle_time: int
     error_code: int
@@ -105,7 +105,8 @@ class DescribeClusterResponse(Message, Protocol):
     brokers: list[DescribeClusterResponse.DescribeClusterBroker]
     cluster_authorized_operations: int
 
-    def get(self, name: Literal["endpoint_type"], default: Default) -> int | Default: ...
+    def get(self, name: Literal["endpoint_type"], default: Default) -> int | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class DescribeTopicPartitionsRequest(Message, Protocol):
@@ -193,7 +194,8 @@ class MetadataRequest(Message, Protocol):
         topic_id: UUID | None  # versions 10 to 13
         name: str | None
 
-        def get(self, name: Literal["topic_id"], default: Default) -> UUID | Default | None: ...
+        def get(self, name: Literal["topic_id"], default: Default) -> UUID | Default | None:
+            """The field, or `default` where the version lacks it."""
 
     topics: list[MetadataRequest.MetadataRequestTopic] | None
     allow_auto_topic_creation: bool  # versions 4 to 13
@@ -206,7 +208,8 @@ class MetadataRequest(Message, Protocol):
             "allow_auto_topic_creation", "include_cluster_authorized_operations", "include_topic_authorized_operations"
         ],
         default: Default,
-    ) -> bool | Default: ...
+    ) -> bool | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class MetadataResponse(Message, Protocol):
@@ -220,7 +223,8 @@ class MetadataResponse(Message, Protocol):
         port: int
         rack: str | None  # versions 1 to 13
 
-        def get(self, name: Literal["rack"], default: Default) -> str | Default | None: ...
+        def get(self, name: Literal["rack"], default: Default) -> str | Default | None:
+            """The field, or `default` where the version lacks it."""
 
     class MetadataResponseTopic(Message, Protocol):
         """A struct of MetadataResponse."""

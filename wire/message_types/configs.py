@@ -143,7 +143,8 @@ class DescribeConfigsRequest(Message, Protocol):
     include_synonyms: bool
     include_documentation: bool  # versions 3 to 4
 
-    def get(self, name: Literal["include_documentation"], default: Default) -> bool | Default: ...
+    def get(self, name: Literal["include_documentation"], default: Default) -> bool | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class DescribeConfigsResponse(Message, Protocol):
@@ -228,7 +229,8 @@ class ListConfigResourcesRequest(Message, Protocol):
 
     resource_types: list[int]  # version 1
 
-    def get(self, name: Literal["resource_types"], default: Default) -> list[int] | Default: ...
+    def get(self, name: Literal["resource_types"], default: Default) -> list[int] | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class ListConfigResourcesResponse(Message, Protocol):
@@ -240,7 +242,8 @@ class ListConfigResourcesResponse(Message, Protocol):
         resource_name: str
         resource_type: int  # version 1
 
-        def get(self, name: Literal["resource_type"], default: Default) -> int | Default: ...
+        def get(self, name: Literal["resource_type"], default: Default) -> int | Default:
+            """The field, or `default` where the version lacks it."""
 
     throttle_time: int
     error_code: int

@@ -46,7 +46,8 @@ class ConsumerGroupDescribeResponse(Message, Protocol):
         target_assignment: ConsumerGroupDescribeResponse.Assignment
         member_type: int  # version 1
 
-        def get(self, name: Literal["member_type"], default: Default) -> int | Default: ...
+        def get(self, name: Literal["member_type"], default: Default) -> int | Default:
+            """The field, or `default` where the version lacks it."""
 
     class Assignment(Message, Protocol):
         """A struct of ConsumerGroupDescribeResponse."""
@@ -84,7 +85,8 @@ class ConsumerGroupHeartbeatRequest(Message, Protocol):
     server_assignor: str | None
     topic_partitions: list[ConsumerGroupHeartbeatRequest.TopicPartitions] | None
 
-    def get(self, name: Literal["subscribed_topic_regex"], default: Default) -> str | Default | None: ...
+    def get(self, name: Literal["subscribed_topic_regex"], default: Default) -> str | Default | None:
+        """The field, or `default` where the version lacks it."""
 
 
 class ConsumerGroupHeartbeatResponse(Message, Protocol):
@@ -158,7 +160,8 @@ class HeartbeatRequest(Message, Protocol):
     member_id: str
     group_instance_id: str | None  # versions 3 to 4
 
-    def get(self, name: Literal["group_instance_id"], default: Default) -> str | Default | None: ...
+    def get(self, name: Literal["group_instance_id"], default: Default) -> str | Default | None:
+        """The field, or `default` where the version lacks it."""
 
 
 class HeartbeatResponse(Message, Protocol):
@@ -167,7 +170,8 @@ class HeartbeatResponse(Message, Protocol):
     throttle_time: int  # versions 1 to 4
     error_code: int
 
-    def get(self, name: Literal["throttle_time"], default: Default) -> int | Default: ...
+    def get(self, name: Literal["throttle_time"], default: Default) -> int | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class JoinGroupRequest(Message, Protocol):
@@ -205,7 +209,8 @@ class JoinGroupResponse(Message, Protocol):
         group_instance_id: str | None  # versions 5 to 9
         metadata: bytes
 
-        def get(self, name: Literal["group_instance_id"], default: Default) -> str | Default | None: ...
+        def get(self, name: Literal["group_instance_id"], default: Default) -> str | Default | None:
+            """The field, or `default` where the version lacks it."""
 
     throttle_time: int  # versions 2 to 9
     error_code: int
@@ -237,7 +242,8 @@ class LeaveGroupRequest(Message, Protocol):
         group_instance_id: str | None
         reason: str | None  # version 5
 
-        def get(self, name: Literal["reason"], default: Default) -> str | Default | None: ...
+        def get(self, name: Literal["reason"], default: Default) -> str | Default | None:
+            """The field, or `default` where the version lacks it."""
 
     group_id: str
     member_id: str  # versions 0 to 2
@@ -290,7 +296,8 @@ class SyncGroupRequest(Message, Protocol):
 
     def get(
         self, name: Literal["group_instance_id", "protocol_type", "protocol_name"], default: Default
-    ) -> str | Default | None: ...
+    ) -> str | Default | None:
+        """The field, or `default` where the version lacks it."""
 
 
 class SyncGroupResponse(Message, Protocol):

@@ -33,7 +33,8 @@ class DescribeGroupsRequest(Message, Protocol):
     groups: list[str]
     include_authorized_operations: bool  # versions 3 to 6
 
-    def get(self, name: Literal["include_authorized_operations"], default: Default) -> bool | Default: ...
+    def get(self, name: Literal["include_authorized_operations"], default: Default) -> bool | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class DescribeGroupsResponse(Message, Protocol):
@@ -67,12 +68,14 @@ class DescribeGroupsResponse(Message, Protocol):
         member_metadata: bytes
         member_assignment: bytes
 
-        def get(self, name: Literal["group_instance_id"], default: Default) -> str | Default | None: ...
+        def get(self, name: Literal["group_instance_id"], default: Default) -> str | Default | None:
+            """The field, or `default` where the version lacks it."""
 
     throttle_time: int  # versions 1 to 6
     groups: list[DescribeGroupsResponse.DescribedGroup]
 
-    def get(self, name: Literal["throttle_time"], default: Default) -> int | Default: ...
+    def get(self, name: Literal["throttle_time"], default: Default) -> int | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class FindCoordinatorRequest(Message, Protocol):
@@ -136,7 +139,8 @@ class ListGroupsRequest(Message, Protocol):
     states_filter: list[str]  # versions 4 to 5
     types_filter: list[str]  # version 5
 
-    def get(self, name: Literal["states_filter", "types_filter"], default: Default) -> list[str] | Default: ...
+    def get(self, name: Literal["states_filter", "types_filter"], default: Default) -> list[str] | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class ListGroupsResponse(Message, Protocol):
@@ -150,13 +154,15 @@ class ListGroupsResponse(Message, Protocol):
         group_state: str  # versions 4 to 5
         group_type: str  # version 5
 
-        def get(self, name: Literal["group_state", "group_type"], default: Default) -> str | Default: ...
+        def get(self, name: Literal["group_state", "group_type"], default: Default) -> str | Default:
+            """The field, or `default` where the version lacks it."""
 
     throttle_time: int  # versions 1 to 5
     error_code: int
     groups: list[ListGroupsResponse.ListedGroup]
 
-    def get(self, name: Literal["throttle_time"], default: Default) -> int | Default: ...
+    def get(self, name: Literal["throttle_time"], default: Default) -> int | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class OffsetCommitRequest(Message, Protocol):
@@ -183,7 +189,8 @@ class OffsetCommitRequest(Message, Protocol):
         committed_leader_epoch: int  # versions 6 to 10
         committed_metadata: str | None
 
-        def get(self, name: Literal["committed_leader_epoch"], default: Default) -> int | Default: ...
+        def get(self, name: Literal["committed_leader_epoch"], default: Default) -> int | Default:
+            """The field, or `default` where the version lacks it."""
 
     group_id: str
     generation_id_or_member_epoch: int
@@ -224,7 +231,8 @@ class OffsetCommitResponse(Message, Protocol):
     throttle_time: int  # versions 3 to 10
     topics: list[OffsetCommitResponse.OffsetCommitResponseTopic]
 
-    def get(self, name: Literal["throttle_time"], default: Default) -> int | Default: ...
+    def get(self, name: Literal["throttle_time"], default: Default) -> int | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class OffsetDeleteRequest(Message, Protocol):
@@ -341,7 +349,8 @@ class OffsetFetchResponse(Message, Protocol):
         metadata: str | None
         error_code: int
 
-        def get(self, name: Literal["committed_leader_epoch"], default: Default) -> int | Default: ...
+        def get(self, name: Literal["committed_leader_epoch"], default: Default) -> int | Default:
+            """The field, or `default` where the version lacks it."""
 
     class OffsetFetchResponseGroup(Message, Protocol):
         """A struct of OffsetFetchResponse."""

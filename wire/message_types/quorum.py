@@ -25,7 +25,8 @@ class AddRaftVoterRequest(Message, Protocol):
     listeners: list[AddRaftVoterRequest.Listener]
     ack_when_committed: bool  # version 1
 
-    def get(self, name: Literal["ack_when_committed"], default: Default) -> bool | Default: ...
+    def get(self, name: Literal["ack_when_committed"], default: Default) -> bool | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class AddRaftVoterResponse(Message, Protocol):
@@ -53,7 +54,8 @@ class BeginQuorumEpochRequest(Message, Protocol):
         leader_id: int
         leader_epoch: int
 
-        def get(self, name: Literal["voter_directory_id"], default: Default) -> UUID | Default | None: ...
+        def get(self, name: Literal["voter_directory_id"], default: Default) -> UUID | Default | None:
+            """The field, or `default` where the version lacks it."""
 
     class LeaderEndpoint(Message, Protocol):
         """A struct of BeginQuorumEpochRequest."""
@@ -106,7 +108,8 @@ class BeginQuorumEpochResponse(Message, Protocol):
 
     def get(
         self, name: Literal["node_endpoints"], default: Default
-    ) -> list[BeginQuorumEpochResponse.NodeEndpoint] | Default: ...
+    ) -> list[BeginQuorumEpochResponse.NodeEndpoint] | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class ControlRecordTypeSchema(Message, Protocol):
@@ -153,7 +156,8 @@ class DescribeQuorumResponse(Message, Protocol):
         current_voters: list[DescribeQuorumResponse.ReplicaState]
         observers: list[DescribeQuorumResponse.ReplicaState]
 
-        def get(self, name: Literal["error_message"], default: Default) -> str | Default | None: ...
+        def get(self, name: Literal["error_message"], default: Default) -> str | Default | None:
+            """The field, or `default` where the version lacks it."""
 
     class ReplicaState(Message, Protocol):
         """A struct of DescribeQuorumResponse."""
@@ -242,7 +246,8 @@ class EndQuorumEpochRequest(Message, Protocol):
 
     def get(
         self, name: Literal["leader_endpoints"], default: Default
-    ) -> list[EndQuorumEpochRequest.LeaderEndpoint] | Default: ...
+    ) -> list[EndQuorumEpochRequest.LeaderEndpoint] | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class EndQuorumEpochResponse(Message, Protocol):
@@ -275,7 +280,8 @@ class EndQuorumEpochResponse(Message, Protocol):
 
     def get(
         self, name: Literal["node_endpoints"], default: Default
-    ) -> list[EndQuorumEpochResponse.NodeEndpoint] | Default: ...
+    ) -> list[EndQuorumEpochResponse.NodeEndpoint] | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class FetchSnapshotRequest(Message, Protocol):
@@ -296,7 +302,8 @@ class FetchSnapshotRequest(Message, Protocol):
         position: int
         replica_directory_id: UUID | None  # version 1
 
-        def get(self, name: Literal["replica_directory_id"], default: Default) -> UUID | Default | None: ...
+        def get(self, name: Literal["replica_directory_id"], default: Default) -> UUID | Default | None:
+            """The field, or `default` where the version lacks it."""
 
     class SnapshotId(Message, Protocol):
         """A struct of FetchSnapshotRequest."""
@@ -356,7 +363,8 @@ class FetchSnapshotResponse(Message, Protocol):
 
     def get(
         self, name: Literal["node_endpoints"], default: Default
-    ) -> list[FetchSnapshotResponse.NodeEndpoint] | Default: ...
+    ) -> list[FetchSnapshotResponse.NodeEndpoint] | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class KRaftVersionRecord(Message, Protocol):
@@ -375,7 +383,8 @@ class LeaderChangeMessage(Message, Protocol):
         voter_id: int
         voter_directory_id: UUID | None  # version 1
 
-        def get(self, name: Literal["voter_directory_id"], default: Default) -> UUID | Default | None: ...
+        def get(self, name: Literal["voter_directory_id"], default: Default) -> UUID | Default | None:
+            """The field, or `default` where the version lacks it."""
 
     version: int
     leader_id: int
@@ -485,7 +494,8 @@ class VoteRequest(Message, Protocol):
     voter_id: int  # versions 1 to 2
     topics: list[VoteRequest.TopicData]
 
-    def get(self, name: Literal["voter_id"], default: Default) -> int | Default: ...
+    def get(self, name: Literal["voter_id"], default: Default) -> int | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class VoteResponse(Message, Protocol):
@@ -517,7 +527,8 @@ class VoteResponse(Message, Protocol):
     topics: list[VoteResponse.TopicData]
     node_endpoints: list[VoteResponse.NodeEndpoint]  # versions 1 to 2
 
-    def get(self, name: Literal["node_endpoints"], default: Default) -> list[VoteResponse.NodeEndpoint] | Default: ...
+    def get(self, name: Literal["node_endpoints"], default: Default) -> list[VoteResponse.NodeEndpoint] | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class VotersRecord(Message, Protocol):

@@ -133,7 +133,8 @@ class DescribeLogDirsResponse(Message, Protocol):
     error_code: int  # versions 3 to 5
     results: list[DescribeLogDirsResponse.DescribeLogDirsResult]
 
-    def get(self, name: Literal["error_code"], default: Default) -> int | Default: ...
+    def get(self, name: Literal["error_code"], default: Default) -> int | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class DescribeProducersRequest(Message, Protocol):
@@ -375,14 +376,16 @@ class ListOffsetsRequest(Message, Protocol):
         current_leader_epoch: int  # versions 4 to 11
         timestamp: int
 
-        def get(self, name: Literal["current_leader_epoch"], default: Default) -> int | Default: ...
+        def get(self, name: Literal["current_leader_epoch"], default: Default) -> int | Default:
+            """The field, or `default` where the version lacks it."""
 
     replica_id: int
     isolation_level: int  # versions 2 to 11
     topics: list[ListOffsetsRequest.ListOffsetsTopic]
     timeout: int  # versions 10 to 11
 
-    def get(self, name: Literal["isolation_level", "timeout"], default: Default) -> int | Default: ...
+    def get(self, name: Literal["isolation_level", "timeout"], default: Default) -> int | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class ListOffsetsResponse(Message, Protocol):
@@ -403,12 +406,14 @@ class ListOffsetsResponse(Message, Protocol):
         offset: int
         leader_epoch: int  # versions 4 to 11
 
-        def get(self, name: Literal["leader_epoch"], default: Default) -> int | Default: ...
+        def get(self, name: Literal["leader_epoch"], default: Default) -> int | Default:
+            """The field, or `default` where the version lacks it."""
 
     throttle_time: int  # versions 2 to 11
     topics: list[ListOffsetsResponse.ListOffsetsTopicResponse]
 
-    def get(self, name: Literal["throttle_time"], default: Default) -> int | Default: ...
+    def get(self, name: Literal["throttle_time"], default: Default) -> int | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class OffsetForLeaderEpochRequest(Message, Protocol):
@@ -430,7 +435,8 @@ class OffsetForLeaderEpochRequest(Message, Protocol):
     replica_id: int  # versions 3 to 4
     topics: list[OffsetForLeaderEpochRequest.OffsetForLeaderTopic]
 
-    def get(self, name: Literal["replica_id"], default: Default) -> int | Default: ...
+    def get(self, name: Literal["replica_id"], default: Default) -> int | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class OffsetForLeaderEpochResponse(Message, Protocol):
@@ -550,6 +556,5 @@ class ProduceResponse(Message, Protocol):
     throttle_time: int
     node_endpoints: list[ProduceResponse.NodeEndpoint]  # versions 10 to 13
 
-    def get(
-        self, name: Literal["node_endpoints"], default: Default
-    ) -> list[ProduceResponse.NodeEndpoint] | Default: ...
+    def get(self, name: Literal["node_endpoints"], default: Default) -> list[ProduceResponse.NodeEndpoint] | Default:
+        """The field, or `default` where the version lacks it."""

@@ -59,7 +59,8 @@ class CreateDelegationTokenRequest(Message, Protocol):
 
     def get(
         self, name: Literal["owner_principal_type", "owner_principal_name"], default: Default
-    ) -> str | Default | None: ...
+    ) -> str | Default | None:
+        """The field, or `default` where the version lacks it."""
 
 
 class CreateDelegationTokenResponse(Message, Protocol):
@@ -79,7 +80,8 @@ class CreateDelegationTokenResponse(Message, Protocol):
 
     def get(
         self, name: Literal["token_requester_principal_type", "token_requester_principal_name"], default: Default
-    ) -> str | Default: ...
+    ) -> str | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class DescribeDelegationTokenRequest(Message, Protocol):
@@ -113,7 +115,8 @@ class DescribeDelegationTokenResponse(Message, Protocol):
 
         def get(
             self, name: Literal["token_requester_principal_type", "token_requester_principal_name"], default: Default
-        ) -> str | Default: ...
+        ) -> str | Default:
+            """The field, or `default` where the version lacks it."""
 
     class DescribedDelegationTokenRenewer(Message, Protocol):
         """A struct of DescribeDelegationTokenResponse."""
@@ -204,7 +207,8 @@ class SaslAuthenticateResponse(Message, Protocol):
     auth_bytes: bytes
     session_lifetime: int  # versions 1 to 2
 
-    def get(self, name: Literal["session_lifetime"], default: Default) -> int | Default: ...
+    def get(self, name: Literal["session_lifetime"], default: Default) -> int | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class SaslHandshakeRequest(Message, Protocol):

@@ -172,7 +172,8 @@ class ReadShareGroupStateSummaryResponse(Message, Protocol):
         start_offset: int
         delivery_complete_count: int  # version 1
 
-        def get(self, name: Literal["delivery_complete_count"], default: Default) -> int | Default: ...
+        def get(self, name: Literal["delivery_complete_count"], default: Default) -> int | Default:
+            """The field, or `default` where the version lacks it."""
 
     results: list[ReadShareGroupStateSummaryResponse.ReadStateSummaryResult]
 
@@ -196,7 +197,8 @@ class WriteShareGroupStateRequest(Message, Protocol):
         delivery_complete_count: int  # version 1
         state_batches: list[WriteShareGroupStateRequest.StateBatch]
 
-        def get(self, name: Literal["delivery_complete_count"], default: Default) -> int | Default: ...
+        def get(self, name: Literal["delivery_complete_count"], default: Default) -> int | Default:
+            """The field, or `default` where the version lacks it."""
 
     class StateBatch(Message, Protocol):
         """A struct of WriteShareGroupStateRequest."""

@@ -125,7 +125,8 @@ class DescribeShareGroupOffsetsResponse(Message, Protocol):
         error_code: int
         error_message: str | None
 
-        def get(self, name: Literal["lag"], default: Default) -> int | Default: ...
+        def get(self, name: Literal["lag"], default: Default) -> int | Default:
+            """The field, or `default` where the version lacks it."""
 
     throttle_time: int
     groups: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup]
@@ -159,7 +160,8 @@ class ShareAcknowledgeRequest(Message, Protocol):
     is_renew_ack: bool  # version 2
     topics: list[ShareAcknowledgeRequest.AcknowledgeTopic]
 
-    def get(self, name: Literal["is_renew_ack"], default: Default) -> bool | Default: ...
+    def get(self, name: Literal["is_renew_ack"], default: Default) -> bool | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class ShareAcknowledgeResponse(Message, Protocol):
@@ -200,7 +202,8 @@ class ShareAcknowledgeResponse(Message, Protocol):
     responses: list[ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse]
     node_endpoints: list[ShareAcknowledgeResponse.NodeEndpoint]
 
-    def get(self, name: Literal["acquisition_lock_timeout"], default: Default) -> int | Default: ...
+    def get(self, name: Literal["acquisition_lock_timeout"], default: Default) -> int | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class ShareFetchRequest(Message, Protocol):

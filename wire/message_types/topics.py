@@ -27,7 +27,8 @@ class AlterPartitionReassignmentsRequest(Message, Protocol):
     allow_replication_factor_change: bool  # version 1
     topics: list[AlterPartitionReassignmentsRequest.ReassignableTopic]
 
-    def get(self, name: Literal["allow_replication_factor_change"], default: Default) -> bool | Default: ...
+    def get(self, name: Literal["allow_replication_factor_change"], default: Default) -> bool | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class AlterPartitionReassignmentsResponse(Message, Protocol):
@@ -52,7 +53,8 @@ class AlterPartitionReassignmentsResponse(Message, Protocol):
     error_message: str | None
     responses: list[AlterPartitionReassignmentsResponse.ReassignableTopicResponse]
 
-    def get(self, name: Literal["allow_replication_factor_change"], default: Default) -> bool | Default: ...
+    def get(self, name: Literal["allow_replication_factor_change"], default: Default) -> bool | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class CreatePartitionsRequest(Message, Protocol):
@@ -215,7 +217,8 @@ class ElectLeadersRequest(Message, Protocol):
     topic_partitions: list[ElectLeadersRequest.TopicPartitions] | None
     timeout: int
 
-    def get(self, name: Literal["election_type"], default: Default) -> int | Default: ...
+    def get(self, name: Literal["election_type"], default: Default) -> int | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class ElectLeadersResponse(Message, Protocol):
@@ -238,7 +241,8 @@ class ElectLeadersResponse(Message, Protocol):
     error_code: int  # versions 1 to 2
     replica_election_results: list[ElectLeadersResponse.ReplicaElectionResult]
 
-    def get(self, name: Literal["error_code"], default: Default) -> int | Default: ...
+    def get(self, name: Literal["error_code"], default: Default) -> int | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class ListPartitionReassignmentsRequest(Message, Protocol):

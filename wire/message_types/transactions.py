@@ -170,7 +170,8 @@ class EndTxnResponse(Message, Protocol):
     producer_id: int  # version 5
     producer_epoch: int  # version 5
 
-    def get(self, name: Literal["producer_id", "producer_epoch"], default: Default) -> int | Default: ...
+    def get(self, name: Literal["producer_id", "producer_epoch"], default: Default) -> int | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class EndTxnMarker(Message, Protocol):
@@ -208,7 +209,8 @@ class InitProducerIdResponse(Message, Protocol):
 
     def get(
         self, name: Literal["ongoing_txn_producer_id", "ongoing_txn_producer_epoch"], default: Default
-    ) -> int | Default: ...
+    ) -> int | Default:
+        """The field, or `default` where the version lacks it."""
 
 
 class ListTransactionsRequest(Message, Protocol):
@@ -259,7 +261,8 @@ class TxnOffsetCommitRequest(Message, Protocol):
         committed_leader_epoch: int  # versions 2 to 5
         committed_metadata: str | None
 
-        def get(self, name: Literal["committed_leader_epoch"], default: Default) -> int | Default: ...
+        def get(self, name: Literal["committed_leader_epoch"], default: Default) -> int | Default:
+            """The field, or `default` where the version lacks it."""
 
     transactional_id: str
     group_id: str
@@ -312,7 +315,8 @@ class WriteTxnMarkersRequest(Message, Protocol):
         coordinator_epoch: int
         transaction_version: int  # version 2
 
-        def get(self, name: Literal["transaction_version"], default: Default) -> int | Default: ...
+        def get(self, name: Literal["transaction_version"], default: Default) -> int | Default:
+            """The field, or `default` where the version lacks it."""
 
     class WritableTxnMarkerTopic(Message, Protocol):
         """A struct of WriteTxnMarkersRequest."""
