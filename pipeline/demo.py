@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ..cluster.client.admin_client import AdminClient, NewTopic
 from ..cluster.client.cluster_client import ClusterClient
 from ..cluster.local.layout import ClusterShape, plan_cluster
-from ..cluster.local.supervisor import NodeFailed, Supervisor
+from ..cluster.local.supervisor import LocalNodeError, Supervisor
 from .errors import PipelineError
 from .flights import SCHEMA, Flight, feed, flight_rows, flights_by_time
 from .jobs.common import Reading
@@ -77,7 +77,7 @@ def run_demo(*, seconds: int, report: str, as_json: bool) -> int:
         with Supervisor(plan_cluster(directory, ClusterShape(brokers=3, port=0))) as supervisor:
             say(f"three nodes ready in {supervisor.start():.2f} s: {supervisor.plan.bootstrap}")
             verdict = _Demo(spark, supervisor, directory, say).run(seconds, report)
-    except NodeFailed as error:
+    except LocalNodeError as error:
         raise PipelineError(f"{error} (the nodes' logs are in {directory}).") from None
     finally:
         spark.stop()

@@ -88,7 +88,7 @@ def run(ctx: click.Context, /, nemesis: str, directory: str | None, as_json: boo
     from ...chaos.live.nemesis.machine_capabilities import CommandFailed
     from ...chaos.live.run import ChaosRun, RunOptions
     from ...cluster.client.client_errors import ClientError
-    from ...cluster.local.supervisor import NodeFailed
+    from ...cluster.local.supervisor import LocalNodeError
 
     chosen = {"all": tuple(FAULTS), "none": ()}.get(nemesis, tuple(part for part in nemesis.split(",") if part))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that network namespaces and mounts are removed
@@ -104,7 +104,7 @@ def run(ctx: click.Context, /, nemesis: str, directory: str | None, as_json: boo
         outcome = ChaosRun(RunOptions(where, faults=chosen, **options), say).execute()
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    except (ClientError, NodeFailed, CommandFailed, OSError) as error:
+    except (ClientError, LocalNodeError, CommandFailed, OSError) as error:
         raise click.ClickException(f"{error} (everything is kept in {where})") from None
     _write_results(where, outcome)
     _print_verdict(outcome.result.verdict, as_json)

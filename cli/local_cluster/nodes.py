@@ -93,7 +93,7 @@ def start(node_ids: tuple[int, ...], directory: str) -> None:
       raftwerk kill 2;  raftwerk start 2
       raftwerk start
     """
-    from ...cluster.local.supervisor import NodeFailed, Supervisor, node_pid
+    from ...cluster.local.supervisor import LocalNodeError, Supervisor, node_pid
 
     plan = find_plan(directory)
     wanted = [find_node(directory, node_id) for node_id in node_ids]
@@ -111,7 +111,7 @@ def start(node_ids: tuple[int, ...], directory: str) -> None:
         for node_id in down:
             supervisor.wait_ready([node_id])
             click.echo(f"Node {node_id} serves after {time.monotonic() - began:.2f} s.")
-    except NodeFailed as error:
+    except LocalNodeError as error:
         raise click.ClickException(str(error)) from None
     finally:
         supervisor.leave_running()

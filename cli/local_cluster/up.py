@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from ...cluster.local.layout import ClusterPlan, ClusterShape, load_plan, plan_cluster
-from ...cluster.local.supervisor import Child, NodeFailed, Supervisor, last_line, node_pid, stop_by_pid_files
+from ...cluster.local.supervisor import Child, LocalNodeError, Supervisor, last_line, node_pid, stop_by_pid_files
 from ..options import DEFAULT_DIR, directory_option, log_options, parse_pairs
 from .node_logs import LogStream
 
@@ -147,7 +147,7 @@ def _run(plan: ClusterPlan, options: _UpOptions) -> int:
         if options.detach:
             return 0
         _watch(supervisor, options, stream, stopping)
-    except NodeFailed as error:
+    except LocalNodeError as error:
         click.echo(f"Error: {error}", err=True)
         return 1
     finally:

@@ -26,7 +26,7 @@ from ..client.client_errors import ClientError
 from ..client.cluster_client import ClusterClient
 from ..client.quorum_client import QuorumClient
 from .layout import ClusterShape, plan_cluster
-from .supervisor import NodeFailed, Supervisor
+from .supervisor import LocalNodeError, Supervisor
 
 TOPIC = "flights"
 PARTITIONS = 6
@@ -137,7 +137,7 @@ def run_demo(*, seconds: int = 24, keep: bool = False, as_json: bool = False) ->
             took_s = supervisor.start()
             say(f"three nodes ready in {took_s:.2f} s: {supervisor.plan.bootstrap}")
             verdict = _Run(supervisor, flights, seconds, say).execute()
-    except (ClientError, NodeFailed, OSError) as error:
+    except (ClientError, LocalNodeError, OSError) as error:
         say.error(f"{error} (the nodes' logs are in {directory})")
         return 1
     if keep or not verdict.clean:

@@ -21,7 +21,7 @@ from .layout import STATIC_VOTERS_KEY, ClusterPlan, NodePlan, write_properties
 STOP_TIMEOUT_S = 30.0
 
 
-class NodeFailed(Exception):
+class LocalNodeError(Exception):
     """A node did not come up; the message holds the last line it logged."""
 
 
@@ -79,7 +79,7 @@ class Supervisor:
             self.start_node(node.node_id)
         try:
             self.wait_ready(timeout_s=timeout_s)
-        except NodeFailed:
+        except LocalNodeError:
             self.stop()
             raise
         self._forget_first_voters()
@@ -120,13 +120,13 @@ class Supervisor:
             readable, _, _ = select.select(list(pipes), [], [], max(0.0, deadline - time.monotonic()))
             if not readable:
                 names = ", ".join(str(child.plan.node_id) for child in waiting)
-                raise NodeFailed(f"node {names} not ready after {timeout_s:g} s; see {waiting[0].plan.log_file}")
+                raise LocalNodeError(f"node {names} not ready after {timeout_s:g} s; see {waiting[0].plan.log_file}")
             for pipe in readable:
                 child = pipes[pipe]
                 said = os.read(pipe, 64)
                 self._forget_pipe(child)
                 if not said:
-                    raise NodeFailed(self._why_it_died(child))
+                    raise LocalNodeError(self._why_it_died(child))
                 child.ready_at = time.monotonic()
                 waiting.remove(child)
 
@@ -150,7 +150,7 @@ class Supervisor:
         done, deadline = f"links-cut number={self._cuts} ", time.monotonic() + timeout_s
         while done not in last_line_with(child.plan.log_file, done):
             if not child.alive or time.monotonic() > deadline:
-                raise NodeFailed(f"node {node_id} did not cut its links; see {child.plan.log_file}")
+                raise LocalNodeError(f"node {node_id} did not cut its links; see {child.plan.log_file}")
             time.sleep(0.005)
 
     def restart_node(self, node_id: int, timeout_s: float = 30.0) -> None:

@@ -1,8 +1,8 @@
-"""Every metric of a node: name, labels, meaning, and where Apache Kafka has it.
+"""The table of all metrics of a node: name, labels, meaning, and where Apache Kafka has the same.
 
-Names are those that dashboards for Kafka already use: the JMX exporter's with Strimzi's rules for what Kafka's MBeans
-tell, kafka_exporter's for topics and consumer groups. What Kafka has no MBean for is called `raftwerk_*`.
-`docs/metrics.md` is generated from this table.
+Names are those that dashboards for Kafka use already: for Kafka's MBeans those of the JMX exporter with Strimzi's
+rules, for topics and consumer groups those of kafka_exporter. A metric for which Kafka has no MBean is called
+`raftwerk_*`. `docs/metrics.md` is generated from this table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ GAUGE, COUNTER, SUMMARY = "gauge", "counter", "summary"
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One metric; `origin` is the MBean or exporter that has it by this name, empty for our own."""
+    """One metric. `origin` is the MBean or exporter that has it by this name; it is empty for our own."""
 
     name: str
     kind: str
@@ -37,8 +37,8 @@ _PARTITION = ("topic", "partition")
 _RAFT = (
     "current_leader: Node id of the quorum's leader as this node knows it; -1 while there is none.",
     "current_epoch: The quorum's epoch as this node knows it.",
-    "current_vote: Whom this node voted for in the epoch; -1 for nobody.",
-    "high_watermark: Offset of the metadata log below which all is committed.",
+    "current_vote: The node that this node voted for in the epoch; -1 for none.",
+    "high_watermark: Offset of the metadata log below which all records are committed.",
     "log_end_offset: End of this node's metadata log.",
 )
 
@@ -54,8 +54,8 @@ CATALOG: tuple[Spec, ...] = (
             "bytesout_total: Bytes read by consumers.",
             "replicationbytesin_total: Bytes fetched as a follower.",
             "replicationbytesout_total: Bytes read by followers.",
-            "totalproducerequests_total: Appends asked for, one a partition of a request.",
-            "totalfetchrequests_total: Reads asked for by consumers, one a partition of a request.",
+            "totalproducerequests_total: Appends requested, one for each partition of a request.",
+            "totalfetchrequests_total: Reads requested by consumers, one for each partition of a request.",
             "failedproducerequests_total: Appends that failed.",
             "failedfetchrequests_total: Reads that failed.",
         ),
@@ -77,12 +77,12 @@ CATALOG: tuple[Spec, ...] = (
         "kafka_server_replicamanager_",
         (
             "leadercount: Partitions that this broker leads.",
-            "partitioncount: Partitions that this broker has a replica of.",
+            "partitioncount: Partitions of which this broker has a replica.",
             "underreplicatedpartitions: Partitions led here with a replica out of sync.",
             "underminisrpartitioncount: Partitions led here with fewer replicas in sync than min.insync.replicas.",
             "atminisrpartitioncount: Partitions led here with exactly min.insync.replicas in sync.",
-            "offlinereplicacount: Replicas here whose disk failed.",
-            "reassigningpartitions: Partitions led here whose replicas change.",
+            "offlinereplicacount: Replicas here whose disk has failed.",
+            "reassigningpartitions: Partitions led here that a reassignment changes.",
         ),
     ),
     *_specs(
@@ -99,7 +99,7 @@ CATALOG: tuple[Spec, ...] = (
         "kafka_server_leaderreplication_byte_rate",
         GAUGE,
         (),
-        "Bytes a second of throttled partitions that followers get from here.",
+        "Bytes a second of throttled partitions that followers fetch from this broker.",
         "kafka.server:type=LeaderReplication",
     ),
     Spec(
@@ -113,7 +113,7 @@ CATALOG: tuple[Spec, ...] = (
         "kafka_server_alterlogdirsreplication_byte_rate",
         GAUGE,
         (),
-        "Bytes a second that moves between this broker's directories copy.",
+        "Bytes a second that are copied between this broker's log directories.",
         "kafka.server:type=AlterLogDirsReplication",
     ),
     Spec(
@@ -127,7 +127,7 @@ CATALOG: tuple[Spec, ...] = (
         "kafka_server_delayedoperationpurgatory_purgatorysize",
         GAUGE,
         ("delayedOperation",),
-        "Requests that wait: Produce for replicas, Fetch for records.",
+        "Requests that wait: Produce requests for replicas, Fetch requests for records.",
         "kafka.server:type=DelayedOperationPurgatory",
     ),
     Spec(
@@ -174,7 +174,7 @@ CATALOG: tuple[Spec, ...] = (
         "kafka_log_logmanager_offlinelogdirectorycount",
         GAUGE,
         (),
-        "Log directories that failed and are not used.",
+        "Log directories that have failed and are not used.",
         "kafka.log:type=LogManager",
     ),
     Spec(
@@ -191,12 +191,12 @@ CATALOG: tuple[Spec, ...] = (
         "kafka_controller_kafkacontroller_",
         (
             "activecontrollercount: 1 on the active controller; the sum over the cluster must be 1.",
-            "activebrokercount: Brokers registered and not fenced. Controllers only, as all of this group.",
-            "fencedbrokercount: Brokers registered and fenced.",
+            "activebrokercount: Brokers that are registered and not fenced. Controllers only, like all of this group.",
+            "fencedbrokercount: Brokers that are registered and fenced.",
             "globaltopiccount: Topics of the cluster.",
             "globalpartitioncount: Partitions of the cluster.",
             "offlinepartitionscount: Partitions without a leader.",
-            "preferredreplicaimbalancecount: Partitions led by another than their first replica.",
+            "preferredreplicaimbalancecount: Partitions whose leader is not their first replica.",
             "lastappliedrecordoffset: Offset of the metadata that this node has applied.",
         ),
     ),
@@ -218,7 +218,7 @@ CATALOG: tuple[Spec, ...] = (
         "kafka_controller_controllerstats_leaderelectionrateandtimems_count",
         COUNTER,
         (),
-        "Leaders elected since this node runs. Controllers only.",
+        "Leaders elected since this node started. Controllers only.",
         "kafka.controller:type=ControllerStats",
     ),
     *_specs(GAUGE, "kafka.server:type=raft-metrics (JMX exporter)", (), "kafka_server_raft_metrics_", _RAFT),
@@ -230,12 +230,12 @@ CATALOG: tuple[Spec, ...] = (
         "1, with the role in the quorum as a label.",
         "kafka.server:type=raft-metrics (Strimzi)",
     ),
-    Spec("kafka_brokers", GAUGE, (), "Brokers that are not fenced; the active controller tells.", "kafka_exporter"),
+    Spec("kafka_brokers", GAUGE, (), "Unfenced brokers, reported by the active controller.", "kafka_exporter"),
     Spec(
         "kafka_topic_partitions",
         GAUGE,
         _TOPIC,
-        "Partitions of a topic; the leader of its first one tells.",
+        "Partitions of a topic, reported by the leader of its first one.",
         "kafka_exporter",
     ),
     *_specs(
@@ -244,7 +244,7 @@ CATALOG: tuple[Spec, ...] = (
         _PARTITION,
         "kafka_topic_partition_",
         (
-            "leader: Node id of the leader, from the leader itself, as all of this group.",
+            "leader: Node id of the leader, reported by the leader, like all of this group.",
             "current_offset: The high watermark.",
             "oldest_offset: The first offset.",
             "replicas: Number of replicas.",
@@ -256,7 +256,7 @@ CATALOG: tuple[Spec, ...] = (
         "kafka_consumergroup_members",
         GAUGE,
         ("consumergroup",),
-        "Members of a group; its coordinator tells, as all of this group.",
+        "Members of a group, reported by its coordinator, like all of this group.",
         "kafka_exporter",
     ),
     Spec(
@@ -270,13 +270,13 @@ CATALOG: tuple[Spec, ...] = (
         "kafka_consumergroup_lag",
         GAUGE,
         ("consumergroup", "topic", "partition"),
-        "Records not consumed yet. Given where the coordinator has a replica of the partition; otherwise subtract "
+        "Records not consumed yet. Reported if the coordinator has a replica of the partition; otherwise subtract "
         "kafka_consumergroup_current_offset from kafka_topic_partition_current_offset.",
         "kafka_exporter",
     ),
     Spec("raftwerk_build_info", GAUGE, ("version", "node_id", "roles"), "1, with the version as a label."),
     Spec("raftwerk_ready", GAUGE, (), "1 when /health/ready says so."),
-    Spec("raftwerk_event_loop_lag_seconds", SUMMARY, (), "How much later than asked the event loop ran a timer."),
+    Spec("raftwerk_event_loop_lag_seconds", SUMMARY, (), "How much later than due the event loop ran a timer."),
     Spec("raftwerk_gc_pause_seconds", SUMMARY, (), "Pauses of the garbage collector."),
     Spec("raftwerk_log_dir_free_bytes", GAUGE, ("directory",), "Space left on the file system of a log directory."),
     Spec(
@@ -295,17 +295,18 @@ _HEADER = """# Metrics
 Every node serves them at `GET /metrics` when `metrics.port` is set (`raftwerk up --metrics-port 9404`, or
 `KAFKA_METRICS_PORT` in a container). Without it nothing is counted and nothing listens. Beside it:
 
-- `GET /health/live`: 200 while the node's event loop turns and the node has not failed.
+- `GET /health/live`: 200 while the node's event loop runs and the node has not failed.
 - `GET /health/ready`: 200 when a broker is registered, caught up and unfenced, and a controller knows the quorum's
   leader; 503 with the reason otherwise.
 
 Names are those that dashboards for Apache Kafka use: those of the JMX exporter with Strimzi's rules, and for topics and
 consumer groups those of kafka_exporter. Processor, memory and descriptors are in `process_*`, the collector in
 `python_gc_*`. At most `metrics.partition.limit` (4000) partitions have time series of their own, and as many topics and
-groups; all other labels are of fixed sets. So a scrape is bounded: of a node with 2,000 partitions it is 20,000 lines.
+groups; all other labels have fixed sets of values. So a scrape is bounded: of a node with 2,000 partitions it is 20,000
+lines.
 
-Not here, since nothing is measured for it: quotas, request queue and remote times (there is no request queue), and the
-Java machine's own.
+Not here, since nothing is measured for them: quotas, request queue and remote times (there is no request queue), and
+the metrics of the JVM.
 
 | Metric | Kind | Labels | Meaning | As in |
 |---|---|---|---|---|

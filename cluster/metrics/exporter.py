@@ -1,7 +1,7 @@
 """The metrics and health port of a node.
 
-Python formats some hundred thousand samples a second, and a node with 2,000 partitions has 20,000: so the answer to a
-scrape is made in parts, and clients' requests are served between them.
+Python formats about a hundred thousand samples a second, and a node with 2,000 partitions has 20,000. So the answer to
+a scrape is made in parts, and clients' requests are served between them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CHUNK = 250
 
 
 class _Family(Collector):
-    """One family, so that it can be written by itself."""
+    """A collector of one metric family, so that the family can be written by itself."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
@@ -40,7 +40,7 @@ class _Family(Collector):
 
 
 class NodeCollector(Collector):
-    """A `prometheus_client` collector of one node's state."""
+    """Reads one node's state when `prometheus_client` collects."""
 
     def __init__(self, node: Node, counters: Counters, partition_limit: int) -> None:
         self._node = node
@@ -48,7 +48,7 @@ class NodeCollector(Collector):
         self._partition_limit = partition_limit
 
     def collect(self) -> Iterator[Metric]:
-        """Families in the order they are read; each is complete."""
+        """The metric families, each complete, in the order in which they are read."""
         now = asyncio.get_running_loop().time()
         for samples in read_all(self._node, self._counters, self._partition_limit):
             for name, rows in samples.rows.items():
@@ -56,7 +56,7 @@ class NodeCollector(Collector):
 
 
 def family(spec: Spec, rows: Iterable[tuple[tuple[str, ...], Any]], now: float) -> Metric:
-    """A family of the catalog with its samples."""
+    """A metric family of the catalog with its samples; `now` is the loop's time."""
     metric = Metric(spec.name.removesuffix("_total") if spec.kind == COUNTER else spec.name, spec.doc, spec.kind)
     for values, value in rows:
         labels = dict(zip(spec.labels, values, strict=True))
@@ -73,7 +73,7 @@ def family(spec: Spec, rows: Iterable[tuple[tuple[str, ...], Any]], now: float) 
 
 @dataclass(frozen=True, slots=True)
 class ExporterConfig:
-    """Where to listen; an empty host is every interface."""
+    """Where to listen, and how many partitions have time series. An empty host means every interface."""
 
     host: str
     port: int
@@ -105,7 +105,7 @@ class Exporter:
         return self._counters.process.with_timed_disk(runtime)
 
     async def listen(self, node: Node) -> None:
-        """Open the port. `NodeFailedError` when it is taken."""
+        """Open the port. Raises `NodeFailedError` when it is in use."""
         self._node = node
         for collector in (PROCESS_COLLECTOR, GC_COLLECTOR):
             self._registry.register(collector)
@@ -146,7 +146,7 @@ class Exporter:
             await self._runner.cleanup()
 
     async def render(self) -> bytes:
-        """The exposition, made in parts."""
+        """The text of a scrape; other work of the loop runs between its parts."""
         parts = []
         for metric in self._registry.collect():
             for part in _split(metric):
@@ -173,7 +173,7 @@ def _health(reason: str | None) -> web.Response:
 
 
 def _split(metric: Metric) -> Iterator[bytes]:
-    """The family's text, in parts of at most `_CHUNK` samples; its head comes once."""
+    """The family's text in parts of at most `_CHUNK` samples; only the first has the lines HELP and TYPE."""
     for start in range(0, len(metric.samples), _CHUNK):
         part = Metric(metric.name, metric.documentation, metric.type)
         part.samples = metric.samples[start : start + _CHUNK]

@@ -16,7 +16,7 @@ _BUCKETS = 40 * _STEPS  # up to 2^39 microseconds, six days
 
 
 def bucket_of(duration_s: float) -> int:
-    """The bucket of a duration in seconds; what is below a microsecond is in the first."""
+    """The bucket of a duration in seconds; anything below a microsecond is in the first."""
     mantissa, exponent = math.frexp(duration_s * 1e6)
     if exponent < 1:
         return 0
@@ -24,13 +24,13 @@ def bucket_of(duration_s: float) -> int:
 
 
 def upper_bound_s(bucket: int) -> float:
-    """The longest duration that the bucket counts, in seconds."""
+    """The longest duration in the bucket, in seconds."""
     exponent, step = divmod(bucket + 1, _STEPS)
     return float(2**exponent * (1 + step / _STEPS)) / 1e6
 
 
 class Latency:
-    """Count and sum since the start; quantiles over the last one to two minutes."""
+    """The count and sum of durations since the start, and their quantiles over the last one to two minutes."""
 
     __slots__ = ("_former", "_recent", "_rotated_at", "count", "sum_s")
 
@@ -48,7 +48,10 @@ class Latency:
         self._recent[bucket_of(duration_s)] += 1
 
     def quantiles_s(self, now: float) -> list[tuple[float, float]]:
-        """(quantile, seconds) at `now` of the loop's clock; empty when nothing was observed lately."""
+        """Pairs of quantile and seconds, at `now` of the loop's clock.
+
+        Empty when nothing was observed in the window.
+        """
         if now - self._rotated_at > WINDOW_S:
             idle = now - self._rotated_at > 2 * WINDOW_S
             self._former = [0] * _BUCKETS if idle and self._rotated_at else self._recent

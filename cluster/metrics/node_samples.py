@@ -1,4 +1,4 @@
-"""A node's state as samples of the catalog, read when it is asked for; nothing here is on a request's path."""
+"""A node's state as samples of the catalog. It is read at a scrape; nothing here is on the path of a request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Samples:
         self.rows: dict[str, list[tuple[tuple[str, ...], Any]]] = {}
 
     def put(self, name: str, value: Any, *labels: str) -> None:
-        """One sample."""
+        """Add one sample."""
         self.rows.setdefault(name, []).append((labels, value))
 
 
@@ -41,7 +41,7 @@ class Counters:
 
 
 def not_ready_because(node: Node) -> str | None:
-    """Why the node does not serve yet; None when it does."""
+    """Why the node does not serve; None when it does."""
     if node.has_failed:
         return "the node has failed and is about to stop"
     loader = node.loader
@@ -61,7 +61,7 @@ def not_ready_because(node: Node) -> str | None:
 
 
 def read_all(node: Node, counters: Counters, partition_limit: int) -> Iterator[Samples]:
-    """The samples, in parts between which others may run."""
+    """The samples, in parts; the loop may do other work between them."""
     yield _read_process(node, counters, partition_limit)
     if node.raft is None or node.loader is None:
         return
@@ -204,7 +204,7 @@ def _read_replicas(node: Node, counters: Counters) -> Samples:
 
 
 def _reassigning(node: Node) -> int:
-    """Partitions led here whose replicas change."""
+    """The number of partitions led here that a reassignment changes."""
     if node.loader is None:
         return 0
     return sum(
@@ -278,7 +278,7 @@ def _put_offset(samples: Samples, group_id: str, key: TopicPartition, offset: in
 
 
 def _api_name(api_key: int) -> str:
-    """As Kafka writes it: Produce, FindCoordinator."""
+    """The API's name as Kafka writes it: Produce, FindCoordinator."""
     try:
         return ApiKey(api_key).name.title().replace("_", "")
     except ValueError:

@@ -1,8 +1,8 @@
-"""The levels of features that a new cluster begins with, as they were chosen when its controllers were formatted.
+"""The feature levels that a new cluster begins with. They are chosen when its controllers are formatted.
 
-They stand in `bootstrap.features` beside `meta.properties`; Kafka has them in `bootstrap.checkpoint`. The controller
-that leads a new quorum first goes by its own file, so all are formatted with the same choice. Later levels are in the
-log.
+The file `bootstrap.features` beside `meta.properties` holds them; Kafka keeps them in `bootstrap.checkpoint`. The first
+controller that leads a new quorum reads its own file, so all controllers must be formatted with the same choice. Later
+levels are in the metadata log.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ _ELR_SINCE = 26
 
 
 def choose_levels(release: str | None, features: Iterable[str]) -> dict[str, int]:
-    """`--release-version` (4.2 or 4.2-IV1) and each `--feature NAME=LEVEL`; ValueError says what is wrong."""
+    """The levels that `--release-version` (4.2 or 4.2-IV1) and each `--feature NAME=LEVEL` ask for; ValueError says
+    what is wrong.
+    """
     from ..client.feature_client import METADATA_RELEASES
 
     levels: dict[str, int] = {}
@@ -47,13 +49,13 @@ def choose_levels(release: str | None, features: Iterable[str]) -> dict[str, int
 
 
 def write_levels(disk: Disk, log_dir: str, levels: dict[str, int]) -> None:
-    """Keep the choice in a directory that is there; OSError when the disk refuses."""
+    """Write the levels into an existing directory; OSError when the disk refuses."""
     text = format_properties({name: str(level) for name, level in levels.items()})
     disk.write_atomic(f"{log_dir}/{_FILE}", text.encode())
 
 
 def read_levels(disk: Disk, log_dir: str) -> dict[str, int]:
-    """What was chosen; empty when nothing was."""
+    """The levels that were chosen; empty when none were."""
     path = f"{log_dir}/{_FILE}"
     if not disk.exists(path):
         return {}

@@ -1,4 +1,4 @@
-"""The broker role of a node: its partitions, its listeners, its life with the controller."""
+"""The broker role of a node: its partitions, its listeners, and its registration with the controller."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ logger = logging.getLogger("raftwerk.node")
 
 
 class BrokerRole:
-    """Made and used on the node's loop. Started when the node knows the metadata, stopped before the quorum is."""
+    """Made and used on the node's loop.
+
+    It starts when the node knows the committed metadata, and stops before the quorum.
+    """
 
     def __init__(
         self,
@@ -81,7 +84,7 @@ class BrokerRole:
     async def start(self) -> None:
         """Open the logs, register, take up the partitions, listen, then ask to be unfenced.
 
-        OSError when a port is taken; as `LogManager.load`. The quorum goes on while logs are checked.
+        Raises OSError when a port is in use, and what `LogManager.load` raises. The quorum runs while logs are checked.
         """
         await self.log_manager.load_soon()
         self._is_loaded = True
@@ -99,7 +102,7 @@ class BrokerRole:
         self.broker.begin_serving()
 
     def _free_bytes(self, runtime: Runtime) -> Callable[[], dict[str, int]]:
-        """What is left in each directory that works."""
+        """A function that returns the free bytes of each log directory that has not failed."""
         return lambda: {path: runtime.disk.free_bytes(path) for path in self.log_manager.directories.ids}
 
     def _on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
@@ -121,17 +124,17 @@ class BrokerRole:
             self._space.on_no_space(log.directory.rpartition("/")[0])
 
     def on_dir_failed(self, path: str, error: OSError) -> None:
-        """A log directory is used no more, and the node goes on without it."""
+        """A log directory has failed; the node goes on without it."""
         directory_id = self.log_manager.directories.id_at(path)
         if directory_id is not None and not self._is_loaded:
-            self.broker.lifecycle_manager.lifecycle.on_dir_failed(directory_id)  # it is not even registered
+            self.broker.lifecycle_manager.lifecycle.on_dir_failed(directory_id)  # the broker is not registered yet
         elif directory_id is not None:
             self.broker.lifecycle_manager.on_dir_failed(path, directory_id)
-            # The failure was found in the middle of something; let that end first.
+            # The failure may have been found in the middle of an operation; that operation ends first.
             asyncio.get_running_loop().call_soon(self.replica_manager.on_dir_failed, directory_id, error)
 
     async def stop(self, *, graceful: bool) -> None:
-        """Hand leaderships over, then stop serving and write down what is known. The logs stay open."""
+        """Hand leaderships over, stop serving, and write the high watermarks. The logs stay open."""
         if graceful and self._config["controlled.shutdown.enable"]:
             await self._hand_over()
         self._space.stop()
@@ -141,7 +144,7 @@ class BrokerRole:
         await self.replica_manager.stop()
 
     async def _hand_over(self) -> None:
-        """Controlled shutdown; given up when the quorum does not move, as when the whole cluster stops."""
+        """Controlled shutdown. It is given up when the quorum makes no progress, as when the whole cluster stops."""
         raft = self._raft
         asked = asyncio.get_running_loop().create_task(self.broker.lifecycle_manager.controlled_shutdown())
         stuck_s = 0.0
@@ -157,7 +160,7 @@ class BrokerRole:
             logger.warning("stopping without a hand-over: the controller did not let this broker go in time")
 
     def _topic_id_of(self, tp: TopicPartition) -> UUID | None:
-        """The topic id of a partition that this broker shall hold, by the metadata."""
+        """The topic id of a partition of which this broker has a replica by the metadata; None for any other."""
         topic = self._loader.image.topics_by_name.get(tp.topic)
         registration = topic.partitions.get(tp.partition) if topic is not None else None
         if topic is None or registration is None or self._config.node_id not in registration.replicas:

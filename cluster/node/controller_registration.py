@@ -1,7 +1,7 @@
-"""A controller tells the active one what it is and what it knows (KIP-919), so that features can be raised safely.
+"""Registers a controller with the active controller (KIP-919), so that feature levels can be raised safely.
 
-It does so once in its life, as soon as there is a leader, and waits for the answer, which comes after the commit. One
-that does not know a finalized level is refused, and stops.
+A controller registers once in each incarnation, as soon as there is a leader. The answer comes after the commit. The
+active controller refuses a controller that does not support a finalized feature level; that controller stops.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _PLAINTEXT = 0
 _logger = logging.getLogger("raftwerk.node")
 
 
-class ControllerRegistrar:
-    """Made when the node is; `start` and `stop` on its loop. `on_fatal` is told of a refusal."""
+class ControllerRegistrationManager:
+    """Sends the registration until it is accepted. It calls `on_fatal` when it is refused."""
 
     def __init__(
         self,
@@ -53,11 +53,11 @@ class ControllerRegistrar:
         loader.subscribe_leader(self._on_leader)
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Begin to send the registration, on the running loop."""
         self._task = asyncio.get_running_loop().create_task(self._register(), name=f"controller {self._node_id}")
 
     async def stop(self) -> None:
-        """Ask no more."""
+        """Stop sending it and close the connection."""
         self._channel.close()
         if self._task is not None:
             self._task.cancel()
@@ -88,7 +88,7 @@ class ControllerRegistrar:
 
 
 def leader_address(raft: RaftDriver) -> ControllerAddress | None:
-    """Where the quorum's leader listens, as far as this node knows."""
+    """The address of the quorum's leader, as far as this node knows it."""
     leader_id, endpoint = raft.leader_and_epoch.leader_id, raft.leader_endpoint()
     if leader_id is None or endpoint is None:
         return None

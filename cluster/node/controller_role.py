@@ -1,4 +1,4 @@
-"""The controller role of a node: the decisions, and the listener that the quorum and the brokers talk to."""
+"""The controller role of a node: the controller, and the listener for the quorum and the brokers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ...runtime.ports import Runtime
 from ..settings.layer_settings import broker_config, controller_settings, server_config
 from ..settings.node_config import NodeConfig
 from .bootstrap_features import read_levels
-from .controller_registration import ControllerRegistrar
+from .controller_registration import ControllerRegistrationManager
 from .errors import listen
 from .observers import NodeObservers
 
 
 class ControllerRole:
-    """Listens before the quorum starts, since other voters answer at once; stops after it."""
+    """Listens before the quorum starts, since the other voters answer at once. It stops after the quorum."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ControllerRole:
             controller_settings(config), supported_features=supported, bootstrap_features=bootstrap_features
         )
         self.controller = QuorumController(settings, runtime, loader, ports)
-        self._registrar = ControllerRegistrar(config, runtime, loader, raft, on_fatal)
+        self._registrar = ControllerRegistrationManager(config, runtime, loader, raft, on_fatal)
         services = ControllerServices(
             cluster_id=raft.config.cluster_id,
             quorum=raft,
@@ -65,13 +65,13 @@ class ControllerRole:
             self.servers.append(Server(replace(server, limits=limits), dispatcher, observer=observers.requests))
 
     async def start(self) -> None:
-        """Listen. `NodeFailedError` when a port cannot be had."""
+        """Listen and register. Raises `NodeFailedError` when a port is in use."""
         for server in self.servers:
             await listen(server)
         self._registrar.start()
 
     async def stop(self) -> None:
-        """Refuse what is pending, close the connections."""
+        """Refuse the pending requests and close the connections."""
         await self._registrar.stop()
         self.controller.close()
         for server in self.servers:

@@ -1,11 +1,12 @@
-"""Watches the space in log directories, and stops writing before there is none (`log.dirs.reserve.bytes`).
+"""Stops appends to a log directory before its disk is full (`log.dirs.reserve.bytes`).
 
-A disk that is really full fails whatever is written next, and that may be the metadata log, without which a node cannot
-live. So while less than the reserve is left in a directory, its replicas take no more records; they serve what they
-have, and take records again when there is space, without a restart. Meanwhile the broker asks to be fenced, so that
-others lead, unless there is nobody else for one of its partitions.
+On a full disk the next write fails, and that write may be one to the metadata log, which a node cannot do without. So
+while less than the reserve is free in a directory, its replicas take no more records. They still serve what they have,
+and they take records again when there is space, without a restart. Meanwhile the broker asks to be fenced, so that
+other brokers lead; it does not ask when one of its partitions has no other replica that could lead. (Apache Kafka fails
+the directory instead, until a restart.)
 
-The nearer the reserve, the more often it is looked at: nothing writes faster than a gigabyte a second.
+The less space is left, the more often it is checked; the interval assumes at most a gigabyte of writes a second.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _LOOK_AGAIN_S = 0.5
 
 
 def next_look_s(free_bytes: Iterable[int], reserve_bytes: int, *, is_full: bool) -> float:
-    """When to look again at directories with so much left."""
+    """Seconds until the next check of directories with so many bytes free."""
     if is_full:
         return _LOOK_AGAIN_S
     left = min(free_bytes, default=reserve_bytes) - reserve_bytes
@@ -32,12 +33,14 @@ def next_look_s(free_bytes: Iterable[int], reserve_bytes: int, *, is_full: bool)
 
 
 def is_full_now(free_bytes: int, reserve_bytes: int, *, was_full: bool) -> bool:
-    """Whether a directory takes no more records. Once it does not, twice the reserve must be free again."""
+    """Whether a directory takes no more records. A full one takes records again when twice the reserve is free."""
     return free_bytes < (2 * reserve_bytes if was_full else reserve_bytes)
 
 
 def others_can_lead(image: MetadataImage, broker_id: int) -> bool:
-    """Whether each partition that the broker leads has another that could at once, and none of its has no leader."""
+    """Whether the broker can be fenced without harm: each partition that it leads has another in-sync replica that may
+    lead, and none of its partitions is without a leader.
+    """
     return all(
         any(other != broker_id and image.may_lead(partition, other) for other in partition.isr)
         for topic in image.topics_by_id.values()
@@ -47,7 +50,7 @@ def others_can_lead(image: MetadataImage, broker_id: int) -> bool:
 
 
 class DiskSpaceGuard:
-    """`free_bytes` tells what is left in each directory in use; `on_change` is told which are full."""
+    """Checks `free_bytes()`, the space left in each directory in use, and calls `on_change` with the full ones."""
 
     def __init__(
         self,
@@ -62,17 +65,17 @@ class DiskSpaceGuard:
         self.full: list[str] = []
 
     def start(self) -> None:
-        """Look now, and from time to time, on the running loop."""
+        """Check now, and from time to time, on the running loop."""
         self._look()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def on_no_space(self, path: str) -> None:
-        """A write to the directory found no space."""
+        """A write to the directory has failed because there was no space."""
         if path not in self.full:
             self._set([*self.full, path])
 
@@ -81,12 +84,12 @@ class DiskSpaceGuard:
         try:
             free = self._free_bytes()
         except OSError as error:
-            _logger.warning("the space in the log directories cannot be told: %s", error)
+            _logger.warning("the free space of the log directories cannot be read: %s", error)
         full = [
             path for path, left in free.items() if is_full_now(left, self._reserve_bytes, was_full=path in self.full)
         ]
         if full or self.full:
-            self._set(full)  # again, as there may be new replicas
+            self._set(full)  # also when nothing changed: there may be new replicas
         delay_s = next_look_s(free.values(), self._reserve_bytes, is_full=bool(self.full))
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._look)
 

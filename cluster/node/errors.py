@@ -1,4 +1,4 @@
-"""Why a node cannot run, in one sentence."""
+"""The error with which a node stops, and how a listener that cannot listen is reported."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from ...broker.network.server import Server
 
 
 class NodeFailedError(Exception):
-    """The node cannot start or had to stop; the text is one sentence that names the way out."""
+    """The node cannot start or had to stop; the text is one sentence and says what to do."""
 
 
 async def listen(server: Server) -> None:
-    """Start a listener's server. `NodeFailedError` when it cannot have its port."""
+    """Start a listener's server. Raises `NodeFailedError` when it cannot listen on its port."""
     try:
         await server.start()
     except OSError as error:

@@ -1,8 +1,9 @@
-"""Whose a node's directories are: formatting them, and reading back which cluster they belong to.
+"""Formats a node's directories for one cluster and one node, and reads back which cluster they belong to.
 
-With dynamic voters (KIP-853) formatting also says who votes first: it writes the snapshot `0-0.checkpoint` with the
-voters' record into the metadata log. `--standalone` names this node alone, `--initial-controllers` several, which are
-then all formatted with the same list; a node that is to be added later, or has lost its disk, knows of no voters.
+With dynamic voters (KIP-853) formatting also sets the first voters: it writes the snapshot `0-0.checkpoint` with the
+voters' record into the metadata log. `--standalone` names this node only. `--initial-controllers` names several nodes,
+which must all be formatted with the same list. A node that is added later, or that has lost its disk, is formatted
+without voters.
 """
 
 from __future__ import annotations
@@ -29,12 +30,15 @@ _CHOICES = "--standalone, --initial-controllers or --no-initial-controllers"
 
 
 class FormatError(Exception):
-    """The directories cannot be formatted; the text is one sentence that names the way out."""
+    """The directories cannot be formatted; the text is one sentence and says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstVoters:
-    """Who votes first, as it was asked for: at most one of the three, and none with static voters or on a broker."""
+    """The first voters, as the command line gives them.
+
+    At most one of the three is set; none is set with static voters or on a broker.
+    """
 
     standalone: bool = False
     initial: str | None = None
@@ -50,12 +54,11 @@ def format_node(
     first_voters: FirstVoters = FirstVoters(),
     levels: dict[str, int] | None = None,
 ) -> list[str]:
-    """Make the node's directories its own; returns those that were not before.
+    """Format the node's directories; returns those that were not formatted before.
 
-    `levels` are those of features that a new cluster begins with.
-
-    `FormatError` for one that is another's, cannot be read, or (unless `ignore_formatted`) is formatted already. With
-    `ignore_formatted` one that cannot be read is passed over: a node goes on without a disk that has failed.
+    `levels` are the feature levels that a new cluster begins with. Raises `FormatError` for a directory that belongs to
+    another node or cluster, that cannot be read, or that is formatted already. With `ignore_formatted` formatted
+    directories are left alone and unreadable ones are skipped: a node goes on without a disk that has failed.
     """
     _check_cluster_id(cluster_id)
     fresh: list[str] = []
@@ -83,7 +86,7 @@ def format_node(
 
 
 def _format_quorum(config: NodeConfig, runtime: Runtime, asked: FirstVoters) -> UUID:
-    """Write down who votes first, where that is known; returns the metadata directory's id."""
+    """Write the first voters, if they are given; returns the metadata directory's id."""
     directory_id = random_id(runtime)
     voters = _first_voters(config, asked, directory_id)
     if voters is None:
@@ -94,7 +97,7 @@ def _format_quorum(config: NodeConfig, runtime: Runtime, asked: FirstVoters) -> 
 
 
 def formatted_directory_id(config: NodeConfig, runtime: Runtime) -> UUID | None:
-    """The id of the metadata directory, with which the controller votes; None when it is not formatted."""
+    """The id of the metadata directory, which identifies a controller as a voter; None when it is not formatted."""
     found = read_meta_properties(runtime.disk, config.metadata_log_dir)
     return None if found is None else found.directory_id
 
@@ -131,7 +134,10 @@ def _first_voters(config: NodeConfig, asked: FirstVoters, directory_id: UUID) ->
 
 
 def parse_controllers(text: str, listener_names: Sequence[str]) -> list[Voter]:
-    """`id@host:port:directory-id,...`, each reached by the first of `listener_names`. `FormatError`."""
+    """The voters of `id@host:port:directory-id,...`.
+
+    The listener is the first of `listener_names`. Raises `FormatError`.
+    """
     voters: dict[int, Voter] = {}
     for entry in text.split(","):
         match = _CONTROLLER.fullmatch(entry.strip())
@@ -168,12 +174,15 @@ def _write_levels(runtime: Runtime, log_dir: str, levels: dict[str, int]) -> Non
 
 
 def cluster_id_of(config: NodeConfig, runtime: Runtime) -> str:
-    """The cluster that the node's directories were formatted for. `LogDirError` with the way out."""
+    """The id of the cluster that the node's directories were formatted for.
+
+    Raises `LogDirError`, which says what to do.
+    """
     for path in config.all_dirs:
         try:
             found = read_meta_properties(runtime.disk, path)
         except OSError:
-            continue  # whether the node can do without it is seen when the directories are taken
+            continue  # `LogManager.acquire` decides whether the node can do without it
         if found is not None:
             return found.cluster_id
     raise UnformattedDirError(

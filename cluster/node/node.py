@@ -1,8 +1,8 @@
-"""One node, put together from the rooms: a broker, a controller, or both.
+"""One node, assembled from the lower layers: a broker, a controller, or both.
 
-Start order: the directories are taken (whose are they?), the metadata log is read, the controller's listener opens, the
-quorum begins; when the node knows all committed metadata, the broker takes up its partitions, opens its listeners and
-asks to be unfenced. Stopping goes the other way round, so that leaderships are handed over while the node can act.
+Start order: the directories are locked and checked, the metadata log is read, the controller's listener opens, the
+quorum starts. When the node knows all committed metadata, the broker opens its partitions and its listeners and asks to
+be unfenced. Stopping takes the opposite order, so that leaderships are handed over while the node can still act.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ logger = logging.getLogger("raftwerk.node")
 
 
 class Node:
-    """Made anywhere, used on one running loop. Whatever goes wrong, `stop` releases everything.
+    """Can be made anywhere, and is used on one running loop. `stop` releases everything, in any state.
 
-    `supported_features` are the levels that its software knows; with fewer it behaves like older software.
+    `supported_features` are the feature levels that the node supports; with fewer it behaves like older software.
+    `observers` see its requests and records.
     """
 
     def __init__(
@@ -54,8 +55,8 @@ class Node:
         self.log_manager: LogManager | None = None
         self.loader: MetadataLoader | None = None
         self.raft: RaftDriver | None = None
-        self._controller_part: ControllerRole | None = None
-        self._broker_part: BrokerRole | None = None
+        self._controller_role: ControllerRole | None = None
+        self._broker_role: BrokerRole | None = None
         self._caught_up: asyncio.Future[None] | None = None
         self._failure: asyncio.Future[BaseException] | None = None
         self._started: asyncio.Task[None] | None = None
@@ -63,38 +64,38 @@ class Node:
     @property
     def controller(self) -> Any:
         """The `QuorumController` of a controller, else None."""
-        return self._controller_part.controller if self._controller_part else None
+        return self._controller_role.controller if self._controller_role else None
 
     @property
     def broker(self) -> Any:
         """The `Broker` of a broker, else None."""
-        return self._broker_part.broker if self._broker_part else None
+        return self._broker_role.broker if self._broker_role else None
 
     @property
     def replica_manager(self) -> ReplicaManager | None:
-        """The replicas of a broker, else None."""
-        return self._broker_part.replica_manager if self._broker_part else None
+        """The `ReplicaManager` of a broker, else None."""
+        return self._broker_role.replica_manager if self._broker_role else None
 
     @property
     def has_failed(self) -> bool:
-        """Whether the node has to stop by itself, see `wait_failed`."""
+        """Whether the node has failed and must be stopped; see `wait_failed`."""
         return self._failure is not None and self._failure.done()
 
     @property
     def servers(self) -> list[Server]:
-        """Every listener's server."""
-        parts = (self._controller_part, self._broker_part)
+        """The servers of all listeners."""
+        parts = (self._controller_role, self._broker_role)
         return [server for part in parts if part is not None for server in part.servers]
 
     def free_bytes(self) -> dict[str, int]:
-        """Space left on the file system of each directory in use."""
+        """Free bytes on the file system of each directory in use."""
         directories = self.log_manager.directories.ids if self.log_manager is not None else {}
         return {path: self._runtime.disk.free_bytes(path) for path in directories}
 
     async def start(self) -> None:
-        """Take the directories, open the logs, join the quorum; the rest goes on by itself, see `ready`.
+        """Lock the directories, open the metadata log, join the quorum. The rest follows in a task; see `ready`.
 
-        `NodeFailedError` with the reason in one sentence.
+        Raises `NodeFailedError` with the reason in one sentence.
         """
         loop = asyncio.get_running_loop()
         self._failure = loop.create_future()
@@ -110,11 +111,11 @@ class Node:
     async def ready(self) -> None:
         """Return when the node serves: a broker when it is unfenced, a controller when it knows a leader."""
         await self._wait_started()
-        if self._broker_part is not None:
-            await self._broker_part.broker.ready()
+        if self._broker_role is not None:
+            await self._broker_role.broker.ready()
 
     async def wait_failed(self) -> None:
-        """Wait until the node has to stop by itself: `NodeFailedError`, or the `InvariantViolation` behind it."""
+        """Wait until the node fails; raises `NodeFailedError`, or the `InvariantViolation` that was the cause."""
         if self._failure is None:
             raise NodeFailedError("the node was not started")
         reason = await asyncio.shield(self._failure)
@@ -123,21 +124,22 @@ class Node:
         raise NodeFailedError(_in_words(reason)) from reason
 
     async def stop(self, *, graceful: bool = True) -> None:
-        """Hand over, stop serving, close the logs and release the directories. Safe in any state."""
+        """Hand leaderships over, stop serving, close the logs and unlock the directories. Safe in any state."""
         failed = self.has_failed
         if self._started is not None and not self._started.done():
             self._started.cancel()
-        if self._broker_part is not None:
-            await self._broker_part.stop(graceful=graceful and not failed)
+        if self._broker_role is not None:
+            await self._broker_role.stop(graceful=graceful and not failed)
         if self.raft is not None:
             await self.raft.stop()
-        if self._controller_part is not None:
-            await self._controller_part.stop()
+        if self._controller_role is not None:
+            await self._controller_role.stop()
         if self.log_manager is not None:
-            epoch = self._broker_part.broker.broker_epoch if self._broker_part else -1
-            # One that stops before it registered has changed nothing, and proves so by its former life's epoch.
+            epoch = self._broker_role.broker.broker_epoch if self._broker_role else -1
+            # A broker that stops before it has registered has changed nothing, so its former incarnation's epoch still
+            # holds.
             self.log_manager.shutdown(max(epoch, self.log_manager.previous_broker_epoch))
-        self._broker_part = self._controller_part = None
+        self._broker_role = self._controller_role = None
         self.raft = self.log_manager = None
 
     # ---- starting
@@ -156,10 +158,10 @@ class Node:
         self.loader.set_kraft_version_reader(lambda: self.raft.kraft_version if self.raft is not None else 0)
         self.raft.failure.add_done_callback(lambda done: self._fail(done.result()))
         if config.is_controller:
-            self._controller_part = ControllerRole(config, runtime, self.loader, self.raft, self._observers, self._fail)
-            await self._controller_part.start()
+            self._controller_role = ControllerRole(config, runtime, self.loader, self.raft, self._observers, self._fail)
+            await self._controller_role.start()
         if config.is_broker:
-            self._broker_part = BrokerRole(
+            self._broker_role = BrokerRole(
                 config, runtime, self.loader, self.raft, self.log_manager, self._observers, self._fail
             )
         changes = StateChangeLog(config.node_id)
@@ -173,10 +175,10 @@ class Node:
         if self._caught_up is None:
             return
         await self._caught_up
-        if self._broker_part is None:
+        if self._broker_role is None:
             return
         try:
-            await self._broker_part.start()
+            await self._broker_role.start()
         except (OSError, NodeFailedError, LogDirError, StorageError) as error:
             self._fail(error)
 
@@ -185,7 +187,9 @@ class Node:
             await asyncio.shield(self._started)
 
     def _check_caught_up(self) -> None:
-        """Whether the node has replayed all that is committed, as the quorum's leader told it."""
+        """Note whether the node has replayed all records that are committed, by the high watermark of the quorum's
+        leader.
+        """
         if self._caught_up is None or self._caught_up.done() or self.raft is None or self.loader is None:
             return
         known = self.loader.leader.leader_id is not None and self.raft.is_high_watermark_current
@@ -204,8 +208,8 @@ class Node:
         is_metadata_there = self.config.metadata_log_dir in self.log_manager.directories.ids
         if not is_metadata_there or (self.config.is_broker and not self.log_manager.directories.online_ids):
             self._fail(error)
-        elif self._broker_part is not None:
-            self._broker_part.on_dir_failed(path, error)
+        elif self._broker_role is not None:
+            self._broker_role.on_dir_failed(path, error)
 
 
 def _in_words(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Who sees a node's requests and records as they pass."""
+"""The ports through which metrics see a node's requests and records as they pass."""
 
 from __future__ import annotations
 

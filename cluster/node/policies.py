@@ -1,4 +1,4 @@
-"""Finds the operator's policies by their classes' names."""
+"""Loads the operator's policies for topics and configurations, by the names of their classes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ALTER_CONFIG = "alter.config.policy.class.name"
 
 
 class PolicyError(Exception):
-    """A policy cannot be had; the message says why."""
+    """A policy cannot be loaded; the message says why."""
 
 
 def load_policies(values: Mapping[str, Any], properties: Mapping[str, str]) -> Policies:

@@ -1,7 +1,7 @@
-"""One node as an operating-system process: read the settings, run until a signal, give the exit code.
+"""One node as an operating-system process: reads the settings, runs until a signal, returns the exit code.
 
-Exit codes: 0 stopped cleanly; 1 it could not start or had to stop, the reason in one line; 2 the configuration is
-wrong, each problem in one line; 70 a broken invariant stopped it.
+Exit codes: 0, it stopped cleanly; 1, it could not start or had to stop (one line says why); 2, the configuration is
+wrong (one line for each problem); 70, a broken invariant stopped it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _logger = logging.getLogger("raftwerk.node")
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """What `raftwerk node` was asked for."""
+    """The options of `raftwerk node`."""
 
     file: str | None
     overrides: tuple[str, ...] = ()
@@ -48,12 +48,12 @@ class NodeOptions:
     stop_at_eof: bool = False
     is_cuttable: bool = False
     initial_controllers: str | None = None
-    """Who votes first, where `format_id` formats a controller with dynamic voters."""
+    """The first voters, where `format_id` formats a controller with dynamic voters."""
     no_initial_controllers: bool = False
 
 
 def run_node(options: NodeOptions) -> int:
-    """Run a node to its end; returns the exit code."""
+    """Run a node until it stops; returns the exit code."""
     try:
         config = _load(options.file, options.use_env, options.overrides)
     except ConfigError as error:
@@ -168,7 +168,7 @@ async def _serve(config: NodeConfig, options: NodeOptions) -> int:
 
 
 def _exporter(config: NodeConfig) -> Exporter | None:
-    """The metrics port, where one is asked for; its libraries cost 12 MB and 0.2 s, which others need not pay."""
+    """The metrics port, if `metrics.port` is set. It is imported only then: its libraries cost 12 MB and 0.2 s."""
     if config["metrics.port"] is None:
         return None
     from ..metrics.exporter import Exporter, ExporterConfig
@@ -191,7 +191,7 @@ async def _until_ready(node: object, asked_to_stop: asyncio.Event, ready_fd: int
 
 
 async def _first(*waits: object) -> None:
-    """Wait until one is done; its error is raised, the others are cancelled."""
+    """Wait until one is done, and cancel the others. Raises the error of the one that is done."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]  # type: ignore[call-overload]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -212,7 +212,10 @@ def _load(file: str | None, use_env: bool, overrides: Iterable[str]) -> NodeConf
 
 
 def _watch_stdin(asked_to_stop: asyncio.Event, links: Links | None) -> None:
-    """Stop when standard input ends: then the supervisor is gone. Its lines `NUMBER HOST:PORT ...` say what to cut."""
+    """Stop when standard input ends, since the supervisor is gone then.
+
+    A line `NUMBER HOST:PORT ...` names the addresses to which no connection may pass from now on.
+    """
     loop = asyncio.get_running_loop()
     rest = b""
 

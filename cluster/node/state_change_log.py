@@ -1,8 +1,8 @@
-"""The log of state changes: what metadata says has become of brokers and partitions, one event a line.
+"""The log of state changes: what became of brokers and partitions by the metadata, one event a line.
 
-`grep 'partition-change topic=flights partition=0 '` over the nodes' logs tells the story of a failover. The active
-controller logs every partition, a broker those it has a replica of, with the role that it takes. Lines are written
-after the change was carried out, some at a time, so that thousands of partitions do not keep clients waiting.
+`grep 'partition-change topic=flights partition=0 '` over the nodes' logs shows the course of a failover. The active
+controller logs every partition; a broker logs those of which it has a replica, with its role. Lines are written after
+the change was carried out, some in each loop iteration, so that thousands of partitions do not keep clients waiting.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ...raft.types import LeaderAndEpoch
 from ...runtime.log_lines import log_event
 from ...runtime.loggers import STATE_CHANGE
 
-_LINES_A_TURN = 200
+_LINES_AN_ITERATION = 200
 _logger = logging.getLogger(STATE_CHANGE)
 
 
 class StateChangeLog:
-    """A subscriber of the node's `MetadataLoader`, to be subscribed after all others."""
+    """Logs changes. It must be the last subscriber of the node's `MetadataLoader`."""
 
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
@@ -39,12 +39,12 @@ class StateChangeLog:
         self._pending: deque[tuple[str, dict[str, Any]]] = deque()
 
     def on_leader(self, leader: LeaderAndEpoch) -> None:
-        """The quorum has a leader, or lost it."""
+        """The quorum has a leader, or has lost it."""
         self._is_active_controller = leader.leader_id == self._node_id
         self._add("quorum-leader", leader=leader.leader_id, epoch=leader.epoch)
 
     def on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """A commit was applied."""
+        """The node has applied a commit."""
         for broker_id in delta.changed_brokers:
             self._broker(broker_id, image.brokers.get(broker_id))
         for topic in delta.deleted_topics.values():
@@ -109,7 +109,7 @@ class StateChangeLog:
         self._pending.append((event, fields))
 
     def _write(self) -> None:
-        for _ in range(min(_LINES_A_TURN, len(self._pending))):
+        for _ in range(min(_LINES_AN_ITERATION, len(self._pending))):
             event, fields = self._pending.popleft()
             log_event(_logger, event, **fields)
         if self._pending:

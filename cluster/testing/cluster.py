@@ -15,7 +15,7 @@ from ..client.admin_client import AdminClient, NewTopic
 from ..client.cluster_client import ClusterClient, ClusterView
 from ..client.quorum_client import QuorumClient
 from ..local.layout import ClusterPlan, ClusterShape, plan_cluster
-from ..local.supervisor import NodeFailed, Supervisor
+from ..local.supervisor import LocalNodeError, Supervisor
 
 START_TIMEOUT_S = 60.0
 _START_ATTEMPTS = 3
@@ -50,20 +50,20 @@ class TestCluster:
         with the cluster. `NodeFailed` with the log's last line when a node does not come up.
         """
         where = directory or tempfile.mkdtemp(prefix="raftwerk-test-")
-        reason: NodeFailed | None = None
+        reason: LocalNodeError | None = None
         for _ in range(_START_ATTEMPTS):  # another process may take a port between its choice and its use
             shape = ClusterShape(nodes, port=0, separate=separate, overrides=dict(settings or {}))
             supervisor = Supervisor(plan_cluster(where, shape), cuttable=True)
             try:
                 supervisor.start(START_TIMEOUT_S)
                 return cls(supervisor, throw_away=directory is None)
-            except NodeFailed as error:
+            except LocalNodeError as error:
                 reason = error
                 if "in use" not in str(error):
                     break
         if directory is None:
             shutil.rmtree(where, ignore_errors=True)
-        raise reason or NodeFailed("the cluster was not started")
+        raise reason or LocalNodeError("the cluster was not started")
 
     def __enter__(self) -> TestCluster:
         return self

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ....cluster.local.layout import ClusterPlan, NodePlan
-from ....cluster.local.supervisor import NodeFailed, Supervisor, last_line
+from ....cluster.local.supervisor import LocalNodeError, Supervisor, last_line
 
 _POLL_S = 0.02
 _START_TRIES = 3
@@ -77,7 +77,7 @@ class SupervisedNodes:
                 self._supervisor.start_node(node_id)
                 self._supervisor.wait_ready([node_id], timeout_s)
                 return
-            except NodeFailed:
+            except LocalNodeError:
                 continue
 
 
