@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class BrokerState(Enum):
-    """What the controller holds a broker to be."""
+    """The states of a broker (Kafka: `BrokerControlState`)."""
 
     FENCED = "fenced"
     UNFENCED = "unfenced"
@@ -38,7 +38,7 @@ class BrokerState(Enum):
 
 
 def state_of(broker: BrokerRegistration) -> BrokerState:
-    """The state its registration says."""
+    """The state that the registration of the broker says."""
     if broker.fenced:
         return BrokerState.FENCED
     return BrokerState.CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else BrokerState.UNFENCED
@@ -53,7 +53,7 @@ def broker_heartbeat(
 ) -> ControllerResult:
     """BrokerHeartbeat 0-1. Raises `ProtocolError(STALE_BROKER_EPOCH)`.
 
-    News of failed directories come first: what else the broker wishes is decided at its next heartbeat.
+    Failed directories are dealt with first. What else the broker asks for is decided at its next heartbeat.
     """
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
     broker = image.brokers[request.broker_id]
@@ -78,8 +78,10 @@ def broker_heartbeat(
 
 
 def _others_know(image: MetadataImage, sessions: BrokerSessions, session: Session) -> bool:
-    """Whether every active broker has applied the metadata that moved the leaders away: all of them, which is known
-    when a heartbeat found nothing left to move (`Session.shutdown_offset`)."""
+    """Whether every active broker has applied the metadata that moved the last leader away.
+
+    Its offset is known when a heartbeat finds no leader left to move (`Session.shutdown_offset`).
+    """
     lowest = sessions.lowest_active_offset(image)
     return lowest is None or (session.shutdown_offset is not None and session.shutdown_offset <= lowest)
 
@@ -102,7 +104,7 @@ def _next_state(
     if request.want_fence or all_failed:
         return BrokerState.FENCED
     if state is BrokerState.FENCED:
-        # An incarnation that began to shut down does not come back, whatever a late heartbeat says.
+        # An incarnation that began to shut down is not unfenced any more, even by a late heartbeat.
         may_return = request.current_metadata_offset >= broker.epoch and not broker.in_controlled_shutdown
         return BrokerState.UNFENCED if may_return else BrokerState.FENCED
     return state

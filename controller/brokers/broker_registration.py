@@ -30,11 +30,12 @@ def register_broker(
     request: BrokerRegistrationRequest,
     now_ms: int,
 ) -> ControllerResult:
-    """BrokerRegistration 0-4. The response lacks `broker_epoch`: it is the offset that the record will get.
+    """BrokerRegistration 0-4. The caller adds `broker_epoch` to the response: it is the offset of the record.
 
-    The same incarnation asking again keeps its registration. Another one first leaves all ISRs; unless it proves by its
-    former epoch that it stopped cleanly, it counts as having lost its tail (KIP-966). Raises `ProtocolError`:
-    INCONSISTENT_CLUSTER_ID, INVALID_REQUEST, INVALID_REGISTRATION, UNSUPPORTED_VERSION, DUPLICATE_BROKER_REGISTRATION.
+    The same incarnation keeps its registration when it asks again. Another incarnation first leaves all ISRs. When it
+    does not prove by its previous epoch that it stopped cleanly, its logs may have lost their tails (KIP-966). Raises
+    `ProtocolError`: INCONSISTENT_CLUSTER_ID, INVALID_REQUEST, INVALID_REGISTRATION, UNSUPPORTED_VERSION,
+    DUPLICATE_BROKER_REGISTRATION.
     """
     incarnation_id = _check_registration(image, request)
     known = image.brokers.get(request.broker_id)
@@ -47,7 +48,7 @@ def register_broker(
             "Another broker is registered with that broker id. If the broker was recently restarted this should "
             "self-resolve once the heartbeat manager expires the broker's session.",
         )
-    # One that was unregistered meanwhile may still be eligible somewhere, and can prove nothing.
+    # A broker that was unregistered meanwhile may still be in an ELR, and cannot prove a clean stop.
     clean = known is not None and request.get("previous_broker_epoch", -1) == known.epoch
     records = broker_departures.remove_broker(
         image, settings, request.broker_id, unclean=not clean, departures=sessions.departures
@@ -90,17 +91,17 @@ def _registration(
 def endpoints(
     listeners: Iterable[BrokerRegistrationRequest.Listener | ControllerRegistrationRequest.Listener],
 ) -> tuple[Endpoint, ...]:
-    """Listeners of a request as records hold them."""
+    """The listeners of a request in the form of records."""
     return tuple(Endpoint(one.name, one.host, one.port, one.security_protocol) for one in listeners)
 
 
 def feature_ranges(features: Iterable[OfferedFeature]) -> tuple[tuple[str, int, int], ...]:
-    """Features of a request as records hold them: name, lowest and highest supported level."""
+    """The features of a request in the form of records: name, lowest and highest supported level."""
     return tuple((one.name, one.min_supported_version, one.max_supported_version) for one in features)
 
 
 def register_controller(image: MetadataImage, request: ControllerRegistrationRequest) -> ControllerResult:
-    """ControllerRegistration 0 (KIP-919). Raises `ProtocolError(UNSUPPORTED_VERSION)`, as for a broker."""
+    """ControllerRegistration 0 (KIP-919). Raises `ProtocolError(UNSUPPORTED_VERSION)`."""
     if request.incarnation_id is None:
         return ControllerResult([], error_response(ErrorCode.INVALID_REQUEST, "A controller has an incarnation id."))
     check_supported(image, request.features, "controller")
@@ -118,7 +119,7 @@ def register_controller(image: MetadataImage, request: ControllerRegistrationReq
 
 
 def unregister_broker(image: MetadataImage, settings: ControllerSettings, broker_id: int) -> ControllerResult:
-    """UnregisterBroker 0: forget the broker and its place in ISRs; its replicas stay assigned."""
+    """UnregisterBroker 0: remove the broker and take it out of ISRs. Its replicas stay assigned to it."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         message = f"Broker ID {broker_id} is not currently registered"

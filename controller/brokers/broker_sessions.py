@@ -1,9 +1,12 @@
-"""Who is alive, as far as this active controller has heard: soft state that dies with its leadership.
+"""The sessions of brokers, as their heartbeats keep them alive (Kafka: `BrokerHeartbeatManager`).
 
-A session is a promise of the controller to wait: until its deadline, silence does not fence the broker. A new active
-controller has heard from nobody, so it grants every unfenced broker a full session. A connection proves nothing: its
-other end may be gone without a word. So a broker that is silent for a third of its session, longer than it is between
-two heartbeats, counts as out of contact. Times are milliseconds of the loop's clock.
+A silent broker is not fenced before the deadline of its session. Sessions are in memory only and end with the
+leadership of this controller. A new active controller has heard from no broker yet, so it gives every unfenced broker a
+full session.
+
+An open connection does not prove that a broker is alive, since its other end may be gone without notice. So a broker
+that is silent for a third of its session, which is longer than the interval of heartbeats, counts as out of contact.
+Times are milliseconds of the loop's clock.
 """
 
 from __future__ import annotations
@@ -18,16 +21,16 @@ from ..partitions.broker_departures import Departures
 
 @dataclass(slots=True)
 class Session:
-    """What is known of one broker incarnation."""
+    """The session of one incarnation of a broker."""
 
     broker_epoch: int
     deadline_ms: int
     metadata_offset: int = -1
-    """How far the broker has applied the metadata log, by its last heartbeat."""
+    """The offset up to which the broker had applied the metadata log at its last heartbeat."""
     in_contact: bool = False
-    """It sent a heartbeat to this controller not long ago, and its connection has not ended since."""
+    """It sent a heartbeat to this controller recently, and its connection has not ended since."""
     shutdown_offset: int | None = None
-    """In controlled shutdown: the offset that the others must have reached before it may go."""
+    """In controlled shutdown: the offset that the other brokers must have applied before it may stop."""
 
 
 class BrokerSessions:
@@ -38,10 +41,10 @@ class BrokerSessions:
         self._silence_ms = timeout_ms // 3
         self._sessions: dict[int, Session] = {}
         self.departures = Departures()
-        """Where brokers that leave with many partitions are."""
+        """The progress of brokers that leave with very many partitions."""
 
     def start(self, image: MetadataImage, now_ms: int) -> None:
-        """This controller became active: forget the past, and give every unfenced broker a full session."""
+        """This controller became active: drop old sessions, and give every unfenced broker a full one."""
         self._sessions.clear()
         self.departures = Departures()
         for broker in image.brokers.values():
@@ -49,11 +52,11 @@ class BrokerSessions:
                 self.grant(broker.broker_id, broker.epoch, now_ms)
 
     def grant(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
-        """A new session for a new incarnation, or one that this controller has not heard from yet."""
+        """Begin a session for an incarnation that this controller has not heard from yet."""
         self._sessions[broker_id] = Session(broker_epoch, now_ms + self._timeout_ms)
 
     def touch(self, broker_id: int, broker_epoch: int, metadata_offset: int, now_ms: int) -> Session:
-        """A heartbeat came."""
+        """Renew the session after a heartbeat."""
         session = self._sessions.get(broker_id)
         if session is None or session.broker_epoch != broker_epoch:
             session = self._sessions[broker_id] = Session(broker_epoch, now_ms)
@@ -63,24 +66,24 @@ class BrokerSessions:
         return session
 
     def end(self, broker_id: int) -> None:
-        """The broker is known to be gone: wait for it no longer."""
+        """End the session of a broker that is known to be gone."""
         self._sessions.pop(broker_id, None)
 
     def extend(self, by_ms: int) -> None:
-        """Nobody could be heard for that long, through no fault of theirs."""
+        """Extend all sessions: this process did not run for `by_ms` and could not receive heartbeats."""
         for session in self._sessions.values():
             session.deadline_ms += by_ms
 
     def get(self, broker_id: int) -> Session | None:
-        """The broker's session, live or overdue."""
+        """The session of the broker, even if its deadline has passed."""
         return self._sessions.get(broker_id)
 
     def blocks(self, known: BrokerRegistration, listeners: tuple[Endpoint, ...], now_ms: int) -> bool:
-        """Whether another incarnation has to wait for the session of `known` to end.
+        """Whether another incarnation must wait for the session of the `known` one to end.
 
-        Two processes must not take turns under one id. But where the incarnation in the books is out of contact and the
-        new one listens at the same addresses, it is the same broker restarted: a port has one owner. Waiting out the
-        session would only cost time; if the old one lives after all, its epoch is stale and nobody listens to it.
+        Two processes must not take over one id from each other again and again. But when the known incarnation is out
+        of contact and the new one listens at the same addresses, the same broker has restarted, since a port has one
+        owner. It need not wait: should the old incarnation live, its requests are refused for their stale epoch.
         """
         session = self._sessions.get(known.broker_id)
         if session is None or session.broker_epoch != known.epoch or session.deadline_ms <= now_ms:
@@ -92,7 +95,7 @@ class BrokerSessions:
         return [broker for broker in self._unfenced(image) if self._deadline_ms(broker) <= now_ms]
 
     def silent(self, image: MetadataImage, now_ms: int) -> list[int]:
-        """Unfenced brokers in contact that have not been heard for too long, in order of their ids."""
+        """Unfenced brokers in contact that have been silent for too long, in order of their ids."""
         return [
             broker.broker_id
             for broker in self._unfenced(image)
@@ -100,17 +103,17 @@ class BrokerSessions:
         ]
 
     def next_check_ms(self, image: MetadataImage, now_ms: int) -> int | None:
-        """When an unfenced broker may next be silent for too long, or its session end; None when there is none."""
+        """When the next unfenced broker may be silent for too long or its session ends; None without such brokers."""
         soonest_ms = min((self._next_check_ms(broker) for broker in self._unfenced(image)), default=None)
         return None if soonest_ms is None else min(soonest_ms, now_ms + self._silence_ms)
 
     def lowest_active_offset(self, image: MetadataImage) -> int | None:
-        """What all active brokers have applied of the metadata log; None when there are none."""
+        """The offset up to which all active brokers have applied the metadata log; None without active brokers."""
         offsets = [self._offset(broker) for broker in image.brokers.values() if broker.active]
         return min(offsets, default=None)
 
     def lose_contact(self, broker_id: int) -> None:
-        """The broker's connection went down, or nothing came over it."""
+        """The connection of the broker ended, or nothing came over it."""
         session = self._sessions.get(broker_id)
         if session is not None:
             session.in_contact = False

@@ -1,7 +1,7 @@
-"""Whether anything listens at an address: the cheapest proof that a process is dead.
+"""Whether a process listens at an address: the cheapest proof that a broker is dead.
 
-A refused connect comes from a living host on which nobody listens. Silence proves nothing, since a paused process, a
-cut network and a lost packet all look alike; so only REFUSED is acted upon.
+The operating system of a running host refuses a connect when no process listens. A connect without an answer proves
+nothing, since a paused process, a cut network and a lost packet look alike. So the caller acts on REFUSED only.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import TypeAlias
 
 
 class ProbeResult(Enum):
-    """What a connect told."""
+    """The outcome of a connect."""
 
     CONNECTED = "connected"
     REFUSED = "refused"
     UNKNOWN = "unknown"
-    """It timed out, or failed in another way."""
+    """The connect timed out, or failed in another way."""
 
 
 Probe: TypeAlias = Callable[[str, int], Awaitable[ProbeResult]]
 
 
 async def tcp_probe(host: str, port: int, timeout_s: float = 1.0) -> ProbeResult:
-    """Connect and hang up."""
+    """Connect, and close the connection at once."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(timeout_s):

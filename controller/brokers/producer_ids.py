@@ -1,4 +1,4 @@
-"""Producer ids, handed to brokers in blocks (KIP-730), so that no two producers of the cluster ever share one."""
+"""AllocateProducerIds: blocks of producer ids for brokers (KIP-730). No two producers of a cluster share an id."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""AlterPartition (KIP-497): a leader asks for another ISR, and is refused whenever its view or a replica is stale.
+"""AlterPartition (KIP-497): a leader proposes an ISR; it is refused when the leader or a replica is stale.
 
-The epochs decide. A leader ahead of this controller means that this one was deposed and does not know it yet; a leader
-behind learns which of its epochs is old. A replica may enter the ISR only as the incarnation that the leader saw
-fetching: its broker epoch is compared with the registration (KIP-841, KIP-903), so that a broker that restarted, and
-may have lost its tail, is not counted in sync on the strength of what its former self had fetched.
+A leader whose epochs are ahead of this controller proves that this controller is not the active one any more. A leader
+that is behind learns which of its epochs is stale. A replica may enter the ISR only as the incarnation that the leader
+saw fetching (KIP-841, KIP-903): its broker epoch is compared with the registration. A broker that restarted, and may
+have lost the tail of its log, is therefore not in sync by the fetches of its previous incarnation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class IsrMember(NamedTuple):
-    """A replica the leader wants in the ISR, as the incarnation it saw; epoch -1 is not checked (v2)."""
+    """A replica of a proposed ISR, with the broker epoch that the leader saw; -1 is not checked (version 2)."""
 
     broker_id: int
     broker_epoch: int = -1
@@ -34,7 +34,7 @@ class IsrMember(NamedTuple):
 def alter_partition(
     image: MetadataImage, settings: ControllerSettings, request: AlterPartitionRequest
 ) -> ControllerResult:
-    """AlterPartition 2-3. A partition's answer is an error, or its new state."""
+    """AlterPartition 2-3. The response has for each partition an error or its new state."""
     try:
         check_broker_epoch(image, request.broker_id, request.broker_epoch)
     except ProtocolError as error:
@@ -45,7 +45,7 @@ def alter_partition(
 
 
 class _Leader(NamedTuple):
-    """Who asks, under which rules, and what was decided for it so far."""
+    """The leader that asks, the rules of its topics, and the changes decided so far."""
 
     image: MetadataImage
     rules: PartitionRules
@@ -79,7 +79,7 @@ def _alter_one(leader: _Leader, topic: TopicImage, data: AlterPartitionRequest.P
     _check_isr(partition, members, recovery)
     _check_eligible(leader.image, partition, members)
     isr = tuple(member.broker_id for member in members)
-    # An ISR of the same members keeps the order it has, so that a repeated request is recognised as no change.
+    # An ISR of the same members keeps its order, so that a repeated request is no change.
     if sorted(isr) == sorted(partition.isr):
         isr = partition.isr
     rule = leader.rules.goal(topic.name, isr, partial(leader.image.may_lead, partition))

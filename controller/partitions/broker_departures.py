@@ -21,6 +21,7 @@ from ..settings import ControllerSettings
 from .partition_change import Acceptable, Goal, PartitionRules, decide_partition_change
 
 CHANGES_PER_BATCH = 500
+"""Partitions that change in one batch of records when a broker leaves."""
 
 
 def _without(isr: tuple[int, ...], broker_id: int) -> tuple[int, ...]:
@@ -28,7 +29,7 @@ def _without(isr: tuple[int, ...], broker_id: int) -> tuple[int, ...]:
 
 
 class _DecisionCache:
-    """Remembers what was decided for partitions that are alike: of thousands, few differ in more than their names."""
+    """Remembers decisions for partitions in the same state: among thousands of partitions there are few states."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], PartitionChangeRecord | None] = {}
@@ -43,52 +44,53 @@ class _DecisionCache:
         key = (*state, partition.directories, partition.leader_recovery_state, *rules)
         if key not in self._known:
             self._known[key] = decide_partition_change(topic.topic_id, index, partition, goal)
-        twin = self._known[key]
-        if twin is None:
+        known = self._known[key]
+        if known is None:
             return None
         return PartitionChangeRecord(
-            topic.topic_id, index, twin.isr, twin.leader, twin.elr, twin.last_known_elr, twin.leader_recovery_state
+            topic.topic_id, index, known.isr, known.leader, known.elr, known.last_known_elr, known.leader_recovery_state
         )
 
 
 class Departures:
-    """The partitions that leaving brokers are still to be taken out of, as they were found when there were many.
+    """The partitions that leaving brokers are still in, for brokers with very many of them.
 
-    To look through all partitions for each batch of changes would cost more than the changes. What is remembered is a
-    hint: each is looked at again before it changes, and where the hints end, all are looked through once more.
+    A search through all partitions for each batch of changes would cost more than the changes. So the partitions of the
+    first search are remembered. Each of them is checked again before it changes, and after the last one a second search
+    finds those that were added meanwhile.
     """
 
     def __init__(self) -> None:
-        self._left: dict[int, deque[tuple[UUID, int]]] = {}
+        self._remaining: dict[int, deque[tuple[UUID, int]]] = {}
 
     def candidates(
-        self, image: MetadataImage, broker_id: int, is_touched: Callable[[PartitionRegistration], bool]
+        self, image: MetadataImage, broker_id: int, is_affected: Callable[[PartitionRegistration], bool]
     ) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
-        """Partitions that are touched, each once; those that the broker leads first, where there are many."""
+        """The affected partitions, each once; when there are very many, those that the broker leads come first."""
         seen: dict[tuple[UUID, int], None] = {}
-        left = self._left.setdefault(broker_id, deque())
-        for by_hints in (True, False):
-            if not by_hints:
-                left.extend(_touched_keys(image, broker_id, is_touched, seen))
-            while left:
-                key = left.popleft()
+        remaining = self._remaining.setdefault(broker_id, deque())
+        for is_second_search in (False, True):
+            if is_second_search:
+                remaining.extend(_affected_keys(image, broker_id, is_affected, seen))
+            while remaining:
+                key = remaining.popleft()
                 topic, partition = image.topics_by_id.get(key[0]), image.partition(*key)
-                if topic is not None and partition is not None and is_touched(partition):
+                if topic is not None and partition is not None and is_affected(partition):
                     seen[key] = None
                     yield topic, key[1], partition
-        del self._left[broker_id]
+        del self._remaining[broker_id]
 
 
-def _touched_keys(
+def _affected_keys(
     image: MetadataImage,
     broker_id: int,
-    is_touched: Callable[[PartitionRegistration], bool],
+    is_affected: Callable[[PartitionRegistration], bool],
     seen: Container[tuple[UUID, int]],
 ) -> list[tuple[UUID, int]]:
-    touched = [one for one in image.all_partitions() if is_touched(one[2])]
-    if len(touched) >= CHANGES_PER_BATCH:
-        touched.sort(key=lambda one: one[2].leader != broker_id)
-    keys = [(topic.topic_id, index) for topic, index, _ in touched]
+    affected = [one for one in image.all_partitions() if is_affected(one[2])]
+    if len(affected) >= CHANGES_PER_BATCH:
+        affected.sort(key=lambda one: one[2].leader != broker_id)
+    keys = [(topic.topic_id, index) for topic, index, _ in affected]
     return [key for key in keys if key not in seen] if seen else keys
 
 
@@ -102,15 +104,15 @@ def remove_broker(
 ) -> list[Record]:
     """Changes that take the broker out of all ISRs and leaderships; after an `unclean` restart also out of ELRs.
 
-    At most `CHANGES_PER_BATCH` of them: with so many, what the broker leads comes first, and it is to be asked again
-    before anything that must come last, such as that the broker is fenced. `departures` remembers where it was.
+    There are at most `CHANGES_PER_BATCH`. With that many, the caller appends them and calls again, before it writes
+    what must come last, such as the record that fences the broker. `departures` keeps the progress between the calls.
     """
 
-    def is_touched(partition: PartitionRegistration) -> bool:
+    def is_affected(partition: PartitionRegistration) -> bool:
         return broker_id in partition.isr or (unclean and broker_id in partition.elr)
 
-    touched = (departures or Departures()).candidates(image, broker_id, is_touched)
-    changes = _replicas_leave(image, settings, broker_id, touched, unclean=unclean)
+    affected = (departures or Departures()).candidates(image, broker_id, is_affected)
+    changes = _replicas_leave(image, settings, broker_id, affected, unclean=unclean)
     return list(islice(changes, CHANGES_PER_BATCH))
 
 
@@ -119,19 +121,19 @@ def remove_failed_directories(
 ) -> list[Record]:
     """Changes that take the broker's replicas in the `failed` directories out of ISRs, ELRs and leaderships."""
 
-    def is_touched(partition: PartitionRegistration) -> bool:
+    def is_affected(partition: PartitionRegistration) -> bool:
         is_member = broker_id in partition.isr or broker_id in partition.elr
         return is_member and partition.directory_of(broker_id) in failed
 
-    touched = [one for one in image.all_partitions() if is_touched(one[2])]
-    return list(_replicas_leave(image, settings, broker_id, touched, unclean=True))
+    affected = [one for one in image.all_partitions() if is_affected(one[2])]
+    return list(_replicas_leave(image, settings, broker_id, affected, unclean=True))
 
 
 def _replicas_leave(
     image: MetadataImage,
     settings: ControllerSettings,
     broker_id: int,
-    touched: Iterable[tuple[TopicImage, int, PartitionRegistration]],
+    affected: Iterable[tuple[TopicImage, int, PartitionRegistration]],
     *,
     unclean: bool,
 ) -> Iterator[Record]:
@@ -139,7 +141,7 @@ def _replicas_leave(
     active = {other: None for other in image.brokers if other != broker_id and image.is_active(other)}
     lost = broker_id if unclean else None
     decisions = _DecisionCache()
-    for topic, index, partition in touched:
+    for topic, index, partition in affected:
         acceptable = _acceptable(image, active, partition)
         goal = rules.goal(topic.name, _without(partition.isr, broker_id), acceptable, lost)
         change = decisions.decide(topic, index, partition, goal)
@@ -152,7 +154,7 @@ def _acceptable(image: MetadataImage, active: Mapping[int, None], partition: Par
 
 
 def elect_for_returned_broker(image: MetadataImage, settings: ControllerSettings, broker_id: int) -> list[Record]:
-    """Elections for the partitions without a leader, now that the broker may lead."""
+    """Elections for the partitions without a leader: the broker may lead again."""
     rules = PartitionRules(image, settings)
     active = {other: None for other in image.brokers if other == broker_id or image.is_active(other)}
     records: list[Record] = []

@@ -21,7 +21,7 @@ _UNCLEAN_ELECTION = 1
 
 
 def preferred_leaders(image: MetadataImage, settings: ControllerSettings, limit: int = 1_000) -> list[Record]:
-    """Elections that give leadership back to preferred replicas that are in their ISR; `limit` of them a batch."""
+    """Elections that give leadership back to preferred replicas in the ISR; at most `limit`."""
     records: list[Record] = []
     rules = PartitionRules(image, settings)
     for topic, index, partition in image.all_partitions():
@@ -38,7 +38,7 @@ def preferred_leaders(image: MetadataImage, settings: ControllerSettings, limit:
 
 
 def unclean_leaders(image: MetadataImage, settings: ControllerSettings) -> list[Record]:
-    """Leaders for partitions that have none and whose topics may have any; Kafka looks for them every five minutes."""
+    """Unclean elections for partitions without a leader whose topics allow them. Kafka does this every five minutes."""
     records: list[Record] = []
     rules = PartitionRules(image, settings)
     for topic, index, partition in image.all_partitions():

@@ -1,9 +1,10 @@
-"""How one partition goes from a state to the next: who leads, who is in sync, who could still lead.
+"""The change of one partition from a state to the next: its leader, ISR, ELR and replicas.
 
-Election. The present leader stays while it can. Else the first of the replicas, in their order, that is in the ISR and
-acceptable; with an empty ISR, the first such one in the ELR; then the last known leader; and, only where the operator
-allows it, any acceptable replica at all. The latter two are unclean: the ISR becomes the new leader alone, which must
-report that it has recovered before the ISR may grow (KIP-704).
+Kafka's counterpart is `PartitionChangeBuilder`. Election: the present leader stays while it can. Else the first of the
+replicas, in their order, that is acceptable and in the ISR becomes leader. With an empty ISR it is the first acceptable
+one in the ELR, then the last known leader, and any acceptable replica only where the operator allows it. The latter two
+elections are unclean: the ISR becomes the new leader alone, which must report that it has recovered before the ISR may
+grow (KIP-704).
 
 Eligible leader replicas are explained in `eligible_leader_replicas.py`.
 """
@@ -26,19 +27,19 @@ Acceptable: TypeAlias = Callable[[int], bool]
 
 
 class Election(Enum):
-    """How far an election may go."""
+    """Which replicas an election may choose."""
 
     PREFERRED = "preferred"
-    """Move to the first replica when it can lead; the present leader need not be lost."""
+    """The first replica when it can lead, even while the present leader can."""
     ONLINE = "online"
-    """Only when there is no valid leader; cleanly."""
+    """A replica of the ISR or ELR, when there is no valid leader."""
     UNCLEAN = "unclean"
-    """Like ONLINE, and any live replica rather than none."""
+    """As ONLINE, and any acceptable replica rather than none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is asked of a partition, and the rules it is decided by."""
+    """The ISR that a partition shall have, and the rules of its election."""
 
     isr: tuple[int, ...]
     acceptable: Acceptable
@@ -46,14 +47,14 @@ class Goal:
     elr_enabled: bool
     election: Election = Election.ONLINE
     unclean_shutdown: int | None = None
-    """A broker that came back without its clean-shutdown mark: its log may have lost its tail."""
+    """A broker that restarted without proof of a clean stop: its log may have lost its tail."""
     leader_recovery_state: int | None = None
     is_lost: bool = False
-    """What `unclean_shutdown` held is gone for good: without it in the ISR there may be nobody to lead."""
+    """The replica of `unclean_shutdown` is lost for good: the ISR may become empty without it."""
 
 
 class PartitionRules:
-    """The rules of elections, looked up once a topic, since a broker may have thousands of partitions."""
+    """The rules of elections by topic, each looked up once: a broker may have thousands of partitions."""
 
     def __init__(self, image: MetadataImage, settings: ControllerSettings) -> None:
         self._image = image
@@ -64,7 +65,7 @@ class PartitionRules:
     def goal(
         self, topic: str, isr: tuple[int, ...], acceptable: Acceptable, unclean_shutdown: int | None = None
     ) -> Goal:
-        """The goal to reach `isr` under the topic's `min.insync.replicas` and `unclean.leader.election.enable`."""
+        """The goal to reach `isr` by the topic's `min.insync.replicas` and `unclean.leader.election.enable`."""
         min_isr, election = self._of(topic)
         return Goal(isr, acceptable, min_isr, self._elr_enabled, election, unclean_shutdown)
 
@@ -85,7 +86,7 @@ class _Outcome(NamedTuple):
 
 
 class ReplicaSets(NamedTuple):
-    """The replicas of a partition, and which of them come or go (see `reassignment.py`)."""
+    """The replicas of a partition, and those that a reassignment adds or removes (see `reassignment.py`)."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -99,13 +100,13 @@ def decide_partition_change(
     goal: Goal,
     reassigned: ReplicaSets | None = None,
 ) -> PartitionChangeRecord | None:
-    """The record that takes `partition` towards `goal`, or None when there is nothing to change.
+    """The record that takes `partition` to `goal`, or None when nothing changes.
 
-    `reassigned` gives it other replicas. A reassignment that the new ISR completes is completed in the same record.
+    `reassigned` gives the partition other replicas. When the new ISR completes a reassignment, the same record does.
     """
     isr = goal.isr
     if not isr and not goal.elr_enabled and not goal.is_lost:
-        isr = partition.isr  # without an ELR the last member is all that tells who may lead again
+        isr = partition.isr  # without an ELR, only the last member tells which replica may lead again
     sets, isr = complete(_sets_of(partition) if reassigned is None else reassigned, isr, goal.min_insync_replicas)
     target = partition._replace(replicas=sets.replicas, adding_replicas=sets.adding, removing_replicas=sets.removing)
     isr = tuple(replica for replica in isr if replica in target.replicas)
@@ -120,10 +121,10 @@ def decide_partition_change(
 
 
 def complete(sets: ReplicaSets, isr: tuple[int, ...], min_insync_replicas: int) -> tuple[ReplicaSets, tuple[int, ...]]:
-    """The replicas and the ISR once those that go are gone, if all that come are in `isr`; else as they are.
+    """The replicas and the ISR after the reassignment, if all added replicas are in `isr`; else both unchanged.
 
-    Unlike Kafka, which is content when anybody stays in the ISR, this waits until enough do to go on writing: those
-    that go are not taken from an ISR that would be too small without them.
+    Kafka completes a reassignment as soon as one replica stays in the ISR. This waits until the ISR without the removed
+    replicas is large enough for acks=all.
     """
     staying = tuple(replica for replica in isr if replica not in sets.removing)
     replicas = tuple(replica for replica in sets.replicas if replica not in sets.removing)
@@ -136,7 +137,7 @@ def complete(sets: ReplicaSets, isr: tuple[int, ...], min_insync_replicas: int) 
 
 
 def _complete_by_election(sets: ReplicaSets, outcome: _Outcome, goal: Goal) -> tuple[ReplicaSets, _Outcome]:
-    """A leader elected from outside the ISR makes a new ISR, which may be all that a reassignment waited for."""
+    """A leader elected from outside the ISR makes a new ISR, which may complete a reassignment."""
     done, isr = complete(sets, outcome.isr, goal.min_insync_replicas)
     if done == sets or outcome.leader not in isr:
         return sets, outcome
@@ -154,7 +155,7 @@ def _with_sets(
     change: PartitionChangeRecord | None,
     sets: ReplicaSets,
 ) -> PartitionChangeRecord:
-    """With the replicas that changed; where one goes, the leader epoch grows, and cuts off whoever still fetches."""
+    """The change with the new replicas. When a replica is removed, the leader epoch grows, so that it cannot fetch."""
     change = change or PartitionChangeRecord(topic_id, index)
     is_smaller = any(replica not in sets.replicas for replica in partition.replicas)
     return replace(

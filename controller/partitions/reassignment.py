@@ -1,9 +1,9 @@
-"""Moving partitions to other brokers (KIP-455): who is added, who goes, when it is done, and how it is called off.
+"""AlterPartitionReassignments and ListPartitionReassignments (KIP-455): moving partitions to other brokers.
 
-While a reassignment is under way a partition has both the old and the new replicas. `adding_replicas` are those it did
-not have before, `removing_replicas` those it will not have in the end. It is done as soon as all the added ones are in
-the ISR and somebody is left in it when the others go: that happens in the very change that lets the last one in.
-Cancelling takes the added ones away again.
+During a reassignment a partition has both its old and its new replicas. `adding_replicas` are those that it did not
+have before, `removing_replicas` those that it will not have in the end. The reassignment completes when all added
+replicas are in the ISR, in the same record that takes the last of them into the ISR (see `partition_change.complete`).
+A cancellation removes the added replicas again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def plan(partition: PartitionRegistration, target: tuple[int, ...]) -> ReplicaSets:
-    """The way from where `partition` is, perhaps on another way, to `target`, whose order the replicas begin with."""
+    """The replicas on the way to `target`, in its order; another reassignment may be under way already."""
     original = [replica for replica in partition.replicas if replica not in partition.adding_replicas]
     removing = tuple(sorted(replica for replica in partition.replicas if replica not in target))
     adding = tuple(sorted(replica for replica in target if replica not in original))
@@ -34,7 +34,7 @@ def plan(partition: PartitionRegistration, target: tuple[int, ...]) -> ReplicaSe
 def alter_partition_reassignments(
     image: MetadataImage, settings: ControllerSettings, request: AlterPartitionReassignmentsRequest
 ) -> ControllerResult:
-    """AlterPartitionReassignments 0-1. Each partition is accepted or refused by itself; null replicas cancel."""
+    """AlterPartitionReassignments 0-1. Each partition is accepted or refused by itself. Null replicas cancel."""
     records: list[Record] = []
     rules = PartitionRules(image, settings)
     may_change_factor = request.get("allow_replication_factor_change", True)
@@ -76,19 +76,19 @@ def _alter_one(
         message = f"Unable to find a partition {asked.partition_index} of a topic named {name}."
         raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
     if asked.replicas is None:
-        way, isr = _back(partition)
+        sets, isr = _cancelled(partition)
     else:
         target = tuple(asked.replicas)
         _check_target(image, partition, target, may_change_factor)
-        way, isr = plan(partition, target), partition.isr
-    return _decide(image, rules, (topic, asked.partition_index), way, isr)
+        sets, isr = plan(partition, target), partition.isr
+    return _decide(image, rules, (topic, asked.partition_index), sets, isr)
 
 
 def _decide(
     image: MetadataImage,
     rules: PartitionRules,
     key: tuple[TopicImage, int],
-    way: ReplicaSets,
+    sets: ReplicaSets,
     isr: tuple[int, ...],
 ) -> PartitionChangeRecord | None:
     topic, index = key
@@ -101,10 +101,10 @@ def _decide(
             f"Unable to revert partition assignment for {topic.name}-{index} because it would require an unclean "
             "leader election.",
         )
-    return decide_partition_change(topic.topic_id, index, partition, goal, way)
+    return decide_partition_change(topic.topic_id, index, partition, goal, sets)
 
 
-def _back(partition: PartitionRegistration) -> tuple[ReplicaSets, tuple[int, ...]]:
+def _cancelled(partition: PartitionRegistration) -> tuple[ReplicaSets, tuple[int, ...]]:
     """The replicas and the ISR as they were before the reassignment."""
     if not partition.adding_replicas and not partition.removing_replicas:
         raise ProtocolError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
@@ -138,7 +138,7 @@ def _check_target(
 
 
 def list_partition_reassignments(image: MetadataImage, request: ListPartitionReassignmentsRequest) -> ControllerResult:
-    """ListPartitionReassignments 0: what is under way, of the partitions asked for, or of all."""
+    """ListPartitionReassignments 0: the reassignments under way, of the named partitions or of all."""
     asked: Iterable[tuple[str, Iterable[int] | None]]
     if request.topics is None:
         asked = [(name, None) for name in sorted(image.topics_by_name)]

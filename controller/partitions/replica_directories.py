@@ -1,13 +1,12 @@
-"""In which directory of its broker each replica is (KIP-858): so that a failed disk costs its replicas, not the broker.
+"""AssignReplicasToDirs and failed directories (KIP-858): a failed disk costs its replicas, not the whole broker.
 
-A broker registers the ids of its directories, and tells where it put each replica (AssignReplicasToDirs) and which
-directories have failed (BrokerHeartbeat). A replica in a directory that its broker does not have counts for nothing: it
-is in no ISR and is not elected, until the broker says where it is now. A replica whose directory nobody has told
-yet counts as sound.
+A broker registers the ids of its log directories. It reports where it put each replica (AssignReplicasToDirs) and which
+directories have failed (BrokerHeartbeat). A replica in a directory that its broker does not have is in no ISR and is
+not elected, until the broker reports another directory. A replica without a reported directory counts as online.
 
-The reserved id LOST says that what the broker held of a replica is gone for good, as when a disk was exchanged for an
-empty one. It makes the difference between a replica that was found in another directory, and may lead, and one that
-begins anew, and must not lead as if it held what it once had. So a broker tells LOST first, and creates after that.
+The reserved id LOST says that the broker's data of a replica is gone for good, for example when a disk was exchanged
+for an empty one. It tells a replica that was found in another directory, and may lead, from one that starts empty, and
+must not lead. So a broker reports LOST before it creates an empty log in place of the lost one.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ _RESERVED = 100
 
 
 def is_reserved(directory: UUID) -> bool:
-    """Whether the id can be no directory's own; Kafka keeps the first hundred for itself."""
+    """Whether the id cannot be that of a directory: Kafka reserves the first hundred."""
     return directory.int < _RESERVED
 
 
 def directories_of_new(image: MetadataImage, replicas: Sequence[int]) -> tuple[UUID, ...]:
-    """Where new replicas go, as far as the controller knows: a broker with one directory has no choice."""
+    """The directories of new replicas: known for brokers with one directory, else UNASSIGNED."""
     known = tuple(_default_directory(image, broker_id) for broker_id in replicas)
     return () if all(directory == MIGRATING for directory in known) else known
 
@@ -82,14 +81,14 @@ def check_registered_directories(image: MetadataImage, broker_id: int, directori
 
 
 def newly_failed_directories(broker: BrokerRegistration, offline: Sequence[UUID | None]) -> list[UUID]:
-    """Those of the directories that a heartbeat calls offline of which the controller did not know."""
+    """The directories that a heartbeat reports as offline for the first time."""
     return [directory for directory in broker.log_dirs if directory in offline]
 
 
 def remove_offline_directories(
     image: MetadataImage, settings: ControllerSettings, broker: BrokerRegistration, failed: Sequence[UUID]
 ) -> list[Record]:
-    """The registration without the failed directories, and others in the places of the replicas in them."""
+    """Take the failed directories out of the registration, and their replicas out of ISRs and leaderships."""
     left = tuple(directory for directory in broker.log_dirs if directory not in failed)
     records: list[Record] = remove_failed_directories(image, settings, broker.broker_id, failed)
     return [*records, BrokerChangeRecord(broker.broker_id, broker.epoch, log_dirs=left)]
@@ -101,7 +100,7 @@ def remove_offline_directories(
 def assign_replicas_to_dirs(
     image: MetadataImage, settings: ControllerSettings, request: AssignReplicasToDirsRequest
 ) -> ControllerResult:
-    """AssignReplicasToDirs 0. Raises `ProtocolError(STALE_BROKER_EPOCH)`; each partition is answered by itself."""
+    """AssignReplicasToDirs 0. Each partition has its own error. Raises `ProtocolError(STALE_BROKER_EPOCH)`."""
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
     rules = PartitionRules(image, settings)
     changes: dict[tuple[UUID | None, int], PartitionChangeRecord | None] = {}
@@ -162,7 +161,7 @@ def _find(
 def _revived(
     image: MetadataImage, rules: PartitionRules, topic: TopicImage, index: int, partition: PartitionRegistration
 ) -> PartitionChangeRecord | None:
-    """A replica that is somewhere again may lead where nobody does."""
+    """The replica is in a known directory again: it may lead a partition without a leader."""
     if partition.leader != NO_LEADER:
         return None
     goal = rules.goal(topic.name, partition.isr, partial(image.may_lead, partition))
@@ -177,7 +176,7 @@ def _without_replica(
     partition: PartitionRegistration,
     broker_id: int,
 ) -> PartitionChangeRecord | None:
-    """The replica is lost, or was in a directory that has failed meanwhile."""
+    """The replica is lost, or in a directory that has failed meanwhile."""
     isr = tuple(replica for replica in partition.isr if replica != broker_id)
     is_lost = partition.directory_of(broker_id) == LOST
     goal = rules.goal(topic.name, isr, partial(image.may_lead, partition), broker_id)
@@ -185,8 +184,8 @@ def _without_replica(
     change = decide_partition_change(topic.topic_id, index, partition, goal)
     if not is_lost:
         return change
-    told = None if change is None else change.last_known_elr
-    last_known = partition.last_known_elr if told is None else told
+    changed = None if change is None else change.last_known_elr
+    last_known = partition.last_known_elr if changed is None else changed
     if broker_id not in last_known:
         return change
     kept = tuple(replica for replica in last_known if replica != broker_id)
