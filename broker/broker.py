@@ -23,7 +23,6 @@ from ..wire.client import Connection, connect
 from ..wire.errors import ErrorCode, ProtocolError
 from .apis.api_table import broker_registry
 from .config import BrokerConfig
-from .fetch_sessions import FetchSessionCache
 from .groups.group_config import OFFSETS_TOPIC
 from .groups.group_coordinator import GroupCoordinator
 from .network.dispatch import Dispatcher
@@ -74,7 +73,6 @@ class Broker:
         )
         self.controller_channel = channel()
         self.producer_ids = ProducerIdManager(self._allocate_producer_ids)
-        self.sessions = FetchSessionCache(config.fetch_session_slots, runtime.rng)
         self._topic_creator = AutoTopicCreationManager(
             self.controller_channel, config.topics, {OFFSETS_TOPIC: config.groups.topic}
         )
@@ -120,7 +118,6 @@ class Broker:
             runtime=self._runtime,
             metadata=self._loader,
             replicas=replicas,
-            sessions=self.sessions,
             controller_channel=self.controller_channel,
             producer_ids=self.producer_ids,
             topic_creator=self._topic_creator,

@@ -55,5 +55,4 @@ class BrokerConfig:
     fetch_max_bytes: int = 55 * 1024 * 1024
     sendfile_min_bytes: int = 128 * 1024
     """Records of so many bytes go from the page cache to a plaintext socket; less is read and written; -1: never."""
-    fetch_session_slots: int = 1_000
     max_describe_partitions: int = 2_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from ..controller.metadata.metadata_loader import MetadataLoader
 from ..controller.quorum_controller import QuorumController
@@ -13,7 +12,6 @@ from ..raft.driver.raft_driver import RaftDriver
 from ..runtime.ports import Runtime
 from .apis.controller.broker_connections import BrokerConnections
 from .config import BrokerConfig
-from .fetch_sessions import FetchSessionCache
 from .groups.group_coordinator import GroupCoordinator
 from .network.dispatch import Dispatcher
 from .to_controller.auto_topic_creation_manager import AutoTopicCreationManager
@@ -21,14 +19,6 @@ from .to_controller.controller_channel import ControllerChannel
 from .to_controller.producer_id_manager import ProducerIdManager
 from .to_controller.recently_fenced_brokers import RecentlyFencedBrokers
 from .to_controller.suspected_brokers import SuspectedBrokers
-
-
-class ParkedFetch(Protocol):
-    """A fetch that waits for records."""
-
-    def cancel(self) -> object:
-        """Forget it: nobody is there to take the answer."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +30,6 @@ class BrokerServices:
     metadata: MetadataLoader
     """The committed metadata as this node has applied it."""
     replicas: ReplicaManager
-    sessions: FetchSessionCache
     controller_channel: ControllerChannel
     producer_ids: ProducerIdManager
     topic_creator: AutoTopicCreationManager

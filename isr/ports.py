@@ -20,11 +20,20 @@ ReplicaKey: TypeAlias = tuple[UUID, int]
 """Topic id and partition index."""
 
 
-class TopicIdPartition(NamedTuple):
-    """A partition as a fetch names it; `topic_id` None when the request's version has none."""
+class FetchKey(NamedTuple):
+    """A partition as a fetch names it: by topic name up to version 12, by topic id from 13 on."""
 
-    topic_partition: TopicPartition
-    topic_id: UUID | None = None
+    topic: str | UUID
+    partition: int
+
+
+class WantedPartition(NamedTuple):
+    """One partition of a fetch; `topic_partition` None and an error code where there is no such partition."""
+
+    key: FetchKey
+    request: FetchPartition
+    topic_partition: TopicPartition | None
+    error_code: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +88,13 @@ class ReplicaObserver:
     def on_appended(self, topic_partition: TopicPartition, info: AppendInfo, records: memoryview) -> None:
         """The leader's log has taken `records`, as they came from the producer, or knows them already."""
 
-    def on_fetch(self, params: FetchParams, wanted: Sequence[tuple[TopicIdPartition, FetchPartition]]) -> None:
+    def on_fetch(self, params: FetchParams, wanted: Sequence[WantedPartition]) -> None:
         """A fetch request without a follower's incremental session has come."""
 
     def on_fetched(
         self,
         params: FetchParams,
-        wanted: Sequence[tuple[TopicIdPartition, FetchPartition]],
+        wanted: Sequence[WantedPartition],
         rows: Sequence[FetchPartitionResponse],
     ) -> None:
         """A fetch request is answered, with one row for each partition of `wanted`."""
@@ -143,6 +152,8 @@ class ReplicaManagerConfig:
     replica_fetch_backoff_min_ms: int = 50
     replica_fetch_backoff_max_ms: int = 1_000
     replica_socket_timeout_ms: int = 30_000
+    fetch_session_slots: int = 1_000
+    """`max.incremental.fetch.session.cache.slots`"""
     alter_partition_backoff_ms: int = 50
     high_watermark_checkpoint_interval_ms: int = 5_000
     replication_quota_window_num: int = 11

@@ -186,7 +186,7 @@ class Replica:
         offsets = (request.fetch_offset, request.log_start_offset)
         return leader.on_follower_fetch(follower, params.replica_epoch, offsets, self.log.log_end_offset, now_ms)
 
-    def is_quiet_for(self, replica_id: int, fetch_offset: int, *, is_counted: bool) -> bool:
+    def is_clean_for(self, replica_id: int, fetch_offset: int, *, is_counted: bool) -> bool:
         """Whether the follower has all records, so that it is to be told of changes only.
 
         One that is not in the ISR has its fetches counted, as each may ask to let it in: when that was just done

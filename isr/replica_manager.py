@@ -13,17 +13,21 @@ from ..log.manager.log_directory import LogDirDescription
 from ..log.manager.log_manager import LogManager
 from ..runtime.ports import Runtime
 from ..wire.errors import ProtocolError
+from ..wire.fetch import FetchRequest
 from ..wire.types import TopicPartition
 from .directories.directory_assignments import DirectoryAssignments
 from .directories.log_dir_moves import LogDirMoves
 from .fetching import offset_lookup
-from .fetching.fetch_requests import FetchRequests, Wanted, WatchedFetch
-from .fetching.incremental_fetch_context import IncrementalFetchContext, Watches
+from .fetching.dirty_partitions import DirtyPartitionTracker
+from .fetching.fetch_requests import FetchRequests
+from .fetching.fetch_sessions import FetchSessionCache
+from .fetching.partition_reader import PartitionReader
 from .follower.fetcher_manager import FetcherManager
 from .follower.replica_fetcher import FetcherContext
 from .hosted_partitions import HostedPartitions
 from .leader.alter_partition_manager import AlterPartitionManager
 from .leader.appends import Appends, Entries
+from .leader.expected_fetches import ExpectedFetches
 from .leader.isr_proposals import IsrProposals
 from .leader.record_deletion import RecordDeletion
 from .ports import ReplicaManagerConfig, ReplicaPorts
@@ -50,14 +54,21 @@ class ReplicaManager:
         now_ms = self._timers.now_ms
         hosted = self._hosted = HostedPartitions(config.node_id, ports.broker_epoch)
         self.throttles = Throttles(config)
-        self._watches = Watches(self._is_held_back)
-        operations = self._operations = DelayedOperations(hosted, self._timers, self._watches)
+        tracker = DirtyPartitionTracker(self._is_throttled)
+        operations = self._operations = DelayedOperations(hosted, self._timers, tracker)
         errors = self._errors = StorageErrors(hosted, operations, ports.on_storage_error, ports.on_no_space)
         self._alter_partition = AlterPartitionManager(ports.alter_partition, config.alter_partition_backoff_ms)
         proposals = self._isr_proposals = IsrProposals(hosted, operations, self._alter_partition.submit, now_ms)
         self._appends = Appends(hosted, operations, errors, ports.observer, self._now)
+        self._expected = ExpectedFetches(operations.purgatory)
         self._fetches = FetchRequests(
-            hosted, operations, proposals, errors, self.throttles.leader, ports.observer, now_ms
+            FetchSessionCache(config.fetch_session_slots, runtime.rng, tracker),
+            PartitionReader(hosted, self._expected, proposals, errors),
+            self._expected,
+            operations,
+            self.throttles.leader,
+            ports.observer,
+            now_ms,
         )
         self._deletion = RecordDeletion(hosted, operations, errors)
         self._fetchers = FetcherManager(
@@ -127,21 +138,14 @@ class ReplicaManager:
         """
         self._appends.append(acks, timeout_ms, entries, done)
 
-    def fetch(self, params: FetchParams, wanted: Wanted, done: FetchDone) -> DelayedFetch | None:
-        """Read. `done` is called once with one row per wanted partition, in order.
+    def fetch(self, params: FetchParams, request: FetchRequest, done: FetchDone) -> DelayedFetch | None:
+        """Read the partitions that `request` names, or those of its session; limits and waiting time are in `params`.
 
-        It is called at once, or when there is enough to read, something changes, or `max_wait_ms` are over. Returns the
-        parked fetch, whose `cancel` forgets it (the connection is gone), or None when `done` has been called.
+        `done` is called once with the response: at once, or when there is enough to read, something changes, or
+        `max_wait_ms` are over. Returns the parked fetch, whose `cancel` forgets it (the connection is gone), or None
+        when `done` has been called.
         """
-        return self._fetches.fetch(params, wanted, done)
-
-    def fetch_watched(self, params: FetchParams, fetch: WatchedFetch) -> DelayedFetch | None:
-        """`fetch`, for an incremental fetch of a follower: `WatchedFetch` says what to look at."""
-        return self._fetches.fetch_watched(params, fetch)
-
-    def open_watch(self, replica_id: int) -> IncrementalFetchContext:
-        """For a new fetch session of that follower; close it with the session."""
-        return self._watches.open(replica_id)
+        return self._fetches.fetch(params, request, done)
 
     def delete_records(self, topic_partition: TopicPartition, offset: int) -> DeletedRecords:
         """See `RecordDeletion.delete_before`."""
@@ -268,7 +272,7 @@ class ReplicaManager:
         self._fetchers.remove(replica)
         self._errors.take_offline(replica, error)
 
-    def _is_held_back(self, replica: Replica, replica_id: int) -> bool:
+    def _is_throttled(self, replica: Replica, replica_id: int) -> bool:
         throttle = self.throttles.leader
         if throttle.is_idle:
             return False
@@ -277,7 +281,9 @@ class ReplicaManager:
 
     def _on_led(self, replica: Replica) -> None:
         self._operations.on_changed(replica)
-        self._fetches.expect(replica)
+        leader = replica.partition.leader
+        if leader is not None:
+            self._expected.expect(replica.topic_partition, leader.followers, self._timers.now_ms())
 
 
 class PeriodicTask:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..wire.fetch import FetchPartitionResponse
+from ..wire.fetch import FetchResponse
 from ..wire.produce import ProducePartitionResponse
 
 CONSUMER_REPLICA_ID = -1
@@ -24,6 +24,8 @@ class FetchParams:
     max_bytes: int = 0x7FFFFFFF
     isolation_level: int = 0
     client_rack: str = ""
+    uses_topic_ids: bool = False
+    """The request identifies topics by their ids."""
     from_follower_allowed: bool = False
     """A consumer may read from a replica that is not the leader (KIP-392)."""
     slice_bytes_min: int | None = None
@@ -61,4 +63,4 @@ class DeletedRecords(NamedTuple):
 
 
 AppendDone = Callable[[list[ProducePartitionResponse]], None]
-FetchDone = Callable[[list[FetchPartitionResponse]], None]
+FetchDone = Callable[[FetchResponse], None]

@@ -18,12 +18,12 @@ from uuid import UUID
 
 from ...broker.network.request import Request, RequestObserver
 from ...controller.metadata.metadata_image import MetadataDelta, MetadataImage, PartitionRegistration
-from ...isr.ports import ReplicaObserver, TopicIdPartition
+from ...isr.ports import ReplicaObserver, WantedPartition
 from ...isr.results import AppendDone, FetchParams
 from ...log.partition_log import AppendInfo
 from ...raft.types import LeaderAndEpoch
 from ...runtime.ports import Disk, File, Runtime
-from ...wire.fetch import FetchPartition, FetchPartitionResponse
+from ...wire.fetch import FetchPartitionResponse
 from ...wire.produce import ProducePartitionResponse
 from ...wire.types import TopicPartition
 from .latency import Latency
@@ -96,22 +96,25 @@ class BrokerTopicStats(ReplicaObserver):
             stats.messages_in += messages
             stats.bytes_in += len(records)
 
-    def on_fetch(self, params: FetchParams, wanted: Sequence[tuple[TopicIdPartition, FetchPartition]]) -> None:
+    def on_fetch(self, params: FetchParams, wanted: Sequence[WantedPartition]) -> None:
         """See `ReplicaObserver`. Followers' fetches are not counted as requests."""
         if params.replica_id < 0:
-            for key, _ in wanted:
-                self.of(key.topic_partition.topic).fetch_requests += 1
+            for one in wanted:
+                if one.topic_partition is not None:
+                    self.of(one.topic_partition.topic).fetch_requests += 1
 
     def on_fetched(
         self,
         params: FetchParams,
-        wanted: Sequence[tuple[TopicIdPartition, FetchPartition]],
+        wanted: Sequence[WantedPartition],
         rows: Sequence[FetchPartitionResponse],
     ) -> None:
         """See `ReplicaObserver`."""
         follower = params.replica_id
-        for (key, _), row in zip(wanted, rows, strict=True):
-            stats = self.of(key.topic_partition.topic)
+        for one, row in zip(wanted, rows, strict=True):
+            if one.topic_partition is None:
+                continue
+            stats = self.of(one.topic_partition.topic)
             size_bytes = len(row.records or b"")
             if row.error_code:
                 stats.failed_fetch_requests += 1
@@ -119,7 +122,7 @@ class BrokerTopicStats(ReplicaObserver):
                 stats.bytes_out += size_bytes
             else:
                 stats.replication_bytes_out += size_bytes
-                if size_bytes and self._is_added(key.topic_partition, follower):
+                if size_bytes and self._is_added(one.topic_partition, follower):
                     self.reassignment_bytes_out += size_bytes
 
     def on_records_fetched(self, topic_partition: TopicPartition, size_bytes: int) -> None:

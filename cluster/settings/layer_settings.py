@@ -191,6 +191,7 @@ def replica_manager_config(config: NodeConfig, cluster_id: str) -> ReplicaManage
         replica_fetch_response_max_bytes=config["replica.fetch.response.max.bytes"],
         replica_fetch_backoff_max_ms=config["replica.fetch.backoff.ms"],
         replica_socket_timeout_ms=config["replica.socket.timeout.ms"],
+        fetch_session_slots=config["max.incremental.fetch.session.cache.slots"],
         high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
         replication_quota_window_num=config["replication.quota.window.num"],
         replication_quota_window_size_ms=config["replication.quota.window.size.seconds"] * 1000,
@@ -223,7 +224,6 @@ def broker_config(config: NodeConfig, cluster_id: str, log_dir_ids: tuple[UUID, 
         controlled_shutdown_timeout_ms=_CONTROLLED_SHUTDOWN_TIMEOUT_MS,
         fetch_max_bytes=config["fetch.max.bytes"],
         sendfile_min_bytes=config["fetch.sendfile.min.bytes"],
-        fetch_session_slots=config["max.incremental.fetch.session.cache.slots"],
     )
 
 

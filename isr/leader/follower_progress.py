@@ -67,7 +67,7 @@ class FollowerProgress:
         self.last_caught_up_ms = None
         self.last_fetch_ms = None
 
-    def was_quiet_until(self, fetched_ms: int) -> None:
+    def was_fetching_until(self, fetched_ms: int) -> None:
         """It went on fetching until then, unchanged; if it stood at the leader's end of log, it was caught up."""
         was_at_end = self.log_end_offset >= self.last_fetch_leader_end_offset
         if was_at_end and self.last_fetch_ms is not None and fetched_ms > self.last_fetch_ms:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...wire.errors import ErrorCode
-from ..fetching.incremental_fetch_context import Watches
+from ..fetching.dirty_partitions import DirtyPartitionTracker
 from ..hosted_partitions import HostedPartitions
 from ..replica import Replica
 from .purgatory import Purgatory, Timers
@@ -16,10 +16,10 @@ class DelayedOperations:
     once, except between `defer` and `complete`: a request over many partitions completes nothing half-way through.
     """
 
-    def __init__(self, hosted: HostedPartitions, timers: Timers, watches: Watches) -> None:
+    def __init__(self, hosted: HostedPartitions, timers: Timers, tracker: DirtyPartitionTracker) -> None:
         self._hosted = hosted
         self.purgatory = Purgatory(timers)
-        self._watches = watches
+        self._tracker = tracker
         self._is_deferring = False
         self._advanced: list[Replica] = []
 
@@ -43,7 +43,7 @@ class DelayedOperations:
             self._on_high_watermark(replica)
 
     def _on_high_watermark(self, replica: Replica) -> None:
-        self._watches.on_changed(replica)
+        self._tracker.on_changed(replica)
         leader = replica.partition.leader
         error_code = 0
         if leader is not None and len(leader.isr_state.maximal_isr) < leader.effective_min_isr:
@@ -54,16 +54,16 @@ class DelayedOperations:
 
     def on_appended(self, replica: Replica, size_bytes: int) -> None:
         """The leader's log has grown: the fetches of followers that wait for records are answered."""
-        self._watches.on_appended(replica, size_bytes)
+        self._tracker.on_appended(replica, size_bytes)
         self.purgatory.on_appended(replica.topic_partition, size_bytes)
 
     def on_changed(self, replica: Replica) -> None:
         """The ISR, the leader epoch or the start of the log changed: followers learn it with their next fetch."""
-        self._watches.on_changed(replica)
+        self._tracker.on_changed(replica)
 
     def on_role_lost(self, replica: Replica, error_code: int = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         """The replica leads no more, or is gone: whatever waits for it is answered, produces with `error_code`."""
         topic_partition = replica.topic_partition
         hint = self._hosted.leader_hint(topic_partition, error_code)
         self.purgatory.on_role_lost(topic_partition, error_code, hint)
-        self._watches.on_role_lost(replica)
+        self._tracker.on_role_lost(replica)

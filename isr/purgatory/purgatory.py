@@ -96,7 +96,7 @@ class DelayedFetch:
         self.is_hurried = False
         self.timer: TimerHandle | None = None
 
-    def feed(self, size_bytes: int) -> None:
+    def add_bytes(self, size_bytes: int) -> None:
         """There are so many more bytes."""
         self.missing_bytes -= size_bytes
         if self.missing_bytes <= 0:
@@ -266,4 +266,4 @@ class Purgatory:
 
 def _feed(waiting: dict[int, DelayedFetch], size_bytes: int) -> None:
     for operation in list(waiting.values()):
-        operation.feed(size_bytes)
+        operation.add_bytes(size_bytes)

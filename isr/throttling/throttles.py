@@ -90,7 +90,7 @@ class FetchShare:
         self._replica_id = replica_id
         self._now_ms = now_ms
         self._room_bytes = throttle.quota.room_bytes(now_ms)
-        self.is_held = False
+        self.is_throttled = False
         """Whether something was kept back."""
 
     def limit(self, replica: Replica, wanted_bytes: int) -> int:
@@ -100,7 +100,7 @@ class FetchShare:
         ):
             return wanted_bytes
         if self._room_bytes <= 0:
-            self.is_held = True
+            self.is_throttled = True
         return int(self._room_bytes)
 
     def took(self, replica: Replica, size_bytes: int) -> None:

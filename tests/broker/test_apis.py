@@ -304,8 +304,8 @@ def test_an_answered_fetch_leaves_nothing_to_the_garbage_collector():
         harness = Harness()
         read = harness.replicas.fetch
 
-        def park(params, wanted, done):
-            parked = DelayedFetch(lambda: read(params, wanted, done), [key], 1, -1)
+        def park(params, request, done):
+            parked = DelayedFetch(lambda: read(params, request, done), [key], 1, -1)
             purgatory.park_fetch(parked, 500)
             return parked
 
@@ -342,7 +342,7 @@ def test_a_parked_fetch_is_forgotten_with_its_connection():
             def cancel(self):
                 cancelled.append(True)
 
-        harness.replicas.fetch = lambda params, wanted, done: Parked()
+        harness.replicas.fetch = lambda params, request, done: Parked()
         transport = harness.connect()
         transport.deliver(harness.frame(ApiKey.FETCH, 12, fetch_fields(12)))
         transport.close()

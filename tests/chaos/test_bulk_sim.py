@@ -11,7 +11,7 @@ import pytest
 from raftwerk.chaos.sim.run import Run
 from raftwerk.chaos.sim.scenarios import SCENARIOS
 from raftwerk.controller.partitions import broker_departures
-from raftwerk.isr.fetching import incremental_fetch_context
+from raftwerk.isr.fetching import dirty_partitions
 from raftwerk.isr.follower import fetch_session
 from raftwerk.isr.leader import alter_partition_manager
 from raftwerk.isr.roles import pending_role_transitions
@@ -21,8 +21,8 @@ from raftwerk.raft.driver import commit_publisher
 @pytest.fixture(autouse=True)
 def _one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pending_role_transitions, "PARTITIONS_PER_SLICE", 1)
-    monkeypatch.setattr(incremental_fetch_context, "LOOKED_AT_ONCE", 1)
-    monkeypatch.setattr(incremental_fetch_context, "AUDIT_INTERVAL_MS", 10**9)
+    monkeypatch.setattr(dirty_partitions, "LOOKED_AT_ONCE", 1)
+    monkeypatch.setattr(dirty_partitions, "AUDIT_INTERVAL_MS", 10**9)
     monkeypatch.setattr(fetch_session, "NAMED_AT_ONCE", 1)
     monkeypatch.setattr(alter_partition_manager, "_ITEMS_MAX", 1)
     monkeypatch.setattr(broker_departures, "CHANGES_PER_BATCH", 1)

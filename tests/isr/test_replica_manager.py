@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from uuid import UUID
 
 import pytest
-from support.isr.manager_cluster import Answer, Cluster, registration
+from support.isr.manager_cluster import Answer, registration, replicated_topic
 from support.isr.replicas import WALL_MS
 
 from raftwerk.controller.metadata.metadata_records import BrokerChangeRecord, ConfigRecord
@@ -19,32 +17,8 @@ from raftwerk.wire.types import LeaderIdAndEpoch, TopicPartition
 TP = TopicPartition("t", 0)
 
 
-_made: list[Cluster] = []
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left_over() -> Iterator[None]:
-    """Errors that nobody caught fail the test; tasks end with it."""
-    yield
-    clusters, _made[:] = _made[:], []
-    for cluster in clusters:
-        cluster.process.dispose()
-        assert not cluster.scheduler.errors
-
-
-def make_cluster(replicas: tuple[int, ...] = (1, 2, 3), partitions: int = 1, **config: int) -> tuple[Cluster, UUID]:
-    cluster = Cluster(**config)
-    _made.append(cluster)
-    for node in (1, 2, 3):
-        cluster.boot(node)
-    topic_id = cluster.create_topic("t", 7, replicas, partitions)
-    cluster.tell()
-    cluster.sleep(1.0)
-    return cluster, topic_id
-
-
 def test_acks_all_waits_for_all_and_comes_within_two_round_trips() -> None:
-    cluster, _ = make_cluster()
+    cluster, _ = replicated_topic()
     answer = cluster.produce(1, TP)
     assert answer.rows is None
     assert cluster.managers[1].partitions[TP].high_watermark == 0
@@ -57,17 +31,17 @@ def test_acks_all_waits_for_all_and_comes_within_two_round_trips() -> None:
 
 @pytest.mark.parametrize("acks", [0, 1])
 def test_other_acks_are_answered_at_once(acks: int) -> None:
-    cluster, _ = make_cluster()
+    cluster, _ = replicated_topic()
     assert cluster.produce(1, TP, acks=acks).error == 0
 
 
 def test_one_replica_commits_at_once() -> None:
-    cluster, _ = make_cluster(replicas=(2,))
+    cluster, _ = replicated_topic(replicas=(2,))
     assert cluster.produce(2, TP).error == 0
 
 
 def test_requests_that_go_astray() -> None:
-    cluster, _ = make_cluster(replicas=(1, 2))
+    cluster, _ = replicated_topic(replicas=(1, 2))
     at_follower = cluster.produce(2, TP)
     assert at_follower.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert at_follower.row.current_leader == LeaderIdAndEpoch(1, 0)
@@ -78,7 +52,7 @@ def test_requests_that_go_astray() -> None:
 
 
 def test_consumer_sees_committed_records_only_and_is_woken_by_them() -> None:
-    cluster, _ = make_cluster()
+    cluster, _ = replicated_topic()
     waiting = cluster.consume(1, TP, 0, max_wait_ms=500)
     cluster.produce(1, TP)
     cluster.sleep(0.001)
@@ -89,7 +63,7 @@ def test_consumer_sees_committed_records_only_and_is_woken_by_them() -> None:
 
 
 def test_min_bytes_adds_up_over_appends() -> None:
-    cluster, _ = make_cluster(replicas=(1,))
+    cluster, _ = replicated_topic(replicas=(1,))
     waiting = cluster.consume(1, TP, 0, max_wait_ms=500, min_bytes=200)
     cluster.produce(1, TP)
     cluster.produce(1, TP)
@@ -99,7 +73,7 @@ def test_min_bytes_adds_up_over_appends() -> None:
 
 
 def test_long_poll_ends_empty_after_its_time() -> None:
-    cluster, _ = make_cluster()
+    cluster, _ = replicated_topic()
     waiting = cluster.consume(1, TP, 0, max_wait_ms=300)
     cluster.sleep(0.299)
     assert waiting.rows is None
@@ -108,7 +82,7 @@ def test_long_poll_ends_empty_after_its_time() -> None:
 
 
 def test_cancelled_fetch_is_never_answered() -> None:
-    cluster, _ = make_cluster()
+    cluster, _ = replicated_topic()
     waiting = cluster.consume(1, TP, 0, max_wait_ms=300)
     assert waiting.parked.cancel()
     assert not waiting.parked.cancel()
@@ -118,14 +92,14 @@ def test_cancelled_fetch_is_never_answered() -> None:
 
 
 def test_idle_followers_fetch_twice_a_second() -> None:
-    cluster, _ = make_cluster(partitions=20)
+    cluster, _ = replicated_topic(partitions=20)
     cluster.fetches.clear()
     cluster.sleep(10.0)
     assert len(cluster.fetches) <= 2 * 21
 
 
 def test_only_what_changed_is_asked_for() -> None:
-    cluster, _ = make_cluster(partitions=20)
+    cluster, _ = replicated_topic(partitions=20)
     cluster.fetches.clear()
     for index in (3, 5):
         cluster.produce(1, TopicPartition("t", index))
@@ -140,7 +114,7 @@ def test_only_what_changed_is_asked_for() -> None:
 
 
 def test_partition_in_error_leaves_the_session_until_its_pause_is_over() -> None:
-    cluster, topic_id = make_cluster(partitions=2)
+    cluster, topic_id = replicated_topic(partitions=2)
     cluster.change(topic_id, 0, isr=(1, 2, 3), leader=1)
     cluster.tell(2)
     cluster.fetches.clear()
@@ -153,7 +127,7 @@ def test_partition_in_error_leaves_the_session_until_its_pause_is_over() -> None
 
 
 def test_follower_of_a_dead_leader_backs_off_and_then_costs_nothing() -> None:
-    cluster, topic_id = make_cluster()
+    cluster, topic_id = replicated_topic()
     cluster.stop(1)
     cluster.connects = 0
     cluster.sleep(10.0)
@@ -168,7 +142,7 @@ def test_follower_of_a_dead_leader_backs_off_and_then_costs_nothing() -> None:
 
 def test_leader_change_reaches_parked_fetchers_at_once() -> None:
     """Brokers 2 and 3 hold fetches parked at each other; the partition that moves to 2 must not wait for them."""
-    cluster, topic_id = make_cluster()
+    cluster, topic_id = replicated_topic()
     others = [cluster.create_topic("a", 8, (2, 3, 1)), cluster.create_topic("b", 9, (3, 2, 1))]
     cluster.tell()
     cluster.sleep(2.3)
@@ -182,7 +156,7 @@ def test_leader_change_reaches_parked_fetchers_at_once() -> None:
 
 
 def test_loss_of_leadership_answers_whoever_waits() -> None:
-    cluster, topic_id = make_cluster()
+    cluster, topic_id = replicated_topic()
     cluster.mute[(2, 1)] = None
     cluster.sleep(1.0)
     produced = cluster.produce(1, TP)
@@ -195,7 +169,7 @@ def test_loss_of_leadership_answers_whoever_waits() -> None:
 
 
 def test_produce_times_out() -> None:
-    cluster, _ = make_cluster()
+    cluster, _ = replicated_topic()
     cluster.mute[(2, 1)] = None
     cluster.sleep(1.0)
     answer = cluster.produce(1, TP, timeout_ms=700)
@@ -207,7 +181,7 @@ def test_produce_times_out() -> None:
 
 
 def test_silent_follower_is_shed_and_comes_back() -> None:
-    cluster, _ = make_cluster(replica_lag_time_max_ms=2000, replica_socket_timeout_ms=1000)
+    cluster, _ = replicated_topic(replica_lag_time_max_ms=2000, replica_socket_timeout_ms=1000)
     cluster.mute[(2, 1)] = None
     cluster.sleep(1.0)
     answer = cluster.produce(1, TP, timeout_ms=60_000)
@@ -224,7 +198,7 @@ def test_silent_follower_is_shed_and_comes_back() -> None:
 
 
 def test_too_few_in_sync_refuse_acks_all_only() -> None:
-    cluster, topic_id = make_cluster(replica_lag_time_max_ms=900)
+    cluster, topic_id = replicated_topic(replica_lag_time_max_ms=900)
     cluster.records.append(ConfigRecord(2, "t", "min.insync.replicas", "3"))
     cluster.mute.update({(2, 1): None})
     cluster.change(topic_id, 0, isr=(1, 3))
@@ -240,7 +214,7 @@ def test_too_few_in_sync_refuse_acks_all_only() -> None:
 
 def test_an_isr_that_shrinks_together_with_a_higher_minimum_commits_nothing() -> None:
     """By the new minimum the controller may let those lead that the smaller ISR does not wait for (KIP-966)."""
-    cluster, topic_id = make_cluster()
+    cluster, topic_id = replicated_topic()
     cluster.records.append(ConfigRecord(2, "t", "min.insync.replicas", "1"))
     cluster.mute.update({(2, 1): None, (3, 1): None})
     cluster.tell()
@@ -256,7 +230,7 @@ def test_an_isr_that_shrinks_together_with_a_higher_minimum_commits_nothing() ->
 @pytest.mark.parametrize("leader", [3, -1])
 def test_who_leads_no_more_commits_nothing_by_a_lower_minimum_that_it_learns_with_that(leader: int) -> None:
     """By the old minimum another was eligible who does not have its records."""
-    cluster, topic_id = make_cluster()
+    cluster, topic_id = replicated_topic()
     cluster.mute.update({(2, 1): None, (3, 1): None})
     cluster.records.append(ConfigRecord(2, "t", "min.insync.replicas", "2"))
     cluster.change(topic_id, 0, isr=(1,))
@@ -271,7 +245,7 @@ def test_who_leads_no_more_commits_nothing_by_a_lower_minimum_that_it_learns_wit
 
 def test_a_retry_of_what_was_written_long_ago_is_a_success_when_that_is_committed() -> None:
     """The client waited for a node that was gone, and sent on to the next leader meanwhile."""
-    cluster, _ = make_cluster()
+    cluster, _ = replicated_topic()
     cluster.mute.update({(2, 1): None, (3, 1): None})
     cluster.sleep(1.0)
 
@@ -297,7 +271,7 @@ def test_a_retry_of_what_was_written_long_ago_is_a_success_when_that_is_committe
 
 
 def test_alter_partition_is_tried_again_until_it_is_answered() -> None:
-    cluster, topic_id = make_cluster()
+    cluster, topic_id = replicated_topic()
     cluster.alter_error = int(ErrorCode.NOT_CONTROLLER)
     cluster.change(topic_id, 0, isr=(1, 2))
     cluster.tell()
@@ -309,7 +283,7 @@ def test_alter_partition_is_tried_again_until_it_is_answered() -> None:
 
 
 def test_unfenced_broker_joins_at_once() -> None:
-    cluster, topic_id = make_cluster()
+    cluster, topic_id = replicated_topic()
     cluster.records.append(BrokerChangeRecord(3, 2, fenced=True))
     cluster.change(topic_id, 0, isr=(1, 2))
     cluster.tell()
@@ -322,7 +296,7 @@ def test_unfenced_broker_joins_at_once() -> None:
 
 
 def test_deleted_topic_answers_and_goes() -> None:
-    cluster, topic_id = make_cluster()
+    cluster, topic_id = replicated_topic()
     waiting = cluster.consume(1, TP, 0, max_wait_ms=5000)
     cluster.delete_topic(topic_id)
     cluster.tell()
@@ -336,7 +310,7 @@ def test_deleted_topic_answers_and_goes() -> None:
 
 
 def test_topic_made_again_under_its_name_starts_empty() -> None:
-    cluster, topic_id = make_cluster()
+    cluster, topic_id = replicated_topic()
     cluster.produce(1, TP)
     cluster.sleep(0.1)
     cluster.stop(3)
@@ -354,7 +328,7 @@ def test_topic_made_again_under_its_name_starts_empty() -> None:
 
 
 def test_high_watermark_survives_a_restart_of_all() -> None:
-    cluster, _ = make_cluster()
+    cluster, _ = replicated_topic()
     for _ in range(5):
         cluster.produce(1, TP)
     cluster.sleep(6.0)
@@ -369,7 +343,7 @@ def test_high_watermark_survives_a_restart_of_all() -> None:
 
 
 def test_metadata_before_the_start_is_not_acted_on() -> None:
-    cluster, topic_id = make_cluster()
+    cluster, topic_id = replicated_topic()
     cluster.produce(1, TP)
     cluster.sleep(0.1)
     cluster.stop(1)
@@ -380,7 +354,7 @@ def test_metadata_before_the_start_is_not_acted_on() -> None:
 
 
 def test_follower_below_the_leaders_start_begins_anew() -> None:
-    cluster, _ = make_cluster(replicas=(1, 2))
+    cluster, _ = replicated_topic(replicas=(1, 2))
     replica = cluster.managers[1].partitions[TP]
     cluster.stop(2)
     replica.log.truncate_fully_and_start_at(50)
@@ -393,7 +367,7 @@ def test_follower_below_the_leaders_start_begins_anew() -> None:
 
 
 def test_storage_error_takes_one_partition_offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, _ = make_cluster(partitions=2)
+    cluster, _ = replicated_topic(partitions=2)
     other = TopicPartition("t", 1)
     log = cluster.managers[1].partitions[TP].log
     waiting = cluster.produce(1, TP, timeout_ms=9000)
@@ -412,7 +386,7 @@ def test_storage_error_takes_one_partition_offline(monkeypatch: pytest.MonkeyPat
 
 
 def test_stop_answers_everybody() -> None:
-    cluster, _ = make_cluster()
+    cluster, _ = replicated_topic()
     cluster.mute[(2, 1)] = None
     cluster.sleep(1.0)
     produced, waiting = cluster.produce(1, TP), cluster.consume(1, TP, 1, max_wait_ms=90_000)
@@ -422,7 +396,7 @@ def test_stop_answers_everybody() -> None:
 
 
 def test_list_offsets_is_bounded_for_consumers() -> None:
-    cluster, _ = make_cluster()
+    cluster, _ = replicated_topic()
     manager = cluster.managers[1]
     cluster.produce(1, TP, acks=1)
     assert manager.list_offset(TP, -1).offset == 0
@@ -442,7 +416,7 @@ def test_list_offsets_is_bounded_for_consumers() -> None:
 
 def test_new_leader_does_not_show_an_end_below_its_predecessors() -> None:
     """KIP-207."""
-    cluster, topic_id = make_cluster()
+    cluster, topic_id = replicated_topic()
     cluster.produce(1, TP)
     cluster.sleep(0.0035)
     cluster.change(topic_id, 0, leader=2)
@@ -453,11 +427,11 @@ def test_new_leader_does_not_show_an_end_below_its_predecessors() -> None:
     assert cluster.managers[2].list_offset(TP, -1).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
 
 
-@pytest.mark.parametrize("is_watched", [True, False])
-def test_many_logs_that_diverge_are_cut_some_at_a_time(is_watched: bool) -> None:
+@pytest.mark.parametrize("reads_dirty_only", [True, False])
+def test_many_logs_that_diverge_are_cut_some_at_a_time(reads_dirty_only: bool) -> None:
     """Each cut waits for the device."""
-    cluster, topic_id = make_cluster((1, 2), 100)
-    cluster.is_watched = is_watched
+    cluster, topic_id = replicated_topic((1, 2), 100)
+    cluster.reads_dirty_only = reads_dirty_only
     partitions = [TopicPartition("t", index) for index in range(100)]
     cluster.mute[(2, 1)] = None
     for tp in partitions:
@@ -484,7 +458,7 @@ def test_many_logs_that_diverge_are_cut_some_at_a_time(is_watched: bool) -> None
 
 
 def test_offset_for_leader_epoch() -> None:
-    cluster, topic_id = make_cluster()
+    cluster, topic_id = replicated_topic()
     cluster.produce(1, TP)
     cluster.sleep(0.1)
     for leader in (2, 1):
@@ -499,7 +473,7 @@ def test_offset_for_leader_epoch() -> None:
 
 
 def test_describe_names_the_roles() -> None:
-    cluster, _ = make_cluster()
+    cluster, _ = replicated_topic()
     assert [manager.describe()[0]["role"] for manager in cluster.managers.values()] == [
         "leader",
         "follower",

@@ -13,7 +13,6 @@ from uuid import UUID
 
 from raftwerk.broker.apis.api_table import broker_registry
 from raftwerk.broker.config import AdvertisedListener, BrokerConfig, TopicDefaults
-from raftwerk.broker.fetch_sessions import FetchSessionCache
 from raftwerk.broker.groups.group_coordinator import GroupCoordinator
 from raftwerk.broker.network.connection import Connection, ConnectionLimits
 from raftwerk.broker.network.dispatch import Dispatcher
@@ -28,12 +27,20 @@ from raftwerk.controller.metadata.metadata_records import (
     RegisterBrokerRecord,
     TopicRecord,
 )
-from raftwerk.isr.fetching.fetch_requests import WatchedFetch
-from raftwerk.isr.fetching.incremental_fetch_context import IncrementalFetchContext, Watches
+from raftwerk.isr.fetching.dirty_partitions import DirtyPartitionTracker
+from raftwerk.isr.fetching.fetch_requests import FetchRequests
+from raftwerk.isr.fetching.fetch_sessions import FetchSessionCache
+from raftwerk.isr.fetching.partition_reader import FetchReading, PartitionReader, failed_row
+from raftwerk.isr.hosted_partitions import HostedPartitions
+from raftwerk.isr.leader.expected_fetches import ExpectedFetches
+from raftwerk.isr.ports import NO_OBSERVER, ReplicaManagerConfig, WantedPartition
+from raftwerk.isr.purgatory.delayed_operations import DelayedOperations
+from raftwerk.isr.results import FetchParams
+from raftwerk.isr.throttling.throttles import Throttles
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct, decode_response, encode_request, encode_response
 from raftwerk.wire.errors import ErrorCode, ProtocolError
-from raftwerk.wire.fetch import FetchPartitionResponse
+from raftwerk.wire.fetch import FetchPartitionResponse, FetchRequest, FetchResponse
 from raftwerk.wire.frames import RequestHeader, parse_response_header
 from raftwerk.wire.frames import encode_request as encode_frame
 from raftwerk.wire.produce import ProducePartitionResponse
@@ -113,6 +120,28 @@ class FakeTransport(asyncio.Transport):
         return result
 
 
+class ScriptedReader(PartitionReader):
+    """Reads the records that `replicas` are given by a test."""
+
+    def __init__(self, hosted: HostedPartitions, replicas: FakeReplicas) -> None:
+        nothing: Any = None
+        super().__init__(hosted, nothing, nothing, nothing)
+        self.replicas = replicas
+
+    def read(self, params: FetchParams, wanted: Sequence[WantedPartition], *rest: Any) -> FetchReading:
+        replicas, found = self.replicas, FetchReading(clean=[False] * len(wanted))
+        for one in wanted:
+            if one.topic_partition is None:
+                found.rows.append(failed_row(one.request.partition, one.error_code))
+                continue
+            name = f"{one.topic_partition.topic}-{one.request.partition}"
+            records, high_watermark = replicas.records.get(name, b""), replicas.high_watermark
+            row = FetchPartitionResponse(one.request.partition, replicas.error, high_watermark, high_watermark, 0)
+            row.records = records
+            found.rows.append(row)
+        return found
+
+
 @dataclass
 class FakeReplicas:
     """Appends succeed at offsets that count up; `hold` keeps the callbacks until `release`."""
@@ -122,11 +151,22 @@ class FakeReplicas:
     current_leader: LeaderIdAndEpoch | None = None
     fail_with: Exception | None = None
     appended: list[tuple[Any, bytes]] = field(default_factory=list)
-    fetched: list[Any] = field(default_factory=list)
     held: list[Callable[[], None]] = field(default_factory=list)
     records: dict[str, bytes] = field(default_factory=dict)
     high_watermark: int = 10
     partitions: dict[Any, Any] = field(default_factory=dict)
+    image: MetadataImage = field(default_factory=MetadataImage)
+
+    def __post_init__(self) -> None:
+        hosted = HostedPartitions(1, lambda: 1)
+        hosted.image = self.image
+        nothing, tracker = SimpleNamespace(add=None), DirtyPartitionTracker()
+        operations = DelayedOperations(hosted, nothing, tracker)  # type: ignore[arg-type]
+        sessions = FetchSessionCache(2, random.Random(1), tracker)
+        throttle = Throttles(ReplicaManagerConfig(1)).leader
+        expected = ExpectedFetches(operations.purgatory)
+        reader = ScriptedReader(hosted, self)
+        self.fetches = FetchRequests(sessions, reader, expected, operations, throttle, NO_OBSERVER, lambda: 0)
 
     def append(self, acks: int, timeout_ms: int, entries: Sequence[Any], done: Callable[[Any], None]) -> None:
         if self.fail_with is not None:
@@ -142,26 +182,9 @@ class FakeReplicas:
             )
         self._later(lambda: done(results))
 
-    def fetch(self, params: Any, partitions: Sequence[Any], done: Callable[[Any], None]) -> None:
-        self.fetched.append((params, list(partitions)))
-        results = [
-            FetchPartitionResponse(
-                wanted.partition,
-                self.error,
-                self.high_watermark,
-                self.high_watermark,
-                0,
-                records=self.records.get(f"{key.topic_partition.topic}-{wanted.partition}", b""),
-            )
-            for key, wanted in partitions
-        ]
-        self._later(lambda: done(results))
-
-    def open_watch(self, replica_id: int) -> IncrementalFetchContext:
-        return Watches().open(replica_id)
-
-    def fetch_watched(self, params: Any, fetch: WatchedFetch) -> None:
-        self.fetch(params, fetch.wanted(), fetch.done)
+    def fetch(self, params: FetchParams, request: FetchRequest, done: Callable[[FetchResponse], None]) -> None:
+        params.max_wait_ms = 0
+        self.fetches.fetch(params, request, lambda response: self._later(lambda: done(response)))
 
     def _later(self, callback: Callable[[], None]) -> None:
         if self.hold:
@@ -236,9 +259,9 @@ class Harness:
     """A server without a socket. `connect` gives a transport; `call` sends one request and decodes its answer."""
 
     def __init__(self, limits: ConnectionLimits | None = None, image: MetadataImage | None = None) -> None:
-        self.replicas = FakeReplicas()
-        self.controller = FakeController()
         self.image = image or make_image()
+        self.replicas = FakeReplicas(image=self.image)
+        self.controller = FakeController()
         self.fatal: list[BaseException] = []
         self.lingering: list[int] = []
         self.suspects = SuspectedBrokers()
@@ -266,7 +289,6 @@ class Harness:
             runtime=SimpleNamespace(rng=rng),  # type: ignore[arg-type]
             metadata=metadata,
             replicas=replicas,
-            sessions=FetchSessionCache(2, rng),
             controller_channel=controller,
             producer_ids=controller,
             topic_creator=controller,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -20,10 +20,8 @@ from raftwerk.controller.metadata.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from raftwerk.isr.fetching.fetch_requests import Wanted
-from raftwerk.isr.fetching.incremental_fetch_context import IncrementalFetchContext
 from raftwerk.isr.leader.leader_state import AlterPartitionResult
-from raftwerk.isr.ports import AlterPartitionItem, ReplicaManagerConfig, ReplicaPorts, TopicIdPartition
+from raftwerk.isr.ports import AlterPartitionItem, ReplicaManagerConfig, ReplicaPorts
 from raftwerk.isr.replica_manager import ReplicaManager
 from raftwerk.isr.results import FetchParams
 from raftwerk.log.manager.log_manager import LogManager
@@ -34,39 +32,15 @@ from raftwerk.wire.client import ConnectionLostError
 from raftwerk.wire.codec import decode_response, encode_response
 from raftwerk.wire.fetch import (
     FetchPartition,
-    FetchPartitionResponse,
     FetchRequest,
     FetchResponse,
-    FetchTopicResponse,
+    FetchTopic,
     decode_fetch_request,
     encode_fetch_response,
 )
 from raftwerk.wire.types import TopicPartition
 
 LATENCY_S = 0.001
-
-
-class IncrementalFetch:
-    """A fetch of a session with a watch (`WatchedFetch`)."""
-
-    has_refusals = False
-
-    def __init__(self, link: Link, watch: IncrementalFetchContext, answer: Callable[[Wanted, Any], None]) -> None:
-        self.link, self.watch, self.answer = link, watch, answer
-        self.rows: Wanted = []
-
-    def wanted(self) -> Wanted:
-        self.rows = self.link.rows([key for key in self.watch.take_awake() if key in self.link.session])
-        self.link.cluster.looked_at += len(self.rows)
-        for key, _ in self.rows:
-            self.watch.found((key.topic_id, key.topic_partition.partition), key.topic_partition)
-        return self.rows
-
-    def is_news(self, row: int, answer: FetchPartitionResponse) -> bool:
-        return self.link.is_news(self.rows[row][0], answer)
-
-    def done(self, rows: list[FetchPartitionResponse]) -> None:
-        self.answer(self.rows, rows)
 
 
 class Link:
@@ -78,10 +52,6 @@ class Link:
         self.received_bytes = 0
         self.pending: dict[int, asyncio.Future[memoryview]] = {}
         self.sent = 0
-        self.session: dict[tuple[UUID | None, int], FetchPartition] = {}
-        self.session_epoch = 0
-        self.told: dict[tuple[UUID | None, int], tuple[int, int]] = {}
-        self.watch: IncrementalFetchContext | None = None
 
     def send_raw(self, api_key: int, version: int, body: Sequence[Any]) -> asyncio.Future[memoryview]:
         future: asyncio.Future[memoryview] = self.cluster.loop.create_future()
@@ -100,67 +70,20 @@ class Link:
         manager = self.cluster.managers.get(self.target)
         if self.is_closed or manager is None or (self.source, self.target) in self.cluster.mute:
             return
-        response = self._update_session(request)
 
-        def answer(wanted: Wanted, rows: list[FetchPartitionResponse]) -> None:
-            for (key, _), row in zip(wanted, rows, strict=True):
-                if self.is_news(key, row):
-                    response.topics.append(FetchTopicResponse(None, key.topic_id, [row]))
-                    self.told[(key.topic_id, row.partition)] = (row.high_watermark, row.log_start_offset)
+        def answer(response: FetchResponse) -> None:
             data = b"".join(bytes(b) for b in encode_fetch_response(version, response))
             self.cluster.loop.call_later(LATENCY_S, self._answer, number, bytearray(data))
 
         params = FetchParams(
-            request.replica_id, request.replica_epoch, request.max_wait_ms, request.min_bytes, request.max_bytes
+            request.replica_id,
+            request.replica_epoch,
+            request.max_wait_ms,
+            request.min_bytes,
+            request.max_bytes,
+            uses_topic_ids=self.cluster.reads_dirty_only,
         )
-        if self.cluster.is_watched and request.session_epoch == 0:
-            self.watch = manager.open_watch(request.replica_id)
-            params.max_wait_ms = 0
-        if self.watch is not None:
-            self._note_changes(self.watch, request)
-        if self.watch is not None and request.session_epoch:
-            manager.fetch_watched(params, IncrementalFetch(self, self.watch, answer))
-        else:
-            wanted = self.rows(list(self.session))
-            manager.fetch(params, wanted, lambda rows: answer(wanted, rows))
-
-    def rows(self, keys: Sequence[Any]) -> Wanted:
-        names = self.cluster.names
-        return [
-            (TopicIdPartition(TopicPartition(names[topic_id], index), topic_id), self.session[(topic_id, index)])
-            for topic_id, index in keys
-        ]
-
-    def _note_changes(self, watch: IncrementalFetchContext, request: FetchRequest) -> None:
-        for topic in request.topics:
-            for partition in topic.partitions:
-                watch.want((topic.topic_id, partition.partition))
-        for topic in request.forgotten:
-            for index in topic.partitions:
-                watch.forget((topic.topic_id, index))
-
-    def _update_session(self, request: FetchRequest) -> FetchResponse:
-        """The leader's side of KIP-227, as plain as it gets."""
-        if request.session_epoch == 0:
-            self.session.clear()
-            self.told.clear()
-            self.session_epoch = 0
-            self.cluster.sessions += 1
-        else:
-            self.session_epoch += 1
-            assert (request.session_id, request.session_epoch) == (77, self.session_epoch)
-        for topic in request.topics:
-            for partition in topic.partitions:
-                self.session[(topic.topic_id, partition.partition)] = partition
-        for topic in request.forgotten:
-            for index in topic.partitions:
-                self.session.pop((topic.topic_id, index), None)
-        return FetchResponse(session_id=77)
-
-    def is_news(self, key: TopicIdPartition, row: FetchPartitionResponse) -> bool:
-        offsets = (row.high_watermark, row.log_start_offset)
-        told = self.told.get((key.topic_id, row.partition))
-        return bool(row.records or row.error_code or row.diverging_epoch) or told != offsets
+        manager.fetch(params, request, answer)
 
     def _answer(self, number: int, data: bytearray) -> None:
         future = self.pending.pop(number, None)
@@ -206,14 +129,12 @@ class Cluster:
         self.alterations: list[AlterPartitionItem] = []
         self.alter_error: int | None = None
         self.connects = 0
-        self.sessions = 0
-        self.is_watched = True
-        """Sessions have watches, as a broker's have; else every fetch looks at all partitions."""
-        self.looked_at = 0
-        """Partitions that incremental fetches looked at."""
+        self.reads_dirty_only = True
+        """Whether fetches of followers read dirty partitions only, or all partitions of their sessions."""
         self.storage_errors: list[TopicPartition] = []
         for node in nodes:
             self.records.append(registration(node))
+        _made.append(self)
 
     def run(self, coroutine: Any) -> Any:
         return self.process.run_until_complete(coroutine, 120.0)
@@ -335,12 +256,22 @@ class Cluster:
         return answer
 
     def consume(self, node: int, tp: TopicPartition, offset: int, max_wait_ms: int = 0, **params: Any) -> Answer:
+        return self.consume_all(node, {tp: offset}, max_wait_ms, **params)
+
+    def consume_all(
+        self, node: int, offsets: Mapping[TopicPartition, int], max_wait_ms: int = 0, **params: Any
+    ) -> Answer:
+        """One fetch without a session."""
         answer = Answer()
+        topics = [
+            FetchTopic(tp.topic, None, [FetchPartition(tp.partition, fetch_offset=offset)])
+            for tp, offset in offsets.items()
+        ]
         answer.parked = self.on_loop(
             self.managers[node].fetch,
             FetchParams(max_wait_ms=max_wait_ms, **params),
-            [(TopicIdPartition(tp), FetchPartition(tp.partition, fetch_offset=offset))],
-            answer,
+            FetchRequest(topics=topics),
+            answer.take_response,
         )
         return answer
 
@@ -356,6 +287,11 @@ class Answer:
         assert self.rows is None, "answered twice"
         self.rows = rows
 
+    def take_response(self, response: FetchResponse) -> None:
+        """Takes the answer to a fetch."""
+        assert not response.error_code
+        self([row for topic in response.topics for row in topic.partitions])
+
     @property
     def row(self) -> Any:
         assert self.rows is not None, "not answered"
@@ -364,6 +300,28 @@ class Answer:
     @property
     def error(self) -> int:
         return int(self.row.error_code)
+
+
+_made: list[Cluster] = []
+
+
+def dispose_clusters() -> None:
+    """End the tasks of all clusters made since the last call; errors that were not caught fail the test."""
+    clusters, _made[:] = _made[:], []
+    for cluster in clusters:
+        cluster.process.dispose()
+        assert not cluster.scheduler.errors
+
+
+def replicated_topic(replicas: tuple[int, ...] = (1, 2, 3), partitions: int = 1, **config: int) -> tuple[Cluster, UUID]:
+    """Three nodes that are up, and topic `t` on some of them."""
+    cluster = Cluster(**config)
+    for node in (1, 2, 3):
+        cluster.boot(node)
+    topic_id = cluster.create_topic("t", 7, replicas, partitions)
+    cluster.tell()
+    cluster.sleep(1.0)
+    return cluster, topic_id
 
 
 def registration(node: int, *, fenced: bool = False) -> RegisterBrokerRecord:

@@ -11,21 +11,25 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from support.isr.replicas import TOPIC_ID, TP, WALL_MS, FakeBrokers, Reg, batch
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.isr.fetching.dirty_partitions import DirtyPartitionTracker
 from raftwerk.isr.fetching.fetch_requests import FetchRequests
-from raftwerk.isr.fetching.incremental_fetch_context import Watches
+from raftwerk.isr.fetching.fetch_sessions import FetchSessionCache
+from raftwerk.isr.fetching.partition_reader import PartitionReader
 from raftwerk.isr.follower.fetcher_state import FetcherState
 from raftwerk.isr.hosted_partitions import HostedPartitions
 from raftwerk.isr.leader.alter_partition_manager import OnResult
 from raftwerk.isr.leader.appends import Appends
+from raftwerk.isr.leader.expected_fetches import ExpectedFetches
 from raftwerk.isr.leader.isr_proposals import IsrProposals
 from raftwerk.isr.leader.leader_state import AlterPartitionResult, LeaderConfig
 from raftwerk.isr.partition import Partition
-from raftwerk.isr.ports import NO_OBSERVER, AlterPartitionItem, ReplicaManagerConfig, TopicIdPartition
+from raftwerk.isr.ports import NO_OBSERVER, AlterPartitionItem, ReplicaManagerConfig
 from raftwerk.isr.purgatory.delayed_operations import DelayedOperations
 from raftwerk.isr.replica import Replica
 from raftwerk.isr.results import FetchParams
@@ -35,7 +39,7 @@ from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.errors import ErrorCode, ProtocolError
-from raftwerk.wire.fetch import FetchRequest, FetchResponse, FetchTopicResponse
+from raftwerk.wire.fetch import FetchRequest, FetchResponse
 from raftwerk.wire.produce import ProducePartitionResponse
 from raftwerk.wire.records import iter_headers, iter_records
 
@@ -146,13 +150,23 @@ class Node:
         hosted.image = self.model  # type: ignore[assignment]
         self.brokers = FakeBrokers()
         now = lambda: self.model.now_ms  # noqa: E731
-        self.operations = operations = DelayedOperations(hosted, NoTimers(), Watches())
+        tracker = DirtyPartitionTracker()
+        self.operations = operations = DelayedOperations(hosted, NoTimers(), tracker)
         errors = StorageErrors(hosted, operations, lambda *_: None, lambda *_: None)
         self.proposals = IsrProposals(hosted, operations, self.submit, now)
         self.appends = Appends(hosted, operations, errors, NO_OBSERVER, lambda: (now(), WALL_MS))
         config = ReplicaManagerConfig(self.node_id, replica_fetch_backoff_min_ms=1, replica_fetch_backoff_max_ms=4)
         throttles = Throttles(config)
-        self.fetches = FetchRequests(hosted, operations, self.proposals, errors, throttles.leader, NO_OBSERVER, now)
+        expected = ExpectedFetches(operations.purgatory)
+        self.fetches = FetchRequests(
+            FetchSessionCache(0, random.Random(0), tracker),
+            PartitionReader(hosted, expected, self.proposals, errors),
+            expected,
+            operations,
+            throttles.leader,
+            NO_OBSERVER,
+            now,
+        )
         others = [node for node in NODES if node != self.node_id]
         self.fetchers = {node: FetcherState(config, self, throttles.follower) for node in others}
         self.fetching_from = -1
@@ -225,6 +239,7 @@ class Model:
         self.now_ms = 0
         self.controller = Controller()
         self.topics_by_name: dict[str, Any] = {}
+        self.topics_by_id = {TOPIC_ID: SimpleNamespace(name=TP.topic, partitions={TP.partition: None})}
         self.nodes = {node: Node(node, self) for node in NODES}
         self.life = dict.fromkeys(NODES, 0)
         for node_id, node in self.nodes.items():
@@ -317,19 +332,13 @@ class Model:
 
     def _serve(self, message: Message, leader: Node) -> None:
         request: FetchRequest = message.body
-        wanted = [
-            (TopicIdPartition(TP, topic.topic_id), partition)
-            for topic in request.topics
-            for partition in topic.partitions
-        ]
         params = FetchParams(request.replica_id, request.replica_epoch, 0, 1, self.rng.choice((1, 10_000)))
         follower = message.sender
 
-        def done(rows: list[Any]) -> None:
-            topics = [FetchTopicResponse(None, TOPIC_ID, rows)] if rows else []
-            self._send("records", leader.node_id, follower, FetchResponse(0, 0, topics))
+        def done(response: FetchResponse) -> None:
+            self._send("records", leader.node_id, follower, FetchResponse(0, 0, response.topics))
 
-        leader.fetches.fetch(params, wanted, done)
+        leader.fetches.fetch(params, request, done)
 
     def _lost(self, message: Message) -> None:
         """The sender of a fetch sees its connection go."""

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from raftwerk.broker.fetch_sessions import CachedPartition, FetchSessionCache
+from raftwerk.isr.fetching.dirty_partitions import DirtyPartitionTracker
+from raftwerk.isr.fetching.fetch_sessions import CachedPartition, FetchSessionCache
 from raftwerk.wire.fetch import FetchPartition, FetchPartitionResponse, FetchRequest, FetchTopic, ForgottenTopic
 from raftwerk.wire.types import EpochEndOffset
 
@@ -50,7 +51,7 @@ def request(words):
 
 def play(lines):
     """Carries out the requests of a transcript; returns it with the answers as they are."""
-    cache, now_ms, state, played = FetchSessionCache(2, FixedIds()), 0, {}, []
+    cache, now_ms, state, played = FetchSessionCache(2, FixedIds(), DirtyPartitionTracker()), 0, {}, []
     for line in lines:
         if line.startswith(("<", "  ")):
             continue
@@ -73,16 +74,14 @@ def conversation(cache, words, state, now_ms):
     context = cache.context(wanted, uses_ids, now_ms)
     if context.error_code:
         return [f"< error {context.error_code}"]
-    answers = []
-    for key, row in context.rows:
+    answers, rows = [], context.take()
+    for key, row in rows:
         high_watermark, records, error = state.get(f"{key.topic}-{key.partition}", (0, False, 0))
         found = b"x" if records and row.fetch_offset < high_watermark else b""
         answer = FetchPartitionResponse(row.partition, error, high_watermark, high_watermark, 0, records=found)
         answers.append((key, answer))
     code, session_id, sent = context.finish(answers)
-    lines = [
-        f"< read {' '.join(f'{key.topic}-{key.partition}@{row.fetch_offset}' for key, row in context.rows)}".rstrip()
-    ]
+    lines = [f"< read {' '.join(f'{key.topic}-{key.partition}@{row.fetch_offset}' for key, row in rows)}".rstrip()]
     shown = [
         f"{key.topic}-{key.partition}:{answer.high_watermark}"
         + ("+records" if answer.records else "")
@@ -103,19 +102,19 @@ def open_session(cache, now_ms, partitions=1, follower=False):
     wanted = FetchRequest(replica_id=1 if follower else -1, session_epoch=0)
     wanted.topics.append(FetchTopic("t", None, [FetchPartition(index) for index in range(partitions)]))
     context = cache.context(wanted, False, now_ms)
-    answers = [(key, FetchPartitionResponse(row.partition)) for key, row in context.rows]
+    answers = [(key, FetchPartitionResponse(row.partition)) for key, row in context.take()]
     return context.finish(answers)[1]
 
 
 def test_a_full_cache_gives_no_session_to_an_equal():
-    cache = FetchSessionCache(1, FixedIds())
+    cache = FetchSessionCache(1, FixedIds(), DirtyPartitionTracker())
     assert open_session(cache, 0) == 1
     assert open_session(cache, 1) == 0
     assert len(cache) == 1
 
 
 def test_a_session_unused_for_two_minutes_gives_way():
-    cache = FetchSessionCache(1, FixedIds())
+    cache = FetchSessionCache(1, FixedIds(), DirtyPartitionTracker())
     open_session(cache, 0, partitions=9)
     assert open_session(cache, 120_000) == 0
     assert open_session(cache, 120_001) == 2
@@ -123,14 +122,14 @@ def test_a_session_unused_for_two_minutes_gives_way():
 
 
 def test_followers_take_slots_from_consumers_at_once():
-    cache = FetchSessionCache(1, FixedIds())
+    cache = FetchSessionCache(1, FixedIds(), DirtyPartitionTracker())
     open_session(cache, 0, partitions=9)
     assert open_session(cache, 1, follower=True) == 2
     assert open_session(cache, 500_000 - 400_000, partitions=99) == 0
 
 
 def test_no_slots_no_sessions():
-    assert open_session(FetchSessionCache(0, FixedIds()), 0) == 0
+    assert open_session(FetchSessionCache(0, FixedIds(), DirtyPartitionTracker()), 0) == 0
 
 
 def test_who_was_told_to_cut_its_log_is_told_the_high_watermark_again():

