@@ -1,13 +1,13 @@
-"""Consumer groups in the simulator, of both protocols: members that heartbeat, read what they are given, and commit.
+"""Consumer groups in the simulator, of both protocols: members that heartbeat, read their partitions, and commit.
 
-At-least-once: a member commits what it has read, so the union of what all members read covers every acked record. What
-a group has committed does not go back: whoever takes a partition over starts at the last commit that was answered, or
-at one whose answer was lost. A member may stall for longer than its session and then go on as if nothing had been;
-what it commits then must be refused, for others have gone on from there: once somebody has taken a partition over,
-nothing that its former reader asks for is accepted.
+Delivery is at least once: a member commits what it has read, so the members together read every acked record. A group's
+committed offsets do not go back: the new owner of a partition starts at the last commit that was answered, or at one
+whose answer was lost. A member may stall for longer than its session and then continue. Its commits must be refused
+then, because another member has continued from there: once a partition has a new owner, no request of the former one is
+accepted.
 
-A member lives again and again: it leaves, and comes back as another, in the same protocol or, in a group that is on its
-way between the two, in either.
+Each member has many incarnations: it leaves and joins again with a new member id. In a group that migrates between the
+protocols, each incarnation may use either of them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SETTINGS = {
     "group.min.session.timeout.ms": "1000",
     "group.initial.rebalance.delay.ms": "100",
 }
-"""Of the nodes: sessions that end while somebody stalls."""
+"""Settings of the nodes: sessions that end while a member stalls."""
 _FIND_COORDINATOR = 4
 _HEARTBEAT = 1
 _OFFSETS = 9
@@ -56,30 +56,30 @@ _REFUSED_CODES = (*REJOIN_CODES, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.REBALAN
 
 @dataclass(slots=True)
 class Commits:
-    """Of one partition: the highest offset whose commit was answered, and those of lost answers."""
+    """The commits of one partition: the highest offset that was answered, and the offsets whose answers were lost."""
 
     answered: int = 0
     in_doubt: list[int] = field(default_factory=list)
 
     def allows(self, offset: int) -> bool:
-        """Whether a new owner may be told this offset."""
+        """Whether a new owner may start at this offset."""
         return offset >= self.answered or any(offset >= doubtful for doubtful in self.in_doubt)
 
 
 class GroupLoad:
-    """An `Workload`: members of one group that read the main topic."""
+    """The members of one group, which reads the main topic. A `Workload`."""
 
     name = "group"
 
     def __init__(self, context: ClientContext, main: History, protocols: tuple[str, ...] = ("consumer",)) -> None:
-        """`given.history` is where the members' deliveries go; `main` knows what was acked."""
+        """`context.history` gets the records that members read; `main` holds the acked records."""
         self.commits: dict[int, Commits] = {}
         self.readers: dict[int, MemberIncarnation] = {}
-        """Who took each partition over last."""
+        """The last new owner of each partition."""
         self.stopping = False
         self.protocols = protocols
         self.is_cooperative = context.rng.random() < 0.5
-        """Whether classic members keep what they have while they rebalance."""
+        """Whether classic members keep their partitions during a rebalance (KIP-429)."""
         self.leave_probability = _SWITCH_PROBABILITY if len(protocols) > 1 else _LEAVE_PROBABILITY
         self._context = context
         self._main_history = main
@@ -104,7 +104,7 @@ class GroupLoad:
         return f"the group's commits: {behind}, members {[str(member) for member in self._members]}" if behind else None
 
     def check(self) -> None:
-        """Every acked record was delivered to some member."""
+        """Every acked record was read by some member."""
         for (partition, producer, number), offset in self._main_history.acked.items():
             value = f"{producer}/{partition}/{number}"
             found = self._context.history.consumed.get(partition, {}).get(offset)
@@ -117,7 +117,7 @@ class GroupLoad:
 
 
 class _Member:
-    """One member: life after life."""
+    """One member, as a sequence of incarnations."""
 
     def __init__(self, group: GroupLoad, context: ClientContext, name: str) -> None:
         self.reader = TopicConsumer(context, f"group {name}")
@@ -140,7 +140,7 @@ class _Member:
 
 
 class MemberIncarnation:
-    """A member from its joining to its leaving. The two protocols differ in how it comes to what it is assigned."""
+    """A member from joining to leaving. The protocols differ in how it joins and how it gets its assignment."""
 
     protocol = ""
 
@@ -160,33 +160,33 @@ class MemberIncarnation:
         return f"{self.protocol} epoch {self.epoch} owns {list(self.owned)}"
 
     async def run(self) -> None:
-        """Until it has left."""
+        """Take part in the group until the member has left."""
         while not self._has_left:
             try:
-                await self._turn()
+                await self._heartbeat_and_read()
             except (ClientError, *LOST):
                 self.lose_coordinator()
                 await self.reader.client.refresh()
             await asyncio.sleep(_HEARTBEAT_EVERY_S)
 
     async def stay(self) -> None:
-        """Say that it is there, join if need be, and learn what it is assigned."""
+        """Heartbeat, join if necessary, and take the assignment."""
         raise NotImplementedError
 
     async def leave(self) -> bool:
-        """Say that it goes; whether it was heard."""
+        """Leave the group; whether the coordinator confirmed it."""
         raise NotImplementedError
 
     def rejoin(self) -> None:
-        """It was thrown out: what it had is not its own."""
+        """The member was removed from the group: it owns nothing and must join again."""
         self.epoch = 0
         self.assigned = self.owned = ()
 
     def lose_coordinator(self) -> None:
-        """Whoever was asked is the wrong one, or does not answer."""
+        """The coordinator does not answer, or is not the coordinator: find it again."""
         self._coordinator = None
 
-    async def _turn(self) -> None:
+    async def _heartbeat_and_read(self) -> None:
         if self._coordinator is None:
             self._coordinator = await self._find_coordinator()
             return
@@ -214,7 +214,7 @@ class MemberIncarnation:
         return None if row.error_code else int(row.node_id)
 
     async def ask(self, api: ApiKey, version: int, fields: dict[str, Any]) -> Struct:
-        """The coordinator's answer."""
+        """Send a request to the coordinator; its answer. Raises `ClientError` when no coordinator is known."""
         if self._coordinator is None:
             raise ClientError("no coordinator")
         return await self.reader.client.cluster.request_node(self._coordinator, api, version, fields)
@@ -224,9 +224,9 @@ class MemberIncarnation:
         if not added:
             return
         topics = [{"name": self.context.topic, "partition_indexes": added}]
-        speaks = {"member_id": self.id, "member_epoch": self.epoch}
-        nobody = {"member_id": None, "member_epoch": -1}
-        who = speaks if self.protocol == "consumer" else nobody
+        member = {"member_id": self.id, "member_epoch": self.epoch}
+        anonymous = {"member_id": None, "member_epoch": -1}
+        who = member if self.protocol == "consumer" else anonymous
         group = {"group_id": GROUP, "topics": topics, **who}
         answer = await self.ask(ApiKey.OFFSET_FETCH, _OFFSETS, {"groups": [group], "require_stable": True})
         found = answer.groups[0]
@@ -282,20 +282,20 @@ class MemberIncarnation:
 
 
 class ConsumerIncarnation(MemberIncarnation):
-    """ConsumerGroupHeartbeat (KIP-848)."""
+    """A member by ConsumerGroupHeartbeat (KIP-848)."""
 
     protocol = "consumer"
 
     def __init__(self, group: GroupLoad, context: ClientContext, reader: TopicConsumer, name: str) -> None:
         super().__init__(group, context, reader, name)
         self.id = f"{name}-{context.rng.getrandbits(64):016x}"
-        self._must_tell_all = True
-        """An answer may be lost: say everything, and be told everything."""
+        self._must_send_all_fields = True
+        """After a lost answer the next heartbeat carries all fields, and is answered with the whole assignment."""
 
     def lose_coordinator(self) -> None:
-        """See `MemberIncarnation`."""
+        """The next heartbeat carries all fields again."""
         super().lose_coordinator()
-        self._must_tell_all = True
+        self._must_send_all_fields = True
 
     async def leave(self) -> bool:
         """See `MemberIncarnation`."""
@@ -311,20 +311,20 @@ class ConsumerIncarnation(MemberIncarnation):
         fields = {"group_id": GROUP, "member_id": self.id, "member_epoch": epoch, "instance_id": None}
         joining = (
             {"rebalance_timeout": REBALANCE_TIMEOUT_MS, "subscribed_topic_names": [self.context.topic]}
-            if epoch == 0 or self._must_tell_all
+            if epoch == 0 or self._must_send_all_fields
             else {}
         )
         staying = {"rebalance_timeout": -1, "subscribed_topic_names": None}
         rest = {"rack_id": None, "subscribed_topic_regex": None, "server_assignor": None, "topic_partitions": owned}
         answer = await self.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, _HEARTBEAT, {**fields, **rest, **staying, **joining})
-        # A group whose last member of this protocol was thought dead is a classic one now: join it anew.
+        # The group became a classic one when its last member of this protocol expired: join it again.
         if answer.error_code in (*REJOIN_CODES, ErrorCode.GROUP_ID_NOT_FOUND):
             self.rejoin()
         elif answer.error_code:
             self.lose_coordinator()
         elif epoch >= 0:
             self.epoch = answer.member_epoch
-            self._must_tell_all = False
+            self._must_send_all_fields = False
             if answer.assignment is not None:
                 rows = answer.assignment.topic_partitions
                 self.assigned = tuple(sorted(index for row in rows for index in row.partitions))
@@ -333,10 +333,11 @@ class ConsumerIncarnation(MemberIncarnation):
 
 
 class ClassicIncarnation(MemberIncarnation):
-    """JoinGroup to LeaveGroup; partition p shall go to the member p modulo their number.
+    """A member by JoinGroup, SyncGroup, Heartbeat and LeaveGroup; partition p goes to member p modulo their number.
 
-    Eager members give up all before they join. Cooperative ones keep what they have, say so, and the leader gives
-    nobody what another has: that one gives it up when it learns its assignment, and joins once more.
+    Eager members give up all partitions before they join. Cooperative members keep their partitions and name them when
+    they join. The leader assigns no partition that another member owns; that member gives it up with its assignment and
+    joins again.
     """
 
     protocol = "classic"
@@ -353,7 +354,7 @@ class ClassicIncarnation(MemberIncarnation):
         return not answer.error_code
 
     def rejoin(self) -> None:
-        """See `MemberIncarnation`; an older id is as good as none."""
+        """Join again, with a new member id."""
         super().rejoin()
         self.id = ""
         self._must_join = True
@@ -417,13 +418,13 @@ class ClassicIncarnation(MemberIncarnation):
         return write_subscription((self.context.topic,), owned)
 
     def _plan(self, members: Sequence[Struct]) -> dict[str, list[int]]:
-        """Of the leader: what each member gets. Nobody else is told the members."""
+        """The leader's assignment for each member; empty for other members, which get no list of members."""
         ids = sorted(one.member_id for one in members)
         plan: dict[str, list[int]] = {one: [] for one in ids}
-        held = {part: one.member_id for one in members for _, part in read_subscription(one.metadata).owned}
+        owners = {part: one.member_id for one in members for _, part in read_subscription(one.metadata).owned}
         for index in range(len(self.reader.client.partitions)) if ids else ():
             wanted = ids[index % len(ids)]
-            if held.get(index, wanted) == wanted:
+            if owners.get(index, wanted) == wanted:
                 plan[wanted].append(index)
         return plan
 

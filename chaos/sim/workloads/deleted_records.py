@@ -53,7 +53,7 @@ class DeletedRecordsLoad:
 
         old = replace(context, wall_ms=some_time_ms)
         self._producers = [IdempotentProducer(old, f"trimmed{n}", _PAUSE_S / 2) for n in range(_PRODUCERS)]
-        self._consumer = _TrimConsumer(context, "trims consumer")
+        self._consumer = _SkippingConsumer(context, "trims consumer")
         self._stopping = False
 
     async def run(self) -> None:
@@ -61,7 +61,7 @@ class DeletedRecordsLoad:
         await create_topic_until_done(self._client.cluster, NewTopic(self._context.topic, 2, -1, _TOPIC_CONFIGS))
         await self._client.until_known()
         reader = asyncio.get_running_loop().create_task(self._consumer.run(), name=self._consumer.name)
-        await asyncio.gather(self._trim(), *(each.run() for each in self._producers))
+        await asyncio.gather(self._delete_records(), *(each.run() for each in self._producers))
         self.finished = True
         await reader
 
@@ -99,15 +99,15 @@ class DeletedRecordsLoad:
 
     # -- deletions
 
-    async def _trim(self) -> None:
+    async def _delete_records(self) -> None:
         rng = self._context.rng
         while not self._stopping:
             await asyncio.sleep(rng.expovariate(1 / _PAUSE_S))
             view = rng.choice(self._client.partitions)
             key = (self._client.topic_id, view.partition)
-            await self._delete_before(key, self._choose(key), view.leader)
+            await self._delete_before(key, self._choose_offset(key), view.leader)
 
-    def _choose(self, key: PartitionKey) -> int:
+    def _choose_offset(self, key: PartitionKey) -> int:
         """An offset to delete up to: the end of what is committed, or one before it."""
         checker, rng = self._context.checker, self._context.rng
         committed = checker.committed.get(key)
@@ -133,7 +133,7 @@ class DeletedRecordsLoad:
             await self._client.refresh()
 
 
-class _TrimConsumer(TopicConsumer):
+class _SkippingConsumer(TopicConsumer):
     """Continues at the log start offset when its next record has been deleted."""
 
     async def _read_partition(self, partition: int) -> None:
@@ -142,7 +142,7 @@ class _TrimConsumer(TopicConsumer):
             try:
                 code = await self.fetch(partition)
                 if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    code = await self._skip(partition)
+                    code = await self._skip_deleted(partition)
             except LOST:
                 code = ErrorCode.NETWORK_EXCEPTION
             if code:
@@ -152,7 +152,7 @@ class _TrimConsumer(TopicConsumer):
                 await asyncio.sleep(_PAUSE_S / 5)
                 await self.client.refresh()
 
-    async def _skip(self, partition: int) -> int:
+    async def _skip_deleted(self, partition: int) -> int:
         view = self.client.partitions[partition]
         asked = {"partition_index": partition, "current_leader_epoch": view.leader_epoch, "timestamp": _EARLIEST}
         topics = [{"name": self.client.topic, "partitions": [asked]}]
