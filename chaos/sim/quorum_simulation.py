@@ -1,7 +1,7 @@
-"""A metadata quorum without brokers, simulated: the raft driver on simulated disks and network, and a toy listener.
+"""A metadata quorum without brokers in the simulator: the raft driver on simulated disks and network.
 
-Whoever leads appends numbered records; every node records what it was told is committed. Since all that counts is
-synced to disk, any mixture of crashes and losses of power must leave every committed record in place.
+The leader appends numbered records, and every node keeps the records that it was told are committed. The quorum syncs
+everything that counts, so every committed record must survive any crashes and losses of power.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ FAULTS = [
         FaultKind.EXCHANGED_DIR,
     )
 ]
-"""What may happen here: processes do not end when their disks fail, there are no partitions, no further directories,
-and no clients."""
+"""The faults that may happen here. There are no partitions, no clients and no further log directories, and a process
+does not end when its disk fails."""
 
 
 class QuorumServer(asyncio.BufferedProtocol):
-    """Serves the quorum's requests of one connection, answering in order."""
+    """Serves the quorum requests of one connection, and answers them in order."""
 
     def __init__(self, driver: RaftDriver) -> None:
         self._driver = driver
@@ -62,15 +62,19 @@ class QuorumServer(asyncio.BufferedProtocol):
         self._last: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.BufferedProtocol`."""
         self._transport = transport  # type: ignore[assignment]
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.BufferedProtocol`."""
         self._transport = None
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        """See `asyncio.BufferedProtocol`."""
         return self._reader.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
+        """See `asyncio.BufferedProtocol`."""
         for frame in self._reader.buffer_updated(nbytes):
             self._last = asyncio.get_running_loop().create_task(self._serve(frame, self._last))
 
@@ -90,7 +94,7 @@ class QuorumServer(asyncio.BufferedProtocol):
 
 
 class _Listener:
-    """What one process was told. Raises when it is told twice or with gaps."""
+    """What one process was told is committed. Raises `InvariantBroken` for repeated records and for gaps."""
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
@@ -102,6 +106,7 @@ class _Listener:
         self.loading: tuple[SnapshotId, list[bytes]] | None = None
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
+        """See the raft driver."""
         for batch in batches:
             if batch.base_offset != self.end_offset:
                 detail = f"node {self.node_id} was told of {batch.base_offset} after {self.end_offset}"
@@ -111,7 +116,7 @@ class _Listener:
             self.snapshot_id = snapshot_id_after(batch)
 
     def on_snapshot(self, snapshot_id: SnapshotId, records: Sequence[bytes] | None) -> None:
-        """A part of all records below the snapshot's end, or its end."""
+        """A part of a snapshot's records, or its end (None)."""
         if snapshot_id.end_offset < self.end_offset:
             detail = f"node {self.node_id} went from {self.end_offset} to {snapshot_id}"
             raise InvariantBroken("commits are told once and in order", detail)
@@ -125,18 +130,19 @@ class _Listener:
             self.records, self.loading = self.loading[1], None
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:
+        """See the raft driver."""
         self.leader = leader
 
 
 def snapshot_id_after(batch: CommittedBatch) -> SnapshotId:
-    """The name of a snapshot that ends with this batch."""
+    """The id of a snapshot that ends with this batch."""
     return SnapshotId(batch.last_offset + 1, batch.epoch)
 
 
 class QuorumSimulation:
-    """`voters` nodes and their faults' effects; `acked` are records whose commit their leader saw.
+    """A quorum of `voters` nodes; `acked` are the records whose commit their leader has seen. A `TargetCluster`.
 
-    With `snapshots`, every node makes one after so many records, and its log keeps nothing before it.
+    If `snapshots` is not 0, every node writes a snapshot after this many records, and removes its log below it.
     """
 
     def __init__(self, world: World, voters: int, *, snapshots: int = 0) -> None:
@@ -156,41 +162,48 @@ class QuorumSimulation:
             world.add_host(name)
 
     def start_all(self) -> None:
+        """Start every node."""
         for name in self.names:
             self.restart(name)
 
-    # -- Target
+    # -- TargetCluster
 
     def resolve(self, target: str) -> str | None:
+        """See `TargetCluster`."""
         if target in ("leader", "controller"):
             leader = self.checker.leader
             return None if leader is None else f"n{leader}"
         return target
 
     def crash(self, name: str, *, power_loss: bool) -> None:
+        """See `TargetCluster`."""
         node_id = int(name[1:])
         self.checker.forget(node_id)
         self.drivers.pop(node_id, None)
         self.world.hosts[name].crash(power_loss=power_loss)
 
     def restart(self, name: str) -> None:
+        """See `TargetCluster`."""
         node_id = int(name[1:])
         self.world.hosts[name].start(self._program(node_id))
 
     def in_sync(self) -> bool:
+        """See `TargetCluster`."""
         return self.checker.in_sync()
 
-    def trusts_lost_disk(self) -> bool:
-        return False  # of no partitions
+    def has_unnoticed_disk_loss(self) -> bool:
+        """See `TargetCluster`."""
+        return False  # there are no partitions
 
     def on_disk_replaced(self, name: str) -> None:
+        """See `TargetCluster`."""
         self.checker.on_disk_replaced(int(name[1:]))
 
-    def on_disk_rotten(self, name: str) -> None:
-        """Partitions rot, and there are none."""
+    def on_bit_rot(self, name: str) -> None:
+        """Does nothing: bit rot concerns partitions."""
 
     def stop(self, name: str) -> None:
-        """The driver hands leadership over and leaves."""
+        """The driver hands its leadership over and stops."""
         driver, process = self.drivers.get(int(name[1:])), self.world.hosts[name].process
         if driver is None or process is None:
             return
@@ -213,7 +226,7 @@ class QuorumSimulation:
                 node_id=node_id, cluster_id="sim", voters=voters, snapshot_retention=SnapshotRetention(0)
             )
             if self.snapshots:
-                config = replace(config, fetch_max_bytes=1024)  # so that a snapshot takes several fetches
+                config = replace(config, fetch_max_bytes=1024)  # a snapshot then takes several fetches
             listener = self.listeners[node_id] = _Listener(node_id)
             state_dir = metadata_log_dir(LOG_DIR)
             driver = RaftDriver(config, runtime, open_metadata_log(runtime, LOG_DIR), state_dir, listener)
@@ -260,7 +273,7 @@ class QuorumSimulation:
     # -- the end
 
     def all_agree(self) -> bool:
-        """There is a leader, and every node was told of everything that is committed now."""
+        """Whether there is a leader, and every node knows a commit of its epoch."""
         leader = self.drivers.get(self.checker.leader or 0)
         role = leader.quorum_state.role.as_leader() if leader is not None else None
         if role is None:
@@ -273,7 +286,7 @@ class QuorumSimulation:
         )
 
     def check_end(self) -> None:
-        """Every acked record is committed, once; every node was told the same."""
+        """Every acked record is committed once, and every node was told the same records."""
         committed = [record for batch in self.checker.committed.values() for record in batch.records]
         counts = dict.fromkeys(committed, 0)
         for record in committed:

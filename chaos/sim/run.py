@@ -42,15 +42,15 @@ _START_LIMIT_S = 10.0
 _HEAL_LIMIT_S = 30.0
 _DRAIN_LIMIT_S = 15.0
 _ACK_LIMIT_S = 8.0
-"""It takes a second or two; what rests until a session or a request times out takes longer than this."""
+"""Writes resume within a second or two. A wait for a session's or a request's time-out would take longer than this."""
 _PRODUCERS = 2
 _PRODUCE_EVERY_S = (0.02, 0.3)
-"""Bounds of a producer's mean pause, drawn evenly by orders of magnitude: some seeds are busy, some nearly idle."""
+"""Bounds of a producer's mean pause. It is drawn on a logarithmic scale: some seeds are busy, some almost idle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a run. `failure` is None when all held."""
+    """The result of a run. `failure` is None if no invariant was broken."""
 
     scenario: str
     seed: int
@@ -65,12 +65,12 @@ class Outcome:
 
     @property
     def broken(self) -> str:
-        """The name of the broken invariant, without the details."""
+        """The name of the broken invariant; empty if there is none."""
         return (self.failure or "").partition(":")[0]
 
 
 class Run:
-    """One scenario with one seed. `faults` may be given to leave some out."""
+    """A run of one scenario with one seed. `faults` replaces the faults that the seed would draw."""
 
     def __init__(self, scenario: Scenario, seed: int, faults: Sequence[Fault] | None = None) -> None:
         self.seed = seed
@@ -92,7 +92,7 @@ class Run:
         self.faults = list(faults) if faults is not None else self._draw()
 
     def _recovery_points(self) -> dict[str, str]:
-        """Where power is lost, mostly so often that losses and truncations meet all their stages."""
+        """For losses of power: recovery points are often so frequent that a loss meets each of their steps."""
         if FaultKind.POWER_LOSS not in self.scenario.kinds:
             return {}
         interval_ms = self.world.rng_for("recovery points").choice((20, 100, 400, 60_000))
@@ -116,10 +116,10 @@ class Run:
         return [replace(fault, target=scenario.fixed_targets.get(fault.kind, fault.target)) for fault in faults]
 
     def execute(self) -> Outcome:
-        """Run it to the end. Never raises for what the run found."""
+        """Run to the end. A broken invariant is in the outcome; it is not raised."""
         failure = None
         gc_was_on = gc.isenabled()
-        gc.disable()  # so that nothing dies at a time that memory decides
+        gc.disable()  # so that memory use does not decide when objects are finalized
         try:
             with self.world:
                 try:
@@ -159,7 +159,7 @@ class Run:
         self._until(cluster.is_healthy, _START_LIMIT_S, "the cluster starts", cluster.why_not_healthy)
         client.run_until_complete(self._create_topic(), _START_LIMIT_S)
         producers, consumer = self._start_load(client)
-        self._inflict()
+        self._run_faults()
         self._until_acked("writes go on soon after healing")
         self._until_healed()
         self._until_acked("writes go on after healing")
@@ -229,14 +229,14 @@ class Run:
             "group": lambda: GroupLoad(context("group", TOPIC, History()), self.history),
             "classic-group": lambda: GroupLoad(context("group", TOPIC, History()), self.history, ("classic",)),
             "mixed-group": lambda: GroupLoad(context("group", TOPIC, History()), self.history, PROTOCOLS),
-            "churn": lambda: TopicChanges(context("churn", "churn"), lambda: cluster.views_of("churn")),
+            "churn": lambda: TopicChanges(context("churn", "churn"), lambda: cluster.topic_views("churn")),
             "elections": lambda: PreferredLeaderChanges(context("elections"), cluster.brokers),
             "upgrade": lambda: RollingUpgrade(context("upgrade"), cluster),
             "voters": lambda: VoterChanges(context("voters"), cluster.controllers, cluster.why_not_all_vote),
             "dir moves": lambda: LogDirMoves(context("dir moves"), cluster.brokers, (LOG_DIR, *cluster.extra_log_dirs)),
-            "moves": lambda: Reassignments(context("moves"), cluster.brokers, cluster.why_moving),
+            "moves": lambda: Reassignments(context("moves"), cluster.brokers, cluster.why_reassigning),
             "throttled moves": lambda: ThrottledReassignments(
-                context("throttled moves"), cluster.brokers, cluster.why_moving
+                context("throttled moves"), cluster.brokers, cluster.why_reassigning
             ),
         }
         self._workloads = [made[name]() for name in self.scenario.workloads]
@@ -245,7 +245,7 @@ class Run:
             client.call_soon(self._tasks.spawn, each.run(), each.name)
         return producers, consumer
 
-    def _inflict(self) -> None:
+    def _run_faults(self) -> None:
         world, cluster = self.world, self.cluster
         start_s = world.now_s
         if self.scenario.one_at_a_time:
@@ -253,12 +253,12 @@ class Run:
             for fault in self.faults:
                 nemesis = Nemesis(cluster, [replace(fault, at_s=world.now_s)])
                 nemesis.run(world.now_s + fault.duration_s)
-                nemesis.end_all()
+                nemesis.heal_all()
                 self._until_healed()
             return
         nemesis = Nemesis(cluster, [replace(fault, at_s=fault.at_s + start_s) for fault in self.faults])
         nemesis.run(start_s + self.scenario.faults_s)
-        nemesis.end_all()
+        nemesis.heal_all()
         if nemesis.has_failed_dirs:
             is_healthy, why_not = cluster.healthy_again()
             self._until(is_healthy, _HEAL_LIMIT_S, "all that is sound is in use", why_not)

@@ -1,11 +1,11 @@
 """Scenarios by name: which faults, on which cluster, under which workloads.
 
-A partition's records are durable by replication, not by fsync. So a scenario may kill processes as it likes, since
-their hosts keep the page cache; but the power goes out on one host at a time, while all others are in sync, or else the
-topic asks for a flush at every append. One host alone may lose power at any time while others stop cleanly ("elr"):
-what is committed is on min.insync.replicas nodes, and one that may have lost its tail is not eligible to lead
-(KIP-966). A SIGKILL looks like a loss of power to the controller; two of either, at the wrong time, may lose records,
-as in Kafka.
+The records of a partition are durable by replication, not by fsync. A scenario may kill any processes, because their
+hosts keep the page cache. But only one host at a time may lose power, while all others are in sync, unless the topic
+flushes every append. In "elr" one host may lose power at any time while the others stop cleanly: what is committed is
+on min.insync.replicas nodes, and a node that may have lost its last records is not eligible to lead (KIP-966). The
+controller cannot distinguish a SIGKILL from a loss of power; two of them at the wrong time may lose records, as in
+Kafka.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _SHORT_TIMES = {
     "broker.session.timeout.ms": "1000",
     "broker.heartbeat.interval.ms": "150",
 }
-"""So that replicas fall behind, and brokers are fenced and come back, within one life and several times a run."""
+"""With these settings replicas fall behind, and brokers are fenced and unfenced, several times in a run."""
 _ALL_NODES = ("n1", "n2", "n3", "n4", "n5", "c101", "c102", "c103")
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What a run is made of. Times in virtual seconds."""
+    """The faults, the cluster and the workloads of a run. Times are in virtual seconds."""
 
     name: str
     kinds: Sequence[FaultKind]
@@ -57,19 +57,20 @@ class Scenario:
     topic_configs: Mapping[str, str] = field(default_factory=dict)
     controllers: int = 0
     shapes: Sequence[tuple[int, int]] = ()
-    """Numbers of nodes and of controllers to draw from, instead of `nodes` and `controllers`."""
+    """Pairs of numbers of nodes and of controllers; one pair is drawn instead of `nodes` and `controllers`."""
     first_voters: int = 0
-    """With it the voters are dynamic, and at first so many of the controllers."""
+    """How many controllers are voters at first, if voters are dynamic (KIP-853); 0: voters are fixed."""
     workloads: Sequence[str] = ()
+    """Names of workloads beside the main load; see `Run`."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """Settings of the nodes."""
     fixed_targets: Mapping[FaultKind, str] = field(default_factory=dict)
-    """Faults of these kinds have this target, whatever was drawn."""
+    """The target of all faults of a kind, instead of the drawn one."""
     extra_log_dirs: Sequence[str] = ()
-    """Log directories of each node beside the first."""
+    """Log directories of each node besides the first one."""
 
     def with_drawn_shape(self, rng: random.Random) -> Scenario:
-        """With one of the shapes."""
+        """This scenario with one of its shapes."""
         if not self.shapes:
             return self
         nodes, controllers = rng.choice(self.shapes)

@@ -1,6 +1,6 @@
-"""Runs many seeds of simulated clusters; of each that fails it shows the number, what broke, and a timeline.
+"""Runs many seeds of simulated clusters, and reports each failing seed with its timeline.
 
-At the end, or when it is interrupted, it says what was simulated, what that cost, and where another run may go on.
+At the end, or when it is interrupted, it prints totals and the seed at which another run may continue.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class SeedOptions:
     first_seed: int | None = None
     """Each scenario runs the seeds from here on. None: the seeds from `resume` on take the scenarios in turn."""
     scenarios: tuple[str, ...] = ()
-    """All of them, where none is named."""
+    """Names of scenarios; empty: all of them."""
     resume: int = 0
     minutes: float | None = None
-    """No run begins after so long."""
+    """Begin no run after this time."""
     as_json: bool = False
     jobs: int = 1
     timeline: int = 60
@@ -42,7 +42,7 @@ class SeedOptions:
 
 @dataclass(slots=True)
 class Totals:
-    """What the runs so far come to."""
+    """The totals of the runs so far."""
 
     runs: int = 0
     virtual_s: float = 0.0
@@ -53,7 +53,7 @@ class Totals:
     failed: list[Outcome] = field(default_factory=list)
 
     def add(self, outcome: Outcome, cpu_s: float) -> None:
-        """One more run, which took so many seconds of one core."""
+        """Add a run that took `cpu_s` seconds of one core."""
         self.runs += 1
         self.virtual_s += outcome.virtual_s
         self.events += outcome.events
@@ -70,7 +70,7 @@ class Totals:
 
 
 def run_seeds(options: SeedOptions) -> int:
-    """Run as the options say, and print what came of it. Returns the exit code: 0 when every seed held, else 1."""
+    """Run the seeds and print the results; the exit code: 0 if no seed failed, else 1."""
     tasks, resume_at = _tasks(options)
     started = time.monotonic()
     totals = Totals()
@@ -96,7 +96,7 @@ def run_seeds(options: SeedOptions) -> int:
 
 
 def _tasks(options: SeedOptions) -> tuple[list[tuple[str, int]], int | None]:
-    """Pairs of scenario and seed. With them, where they begin, unless a first seed was named for each scenario."""
+    """Pairs of scenario and seed; and the first seed, if seeds take the scenarios in turn."""
     names = options.scenarios or tuple(SCENARIOS)
     if options.first_seed is not None:
         count = options.seeds if options.seeds is not None else 1
@@ -115,7 +115,7 @@ def _run_all(tasks: Sequence[tuple[str, int]], jobs: int) -> Iterator[tuple[Outc
 
 
 def _run_one(task: tuple[str, int]) -> tuple[Outcome, float]:
-    """The outcome, without the timeline of what went well, and the seconds of one core that it took."""
+    """The outcome, with a timeline only if it failed, and the seconds of one core that it took."""
     name, seed = task
     started = time.process_time()
     outcome = Run(SCENARIOS[name], seed).execute()

@@ -1,4 +1,4 @@
-"""Makes a failing run smaller: leaves out faults that the failure does not need."""
+"""Shrinks a failing run: leaves out the faults that the failure does not need."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .scenarios import Scenario
 
 
 def shrink(scenario: Scenario, seed: int) -> tuple[Sequence[Fault], Outcome]:
-    """A list of faults none of which can be left out, and the outcome of the run with it.
+    """A list of faults of which none can be left out, and the outcome of the run with them.
 
-    What remains breaks the same invariant as all of them did. Halves are tried first, then smaller and smaller parts.
+    The remaining faults break the same invariant as all of them. Halves are left out first, then smaller parts.
     """
     run = Run(scenario, seed)
     faults, outcome = run.faults, run.execute()

@@ -1,4 +1,4 @@
-"""Whole nodes in the simulator: `cluster.node.node.Node`, unmodified, on simulated hosts."""
+"""A cluster of whole nodes in the simulator: `cluster.node.node.Node`, unmodified, on simulated hosts."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ LOG_DIR = "/data"
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
 _FIRST_CONTROLLER = 101
-OLD_SOFTWARE: VersionRanges = {
+OLD_FEATURES: VersionRanges = {
     name: levels for name, levels in SUPPORTED_FEATURES.items() if name != RECORD_VERSION_FEATURE
 }
 _MANY_SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "500", "metadata.max.retention.bytes": "0"}
-"""So that those who join start from a snapshot, which says who the voters are."""
+"""With these settings a controller that joins starts from a snapshot, which holds the voters."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """`properties` go to every node on top of the simulator's own. With `controllers`, the nodes are but brokers.
+    """The shape of a cluster and its settings.
 
-    `extra_log_dirs` are log directories beside the one that holds the metadata log too.
+    `properties` are settings of every node, in addition to the simulator's own. If there are `controllers`, the `nodes`
+    are only brokers. `extra_log_dirs` are log directories besides the one that also holds the metadata log.
     """
 
     nodes: int = 3
@@ -48,13 +49,16 @@ class ClusterConfig:
     properties: Mapping[str, str] = field(default_factory=dict)
     extra_log_dirs: Sequence[str] = ()
     is_old: bool = False
-    """The nodes have software at first that knows the first form of metadata records only."""
+    """The nodes start with old software, which knows only the first form of metadata records."""
     first_voters: int = 0
-    """With it the voters are dynamic: so many controllers are formatted as the first ones, and the others join them."""
+    """If not 0, voters are dynamic: this many controllers are formatted as voters, and the others join."""
 
 
 class SimulatedCluster:
-    """Brokers n1 to nN, controllers too unless there are c101, c102 ...; watched by the checkers. A `Target`."""
+    """Brokers n1 to nN, which are also controllers unless there are c101, c102 ... A `TargetCluster`.
+
+    The invariants of the quorum and of partitions are checked after every event.
+    """
 
     def __init__(self, world: World, config: ClusterConfig) -> None:
         self.world = world
@@ -73,13 +77,13 @@ class SimulatedCluster:
         self.quorum = QuorumChecker(self.voters, world.trace.note, lambda: world.now_s, is_dynamic=is_dynamic)
         self.partitions = PartitionChecker(world.trace.note)
         self._watched: dict[int, None] = {}
-        self._exchanged: dict[int, None] = {}
-        self._lost_with: dict[int, int] = {}
-        """Who died with its disk, and the broker epoch that it had; until the controller has seen it."""
-        self.software: dict[int, VersionRanges] = dict.fromkeys(self.ids, OLD_SOFTWARE) if config.is_old else {}
-        """The features that a node knows from its next start on, where it is not all of them."""
-        self.runs_software: dict[int, VersionRanges] = {}
-        """Those that it knows in this life."""
+        self._with_new_disk: dict[int, None] = {}
+        self._died_with_disk: dict[int, int] = {}
+        """Brokers that died with their disk, with their broker epochs, until the controller knows it."""
+        self.features: dict[int, VersionRanges] = dict.fromkeys(self.ids, OLD_FEATURES) if config.is_old else {}
+        """The features of each node's software from its next start on; without an entry: all of them."""
+        self.running_features: dict[int, VersionRanges] = {}
+        """The features of each node's software since its last start."""
         self._node_of = {name: node_id for node_id, name in zip(self.ids, self.names, strict=True)}
         world.scheduler.after_event = self._after_event
         for name in self.names:
@@ -87,14 +91,16 @@ class SimulatedCluster:
 
     @property
     def bootstrap(self) -> str:
+        """The addresses of all brokers."""
         return ",".join(f"{_host_name(node_id)}:{BROKER_PORT}" for node_id in self.brokers)
 
     def start_all(self) -> None:
+        """Start every node."""
         for name in self.names:
             self.restart(name)
 
     def properties(self, node_id: int) -> dict[str, str]:
-        """server.properties of one node."""
+        """The server.properties of a node."""
         name = _host_name(node_id)
         broker, controller = f"PLAINTEXT://{name}:{BROKER_PORT}", f"CONTROLLER://{name}:{CONTROLLER_PORT}"
         roles = {"broker": broker if node_id in self.brokers else "", "controller": controller}
@@ -121,10 +127,10 @@ class SimulatedCluster:
         return properties | ({"controller.quorum.auto.join.enable": "true"} if is_controller else {})
 
     def _formatting(self, node_id: int) -> FirstVoters:
-        """How a fresh disk of a node is formatted; one that was exchanged is that of a controller that joins."""
+        """How an empty disk is formatted; a controller whose disk was replaced joins as a new one."""
         if not self._first_voters or node_id not in self.voters:
             return FirstVoters()
-        if node_id not in self._first_voters or node_id in self._exchanged:
+        if node_id not in self._first_voters or node_id in self._with_new_disk:
             return FirstVoters(none=True)
         rows = [
             f"{each}@{_host_name(each)}:{CONTROLLER_PORT}:{encode_uuid(UUID(int=each))}" for each in self._first_voters
@@ -133,11 +139,11 @@ class SimulatedCluster:
 
     @property
     def controllers(self) -> dict[int, tuple[str, int]]:
-        """Where the controllers listen."""
+        """The addresses of the controllers."""
         return {each: (_host_name(each), CONTROLLER_PORT) for each in self.voters}
 
     def why_not_all_vote(self) -> str | None:
-        """A controller that is no voter, by the leader's knowledge, with the directory that it has."""
+        """A controller whose directory is no voter, as the leader knows; None if all are."""
         leader = self.nodes.get(self.quorum.leader or 0)
         if leader is None or leader.raft is None:
             return "no controller leads"
@@ -149,7 +155,7 @@ class SimulatedCluster:
         return None
 
     def snapshot_end(self, node_id: int) -> int | None:
-        """The end offset of a running node's latest snapshot of the metadata."""
+        """The end offset of a running node's latest metadata snapshot."""
         node = self.nodes.get(node_id)
         return None if node is None or node.raft is None else node.raft.snapshot_end_offset
 
@@ -158,12 +164,13 @@ class SimulatedCluster:
         """The host of a node."""
         return _host_name(node_id)
 
-    # -- Target
+    # -- TargetCluster
 
     def resolve(self, target: str) -> str | None:
-        """A name, `controller`, `leader` or `coordinator`: of the first partition of the clients', the groups' topic.
+        """The host with a role, or the host of this name; None if there is none.
 
-        None for a role that nobody has, and for a node that is not there.
+        `controller` is the active controller. `leader` and `coordinator` lead the first partition of the clients' topic
+        and of `__consumer_offsets`.
         """
         if target == "controller":
             return None if self.quorum.leader is None else _host_name(self.quorum.leader)
@@ -173,6 +180,7 @@ class SimulatedCluster:
         return target if target in self._node_of else None
 
     def crash(self, name: str, *, power_loss: bool) -> None:
+        """See `TargetCluster`."""
         node_id = self._node_of[name]
         self.quorum.forget(node_id)
         self.partitions.forget(node_id, power_loss=power_loss)
@@ -181,10 +189,11 @@ class SimulatedCluster:
         self.world.hosts[name].crash(power_loss=power_loss)
 
     def restart(self, name: str) -> None:
+        """See `TargetCluster`."""
         self.world.hosts[name].start(self._program(self._node_of[name]))
 
     def stop(self, name: str) -> None:
-        """SIGTERM: the node hands over and ends by itself."""
+        """SIGTERM: the node hands its leaderships over and ends by itself."""
         node_id = self._node_of[name]
         node, process = self.nodes.get(node_id), self.world.hosts[name].process
         if node is None or process is None:
@@ -199,6 +208,7 @@ class SimulatedCluster:
         process.call_soon(lambda: process.create_task(stop()))
 
     def in_sync(self) -> bool:
+        """See `TargetCluster`."""
         image = self._image()
         return (
             image is not None
@@ -207,38 +217,41 @@ class SimulatedCluster:
             and self.quorum.in_sync()
         )
 
-    def trusts_lost_disk(self) -> bool:
+    def has_unnoticed_disk_loss(self) -> bool:
+        """See `TargetCluster`."""
         image = self._image()
         if image is None:
-            return bool(self._lost_with)
-        for node_id, epoch in list(self._lost_with.items()):
+            return bool(self._died_with_disk)
+        for node_id, epoch in list(self._died_with_disk.items()):
             broker = image.brokers.get(node_id)
             if broker is None or broker.fenced or broker.epoch > epoch:
-                del self._lost_with[node_id]
-        return bool(self._lost_with)
+                del self._died_with_disk[node_id]
+        return bool(self._died_with_disk)
 
     def on_disk_replaced(self, name: str) -> None:
-        self._lost_with[self._node_of[name]] = self._broker_epoch(self._node_of[name])
-        self._exchanged[self._node_of[name]] = None
+        """See `TargetCluster`."""
+        self._died_with_disk[self._node_of[name]] = self._broker_epoch(self._node_of[name])
+        self._with_new_disk[self._node_of[name]] = None
         self.quorum.on_disk_replaced(self._node_of[name])
         self.partitions.on_disk_replaced(self._node_of[name])
 
-    def on_disk_rotten(self, name: str) -> None:
-        self.partitions.on_disk_rotten(self._node_of[name])
+    def on_bit_rot(self, name: str) -> None:
+        """See `TargetCluster`."""
+        self.partitions.on_bit_rot(self._node_of[name])
 
-    # -- the state of things
+    # -- state
 
     def is_healthy(self) -> bool:
-        """All nodes are ready, every partition has a leader, all ISRs are full, all replicas have caught up."""
+        """Whether all nodes are ready, every partition has a leader and a full ISR, and every replica has caught up."""
         return self.why_not_healthy() is None
 
     def healthy_again(self) -> tuple[Callable[[], bool], Callable[[], str | None]]:
-        """`is_healthy` and what it waits for, under a load that goes on: up to what is committed at this call."""
+        """`is_healthy` and `why_not_healthy` for a cluster under load: up to what is committed at this call."""
         ends = self.partitions.ends()
         return lambda: self.why_not_healthy(ends) is None, lambda: self.why_not_healthy(ends)
 
     def why_not_healthy(self, ends: Mapping[PartitionKey, int] | None = None) -> str | None:
-        """What `is_healthy` waits for: everything that is committed, or what is below `ends`."""
+        """Why the cluster is not healthy; replicas must have all committed records, or only those below `ends`."""
         for node_id in self.ids:
             if node_id not in self.ready:
                 return f"{_host_name(node_id)} is not ready"
@@ -249,17 +262,17 @@ class SimulatedCluster:
         return self.partitions.describe_lag(image, self.partitions.ends() if ends is None else ends, failing)
 
     def _image(self) -> MetadataImage | None:
-        """The metadata as the controller knows them."""
+        """The metadata image of the active controller."""
         controller = self.nodes.get(self.quorum.leader or 0)
         return None if controller is None or controller.loader is None else controller.loader.image
 
     def _broker_epoch(self, node_id: int) -> int:
-        """The newest that any running node knows."""
+        """The latest broker epoch that a running node knows."""
         images = [node.loader.image for node in self.nodes.values() if node.loader is not None]
         return max((image.brokers[node_id].epoch for image in images if node_id in image.brokers), default=-1)
 
-    def views_of(self, topic: str) -> list[tuple[UUID, int] | None]:
-        """What each running broker knows of a topic: its id and number of partitions."""
+    def topic_views(self, topic: str) -> list[tuple[UUID, int] | None]:
+        """The id and the number of partitions of a topic, as each running broker knows them."""
         views: list[tuple[UUID, int] | None] = []
         for node_id in self.brokers:
             node = self.nodes.get(node_id)
@@ -268,8 +281,8 @@ class SimulatedCluster:
                 views.append(None if found is None else (found.topic_id, len(found.partitions)))
         return views
 
-    def why_moving(self) -> str | None:
-        """A partition whose replicas change, by the controller's knowledge; None when there is none."""
+    def why_reassigning(self) -> str | None:
+        """A partition that is being reassigned, as the controller knows; None if there is none."""
         image = self._image()
         if image is None:
             return "no controller"
@@ -294,9 +307,9 @@ class SimulatedCluster:
     def _program(self, node_id: int) -> Callable[[Runtime], Coroutine[Any, Any, None]]:
         async def main(runtime: Runtime) -> None:
             config = NodeConfig.from_properties(self.properties(node_id))
-            self.runs_software[node_id] = self.software.get(node_id, SUPPORTED_FEATURES)
-            node = Node(config, runtime, self.runs_software[node_id])
-            refused_before = self._refusals(node_id)
+            self.running_features[node_id] = self.features.get(node_id, SUPPORTED_FEATURES)
+            node = Node(config, runtime, self.running_features[node_id])
+            refused_before = self._failed_operations(node_id)
             try:
                 format_node(
                     config,
@@ -311,7 +324,7 @@ class SimulatedCluster:
                 ready.add_done_callback(lambda done: self._on_ready(node_id, done))
                 await node.wait_failed()
             except (NodeFailedError, FormatError, OSError) as error:
-                if self._refusals(node_id) == refused_before:
+                if self._failed_operations(node_id) == refused_before:
                     raise InvariantBroken("a node ends by itself only when its disk fails", str(error)) from error
                 self.world.trace.note(_host_name(node_id), f"ended: {error}")
                 await node.stop()
@@ -319,11 +332,11 @@ class SimulatedCluster:
 
         return main
 
-    def _refusals(self, node_id: int) -> int:
-        return self.world.hosts[_host_name(node_id)].disk.refusals
+    def _failed_operations(self, node_id: int) -> int:
+        return self.world.hosts[_host_name(node_id)].disk.failed_operations
 
     def _end(self, node_id: int) -> None:
-        """The process's main coroutine is through: nothing of it stays."""
+        """The process's main coroutine has ended: end the process."""
         host = self.world.hosts[_host_name(node_id)]
         process = host.process
 

@@ -52,7 +52,7 @@ class Life:
             self.cluster.crash(name, power_loss=False)
         self.cluster.start_all()
         assert self.world.scheduler.run_until(self.cluster.is_healthy, 10.0), self.cluster.why_not_healthy()
-        assert self.cluster.views_of(f"t{self.topics}").count(None) == 0
+        assert self.cluster.topic_views(f"t{self.topics}").count(None) == 0
 
 
 def test_by_time() -> None:

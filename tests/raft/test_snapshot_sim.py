@@ -35,7 +35,7 @@ def run(seed: int, voters: int) -> tuple[str, int]:
         )
         nemesis = Nemesis(cluster, faults)
         nemesis.run(FAULTS_S)
-        nemesis.end_all()
+        nemesis.heal_all()
         agreed = world.scheduler.run_until(cluster.all_agree, 15)
         world.scheduler.run_for(0.5)
         cluster.check_end()

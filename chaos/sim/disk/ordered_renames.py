@@ -1,4 +1,4 @@
-"""Renames that a simulated disk carries out beside its caller; see `runtime.ports.Rearrangement`."""
+"""Renames that a simulated disk carries out in the background; see `runtime.ports`."""
 
 from __future__ import annotations
 
@@ -7,33 +7,34 @@ from collections.abc import Callable, Sequence
 
 
 class SimOrderedRenames:
-    """The steps one after the other, each when the disk's latency is over, or at once by `finish`."""
+    """Steps that are carried out one after the other, each after the disk's latency, or at once by `finish`."""
 
     def __init__(
-        self, steps: Sequence[Callable[[], None]], later: Callable[[Callable[[], None]], asyncio.Future[None]]
+        self, steps: Sequence[Callable[[], None]], after_latency: Callable[[Callable[[], None]], asyncio.Future[None]]
     ) -> None:
         self._steps = list(steps)
-        self._later = later
+        self._after_latency = after_latency
         self._error: OSError | None = None
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._begin()
 
     @property
     def done(self) -> asyncio.Future[None]:
+        """Done when all steps are, or when one has failed."""
         return self._done
 
     def finish(self) -> None:
-        """What is left of it, now."""
+        """Carry out the remaining steps now."""
         while self._error is None and self._steps:
             self._step()
         if self._error is not None:
             raise self._error
 
     def _begin(self) -> None:
-        self._later(self._step).add_done_callback(lambda _: self._go_on())
+        self._after_latency(self._step).add_done_callback(lambda _: self._go_on())
 
     def _step(self) -> None:
-        """A disk that refuses once is not asked again."""
+        """After a first error no step is tried."""
         if self._steps and self._error is None:
             step = self._steps.pop(0)
             try:

@@ -43,7 +43,7 @@ def _lose_unsynced(inode: Inode, rng: random.Random) -> None:
         reordered = rng.random() < _REORDERED_PROBABILITY
         for operation in inode.unsynced[:kept]:
             if reordered and isinstance(operation, Write) and rng.random() < _DATA_MISSING_PROBABILITY:
-                operation = operation.size_only(len(inode.durable))
+                operation = operation.growth_only(len(inode.durable))
             operation.apply(inode.durable)
         if kept < len(inode.unsynced):
             _tear(inode, inode.unsynced[kept], rng)

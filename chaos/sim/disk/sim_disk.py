@@ -1,14 +1,12 @@
-"""A file system in memory that can lose power.
+"""A file system in memory that can lose power; the simulator's `Disk`.
 
-Every file and directory has two states: what running programs see (the page cache) and what the device holds. Between
-them stand the operations not yet synced, in order. `crash(power_loss=True)` throws the cache away and lets the device
-keep, for each file, a random prefix of those operations, the last of them torn or zero-filled. Sometimes writes were
-reordered as well: the file is as long as the prefix says, but of each write in it the data may have stayed behind, with
-zeros or what was there before in their place. Creations, renames and removals are journalled for the whole file system
-and are durable once the directory was synced; of the others a random prefix survives. A file that was synced in a
-directory that was not may therefore be gone, which POSIX allows.
-`crash(power_loss=False)` is the death of a process: handles and locks go, the page cache stays. A failed fsync drops
-the file's dirty pages but leaves them readable until the crash, as Linux does: who retries it is deceived.
+Every file and directory has two states: what programs see (the page cache), and what the device holds (`inodes`).
+Between them are the operations that are not synced yet, in order. `crash(power_loss=True)` forgets the page cache, and
+`power_loss` decides what the device keeps of the unsynced operations. Names that are created, renamed or removed are
+durable once their directory is synced. So a synced file in an unsynced directory may be lost, as POSIX allows.
+`crash(power_loss=False)` is the end of a process: its open files and locks are gone, the page cache stays. A failed
+fsync drops the file's dirty pages but leaves them readable until the crash, as Linux does, so that a second fsync would
+succeed without having written them.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ _UNLIMITED = 1 << 60
 
 
 class SimDirLock:
-    """A lock in the disk's table, gone with a crash."""
+    """The lock of a directory. A crash releases it."""
 
     def __init__(self, disk: SimDisk, path: str) -> None:
         self._disk = disk
@@ -39,12 +37,13 @@ class SimDirLock:
         self._incarnation = disk.incarnation
 
     def release(self) -> None:
+        """Release the lock, unless a crash has."""
         if self._incarnation == self._disk.incarnation:
             self._disk.release_lock(self._path)
 
 
 class SimDisk:
-    """`Disk` in memory. `sync_latency_s` bounds how long `fsync_soon` takes on the running loop."""
+    """`Disk` in memory. `sync_latency_s` are the bounds of an fsync's duration on the running loop."""
 
     def __init__(
         self,
@@ -54,15 +53,15 @@ class SimDisk:
         sync_latency_s: tuple[float, float] = (0.0, 0.0),
     ) -> None:
         self._rng = rng
-        self._turns: dict[str, dict[int, None]] = {}
-        """The replacements of each path that are under way and that no later one has overtaken."""
+        self._pending_writes: dict[str, dict[int, None]] = {}
+        """For each path, the numbers of `write_atomic_soon` calls that are neither done nor replaced by a later one."""
         self.on_blocking: Callable[[str, str], None] = lambda operation, path: None
-        """Told of every operation that holds up its caller for as long as a device takes, and of the path."""
+        """Called for each operation that blocks its caller for the duration of a device access, with its path."""
         self._capacity_bytes = capacity_bytes
         self._used_bytes = 0
         self._sync_latency_s = sync_latency_s
         self._warm_ends: dict[Inode, int] | None = None
-        """How far each file has been warmed; None: everything is in the page cache."""
+        """Up to where each file is in the page cache; None: everything is."""
         self._root = Directory()
         self._journal: list[Relink] = []
         self._locks: dict[str, None] = {}
@@ -72,13 +71,13 @@ class SimDisk:
         self.descriptors_max = _UNLIMITED
         """How many files may have a descriptor at a time."""
         self.open_files = self._no_open_files()
-        self.refusals = 0
-        """How many operations a fault has made fail (EIO, ENOSPC)."""
+        self.failed_operations = 0
+        """How many operations failed because of a fault (EIO, ENOSPC)."""
 
     # -- faults
 
     def crash(self, *, power_loss: bool = True) -> None:
-        """Kill all handles and locks; with `power_loss` also forget what was not synced (see the module's text)."""
+        """Invalidate all open files and locks; with `power_loss` also lose what was not synced."""
         self.incarnation += 1
         self.open_files = self._no_open_files()
         self._locks.clear()
@@ -89,24 +88,24 @@ class SimDisk:
         self._used_bytes = sum(len(node.data) for node in self._root.walk() if isinstance(node, Inode))
 
     def fail_fsync(self, path_prefix: str | None = "") -> None:
-        """From now on fsync of files below `path_prefix` fails with EIO; None heals the disk."""
+        """Let every fsync of files below `path_prefix` fail with EIO; None ends the fault."""
         self._failing_prefix = path_prefix
 
     def fail_dir(self, path: str) -> None:
-        """From now on everything in the directory, which may be a disk of its own, fails with EIO."""
+        """Let every operation in the directory fail with EIO, as when its disk has failed."""
         self.failed_dirs[path] = None
 
     def repair_dirs(self) -> bool:
-        """Heal what `fail_dir` did; whether there was anything."""
+        """End what `fail_dir` began; whether a directory had failed."""
         was_broken = bool(self.failed_dirs)
         self.failed_dirs.clear()
         return was_broken
 
     def wipe_dir(self, path: str) -> None:
-        """An empty disk in the place of this directory; `crash` first."""
+        """Replace the directory by an empty disk. Call `crash` before."""
         directory = self._directory(path)
         for node in directory.walk():
-            self._forget(node)
+            self._release_space(node)
         directory.entries.clear()
         directory.durable.clear()
         self._journal = [entry for entry in self._journal if not entry.touches([directory])]
@@ -116,15 +115,15 @@ class SimDisk:
         self._capacity_bytes = capacity_bytes
 
     def fill(self, left_bytes: int) -> None:
-        """Somebody else takes all the space but this."""
+        """Leave only `left_bytes` of free space."""
         self._capacity_bytes = self._used_bytes + left_bytes
 
     def wipe(self) -> None:
-        """An empty disk in the place of this one; `crash` first."""
+        """Replace the disk by an empty one. Call `crash` before."""
         self.restore(Directory())
 
     def take_copy(self) -> DiskCopy:
-        """All files as programs see them now, for one `restore`."""
+        """A copy of all files as programs see them now, for one `restore`."""
         root = copy.deepcopy(self._root)
         for directory in (root, *(node for node in root.walk() if isinstance(node, Directory))):
             directory.durable = dict(directory.entries)
@@ -135,7 +134,7 @@ class SimDisk:
         return root
 
     def restore(self, taken: DiskCopy) -> None:
-        """Bring back what `take_copy` gave; `crash` first."""
+        """Replace the disk by a copy. Call `crash` before."""
         self.incarnation += 1
         self.open_files = self._no_open_files()
         self._root = taken
@@ -143,7 +142,7 @@ class SimDisk:
         self._locks.clear()
         self._used_bytes = sum(len(node.data) for node in taken.walk() if isinstance(node, Inode))
 
-    def rot(self, path: str, offset: int, bit: int) -> None:
+    def flip_bit(self, path: str, offset: int, bit: int) -> None:
         """Flip one bit of a file, on the device and in the page cache."""
         node = self._find(path)
         if not isinstance(node, Inode):
@@ -153,20 +152,21 @@ class SimDisk:
                 data[offset] ^= 1 << bit
 
     def set_sync_latency(self, low_s: float, high_s: float) -> None:
-        """How long `fsync_soon` takes from now on."""
+        """Set the bounds of an fsync's duration."""
         self._sync_latency_s = (low_s, high_s)
 
     def make_cold(self) -> None:
-        """Nothing is in the page cache from now on but what is warmed."""
+        """Empty the page cache; only `warm_soon` fills it again."""
         self._warm_ends = {}
 
     def is_cached(self, inode: Inode, offset: int, length: int) -> bool:
+        """Whether the range is in the page cache."""
         return self._warm_ends is None or offset + length <= self._warm_ends.get(inode, 0)
 
     # -- the port
 
     def open(self, path: str, *, create: bool = False) -> SimFile:
-        """Open for reading and writing; `FileNotFoundError` unless it exists or `create`."""
+        """Open for reading and writing. `FileNotFoundError` if it does not exist and `create` is False."""
         self.check_dir(path)
         directory, name = self._parent(path)
         node = directory.entries.get(name)
@@ -180,9 +180,11 @@ class SimDisk:
         return SimFile(self, self.open_files.add(OpenInode(path, node, self._find)), path)
 
     def exists(self, path: str) -> bool:
+        """Whether a file or directory has this path."""
         return self._find(path) is not None
 
     def is_dir(self, path: str) -> bool:
+        """Whether a directory has this path."""
         return isinstance(self._find(path), Directory)
 
     def listdir(self, path: str) -> list[str]:
@@ -191,6 +193,7 @@ class SimDisk:
         return sorted(self._directory(path).entries)
 
     def makedirs(self, path: str) -> None:
+        """Make the directory and those above it."""
         self.check_dir(path)
         directory = self._root
         for name in _parts(path):
@@ -203,7 +206,7 @@ class SimDisk:
             directory = node
 
     def rename(self, source: str, target: str) -> None:
-        """Replaces an existing file; a directory may replace only an empty one."""
+        """Rename; replaces an existing file. A directory replaces only an empty directory."""
         self.on_blocking("rename", source)
         self._rename(source, target)
 
@@ -220,11 +223,12 @@ class SimDisk:
             raise OSError(errno.ENOTEMPTY, "directory not empty", target)
         if replaced is not node:
             self.open_files.keep(target)
-            self._forget(replaced)
+            self._release_space(replaced)
             self._relink([(from_directory, from_name, None), (to_directory, to_name, node)])
             self.open_files.renamed(source, target)
 
     def remove(self, path: str) -> None:
+        """Remove a file."""
         self.on_blocking("remove", path)
         self._remove(path)
 
@@ -235,15 +239,16 @@ class SimDisk:
         if not isinstance(node, Inode):
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         self.open_files.keep(path)
-        self._forget(node)
+        self._release_space(node)
         self._relink([(directory, name, None)])
 
     def remove_tree(self, path: str) -> None:
+        """Remove a directory and everything in it."""
         self.on_blocking("remove_tree", path)
         self._remove_tree(path)
 
     def remove_soon(self, path: str) -> asyncio.Future[None]:
-        """`remove` or `remove_tree` that takes the disk's latency."""
+        """`remove` or `remove_tree` after the disk's latency."""
 
         def remove() -> None:
             if self.is_dir(path):
@@ -251,17 +256,18 @@ class SimDisk:
             elif self.exists(path):
                 self._remove(path)
 
-        return self._later(remove)
+        return self._after_latency(remove)
 
     def _remove_tree(self, path: str) -> None:
         self.check_dir(path)
         directory, name = self._parent(path)
         self.open_files.keep(path)
         for node in self._directory(path).walk():
-            self._forget(node)
+            self._release_space(node)
         self._relink([(directory, name, None)])
 
     def read_bytes(self, path: str) -> bytes:
+        """The contents of a file."""
         self.check_dir(path)
         node = self._find(path)
         if not isinstance(node, Inode):
@@ -269,9 +275,9 @@ class SimDisk:
         return bytes(node.data)
 
     def write_atomic(self, path: str, data: Buffer) -> None:
-        """Durably replace `path`; after a crash either the old or the new contents are there, never a mixture."""
+        """Replace the file durably: after a crash it has either the old or the new contents."""
         self.on_blocking("write_atomic", path)
-        self._turns.pop(path, None)
+        self._pending_writes.pop(path, None)
         self._replace(path, bytes(data))
 
     def _replace(self, path: str, content: bytes) -> None:
@@ -280,24 +286,24 @@ class SimDisk:
         self.check_fsync(path, self.fsync_fails(path))
         replaced = directory.entries.get(name)
         self.use_bytes(len(content), path)
-        self._forget(replaced)
+        self._release_space(replaced)
         self._relink([(directory, name, Inode(bytearray(content), bytearray(content)))])
         self._sync_directory(directory)
 
     def write_atomic_soon(self, path: str, data: Buffer) -> asyncio.Future[None]:
-        """`write_atomic` that takes the disk's latency; nothing is there before. A later write to the path wins."""
+        """`write_atomic` after the disk's latency. A later write to the same path replaces it."""
         content = bytes(data)
-        waiting = self._turns.setdefault(path, {})
-        turn = max(waiting, default=0) + 1
-        waiting[turn] = None
+        pending = self._pending_writes.setdefault(path, {})
+        number = max(pending, default=0) + 1
+        pending[number] = None
 
         def replace() -> None:
-            if turn in waiting and self._turns.get(path) is waiting:
-                for older in [one for one in waiting if one <= turn]:
-                    del waiting[older]
+            if number in pending and self._pending_writes.get(path) is pending:
+                for older in [one for one in pending if one <= number]:
+                    del pending[older]
                 self._replace(path, content)
 
-        return self._later(replace)
+        return self._after_latency(replace)
 
     def fsync_dir(self, path: str) -> None:
         """Make the names in this directory durable."""
@@ -310,7 +316,7 @@ class SimDisk:
         self._sync_directory(self._directory(path))
 
     def fsync_dir_soon(self, path: str) -> asyncio.Future[None]:
-        """`fsync_dir` that takes the disk's latency."""
+        """`fsync_dir` after the disk's latency."""
         self.check_dir(path)
         directory, incarnation, loop = self._directory(path), self.incarnation, asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
@@ -334,16 +340,16 @@ class SimDisk:
         return future
 
     def rearrange_soon(self, directory: str, renames: Sequence[tuple[str, str]]) -> SimOrderedRenames:
-        """The renames after some of the disk's latency, durable at its end."""
+        """The renames after the disk's latency, then an fsync of the directory."""
 
         def rename() -> None:
             for source, target in renames:
                 self._rename(source, target)
 
-        return SimOrderedRenames((rename, lambda: self._fsync_dir(directory)), self._later)
+        return SimOrderedRenames((rename, lambda: self._fsync_dir(directory)), self._after_latency)
 
-    def _later(self, work: Callable[[], None]) -> asyncio.Future[None]:
-        """Carry `work` out when the disk's latency is over."""
+    def _after_latency(self, work: Callable[[], None]) -> asyncio.Future[None]:
+        """Do the work after the disk's latency."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
 
@@ -362,11 +368,11 @@ class SimDisk:
         return future
 
     def send(self, file: File, offset: int, length: int, transport: asyncio.Transport) -> int:
-        """What stands in the file at this moment goes out, as far as the connection's window is open."""
+        """Send bytes of the file as they are now, as many as the connection's window allows; how many."""
         return send_some(file, offset, length, transport)
 
     def warm_soon(self, file: File, offset: int, length: int) -> asyncio.Future[None]:
-        """Takes as long as an fsync does."""
+        """Bring a range of the file into the page cache; takes as long as an fsync."""
         if not isinstance(file, SimFile):
             raise TypeError(f"{file!r} was not opened by this disk")
         inode, loop = file.inode, asyncio.get_running_loop()
@@ -382,7 +388,7 @@ class SimDisk:
         return future
 
     def fsync_soon(self, file: File) -> asyncio.Future[None]:
-        """`file.fsync()` that takes the disk's latency; what was written before the call is covered."""
+        """`file.fsync()` after the disk's latency; it covers what was written before the call."""
         if not isinstance(file, SimFile):
             raise TypeError(f"{file!r} was not opened by this disk")
         loop = asyncio.get_running_loop()
@@ -421,40 +427,45 @@ class SimDisk:
         return SimDirLock(self, key)
 
     def free_bytes(self, path: str) -> int:
+        """The free space in bytes."""
         return self.free_space
 
     def total_bytes(self, path: str) -> int:
+        """The capacity in bytes."""
         return self._capacity_bytes
 
     @property
     def free_space(self) -> int:
+        """The free space in bytes."""
         return max(0, self._capacity_bytes - self._used_bytes)
 
     def use_bytes(self, growth: int, path: str) -> None:
-        """Account for `growth` more bytes (negative: fewer); ENOSPC when they do not fit."""
+        """Count `growth` more bytes as used (negative: fewer). ENOSPC when they do not fit."""
         if growth > self.free_space:
-            raise self.refusal(errno.ENOSPC, "no space left on device", path)
+            raise self.fault_error(errno.ENOSPC, "no space left on device", path)
         self._used_bytes += growth
 
     def fsync_fails(self, path: str) -> bool:
+        """Whether an fsync of the path fails now."""
         return self._failing_prefix is not None and path.startswith(self._failing_prefix)
 
     def check_dir(self, path: str) -> None:
-        """EIO when the path is in a directory that is broken."""
+        """Raise EIO if the path is in a directory that has failed."""
         if self.failed_dirs and any(path == one or path.startswith(f"{one}/") for one in self.failed_dirs):
-            raise self.refusal(errno.EIO, "input/output error", path)
+            raise self.fault_error(errno.EIO, "input/output error", path)
 
     def check_fsync(self, path: str, failed: bool) -> None:
-        """EIO when an fsync of this file has failed before."""
+        """Raise EIO if an fsync of this file has failed before."""
         if failed:
-            raise self.refusal(errno.EIO, "input/output error", path)
+            raise self.fault_error(errno.EIO, "input/output error", path)
 
-    def refusal(self, number: int, text: str, path: str) -> OSError:
-        """The error that a fault makes of an operation."""
-        self.refusals += 1
+    def fault_error(self, number: int, text: str, path: str) -> OSError:
+        """The error of an operation that a fault lets fail; counts it."""
+        self.failed_operations += 1
         return OSError(number, text, path)
 
     def release_lock(self, key: str) -> None:
+        """Release the lock of a directory."""
         self._locks.pop(key, None)
 
     # -- names
@@ -465,23 +476,23 @@ class SimDisk:
         self._journal.append(Relink(changes))
 
     def _sync_directory(self, directory: Directory) -> None:
-        """Commit the entries that touch it, and with them those of directories that a rename ties to it."""
+        """Make durable the journal entries of the directory, and of directories that a rename ties to it."""
         tied = [directory]
         for entry in reversed(self._journal):
             if entry.touches(tied):
                 tied.extend(changed for changed, _, _ in entry.changes)
-        later: list[Relink] = []
+        after_latency: list[Relink] = []
         for entry in self._journal:
             if entry.touches(tied):
                 entry.apply_durably()
             else:
-                later.append(entry)
-        self._journal = later
+                after_latency.append(entry)
+        self._journal = after_latency
 
     def _no_open_files(self) -> OpenFiles:
         return OpenFiles(lambda: self.descriptors_max)
 
-    def _forget(self, node: Inode | Directory | None) -> None:
+    def _release_space(self, node: Inode | Directory | None) -> None:
         if isinstance(node, Inode):
             self._used_bytes -= len(node.data)
 

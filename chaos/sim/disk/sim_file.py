@@ -1,5 +1,8 @@
-"""Open files of the disk in memory. Only some of them have a descriptor at a time, as with the real disk; who gets one
-again must find the same file by its name."""
+"""Open files of the simulated disk.
+
+Only some of them have a descriptor at a time, as on the real disk. A file that gets a descriptor again must be the same
+file under its name.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class OpenInode(NamedFile):
-    """A file that is open. `find` gives what has a name now."""
+    """An inode with a descriptor or without; `find` gives the inode that has a path now. See `NamedFile`."""
 
     __slots__ = ("_find", "_has_descriptor", "inode")
 
@@ -29,85 +32,96 @@ class OpenInode(NamedFile):
 
     @property
     def has_descriptor(self) -> bool:
+        """See `NamedFile`."""
         return self._has_descriptor
 
     def open(self) -> None:
+        """See `NamedFile`."""
         invariant(self._find(self.path) is self.inode, f"{self.path} is opened again as the file that it was")
         self._has_descriptor = True
 
     def give_back(self) -> bool:
+        """See `NamedFile`."""
         self._has_descriptor = False
         return True
 
     def close(self) -> None:
+        """See `NamedFile`."""
         self._has_descriptor = False
 
 
 class SimFile:
-    """A handle; see `ports.File`. Dead after a crash."""
+    """An open file; see `ports.File`. Every operation after a crash fails."""
 
-    __slots__ = ("_disk", "_failed", "_held", "_incarnation", "_path", "inode")
+    __slots__ = ("_disk", "_fsync_failed", "_handle", "_incarnation", "_path", "inode")
 
-    def __init__(self, disk: SimDisk, held: Hold[OpenInode], path: str) -> None:
+    def __init__(self, disk: SimDisk, handle: Hold[OpenInode], path: str) -> None:
         self._disk = disk
-        self._held: Hold[OpenInode] | None = held
-        self.inode = held.file().inode
+        self._handle: Hold[OpenInode] | None = handle
+        self.inode = handle.file().inode
         self._path = path
         self._incarnation = disk.incarnation
-        self._failed = False
+        self._fsync_failed = False
 
     @property
     def path(self) -> str:
+        """The path that the file was opened with."""
         return self._path
 
     def size(self) -> int:
-        return len(self._hold().file(is_used=False).inode.data)
+        """The size in bytes."""
+        return len(self._require_handle().file(is_used=False).inode.data)
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        """Write at the end; on ENOSPC what fitted is there."""
-        inode = self._live()
+        """Write at the end. On ENOSPC the bytes that fit are written."""
+        inode = self._open_inode()
         return self._write(inode, len(inode.data), b"".join(buffers))
 
     def pread(self, offset: int, length: int) -> bytes:
-        with memoryview(self._live().data) as view:
+        """The bytes of a range, fewer at the end of the file."""
+        with memoryview(self._open_inode().data) as view:
             return bytes(view[offset : offset + length])
 
     def is_cached(self, offset: int, length: int) -> bool:
-        """Unless the disk is told otherwise; what was once warmed stays."""
-        return self._disk.is_cached(self._live(), offset, length)
+        """Whether the range is in the page cache; see `SimDisk.make_cold`."""
+        return self._disk.is_cached(self._open_inode(), offset, length)
 
     def pwrite(self, offset: int, data: Buffer) -> None:
-        self._write(self._live(), offset, bytes(data))
+        """Write at an offset."""
+        self._write(self._open_inode(), offset, bytes(data))
 
     def truncate(self, size: int) -> None:
-        inode = self._live()
+        """Cut the file, or fill it with zeros up to the size."""
+        inode = self._open_inode()
         self._disk.use_bytes(size - len(inode.data), self._path)
         inode.perform(Truncate(size))
 
     def fsync(self) -> None:
-        """Durable at once, unless the disk fails it (EIO), which it then does for ever."""
-        inode = self._live()
+        """Make everything durable at once. After a first EIO every later fsync fails too."""
+        inode = self._open_inode()
         self._disk.on_blocking("fsync", self._path)
-        self._disk.check_fsync(self._path, self._failed)
+        self._disk.check_fsync(self._path, self._fsync_failed)
         if self._disk.fsync_fails(self._path):
             self.fail_sync()
         inode.sync(list(inode.unsynced))
 
     def share(self) -> SimFile:
-        """Like another `open`, but of a file that may have lost its name."""
-        self._live()
-        return SimFile(self._disk, self._hold(), self._path)
+        """A second handle of the file, which may have lost its name."""
+        self._open_inode()
+        return SimFile(self._disk, self._require_handle(), self._path)
 
     def close(self) -> None:
-        self._held = None
+        """Close this handle."""
+        self._handle = None
 
     def begin_sync(self) -> list[Write | Truncate]:
         """The operations that an fsync which starts now covers."""
-        inode = self._live()
-        self._disk.check_fsync(self._path, self._failed)
+        inode = self._open_inode()
+        self._disk.check_fsync(self._path, self._fsync_failed)
         return list(inode.unsynced)
 
     def finish_sync(self, operations: list[Write | Truncate]) -> None:
+        """Make the operations durable that `begin_sync` gave."""
         if self._incarnation != self._disk.incarnation:
             return
         self._disk.check_dir(self._path)
@@ -116,9 +130,10 @@ class SimFile:
         self.inode.sync(operations)
 
     def fail_sync(self) -> None:
-        self._failed = True
-        self.inode.drop_dirty()
-        raise self._disk.refusal(errno.EIO, "input/output error", self._path)
+        """Lose the dirty pages and raise EIO."""
+        self._fsync_failed = True
+        self.inode.drop_dirty_pages()
+        raise self._disk.fault_error(errno.EIO, "input/output error", self._path)
 
     def _write(self, inode: Inode, offset: int, data: bytes) -> int:
         growth = max(0, offset + len(data) - len(inode.data))
@@ -127,14 +142,14 @@ class SimFile:
             self._disk.use_bytes(max(0, offset + fitting - len(inode.data)), self._path)
             inode.perform(Write(offset, data[:fitting]))
         if fitting < len(data):
-            raise self._disk.refusal(errno.ENOSPC, "no space left on device", self._path)
+            raise self._disk.fault_error(errno.ENOSPC, "no space left on device", self._path)
         return len(data)
 
-    def _live(self) -> Inode:
+    def _open_inode(self) -> Inode:
         self._disk.check_dir(self._path)
-        return self._hold().file().inode
+        return self._require_handle().file().inode
 
-    def _hold(self) -> Hold[OpenInode]:
-        if self._held is None or self._incarnation != self._disk.incarnation:
+    def _require_handle(self) -> Hold[OpenInode]:
+        if self._handle is None or self._incarnation != self._disk.incarnation:
             raise OSError(errno.EBADF, "file is closed", self._path)
-        return self._held
+        return self._handle

@@ -1,16 +1,16 @@
-"""What may happen to a host's disk, and what is promised then, which is what Apache Kafka promises too.
+"""Faults of a host's disk, and what the cluster promises under each of them. Apache Kafka promises the same.
 
-- fsync fails, no space: the node ends by itself, and others lead. Nothing acked is lost. After a failed fsync nobody
-  knows what the page cache is worth, so the machine is booted again before the node is: what the device never got is
-  gone, as after a loss of power.
-- The disk is wiped, or an old copy of it is brought back: nothing is lost if, at that moment, every replica is in
-  sync and every voter holds all that is committed and knows the epoch. A quorum of fixed voters cannot tell that one of
-  them forgot its vote, nor a partition that a lone ISR member forgot its log. So these faults wait for such a moment.
-- One of several log directories fails, or is exchanged for an empty one: the others go on, and so does the node. The
-  replicas in it are led and followed elsewhere, and made anew on the empty disk; nothing acked is lost.
-- Bits rot in cold data of one replica: brokers do not check what they read, as Kafka's do not; but no follower appends
-  what does not match its checksum, so rot never spreads, and consumers see the mismatch. What is promised: every record
-  is read unharmed once the replica was replaced, and no harmed one passes for a good one.
+- fsync fails, or there is no space: the node ends by itself, and other nodes lead. No acked record is lost. After a
+  failed fsync the page cache may differ from the device, so the host is booted before the node is started again, and
+  loses what the device never got, as after a loss of power.
+- The disk is wiped, or replaced by an old copy: nothing is lost if every replica is in sync at that moment, and every
+  voter has everything that is committed and knows the epoch. A quorum of fixed voters cannot detect that a voter forgot
+  its vote, nor a partition that its only ISR member forgot its log. So these faults wait for such a moment.
+- One of several log directories fails, or is replaced by an empty one: the node and its other directories continue.
+  Other brokers lead the replicas in it, which are created again on the empty disk; no acked record is lost.
+- Bits rot in old data of one replica: brokers do not check the data that they read, as Kafka's do not. But a follower
+  refuses a batch that does not match its checksum, so the damage does not spread, and consumers detect it. Every
+  record can be read undamaged after the replica was replaced, and no consumer accepts a damaged one.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ Undo = Callable[[], None]
 
 
 def slow(host: Host) -> Undo:
-    """Every fsync takes long."""
+    """Make every fsync slow."""
     host.disk.set_sync_latency(*_SLOW_SYNC_S)
     return lambda: host.disk.set_sync_latency(*USUAL_SYNC_S)
 
 
 def fail_fsync(cluster: TargetCluster, host: Host) -> Undo:
-    """EIO; then a boot, if the node has ended as it should."""
-    refused_before = host.disk.refusals
+    """Let every fsync fail with EIO. The undo boots the host if any fsync has failed."""
+    refused_before = host.disk.failed_operations
     host.disk.fail_fsync("")
 
     def undo() -> None:
         host.disk.fail_fsync(None)
-        if host.disk.refusals == refused_before:
+        if host.disk.failed_operations == refused_before:
             return
         if host.running:
             cluster.crash(host.name, power_loss=True)
@@ -56,7 +56,7 @@ def fail_fsync(cluster: TargetCluster, host: Host) -> Undo:
 
 
 def fill(cluster: TargetCluster, host: Host, rng: Random) -> Undo:
-    """Almost no space is left; then there is again."""
+    """Leave almost no free space."""
     host.disk.fill(rng.randrange(_LEFT_BYTES_MAX))
 
     def undo() -> None:
@@ -68,7 +68,7 @@ def fill(cluster: TargetCluster, host: Host, rng: Random) -> Undo:
 
 
 def wipe(cluster: TargetCluster, host: Host) -> Undo:
-    """The node dies; it comes back with an empty disk."""
+    """Kill the node; it starts again with an empty disk."""
     _take_down(cluster, host)
     host.disk.wipe()
     cluster.on_disk_replaced(host.name)
@@ -76,7 +76,7 @@ def wipe(cluster: TargetCluster, host: Host) -> Undo:
 
 
 def bring_back(cluster: TargetCluster, host: Host, copy: DiskCopy) -> None:
-    """The node dies, and is back at once with the disk as it was when `copy` was taken."""
+    """Kill the node, and start it at once with an old copy of its disk."""
     _take_down(cluster, host)
     host.disk.restore(copy)
     cluster.on_disk_replaced(host.name)
@@ -84,14 +84,14 @@ def bring_back(cluster: TargetCluster, host: Host, copy: DiskCopy) -> None:
 
 
 def repair_dirs(cluster: TargetCluster, host: Host) -> None:
-    """All of the host's directories work; the node is started again to see it."""
+    """Repair all log directories of the host, and restart the node, which then uses them."""
     if host.disk.repair_dirs():
         _take_down(cluster, host)
         _bring_up(cluster, host)
 
 
 def wipe_dir(cluster: TargetCluster, host: Host, path: str) -> Undo:
-    """The node dies; it comes back with an empty disk in the place of one log directory."""
+    """Kill the node; it starts again with an empty disk in place of one log directory."""
     _take_down(cluster, host)
     host.disk.wipe_dir(path)
     cluster.on_disk_replaced(host.name)
@@ -99,7 +99,7 @@ def wipe_dir(cluster: TargetCluster, host: Host, path: str) -> Undo:
 
 
 def rot(host: Host, rng: Random) -> bool:
-    """Flip a bit in the records of some batch; false when there are none yet."""
+    """Flip a bit in the records of a batch; False if there is no batch yet."""
     disk = host.disk
     found = [path for path in _log_files(disk) if len(disk.read_bytes(path)) > BATCH_HEADER_SIZE]
     if not found:
@@ -107,7 +107,7 @@ def rot(host: Host, rng: Random) -> bool:
     path = rng.choice(found)
     batches = list(iter_headers(disk.read_bytes(path), allow_partial_tail=True))
     position, header = batches[rng.randrange((len(batches) + 1) // 2)]
-    disk.rot(path, position + rng.randrange(BATCH_HEADER_SIZE, header.size_bytes), rng.randrange(8))
+    disk.flip_bit(path, position + rng.randrange(BATCH_HEADER_SIZE, header.size_bytes), rng.randrange(8))
     return True
 
 

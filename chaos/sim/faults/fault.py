@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class FaultKind(Enum):
-    """What happens, and with the duration's end is undone; but what fails in a directory fails until the end."""
+    """The kind of a fault. It is undone after its duration; only a failed log directory stays so until the heal."""
 
     KILL = "kill"
     POWER_LOSS = "power loss"
@@ -46,7 +46,7 @@ class FaultKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`target` and `other` are host names, or roles that the cluster resolves when the fault begins."""
+    """One fault. `target` and `other` are host names, or roles that the cluster resolves when the fault begins."""
 
     at_s: float
     kind: FaultKind

@@ -18,7 +18,7 @@ def draw_faults(
     mean_gap_s: float,
     mean_duration_s: float,
 ) -> list[Fault]:
-    """At least one fault between two times; each lasts at most four times the mean and ends by `end_s`."""
+    """At least one fault between two times. Each lasts at most four times the mean, and ends by `end_s`."""
     faults: list[Fault] = []
     at_s = min(start_s + rng.expovariate(1 / mean_gap_s), (start_s + end_s) / 2)
     while at_s < end_s:

@@ -24,30 +24,30 @@ _DRIFT_MAX = 0.05
 
 
 class Nemesis:
-    """Begins and ends faults at their times while virtual time runs."""
+    """Starts and undoes faults at their times, while virtual time passes."""
 
     def __init__(self, cluster: TargetCluster, faults: Sequence[Fault]) -> None:
         self._cluster = cluster
         self._world = cluster.world
-        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
-        self._numbers = 0
+        self._schedule: list[tuple[float, int, Callable[[], None]]] = []
+        self._entries = 0
         self._stopping: list[tuple[Host, ProcessLoop | None]] = []
-        self._rotten: list[Host] = []
+        self._with_bit_rot: list[Host] = []
         self._rng = self._world.rng_for("nemesis")
         for fault in faults:
             self._at(fault.at_s, lambda fault=fault: self._begin(fault))  # type: ignore[misc]
 
     def run(self, until_s: float) -> None:
-        """Let the world run up to `until_s`, with the faults on the way."""
-        while self._agenda and self._agenda[0][0] <= until_s:
-            at_s, _, action = heapq.heappop(self._agenda)
+        """Run the world up to `until_s`, with the faults that begin or end before."""
+        while self._schedule and self._schedule[0][0] <= until_s:
+            at_s, _, action = heapq.heappop(self._schedule)
             self._world.scheduler.run_for(max(0.0, at_s - self._world.now_s))
             action()
         self._world.scheduler.run_for(max(0.0, until_s - self._world.now_s))
 
-    def end_all(self) -> None:
-        """Everything runs, nothing is cut, slow or paused; failed log directories stay, until `repair_dirs`."""
-        self._agenda.clear()
+    def heal_all(self) -> None:
+        """Undo all faults: every node runs, no link is cut or slow. Failed log directories stay until `repair_dirs`."""
+        self._schedule.clear()
         self._world.trace.note("nemesis", "HEAL")
         self._world.network.heal_all()
         for name in self._cluster.names:
@@ -60,24 +60,24 @@ class Nemesis:
         for name in self._cluster.names:
             if not self._world.hosts[name].running:
                 self._cluster.restart(name)
-        self._replace_rotten()
+        self._replace_damaged_disks()
 
     @property
     def has_failed_dirs(self) -> bool:
-        """Whether log directories fail that `end_all` left as they are."""
+        """Whether a log directory has failed."""
         return any(self._world.hosts[name].disk.failed_dirs for name in self._cluster.names)
 
     def repair_dirs(self) -> None:
-        """No log directory fails any more."""
+        """Repair all failed log directories."""
         for name in self._cluster.names:
             disk_faults.repair_dirs(self._cluster, self._world.hosts[name])
 
-    def _replace_rotten(self) -> None:
-        """An operator puts an empty disk in the place of each rotten one, one after the other."""
-        while self._rotten:
+    def _replace_damaged_disks(self) -> None:
+        """Replace the disks with bit rot by empty ones, one after the other, as an operator does."""
+        while self._with_bit_rot:
             if not self._world.scheduler.run_until(self._cluster.in_sync, _SYNC_TRIES * _SYNC_POLL_S):
                 raise SimulationError("rot on one disk keeps the cluster from being in sync")
-            disk_faults.wipe(self._cluster, self._rotten.pop())()
+            disk_faults.wipe(self._cluster, self._with_bit_rot.pop())()
 
     def _await_stops(self) -> None:
         def stopped() -> bool:
@@ -89,24 +89,24 @@ class Nemesis:
         self._stopping.clear()
 
     def _at(self, at_s: float, action: Callable[[], None]) -> None:
-        self._numbers += 1
-        heapq.heappush(self._agenda, (at_s, self._numbers, action))
+        self._entries += 1
+        heapq.heappush(self._schedule, (at_s, self._entries, action))
 
     def _begin(self, fault: Fault, tries: int = _SYNC_TRIES) -> None:
         target, other = self._cluster.resolve(fault.target), self._cluster.resolve(fault.other)
         if target is None or other is None:
             return
         must_wait = fault.kind in _NEEDS_ALL_IN_SYNC and not self._cluster.in_sync()
-        if must_wait or (fault.kind in _AT_ALL and self._cluster.trusts_lost_disk()):
+        if must_wait or (fault.kind in _AT_ALL and self._cluster.has_unnoticed_disk_loss()):
             if tries:
                 self._at(self._world.now_s + _SYNC_POLL_S, lambda: self._begin(fault, tries - 1))
             return
         self._world.trace.note("nemesis", f"{fault.kind.value} {target} {other} ({fault.duration_s:.3f} s)")
-        undo = self._carry_out(fault, target, other)
+        undo = self._start_effect(fault, target, other)
         if undo is not None:
             self._at(self._world.now_s + fault.duration_s, undo)
 
-    def _carry_out(self, fault: Fault, target: str, other: str) -> Callable[[], None] | None:
+    def _start_effect(self, fault: Fault, target: str, other: str) -> Callable[[], None] | None:
         network, host = self._world.network, self._world.hosts[target]
         match fault.kind:
             case FaultKind.KILL | FaultKind.POWER_LOSS:
@@ -175,19 +175,19 @@ class Nemesis:
             case FaultKind.WIPED_DISK:
                 return disk_faults.wipe(self._cluster, host)
             case FaultKind.DIR_FAILS:
-                host.disk.fail_dir(self._dir_of(fault))  # a disk does not mend itself
+                host.disk.fail_dir(self._dir_of(fault))  # it stays failed until `repair_dirs`
             case FaultKind.WIPED_DIR:
                 return disk_faults.wipe_dir(self._cluster, host, self._dir_of(fault))
             case FaultKind.OLD_DISK:
                 self._bring_back_later(host, fault.duration_s, host.disk.take_copy())
             case FaultKind.BIT_ROT:
                 if disk_faults.rot(host, self._rng):
-                    self._cluster.on_disk_rotten(host.name)
-                    self._rotten.append(host)
+                    self._cluster.on_bit_rot(host.name)
+                    self._with_bit_rot.append(host)
         return None
 
     def _dir_of(self, fault: Fault) -> str:
-        """Which of the directories; not drawn, so that other faults may be left out."""
+        """The log directory of a fault, by the fault's time and without a draw, so that faults may be left out."""
         paths = self._cluster.extra_log_dirs
         return paths[int(fault.at_s * 1000) % len(paths)]
 

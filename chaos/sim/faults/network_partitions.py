@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 
 def bridge(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Both directions of every link between two halves of the nodes after the first, which reaches all."""
+    """Cut all links between two halves of the nodes; the first node still reaches every other."""
     middle = 1 + len(names) // 2
     pairs = [(here, there) for here in names[1:middle] for there in names[middle:]]
     return pairs + [(there, here) for here, there in pairs]
 
 
 def split(names: Sequence[str], clients: Sequence[str], rng: random.Random) -> list[tuple[str, str]]:
-    """Both directions of every link between two parts of the nodes, one of them with the clients."""
+    """Cut all links between two random parts of the nodes; the clients are with one part."""
     mixed = rng.sample(names, len(names))
     middle = rng.randrange(1, len(names)) if len(names) > 1 else 1
     here, there = mixed[:middle], mixed[middle:]
@@ -24,7 +24,7 @@ def split(names: Sequence[str], clients: Sequence[str], rng: random.Random) -> l
 
 
 def ring(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Every link, in both directions, that is not between neighbours on a ring."""
+    """Cut all links but those between neighbours on a ring."""
     count = len(names)
     return [
         (here, there)

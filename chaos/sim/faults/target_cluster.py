@@ -9,14 +9,16 @@ from ..kernel.world import World
 
 
 class TargetCluster(Protocol):
-    """The cluster that faults happen to."""
+    """The cluster under faults: whole nodes, or the metadata quorum alone."""
 
     @property
-    def world(self) -> World: ...
+    def world(self) -> World:
+        """The world of its hosts."""
+        ...
 
     @property
     def names(self) -> Sequence[str]:
-        """Its hosts."""
+        """The names of its hosts."""
         ...
 
     @property
@@ -30,30 +32,37 @@ class TargetCluster(Protocol):
         ...
 
     def resolve(self, target: str) -> str | None:
-        """The host a role means now; None when nobody has it."""
+        """The host that has a role now, or the host of this name; None if there is none."""
         ...
 
     def in_sync(self) -> bool:
-        """Every replica and every voter holds all that is committed: one disk can be spared."""
+        """Whether every replica and every voter has everything that is committed, so that one disk may be lost."""
         ...
 
-    def trusts_lost_disk(self) -> bool:
-        """The controller has not seen yet that a broker died with its disk. If all others die now, too, without
-        a clean stop, that broker is the last in the ISR, and only an operator who takes the risk can help (KIP-966)."""
+    def has_unnoticed_disk_loss(self) -> bool:
+        """Whether a broker died with its disk and the controller does not know it yet.
+
+        If all other brokers die now without a clean stop, that broker is the last one in the ISR, and only an unclean
+        election can help (KIP-966).
+        """
         ...
 
     def on_disk_replaced(self, name: str) -> None:
-        """The host's disk is another one, or what it was long ago."""
+        """The host has an empty disk, or an old copy of its disk."""
         ...
 
-    def on_disk_rotten(self, name: str) -> None:
-        """The host's disk holds harmed batches, until it is replaced."""
+    def on_bit_rot(self, name: str) -> None:
+        """The host's disk holds damaged batches until it is replaced."""
         ...
 
-    def crash(self, name: str, *, power_loss: bool) -> None: ...
+    def crash(self, name: str, *, power_loss: bool) -> None:
+        """Kill the host's process; with `power_loss` its disk loses unsynced bytes."""
+        ...
 
-    def restart(self, name: str) -> None: ...
+    def restart(self, name: str) -> None:
+        """Start a process on the host."""
+        ...
 
     def stop(self, name: str) -> None:
-        """Ask the process to end by itself."""
+        """Ask the process to stop cleanly."""
         ...

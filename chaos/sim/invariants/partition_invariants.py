@@ -1,13 +1,13 @@
-"""The invariants of partitions and of the metadata, looked at after every event.
+"""The invariants of partitions and of the metadata, checked after every event.
 
-`CommittedLog` is what the cluster has promised of a partition: the batches below the highest high watermark that a
-leader ever had. Kept by name: "committed batches never change" (which makes replicas byte-identical below their high
-watermarks), "only a leader commits", "the high watermark does not go back", "a leader holds every committed batch",
-"one leader an epoch", "the high watermark moves only with min ISR", "every ISR member has what is committed", "a
-leader waits for all whom the controller holds in sync", "an ISR member cuts nothing committed", "an acked record is
-committed", "only committed batches are consumed", "ISR and ELR are disjoint parts of the replicas", "a leader is in
-its ISR", "a fenced broker is in no ISR", "epochs of partitions do not go back", "a log gives up only what it was
-asked to".
+`CommittedLog` holds what the cluster has promised of a partition: the batches below the highest high watermark that a
+leader ever had. The names of the invariants are: "committed batches never change" (which makes replicas byte-identical
+below their high watermarks), "only a leader commits", "the high watermark does not go back", "a leader holds every
+committed batch", "one leader an epoch", "the high watermark moves only with min ISR", "every ISR member has what is
+committed", "a leader waits for all whom the controller holds in sync", "an ISR member cuts nothing committed", "an
+acked record is committed", "only committed batches are consumed", "ISR and ELR are disjoint parts of the replicas", "a
+leader is in its ISR", "a fenced broker is in no ISR", "epochs of partitions do not go back", "a log gives up only what
+it was asked to".
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ PartitionKey = tuple[UUID, int]
 class CommittedLog:
     """Batches by base offset, contiguous from 0 to `end_offset`.
 
-    `promised_end_offset` is larger when the leader's disk failed before its batches could be seen: then they are taken
-    from the next replica that shows them.
+    `promised_end_offset` is larger than `end_offset` if the leader's disk failed before its batches could be read; they
+    are then read from the next replica that has them.
     """
 
     batches: dict[int, bytes] = field(default_factory=dict)
     end_offset: int = 0
     promised_end_offset: int = 0
     records: dict[int, tuple[bytes, bytes]] | None = None
-    """Of a compacted log, instead of `batches`: keys and values by offset, since batches are made anew."""
+    """For a compacted log, instead of `batches`: keys and values by offset, since compaction rewrites batches."""
 
 
 @dataclass(slots=True)
-class _Seen:
-    """A replica as it was after the last event of its node."""
+class _ReplicaView:
+    """The state of a replica after the last event of its node."""
 
     replica: Replica
     high_watermark: int = 0
@@ -56,7 +56,7 @@ class _Seen:
     log_end_offset: int = 0
     log_start_offset: int = 0
     compared: int = 0
-    """Up to where its batches were found to be the committed ones, and have not been cut since."""
+    """Up to this offset its batches equal the committed ones, and it was not truncated since."""
 
 
 @dataclass(slots=True)
@@ -64,18 +64,18 @@ class _Node:
     manager: ReplicaManager
     loader: MetadataLoader
     replicas: list[Replica] = field(default_factory=list)
-    seen: list[_Seen] = field(default_factory=list)
+    seen: list[_ReplicaView] = field(default_factory=list)
     """In the order of `replicas`."""
 
-    def look_again(self, replicas: list[Replica]) -> None:
-        """Others have come, or some are gone."""
+    def update_replicas(self, replicas: list[Replica]) -> None:
+        """Replicas were added or removed."""
         known = {seen.replica: seen for seen in self.seen}
-        self.seen = [known.get(replica) or _Seen(replica) for replica in replicas]
+        self.seen = [known.get(replica) or _ReplicaView(replica) for replica in replicas]
         self.replicas = replicas
 
 
 class PartitionChecker:
-    """Watches all brokers' replicas and the metadata."""
+    """Checks the replicas of all brokers, and the metadata."""
 
     def __init__(self, note: Callable[[str, str], None]) -> None:
         self.committed: dict[PartitionKey, CommittedLog] = {}
@@ -83,36 +83,36 @@ class PartitionChecker:
         self._nodes: dict[int, _Node] = {}
         self._leaders: dict[tuple[UUID, int, int], int] = {}
         self._lost_power: dict[int, None] = {}
-        self._rotten: dict[int, None] = {}
+        self._with_bit_rot: dict[int, None] = {}
         self._image_offset = -1
         self._registrations: dict[PartitionKey, PartitionRegistration] = {}
 
-        self.may_start_at: dict[PartitionKey, int] = {}
-        """Up to where clients have asked to delete records; 0 where nobody has."""
+        self.requested_log_start: dict[PartitionKey, int] = {}
+        """The highest offset up to which a client has asked to delete records; 0 without an entry."""
 
     def watch(self, node_id: int, manager: ReplicaManager, loader: MetadataLoader) -> None:
         """A broker has started."""
         self._nodes[node_id] = _Node(manager, loader)
 
     def forget(self, node_id: int, *, power_loss: bool) -> None:
-        """The process is gone."""
+        """The broker's process has ended."""
         self._nodes.pop(node_id, None)
         if power_loss:
             self._lost_power[node_id] = None
 
     def on_disk_replaced(self, node_id: int) -> None:
-        """What the node held, rotten or not, is gone."""
+        """The node has an empty disk, or an old one."""
         self._lost_power[node_id] = None
-        self._rotten.pop(node_id, None)
+        self._with_bit_rot.pop(node_id, None)
 
-    def on_disk_rotten(self, node_id: int) -> None:
-        """Batches on this node may fail their checksums from now on."""
-        self._rotten[node_id] = None
+    def on_bit_rot(self, node_id: int) -> None:
+        """Batches of this node may fail their checksums from now on."""
+        self._with_bit_rot[node_id] = None
 
     # -- after every event
 
     def after_event(self, node_id: int) -> None:
-        """Look at the node whose event has just run. Raises `InvariantBroken`."""
+        """Check the node whose event has just run. Raises `InvariantBroken`."""
         node = self._nodes.get(node_id)
         if node is None:
             return
@@ -120,7 +120,7 @@ class PartitionChecker:
             self._on_image(node.loader.image)
         replicas = list(node.manager.partitions.values())
         if replicas != node.replicas:
-            node.look_again(replicas)
+            node.update_replicas(replicas)
         for seen in node.seen:
             replica = seen.replica
             partition = replica.partition
@@ -140,7 +140,7 @@ class PartitionChecker:
                 seen.log_start_offset = replica.log.log_start_offset
                 self._on_log_start(node_id, replica)
 
-    def _on_leadership(self, node_id: int, seen: _Seen) -> None:
+    def _on_leadership(self, node_id: int, seen: _ReplicaView) -> None:
         replica = seen.replica
         epoch = replica.partition.leader_epoch
         where = f"{_name(replica)} epoch {epoch}"
@@ -163,7 +163,7 @@ class PartitionChecker:
             detail = f"{_name(replica)} on {node_id}: cut to {log_end_offset} of {committed.end_offset}"
             raise InvariantBroken("an ISR member cuts nothing committed", detail)
 
-    def _on_high_watermark(self, node_id: int, seen: _Seen) -> None:
+    def _on_high_watermark(self, node_id: int, seen: _ReplicaView) -> None:
         replica, before, now = seen.replica, seen.high_watermark, seen.replica.high_watermark
         seen.high_watermark = now
         if now < before:
@@ -177,7 +177,7 @@ class PartitionChecker:
         seen.compared = now
 
     def _on_log_start(self, node_id: int, replica: Replica) -> None:
-        allowed = self.may_start_at.get((replica.topic_id, replica.topic_partition.partition), 0)
+        allowed = self.requested_log_start.get((replica.topic_id, replica.topic_partition.partition), 0)
         if replica.log.log_start_offset > allowed:
             detail = f"{_name(replica)} on {node_id} starts at {replica.log.log_start_offset}, {allowed} was asked for"
             raise InvariantBroken("a log gives up only what it was asked to", detail)
@@ -206,7 +206,7 @@ class PartitionChecker:
                 raise InvariantBroken("every ISR member has what is committed", detail)
 
     def _has_left(self, member: int, replica: Replica, leader: LeaderState) -> bool:
-        """The controller took it out of the ISR meanwhile, of which a leader that stood still does not know."""
+        """Whether the controller has removed the member from the ISR, and a leader that was paused does not know it."""
         registration = self._registrations.get((replica.topic_id, replica.topic_partition.partition))
         is_outdated = registration is not None and registration.partition_epoch > leader.partition_epoch
         return is_outdated and registration is not None and member not in registration.isr
@@ -220,7 +220,7 @@ class PartitionChecker:
             except StorageError:  # its disk has failed
                 return
             except CorruptBatchError as error:
-                if node_id in self._rotten:
+                if node_id in self._with_bit_rot:
                     return
                 raise InvariantBroken(name, f"{_name(replica)} on {node_id}: {error.message}") from error
             if not data:
@@ -235,7 +235,7 @@ class PartitionChecker:
                 if known is None and header.base_offset == committed.end_offset:
                     committed.batches[header.base_offset] = batch
                     committed.end_offset = header.next_offset
-                elif known != batch and not (node_id in self._rotten and _is_harmed(batch)):
+                elif known != batch and not (node_id in self._with_bit_rot and _is_harmed(batch)):
                     detail = f"{_name(replica)} on {node_id} at {header.base_offset}: {_differs(batch, known)}"
                     raise InvariantBroken(name, detail)
                 offset = header.next_offset
@@ -277,22 +277,22 @@ class PartitionChecker:
             if (broker is None or broker.fenced) and (len(now.isr) > 1 or now.leader == member):
                 raise InvariantBroken("a fenced broker is in no ISR", f"{name}: {member} in {now} at {image.offset}")
 
-    # -- what clients saw
+    # -- answers to clients
 
     def leader_epoch(self, key: PartitionKey) -> int:
-        """The newest that the controller has committed; -1 for none."""
+        """The latest leader epoch that is committed in the metadata; -1 if there is none."""
         registration = self._registrations.get(key)
         return -1 if registration is None else registration.leader_epoch
 
     def on_acked(self, key: PartitionKey, base_offset: int, count: int) -> None:
-        """A producer was told that its records, sent with acks=all, are at `base_offset`."""
+        """A producer got an ack for records that it sent with acks=all."""
         end_offset = self.committed.setdefault(key, CommittedLog()).promised_end_offset
         if base_offset + count > end_offset:
             detail = f"partition {key[1]}: acked {base_offset}+{count}, committed up to {end_offset}"
             raise InvariantBroken("an acked record is committed", detail)
 
     def on_consumed(self, key: PartitionKey, base_offset: int, batch: bytes) -> None:
-        """A consumer read a batch."""
+        """A consumer has read a batch."""
         committed = self.committed.setdefault(key, CommittedLog())
         if committed.records is not None:
             _compare_records(committed, batch, f"partition {key[1]}, consumed", "only committed batches are consumed")
@@ -306,11 +306,11 @@ class PartitionChecker:
     # -- at the end
 
     def ends(self) -> dict[PartitionKey, int]:
-        """Up to where each partition is committed now."""
+        """The end of what is committed, for each partition."""
         return {key: committed.promised_end_offset for key, committed in self.committed.items()}
 
     def one_can_be_spared(self, image: MetadataImage) -> bool:
-        """Whichever replica is lost, another has everything: two are in sync, and none that runs lacks anything."""
+        """Whether one disk may be lost: two replicas are in sync, and running replicas have all committed records."""
         partitions = [each for topic in image.topics_by_id.values() for each in topic.partitions.values()]
         if any(len(each.isr) < min(2, len(each.replicas)) for each in partitions):
             return False
@@ -323,9 +323,9 @@ class PartitionChecker:
     def describe_lag(
         self, image: MetadataImage, ends: Mapping[PartitionKey, int], failing: Sequence[int]
     ) -> str | None:
-        """A partition without leader or full ISR, a replica that does not know all below `ends` committed; or None.
+        """A partition without a leader or a full ISR, or a replica that is behind `ends`; None if there is none.
 
-        On the `failing` nodes, replicas in log directories that have failed, as the metadata knows, are not waited for.
+        Replicas in failed log directories of the `failing` nodes are not waited for.
         """
         for topic in image.topics_by_id.values():
             for index, registration in topic.partitions.items():
@@ -336,7 +336,7 @@ class PartitionChecker:
                 ]
                 heirs = (*registration.isr, *registration.elr) or registration.last_known_elr
                 if registration.leader < 0 and not any(each in sound for each in heirs):
-                    continue  # who has all that is committed is on a disk that failed
+                    continue  # every replica that has all committed records is on a failed disk
                 if registration.leader < 0 or len(registration.isr) < len(sound):
                     return f"{topic.name}-{index}: {registration}"
                 for member in sound:
@@ -348,7 +348,7 @@ class PartitionChecker:
     def _lag(
         self, node_id: int, topic: str, index: int, ends: Mapping[PartitionKey, int], *, may_stand_still: bool
     ) -> str | None:
-        """`may_stand_still`: there may be too few replicas for the high watermark to move."""
+        """`may_stand_still`: there may be too few replicas for the high watermark to advance."""
         node = self._nodes.get(node_id)
         replica = None if node is None else node.manager.partitions.get(TopicPartition(topic, index))
         if replica is None or replica.offline:
@@ -361,7 +361,7 @@ class PartitionChecker:
 
 
 def _compare_records(committed: CommittedLog, batch: bytes, where: str, name: str) -> None:
-    """Learn the records of a batch beyond what is known, and hold the others against it."""
+    """Add the new records of a batch to what is committed, and compare the others."""
     header = read_header(batch, 0)
     committed.records = records = {} if committed.records is None else committed.records
     for record in iter_records(batch):

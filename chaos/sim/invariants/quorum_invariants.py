@@ -1,6 +1,6 @@
-"""The quorum's invariants, looked at after every event.
+"""The invariants of the metadata quorum, checked after every event.
 
-Kept by name: "epochs do not go back", "one leader an epoch", "the vote is durable before its reply", "the high
+Their names are: "epochs do not go back", "one leader an epoch", "the vote is durable before its reply", "the high
 watermark does not go back", "committed records never change", "a committed record is on a majority's disks", "a leader
 holds every committed record", "nothing committed is truncated", "a leader whose time is over resigns".
 """
@@ -22,16 +22,16 @@ _OUTDATED_LIMIT_S = 4.0
 """Check-quorum takes one and a half fetch time-outs of two seconds."""
 _SPARING_VOTERS = 3
 _PAUSE_S = 1.0
-"""A process that does nothing for so long was stopped, and may need a moment to see what time it is."""
+"""A process without an event for this long was paused, and may need a moment to notice the time."""
 
 
-_ON_ITS_WAY_S = 0.3
-"""How long a packet takes at most, on a slow link."""
+_LATENCY_MAX_S = 0.3
+"""The longest latency of a packet on a slow link."""
 
 
 @dataclass(slots=True)
-class _Watched:
-    """One node's quorum as it was after its last event."""
+class _WatchedNode:
+    """The quorum state of a node after its last event."""
 
     node_id: int
     driver: RaftDriver
@@ -44,7 +44,7 @@ class _Watched:
 
 
 class QuorumChecker:
-    """Watches all nodes' quorums. `committed` is the log that the cluster agreed on."""
+    """Checks the quorum of all nodes. `committed` is the log that the cluster has agreed on."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class QuorumChecker:
         *,
         is_dynamic: bool = False,
     ) -> None:
-        """`voters` are the controllers; if `is_dynamic`, those that vote are what the log says (KIP-853)."""
+        """`voters` are all controllers. If `is_dynamic`, the log says which of them vote (KIP-853)."""
         self.committed: dict[int, CommittedBatch] = {}
         self.committed_end = 0
         self.leaders: dict[int, int] = {}
@@ -63,26 +63,26 @@ class QuorumChecker:
         self._note = note
         self._now_s = now_s
         self._newest_leader = -1
-        self._watched: dict[int, _Watched] = {}
+        self._watched: dict[int, _WatchedNode] = {}
         self._epochs: dict[int, int] = {}
         self._durable: dict[ReplicaKey, int] = {}
-        """What was last on each disk. A disk that was exchanged held it nevertheless, if it voted by its own name."""
+        """The last durable offset of each disk, also of a disk that was replaced, if voters have directory ids."""
 
-        self._taken: dict[int, tuple[int, float]] = {}
-        """What was on a disk that was taken away, and when: a fetch that it sent may still be on its way."""
+        self._removed_disks: dict[int, tuple[int, float]] = {}
+        """The durable offset of a disk that was removed, and when: one of its fetches may still be on its way."""
 
     def watch(self, node_id: int, driver: RaftDriver, read_state: Callable[[], bytes]) -> None:
-        """A process has started; `read_state` gives the bytes of its quorum-state file."""
-        self._watched[node_id] = _Watched(node_id, driver, read_state)
+        """A process has started; `read_state` reads its quorum-state file."""
+        self._watched[node_id] = _WatchedNode(node_id, driver, read_state)
 
     def forget(self, node_id: int) -> None:
-        """The process is gone; what its disk holds still counts."""
+        """The process has ended; what its disk holds still counts."""
         watched = self._watched.pop(node_id, None)
         if watched is not None:
             self._durable[watched.driver.config.own_key] = watched.driver.quorum_state.log.durable_offset
 
     def in_sync(self) -> bool:
-        """Every voter runs, knows the same epoch, and holds all that is committed on its disk."""
+        """Whether every voter runs, knows the same epoch, and has everything that is committed on its disk."""
         voters = [self._watched[voter].driver for voter in self._voters if voter in self._watched]
         if len(voters) < len(self._voters) or any(driver.failure.done() for driver in voters):
             return False
@@ -93,7 +93,7 @@ class QuorumChecker:
         )
 
     def _all_votes_live(self) -> bool:
-        """Every voter that the leader knows has the disk of that name, and there are enough to spare one."""
+        """Whether every voter that the leader knows runs with its directory, and there are enough to lose one."""
         leader = self._watched.get(self.leader or 0)
         if leader is None:
             return False
@@ -102,20 +102,20 @@ class QuorumChecker:
         return len(voters) >= _SPARING_VOTERS and all(key in keys for key in voters)
 
     def on_disk_replaced(self, node_id: int) -> None:
-        """The node forgot its epoch and what was on its disk."""
+        """The node has an empty disk, or an old one."""
         self._epochs.pop(node_id, None)
         if not self._is_dynamic:
             for key in [key for key in self._durable if key.id == node_id]:
-                self._taken[node_id] = (self._durable.pop(key), self._now_s())
+                self._removed_disks[node_id] = (self._durable.pop(key), self._now_s())
 
     @property
     def leader(self) -> int | None:
-        """The leader of the highest epoch among running nodes that lead."""
+        """The running leader with the highest epoch, or None."""
         leading = [(w.driver.epoch, w.node_id) for w in self._watched.values() if w.driver.is_leader]
         return max(leading)[1] if leading else None
 
     def after_event(self, node_id: int) -> None:
-        """Look at the node whose event has just run. Raises `InvariantBroken`."""
+        """Check the node whose event has just run. Raises `InvariantBroken`."""
         watched = self._watched.get(node_id)
         if watched is None or watched.driver.failure.done():
             return
@@ -133,7 +133,7 @@ class QuorumChecker:
         if high_watermark != watched.high_watermark:
             self._on_high_watermark(watched, high_watermark)
 
-    def _on_role(self, watched: _Watched) -> None:
+    def _on_role(self, watched: _WatchedNode) -> None:
         node_id, role = watched.node_id, watched.driver.quorum_state.role
         watched.role = role
         if role.epoch < self._epochs.get(node_id, 0):
@@ -149,7 +149,7 @@ class QuorumChecker:
             self._check_complete(watched, role.epoch)
         self._note(f"n{node_id}", f"{role.kind.value} of epoch {role.epoch}, leader {role.leader_id}")
 
-    def _check_outdated(self, watched: _Watched, epoch: int) -> None:
+    def _check_outdated(self, watched: _WatchedNode, epoch: int) -> None:
         now_s, before_s = self._now_s(), watched.last_event_s
         watched.last_event_s = now_s
         if epoch == self._newest_leader:
@@ -160,7 +160,7 @@ class QuorumChecker:
             detail = f"node {watched.node_id} still leads epoch {epoch}, {self._newest_leader} began long ago"
             raise InvariantBroken("a leader whose time is over resigns", detail)
 
-    def _check_persisted(self, watched: _Watched) -> None:
+    def _check_persisted(self, watched: _WatchedNode) -> None:
         role = watched.driver.quorum_state.role
         try:
             state = parse_quorum_state(watched.read_state())
@@ -172,8 +172,8 @@ class QuorumChecker:
             detail = f"node {watched.node_id}: on disk {state}, in memory epoch {role.epoch}, voted {role.voted}"
             raise InvariantBroken("the vote is durable before its reply", detail)
 
-    def _check_complete(self, watched: _Watched, epoch: int) -> None:
-        """What was committed in earlier epochs (Raft, 5.4.3): votes that took long may elect whom others outran."""
+    def _check_complete(self, watched: _WatchedNode, epoch: int) -> None:
+        """Leader completeness (Raft, 5.4.3). The leader of an older epoch, elected by late votes, is not checked."""
         if epoch < self._newest_leader:
             return
         end_offset = watched.driver.log_end_offset
@@ -182,7 +182,7 @@ class QuorumChecker:
             raise InvariantBroken("a leader holds every committed record", detail)
         self._compare(watched, 0, self.committed_end, "a leader holds every committed record")
 
-    def _on_high_watermark(self, watched: _Watched, high_watermark: int) -> None:
+    def _on_high_watermark(self, watched: _WatchedNode, high_watermark: int) -> None:
         before, watched.high_watermark = watched.high_watermark, high_watermark
         if high_watermark < before:
             detail = f"node {watched.node_id}: from {before} to {high_watermark}"
@@ -191,7 +191,7 @@ class QuorumChecker:
         if watched.driver.quorum_state.is_leader:
             self._check_majority(watched, high_watermark)
 
-    def _check_majority(self, watched: _Watched, high_watermark: int) -> None:
+    def _check_majority(self, watched: _WatchedNode, high_watermark: int) -> None:
         for other in self._watched.values():
             self._durable[other.driver.config.own_key] = other.driver.quorum_state.log.durable_offset
         voters = watched.driver.voters
@@ -199,15 +199,15 @@ class QuorumChecker:
         for key, offset in self._durable.items():
             if voters.is_voter(key):
                 offsets[key.id] = offset
-        for voter, (offset, taken_s) in self._taken.items():
-            if voter in offsets and self._now_s() - taken_s < _ON_ITS_WAY_S:
+        for voter, (offset, taken_s) in self._removed_disks.items():
+            if voter in offsets and self._now_s() - taken_s < _LATENCY_MAX_S:
                 offsets[voter] = max(offsets[voter], offset)
         holding = [voter for voter, offset in offsets.items() if offset >= high_watermark]
         if len(holding) * 2 <= len(offsets):
             detail = f"leader {watched.node_id} committed up to {high_watermark}; durable are {offsets}"
             raise InvariantBroken("a committed record is on a majority's disks", detail)
 
-    def _compare(self, watched: _Watched, start: int, end: int, name: str) -> None:
+    def _compare(self, watched: _WatchedNode, start: int, end: int, name: str) -> None:
         log = _log_of(watched)
         offset = max(start, log.start.end_offset)
         while offset < end:
@@ -222,7 +222,7 @@ class QuorumChecker:
                 offset = batch.last_offset + 1
 
 
-def _log_of(watched: _Watched) -> PartitionRaftLog:
+def _log_of(watched: _WatchedNode) -> PartitionRaftLog:
     log = watched.driver.quorum_state.log
     if not isinstance(log, PartitionRaftLog):
         raise TypeError(f"a running node's quorum log is a partition log, not {type(log).__name__}")

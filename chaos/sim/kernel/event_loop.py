@@ -1,11 +1,11 @@
-"""Virtual time, and an asyncio event loop for each simulated process on it.
+"""Virtual time, and an asyncio event loop for each simulated process.
 
-All processes share one `Scheduler`. It runs handles in the order of (time, sequence), and when nothing is ready it
-moves the clock to the next timer, so a simulated minute costs only what happens in it. Each process has a loop of its
-own, a facade on the scheduler: `asyncio.get_running_loop()` in node code gives the process's loop, and so a crash can
-drop everything that the process had scheduled, and a pause can hold it back, while the others go on.
+All processes share one `Scheduler`. It runs handles in the order of (time, sequence). When nothing is ready, it moves
+the clock to the next timer, so a simulated minute costs only the events in it. Each process has a loop of its own,
+which is a facade on the scheduler: `asyncio.get_running_loop()` in node code returns the process's loop. So a crash can
+drop everything that the process has scheduled, and a pause can delay it, while the other processes continue.
 
-Nothing here looks at real time, threads, `id()` or hash order: the same seed gives the same run.
+Nothing here uses real time, threads, `id()` or hash order: the same seed gives the same run.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _CANCELLED_TO_SWEEP = 2_000
 
 
 class SimulationError(Exception):
-    """The simulated program did what it must not: an unhandled error, a livelock, or no end in time."""
+    """The simulated program failed: an unhandled error, a livelock, or no end within its time limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnhandledError:
-    """An error that no code of a process caught."""
+    """An error that a process did not catch."""
 
     time_s: float
     process: str
@@ -46,11 +46,11 @@ class UnhandledError:
 
 
 class ScheduledHandle(asyncio.TimerHandle):
-    """A callback at a time. Ordered by time, then by sequence."""
+    """A callback and its time; ordered by time, then by sequence. See `asyncio.TimerHandle`."""
 
     __slots__ = ("process", "sequence", "when_s")
 
-    def __init__(  # the base class's initializer is not called: it would look at debug mode and the stack
+    def __init__(  # does not call the base class, which would read debug mode and the stack
         self,
         process: ProcessLoop,
         when_s: float,
@@ -68,6 +68,7 @@ class ScheduledHandle(asyncio.TimerHandle):
         self._cancelled = False
 
     def cancel(self) -> None:
+        """See `asyncio.TimerHandle`."""
         if not self._cancelled:
             self._cancelled = True
             self._callback = None
@@ -75,13 +76,15 @@ class ScheduledHandle(asyncio.TimerHandle):
             self.process.scheduler.on_cancelled(self)
 
     def cancelled(self) -> bool:
+        """See `asyncio.TimerHandle`."""
         return self._cancelled
 
     def when(self) -> float:
+        """See `asyncio.TimerHandle`."""
         return self.when_s
 
     def run(self) -> None:
-        """Call it, with errors going to the process's exception handler."""
+        """Call the callback; an error goes to the process's exception handler."""
         callback, args = self._callback, self._args
         if callback is None or args is None:
             return
@@ -103,7 +106,7 @@ class ScheduledHandle(asyncio.TimerHandle):
 
 
 class Scheduler:
-    """The queue of everything that will happen, and the virtual clock."""
+    """The queue of all scheduled callbacks, and the virtual clock."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -125,7 +128,7 @@ class Scheduler:
         args: tuple[Any, ...],
         context: contextvars.Context | None = None,
     ) -> ScheduledHandle:
-        """Run `callback(*args)` in `process` at `when_s` (now, if that is past)."""
+        """Run `callback(*args)` in `process` at `when_s`, or now if that time has passed."""
         self._sequence += 1
         handle = ScheduledHandle(process, when_s, self._sequence, callback, args, context)
         if when_s <= self.now_s:
@@ -135,13 +138,13 @@ class Scheduler:
         return handle
 
     def reschedule(self, handle: ScheduledHandle) -> None:
-        """Run a handle that was held back, after what is ready now."""
+        """Run a handle that a pause delayed, after what is ready now."""
         self._sequence += 1
         handle.sequence = self._sequence
         self._ready.append(handle)
 
     def on_cancelled(self, handle: ScheduledHandle) -> None:
-        """Sweep the heap now and then: most timers are timeouts that never fire."""
+        """Remove cancelled timers when there are many: most timers are time-outs that never fire."""
         self._cancelled_timers += 1
         if self._cancelled_timers > _CANCELLED_TO_SWEEP and self._cancelled_timers * 2 > len(self._timers):
             self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
@@ -149,7 +152,7 @@ class Scheduler:
             self._cancelled_timers = 0
 
     def run_until(self, condition: Callable[[], bool] | None, timeout_s: float) -> bool:
-        """Run until the condition holds (looked at after each event) or the virtual time-out is over; says which."""
+        """Run until the condition holds, which is checked after each event; False after the virtual time-out."""
         deadline_s = self.now_s + timeout_s
         try:
             while condition is None or not condition():
@@ -165,11 +168,11 @@ class Scheduler:
         return True
 
     def run_for(self, duration_s: float) -> None:
-        """Let virtual time pass."""
+        """Run for a virtual duration."""
         self.run_until(None, duration_s)
 
     def run_now(self, process: ProcessLoop, callback: Callable[[], object]) -> None:
-        """An event of `process` inside one of a kernel's: what a packet that arrives sets off."""
+        """Run an event of `process` within an event of the network: a packet that arrives is read at once."""
         asyncio._set_running_loop(process.as_asyncio)
         try:
             callback()
@@ -204,7 +207,7 @@ class Scheduler:
             return handle
 
     def _ran(self, process: ProcessLoop) -> None:
-        """After every event."""
+        """Check errors and invariants after an event."""
         self.events_run += 1
         if self.errors and self.stop_at_first_error:
             raise SimulationError(str(self.errors[0]))
@@ -217,8 +220,8 @@ class Scheduler:
 class ProcessLoop:
     """The event loop of one simulated process, from its start to its end; a restart gets a new one.
 
-    It has the part of `asyncio.AbstractEventLoop` that nodes use. What is missing (threads, signals, subprocesses) is
-    missing on purpose: code that needs it does not belong in a node.
+    It has the part of `asyncio.AbstractEventLoop` that nodes use. Threads, signals and subprocesses are missing on
+    purpose: node code must not use them.
     """
 
     def __init__(self, scheduler: Scheduler, name: str, network: SimNetwork | None = None) -> None:
@@ -237,23 +240,23 @@ class ProcessLoop:
     # -- faults
 
     def kill(self) -> None:
-        """Nothing of this process runs again."""
+        """Run nothing of this process again."""
         self.dead = True
         self.stalled.clear()
 
     def pause(self) -> None:
-        """Hold back everything, as SIGSTOP does; time goes on."""
+        """Delay all callbacks, as SIGSTOP does, while time passes."""
         self.paused = True
 
     def resume(self) -> None:
-        """Run what was held back, in its order."""
+        """Run the delayed callbacks, in their order."""
         self.paused = False
         stalled, self.stalled = self.stalled, []
         for handle in stalled:
             self.scheduler.reschedule(handle)
 
     def dispose(self) -> None:
-        """Close what a dead process's tasks still hold, without a word: their `finally` blocks touch nothing alive."""
+        """Close the coroutines of a dead process; their `finally` blocks cannot affect living processes."""
         self.dead = True
         for task in list(self._tasks):
             coroutine = task.get_coro()
@@ -265,24 +268,29 @@ class ProcessLoop:
     # -- asyncio: time and callbacks
 
     def time(self) -> float:
+        """See `asyncio.AbstractEventLoop`."""
         return self.scheduler.now_s
 
     def call_soon(
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
+        """See `asyncio.AbstractEventLoop`."""
         return self.scheduler.schedule(self, self.scheduler.now_s, callback, args, context)
 
     def call_later(
         self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
+        """See `asyncio.AbstractEventLoop`."""
         return self.scheduler.schedule(self, self.scheduler.now_s + delay, callback, args, context)
 
     def call_at(
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
+        """See `asyncio.AbstractEventLoop`."""
         return self.scheduler.schedule(self, when, callback, args, context)
 
     def create_future(self) -> asyncio.Future[Any]:
+        """See `asyncio.AbstractEventLoop`."""
         return asyncio.Future(loop=self.as_asyncio)
 
     def create_task(
@@ -292,6 +300,7 @@ class ProcessLoop:
         name: str | None = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[T]:
+        """See `asyncio.AbstractEventLoop`."""
         self._tasks_started += 1
         number = self._tasks_started
         task = asyncio.Task(coro, loop=self.as_asyncio, name=name or f"{self.name}-task-{number}", context=context)
@@ -307,27 +316,33 @@ class ProcessLoop:
         return task.result()
 
     def is_running(self) -> bool:
+        """See `asyncio.AbstractEventLoop`."""
         return not self.dead
 
     def is_closed(self) -> bool:
+        """See `asyncio.AbstractEventLoop`."""
         return False
 
     def get_debug(self) -> bool:
+        """See `asyncio.AbstractEventLoop`."""
         return False
 
     def set_exception_handler(
         self, handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None
     ) -> None:
+        """See `asyncio.AbstractEventLoop`."""
         self._exception_handler = handler
 
     def get_exception_handler(self) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None:
+        """See `asyncio.AbstractEventLoop`."""
         return self._exception_handler
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        return None
+        """See `asyncio.AbstractEventLoop`."""
+        return
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Record it: an error that nobody caught fails the run. That of a dead process is nobody's."""
+        """Record an error that was not caught, which fails the run. Errors of a dead process are ignored."""
         if self.dead:
             return
         error = UnhandledError(
@@ -346,6 +361,7 @@ class ProcessLoop:
         port: int | None = None,
         **_options: Any,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """See `asyncio.AbstractEventLoop`."""
         if self.network is None or host is None or port is None:
             raise ValueError("a connection needs a network, a host and a port")
         return await self.network.connect(self, protocol_factory, host, port)
@@ -357,20 +373,22 @@ class ProcessLoop:
         port: int | None = None,
         **_options: Any,
     ) -> asyncio.AbstractServer:
+        """See `asyncio.AbstractEventLoop`."""
         if self.network is None:
             raise ValueError("a server needs a network")
         return self.network.listen(self, protocol_factory, port or 0)
 
 
 class KernelLoop(ProcessLoop):
-    """What happens outside of processes. An error here is one of the simulator, or what a check after an event said."""
+    """The loop of the network. An error here is one of the simulator, or a broken invariant: it ends the run."""
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Raise the error."""
         raise cast(BaseException, context["exception"])
 
 
 def _describe(callback: object) -> str:
-    """A callback's name without its address, which differs from run to run."""
+    """The name of a callback, without its address, which differs from run to run."""
     owner = getattr(callback, "__self__", None)
     if isinstance(owner, asyncio.Task):
         return f"task {owner.get_name()} {getattr(owner.get_coro(), '__qualname__', '')}"

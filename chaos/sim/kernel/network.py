@@ -1,13 +1,16 @@
 """A network in memory between simulated hosts: streams with latency, flow control, cuts and resets.
 
-A connection is two pipes. What is written into one arrives in order after a latency drawn by seed, and waits in the
-receiver's kernel until its process reads; not more than a window is ever on the way, the rest stays in the sender's
-transport, which pauses its protocol above the high-water mark. Every link between hosts can be cut, one way or both.
-TCP would repeat what is lost, so bytes sent over a cut link arrive some time after it heals, or never; a connection
-attempt repeats its SYN after 1, 2, 4 ... seconds. A killed process's kernel closes its connections (end of file or
-reset, by seed) and refuses new ones; a host without power answers nothing at all, and once it is up again it resets
-what it does not know. A link that rejects, as a packet filter does, answers what comes over it with a reset and lets
-nothing through: one end of a connection is gone then, and the other does not know before it sends something.
+A connection is two pipes. Bytes arrive in order after a latency drawn from the seed, and wait in the receiver's kernel
+until its process reads them. At most a window of bytes is on the way; the rest stays in the sender's transport, which
+pauses its protocol above the high-water mark.
+
+Every link between two hosts can be cut, in one direction or both. TCP repeats what is lost, so bytes that were sent
+over a cut link arrive some time after it heals, or the connection is reset. A connection attempt repeats its SYN after
+1, 2, 4 ... seconds. The kernel of a killed process closes its connections (end of stream or reset, by seed) and refuses
+new ones. A host without power answers nothing; when it is up again, it answers unknown connections with a reset.
+
+A link that rejects answers every segment with a reset and lets none through, as a packet filter does. It makes
+connections half-open: one end is gone, and the other end learns of it when it sends something.
 """
 
 from __future__ import annotations
@@ -63,17 +66,18 @@ class NetworkConfig:
 
 
 class SimSocket:
-    """As much of a listening socket as people ask for."""
+    """The part of a listening socket that callers use."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
 
     def getsockname(self) -> Address:
+        """The address of the listener."""
         return self._address
 
 
 class SimServer(asyncio.AbstractServer):
-    """A listener; closing it leaves its connections alone."""
+    """A listener. Closing it does not close its connections. See `asyncio.Server`."""
 
     def __init__(self, network: SimNetwork, process: ProcessLoop, factory: ProtocolFactory, port: int) -> None:
         self.process = process
@@ -84,27 +88,34 @@ class SimServer(asyncio.AbstractServer):
 
     @property
     def sockets(self) -> tuple[SimSocket, ...]:
+        """The listening socket; none after `close`."""
         return (SimSocket(self.address),) if self._serving else ()
 
     def close(self) -> None:
+        """Stop listening."""
         if self._serving:
             self._serving = False
             self._network.unlisten(self)
 
     def is_serving(self) -> bool:
+        """Whether it listens."""
         return self._serving
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of its process."""
         return self.process.as_asyncio
 
     async def start_serving(self) -> None:
-        return None
+        """Does nothing: it listens from the start."""
+        return
 
     async def serve_forever(self) -> None:
+        """Wait until the task is cancelled."""
         await self.process.create_future()
 
     async def wait_closed(self) -> None:
-        return None
+        """Does nothing: `close` takes effect at once."""
+        return
 
 
 class SimNetwork:
@@ -122,8 +133,8 @@ class SimNetwork:
         self._links: dict[tuple[str, str], _Link] = {}
         self._servers: dict[Address, SimServer] = {}
         self._transports: dict[int, SimTransport] = {}
-        self._holding: dict[int, Pipe] = {}
-        self._numbers = 0
+        self._with_undelivered: dict[int, Pipe] = {}
+        self._entries = 0
         self._next_port: dict[str, int] = {}
 
     # -- hosts and faults
@@ -133,29 +144,29 @@ class SimNetwork:
         self._powered.setdefault(name, True)
 
     def set_power(self, host: str, on: bool) -> None:
-        """A host without power answers nothing; `kill_process` first. With power again it resets what it is sent."""
+        """Turn a host's power on or off. Call `kill_process` before turning it off."""
         self._powered[host] = on
         if on:
-            self._release_later(lambda pipe: host in (pipe.source, pipe.target))
+            self._redeliver_later(lambda pipe: host in (pipe.source, pipe.target))
 
     def kill_process(self, process: ProcessLoop, *, power_loss: bool) -> None:
-        """Close the process's sockets as its kernel would, or without a word when the power is gone."""
+        """Close the process's sockets as its kernel would; after a loss of power the peers are sent nothing."""
         for server in [server for server in self._servers.values() if server.process is process]:
             server.close()
         for transport in [each for each in self._transports.values() if each.process is process]:
-            last_word = Signal.RESET if self._rng.random() < 0.5 else Signal.END
-            transport.drop(None if power_loss else last_word)
+            final_signal = Signal.RESET if self._rng.random() < 0.5 else Signal.END
+            transport.close_by_kernel(None if power_loss else final_signal)
 
     def cut(self, source: str, target: str) -> None:
         """Lose everything from `source` to `target` until `heal`."""
         self._link(source, target).cut = True
 
     def heal(self, source: str, target: str) -> None:
-        """Bytes that were lost are repeated soon, or the connection is reset."""
+        """End a cut. Soon the lost bytes are repeated, or the connection is reset."""
         link = self._link(source, target)
         if link.cut:
             link.cut = False
-            self._release_later(
+            self._redeliver_later(
                 lambda pipe: (source, target) in ((pipe.source, pipe.target), (pipe.target, pipe.source))
             )
 
@@ -164,35 +175,35 @@ class SimNetwork:
         self._link(source, target).rejects = True
 
     def accept(self, source: str, target: str) -> None:
-        """What was not acknowledged is repeated soon; an end that is gone answers with a reset."""
+        """End `reject`. Soon unacknowledged bytes are repeated, and an end that is gone answers with a reset."""
         link = self._link(source, target)
         if link.rejects:
             link.rejects = False
-            self._release_later(lambda pipe: {source, target} == {pipe.source, pipe.target})
+            self._redeliver_later(lambda pipe: {source, target} == {pipe.source, pipe.target})
 
     def heal_all(self) -> None:
-        """All links as they were at the start."""
+        """End all cuts, rejections and slow latencies."""
         for (source, target), link in self._links.items():
             link.latency_s = None
             self.accept(source, target)
             self.heal(source, target)
 
     def set_latency(self, source: str, target: str, latency_s: tuple[float, float] | None) -> None:
-        """Make one direction slow; None for the ordinary latency."""
+        """Set the bounds of the latency in one direction, in seconds; None: the usual latency."""
         self._link(source, target).latency_s = latency_s
 
     def reset_connections(self, first: str, second: str) -> int:
         """Reset every connection between two hosts, at both ends; returns how many ends."""
         ends = [t for t in self._transports.values() if {t.local[0], t.remote[0]} == {first, second}]
         for transport in ends:
-            transport.break_off()
+            transport.reset()
         return len(ends)
 
     def lose_ends(self, host: str, peer: str) -> int:
         """Reset the connections between two hosts at the end of `host` alone; returns how many."""
         ends = [t for t in self._transports.values() if (t.local[0], t.remote[0]) == (host, peer)]
         for transport in ends:
-            transport.break_off()
+            transport.reset()
         return len(ends)
 
     # -- for process loops
@@ -200,7 +211,7 @@ class SimNetwork:
     async def connect(
         self, process: ProcessLoop, factory: ProtocolFactory, host: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Open a connection; `OSError` as from a real one: refused, timed out, unknown host."""
+        """Open a connection. `OSError` as in a real network: refused, timed out, unknown host."""
         target = process.name if host in ("localhost", "127.0.0.1", "0.0.0.0", "::1") else host
         if target not in self._powered:
             raise OSError(errno.EHOSTUNREACH, f"name or service not known: {host}")
@@ -209,7 +220,7 @@ class SimNetwork:
         return await attempt.future
 
     def listen(self, process: ProcessLoop, factory: ProtocolFactory, port: int) -> SimServer:
-        """Bind; port 0 takes a free one. `OSError` (EADDRINUSE) when taken."""
+        """Listen on a port; 0 takes a free one. `OSError` (EADDRINUSE) when it is in use."""
         port = port or self._free_port(process.name)
         if (process.name, port) in self._servers:
             raise OSError(errno.EADDRINUSE, f"address already in use: {process.name}:{port}")
@@ -218,42 +229,46 @@ class SimNetwork:
         return server
 
     def unlisten(self, server: SimServer) -> None:
+        """Refuse new connections to the server."""
         self._servers.pop(server.address, None)
 
     # -- for pipes and transports
 
     def arrival_time(self, source: str, target: str) -> float:
-        """When a segment sent now arrives."""
+        """When a segment that is sent now arrives, in virtual seconds."""
         return self._scheduler.now_s + self._latency(source, target)
 
     def schedule(self, when_s: float, callback: Callable[..., object], *args: Any) -> None:
+        """Run a callback of the network at a virtual time."""
         self._scheduler.schedule(self._kernel, when_s, callback, args)
 
     def passes(self, source: str, target: str) -> bool:
-        """The link is not cut and the target's host has power."""
+        """Whether the link is not cut and the target has power."""
         link = self._links.get((source, target))
         return self._powered[target] and (link is None or not link.cut)
 
     def rejects(self, source: str, target: str) -> bool:
-        """What comes this way is answered with a reset."""
+        """Whether segments in this direction are answered with a reset."""
         link = self._links.get((source, target))
         return link is not None and link.rejects
 
-    def hash(self, pipe: int, length: int, checksum: int) -> None:
-        self._trace.hash(pipe, length, checksum)
+    def hash_segment(self, pipe: int, length: int, checksum: int) -> None:
+        """Count a delivered segment in the trace's digest."""
+        self._trace.hash_segment(pipe, length, checksum)
 
     def read_size(self, available: int) -> int:
-        """A stream has no boundaries: now and then a read ends in the middle."""
+        """How many of the available bytes one read returns: sometimes fewer, since a stream has no boundaries."""
         if available > 1 and self._rng.random() < self.config.split_probability:
             return self._rng.randrange(1, available)
         return available
 
     def forget(self, transport: SimTransport) -> None:
+        """The transport is closed."""
         self._transports.pop(transport.number, None)
 
-    def hold(self, pipe: Pipe) -> None:
-        """Remember a pipe that waits for its link."""
-        self._holding[pipe.number] = pipe
+    def remember_undelivered(self, pipe: Pipe) -> None:
+        """Remember a pipe with segments that wait for a link to heal."""
+        self._with_undelivered[pipe.number] = pipe
 
     # -- inside
 
@@ -276,21 +291,21 @@ class SimNetwork:
         self._next_port[host] = port + 1
         return port
 
-    def _release_later(self, concerned: Callable[[Pipe], bool]) -> None:
-        for pipe in self._holding.values():
+    def _redeliver_later(self, concerned: Callable[[Pipe], bool]) -> None:
+        for pipe in self._with_undelivered.values():
             if concerned(pipe):
                 delay_s = self._rng.uniform(0, _RETRANSMIT_MAX_S)
                 give_up = self._rng.random() < self.config.reset_after_heal_probability
-                self.schedule(self._scheduler.now_s + delay_s, self._release, pipe, give_up)
+                self.schedule(self._scheduler.now_s + delay_s, self._redeliver, pipe, give_up)
 
-    def _release(self, pipe: Pipe, give_up: bool) -> None:
+    def _redeliver(self, pipe: Pipe, give_up: bool) -> None:
         if give_up:
-            pipe.sender.break_off()
-            pipe.receiver.break_off()
+            pipe.sender.reset()
+            pipe.receiver.reset()
         else:
-            pipe.release()
-            if not pipe.holds:
-                self._holding.pop(pipe.number, None)
+            pipe.redeliver()
+            if not pipe.has_undelivered:
+                self._with_undelivered.pop(pipe.number, None)
 
     def _send_syn(self, attempt: _Attempt) -> None:
         self.schedule(self.arrival_time(attempt.process.name, attempt.host), self._on_syn, attempt)
@@ -347,8 +362,8 @@ class SimNetwork:
         return near, far
 
     def _make_end(self, process: ProcessLoop, local: Address, remote: Address) -> SimTransport:
-        self._numbers += 1
-        transport = SimTransport(self, process, local, remote, self._numbers)
+        self._entries += 1
+        transport = SimTransport(self, process, local, remote, self._entries)
         self._transports[transport.number] = transport
         return transport
 

@@ -1,4 +1,4 @@
-"""What happened, as a hash over everything and as lines for the last events."""
+"""The trace of a run: a digest of everything that happened, and the last events as lines."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Trace:
         self._hash = hashlib.blake2b(digest_size=16)
         self._lines: deque[str] = deque(maxlen=lines_kept)
 
-    def hash(self, pipe: int, length: int, checksum: int) -> None:
-        """Count what arrived in a pipe, in the digest only."""
+    def hash_segment(self, pipe: int, length: int, checksum: int) -> None:
+        """Count a segment that was delivered; in the digest only."""
         self._hash.update(_ARRIVAL.pack(self._now_s(), pipe, length, checksum))
 
     def note(self, where: str, text: str) -> None:
@@ -30,10 +30,11 @@ class Trace:
         self._lines.append(line)
 
     def show(self, where: str, text: str) -> None:
-        """Show in the timeline only: log lines, which may hold what differs from run to run."""
+        """Show a line in the timeline only: log lines may differ from run to run."""
         self._lines.append(f"{self._now_s():10.6f}  {where:<12} {text}")
 
     def digest(self) -> str:
+        """The digest of all events so far, in hexadecimal."""
         return self._hash.hexdigest()
 
     def timeline(self, last: int = 60) -> list[str]:

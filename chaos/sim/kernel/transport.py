@@ -1,4 +1,8 @@
-"""The two ends of a simulated connection, and the pipe each way between them."""
+"""A simulated connection: a transport at each end, and a pipe for each direction.
+
+A segment that arrives at a cut link is kept, as TCP would repeat it, and delivered some time after the link heals. On a
+link that rejects, an arriving segment is answered with a reset.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,13 @@ import zlib
 from collections import deque
 from collections.abc import Iterable
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ....runtime.ports import File
 
 if TYPE_CHECKING:
     from .event_loop import ProcessLoop
+    from .network import SimNetwork
 
 WINDOW_BYTES = 256 * 1024
 _ACK_EVERY_BYTES = WINDOW_BYTES // 4
@@ -22,7 +27,7 @@ _HIGH_WATER_BYTES = 64 * 1024
 
 
 class Signal(Enum):
-    """What a segment may be beside bytes."""
+    """A segment that is not bytes: the end of the stream, or a reset."""
 
     END = "end"
     RESET = "reset"
@@ -32,141 +37,121 @@ Segment = bytes | Signal
 Address = tuple[str, int]
 
 
-class Wire(Protocol):
-    """What a pipe needs of the network."""
-
-    def arrival_time(self, source: str, target: str) -> float:
-        """When a segment sent now arrives."""
-        ...
-
-    def schedule(self, when_s: float, callback: Any, *args: Any) -> None: ...
-
-    def passes(self, source: str, target: str) -> bool:
-        """The link is not cut and the target's host has power."""
-        ...
-
-    def rejects(self, source: str, target: str) -> bool:
-        """What comes this way is answered with a reset."""
-        ...
-
-    def hash(self, pipe: int, length: int, checksum: int) -> None: ...
-
-    def read_size(self, available: int) -> int:
-        """How many of the available bytes one read gets: a stream has no boundaries."""
-        ...
-
-    def forget(self, transport: SimTransport) -> None: ...
-
-    def hold(self, pipe: Pipe) -> None:
-        """Something waits in the pipe for a link to heal."""
-        ...
-
-
 class Pipe:
-    """One direction of a connection: in order, with at most a window of bytes on the way."""
+    """One direction of a connection: segments arrive in order, and at most a window of bytes is on the way."""
 
-    def __init__(self, wire: Wire, source: str, target: str, number: int) -> None:
+    def __init__(self, network: SimNetwork, source: str, target: str, number: int) -> None:
         self.source = source
         self.target = target
         self.number = number
         self.last_arrival_s = 0.0
-        self._wire = wire
+        self._network = network
         self._window_used = 0
         self._unacked = 0
-        self._held: deque[Segment] = deque()
-        self._held_acks = 0
+        self._undelivered: deque[Segment] = deque()
+        self._undelivered_acks = 0
         self.unsent: deque[bytes] = deque()
         self.unsent_bytes = 0
         self.sender: SimTransport
         self.receiver: SimTransport
 
-    def room(self) -> int:
-        """Bytes that the kernel would take now. What a process holds beside them is not counted."""
+    def free_window(self) -> int:
+        """Bytes that the kernel takes now; what the transport buffers in the process is not counted."""
         return max(WINDOW_BYTES - self._window_used, 0)
 
     def send(self, data: bytes) -> None:
+        """Queue the data and send what the window allows."""
         self.unsent.append(data)
         self.unsent_bytes += len(data)
-        self.pump()
+        self.send_unsent()
 
-    def pump(self) -> None:
-        """Put on the way what the window allows."""
+    def send_unsent(self) -> None:
+        """Send as much of the queue as the window allows."""
         while self.unsent and self._window_used < WINDOW_BYTES:
             chunk = self.unsent.popleft()
-            room = WINDOW_BYTES - self._window_used
-            if len(chunk) > room:
-                self.unsent.appendleft(chunk[room:])
-                chunk = chunk[:room]
+            free = self.free_window()
+            if len(chunk) > free:
+                self.unsent.appendleft(chunk[free:])
+                chunk = chunk[:free]
             self.unsent_bytes -= len(chunk)
             self._window_used += len(chunk)
             self.transmit(chunk)
 
     def transmit(self, segment: Segment) -> None:
-        arrival_s = max(self._wire.arrival_time(self.source, self.target), self.last_arrival_s)
+        """Send one segment; it arrives after the link's latency, and not before an earlier one."""
+        arrival_s = max(self._network.arrival_time(self.source, self.target), self.last_arrival_s)
         self.last_arrival_s = arrival_s
-        self._wire.schedule(arrival_s, self._arrive, segment)
+        self._network.schedule(arrival_s, self._arrive, segment)
 
     def consumed(self, length: int) -> None:
-        """The receiving process has read so much: tell the sender's kernel, at times."""
+        """The receiving process has read `length` bytes; acknowledge them to the sender when they are many."""
         self._unacked += length
         if self._unacked >= _ACK_EVERY_BYTES:
             acked, self._unacked = self._unacked, 0
-            self._wire.schedule(self._wire.arrival_time(self.target, self.source), self._acknowledge, acked)
+            self._network.schedule(self._network.arrival_time(self.target, self.source), self._acknowledge, acked)
 
     def discard_unsent(self) -> None:
+        """Forget what was not sent."""
         self.unsent.clear()
         self.unsent_bytes = 0
 
     @property
-    def holds(self) -> bool:
-        """Something waits for a cut link to heal."""
-        return bool(self._held) or self._held_acks > 0
+    def has_undelivered(self) -> bool:
+        """Whether segments or acknowledgements wait for a link to heal."""
+        return bool(self._undelivered) or self._undelivered_acks > 0
 
-    def release(self) -> None:
-        """The retransmission after a cut: what was held arrives now, if the link is still up."""
-        if self._held_acks and self._wire.passes(self.target, self.source):
-            acked, self._held_acks = self._held_acks, 0
+    def redeliver(self) -> None:
+        """Deliver what waited for the link to heal, if it is still up: TCP's retransmission."""
+        if self._undelivered_acks and self._network.passes(self.target, self.source):
+            acked, self._undelivered_acks = self._undelivered_acks, 0
             self._acknowledge(acked)
-        wire, here, there = self._wire, self.source, self.target
-        while self._held and wire.passes(here, there) and not (wire.rejects(here, there) or wire.rejects(there, here)):
-            self._deliver(self._held.popleft())
+        network, here, there = self._network, self.source, self.target
+        while (
+            self._undelivered
+            and network.passes(here, there)
+            and not (network.rejects(here, there) or network.rejects(there, here))
+        ):
+            self._deliver(self._undelivered.popleft())
 
     def _arrive(self, segment: Segment) -> None:
-        wire, here, there = self._wire, self.source, self.target
-        if wire.rejects(here, there) and wire.passes(here, there):
+        network, here, there = self._network, self.source, self.target
+        if network.rejects(here, there) and network.passes(here, there):
             if segment is not Signal.RESET:
-                wire.schedule(wire.arrival_time(there, here), self.sender.break_off)
-        elif wire.rejects(there, here) and wire.passes(here, there) and segment is not Signal.RESET:
+                network.schedule(network.arrival_time(there, here), self.sender.reset)
+        elif network.rejects(there, here) and network.passes(here, there) and segment is not Signal.RESET:
             self._deliver(segment)
-            self.receiver.break_off()  # its acknowledgement is answered so, and the sender goes on repeating
-            self._held.append(segment)
-            wire.hold(self)
-        elif self._held or not self._wire.passes(self.source, self.target):
-            self._held.append(segment)
-            self._wire.hold(self)
+            self.receiver.reset()  # its acknowledgement is answered with a reset; the sender repeats the segment
+            self._undelivered.append(segment)
+            network.remember_undelivered(self)
+        elif self._undelivered or not self._network.passes(self.source, self.target):
+            self._undelivered.append(segment)
+            self._network.remember_undelivered(self)
         else:
             self._deliver(segment)
 
     def _deliver(self, segment: Segment) -> None:
         if isinstance(segment, Signal):
-            self._wire.hash(self.number, -1, segment is Signal.RESET)
+            self._network.hash_segment(self.number, -1, segment is Signal.RESET)
         else:
-            self._wire.hash(self.number, len(segment), zlib.crc32(segment))
+            self._network.hash_segment(self.number, len(segment), zlib.crc32(segment))
         self.receiver.on_segment(segment)
 
     def _acknowledge(self, length: int) -> None:
-        if not self._wire.passes(self.target, self.source):
-            self._held_acks += length
-            self._wire.hold(self)
+        if not self._network.passes(self.target, self.source):
+            self._undelivered_acks += length
+            self._network.remember_undelivered(self)
             return
         self._window_used -= length
-        self.pump()
+        self.send_unsent()
         self.sender.on_drained()
 
 
 def send_some(file: File, offset: int, length: int, transport: asyncio.Transport) -> int:
-    """As many bytes of the file as the kernel under a `SimTransport` takes now. `OSError` when the file ends before."""
-    length = min(length, transport.get_extra_info("socket").room())
+    """Send as many bytes of the file as the kernel takes now; how many. `OSError` when the file is too short.
+
+    `transport` is a `SimTransport`.
+    """
+    length = min(length, transport.get_extra_info("socket").free_window())
     data = file.pread(offset, length)
     if length and not data:
         raise OSError(errno.EIO, "the file ends before what is to be sent", file.path)
@@ -175,9 +160,9 @@ def send_some(file: File, offset: int, length: int, transport: asyncio.Transport
 
 
 class SimTransport(asyncio.Transport):
-    """One end of a connection, in one process."""
+    """One end of a connection, in one process; see `asyncio.Transport`."""
 
-    def __init__(self, wire: Wire, process: ProcessLoop, local: Address, remote: Address, number: int) -> None:
+    def __init__(self, network: SimNetwork, process: ProcessLoop, local: Address, remote: Address, number: int) -> None:
         super().__init__({"sockname": local, "peername": remote})
         self.process = process
         self.local = local
@@ -186,7 +171,7 @@ class SimTransport(asyncio.Transport):
         self.closed = False
         self.outgoing: Pipe
         self.incoming: Pipe
-        self._wire = wire
+        self._network = network
         self._protocol: asyncio.BaseProtocol | None = None
         self._closing = False
         self._inbox = bytearray()
@@ -197,29 +182,30 @@ class SimTransport(asyncio.Transport):
         self._high_water = _HIGH_WATER_BYTES
         self._low_water = _HIGH_WATER_BYTES // 4
 
-    # -- life
+    # -- opening and closing
 
     def open(self, protocol: asyncio.BaseProtocol) -> None:
-        """Hand the connection to its protocol; bytes may already wait, and its end may have come."""
+        """Connect the protocol; bytes, or the end of the stream, may have arrived before."""
         self._protocol = protocol
         protocol.connection_made(self)
         if self.closed:
             self.process.call_soon(self._connection_lost, _reset())
         self._schedule_read()
 
-    def drop(self, last_word: Signal | None) -> None:
-        """The process is gone: its kernel says `last_word` to the peer, or nothing when the power is gone too."""
+    def close_by_kernel(self, final_signal: Signal | None) -> None:
+        """The process has ended: its kernel sends `final_signal` to the peer; None after a loss of power."""
         if not self.closed:
             self.outgoing.discard_unsent()
-            self._finish(last_word)
+            self._finish(final_signal)
 
-    def break_off(self) -> None:
-        """A reset from the middle of the network, seen at this end."""
+    def reset(self) -> None:
+        """This end gets a reset that the peer did not send."""
         self._on_reset()
 
     # -- segments from the network
 
     def on_segment(self, segment: Segment) -> None:
+        """A segment has arrived."""
         if self.closed:
             if not isinstance(segment, Signal):
                 self.outgoing.transmit(Signal.RESET)
@@ -233,7 +219,7 @@ class SimTransport(asyncio.Transport):
             self._read_now()
 
     def on_drained(self) -> None:
-        """The window opened."""
+        """The peer has acknowledged bytes."""
         if self.closed:
             return
         if self._writing_paused and self.outgoing.unsent_bytes <= self._low_water:
@@ -246,6 +232,7 @@ class SimTransport(asyncio.Transport):
     # -- asyncio.Transport
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
+        """See `asyncio.Transport`."""
         if not isinstance(data, bytes | bytearray | memoryview):
             raise TypeError(f"data must be bytes-like, not {type(data).__name__}")
         if self._closing or self.closed or not data:
@@ -260,9 +247,11 @@ class SimTransport(asyncio.Transport):
                 self._protocol.pause_writing()
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        """See `asyncio.Transport`."""
         self.write(b"".join(list_of_data))
 
     def close(self) -> None:
+        """See `asyncio.Transport`."""
         if self._closing or self.closed:
             return
         self._closing = True
@@ -271,6 +260,7 @@ class SimTransport(asyncio.Transport):
             self.process.call_soon(self._connection_lost, None)
 
     def abort(self) -> None:
+        """See `asyncio.Transport`."""
         if not self.closed:
             self._closing = True
             self.outgoing.discard_unsent()
@@ -278,19 +268,24 @@ class SimTransport(asyncio.Transport):
             self.process.call_soon(self._connection_lost, None)
 
     def is_closing(self) -> bool:
+        """See `asyncio.Transport`."""
         return self._closing or self.closed
 
     def pause_reading(self) -> None:
+        """See `asyncio.Transport`."""
         self._reading = False
 
     def resume_reading(self) -> None:
+        """See `asyncio.Transport`."""
         self._reading = True
         self._schedule_read()
 
     def is_reading(self) -> bool:
+        """See `asyncio.Transport`."""
         return self._reading and not self.is_closing()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """See `asyncio.Transport`."""
         if high is None:
             high = _HIGH_WATER_BYTES if low is None else 4 * low
         self._high_water = high
@@ -298,33 +293,38 @@ class SimTransport(asyncio.Transport):
         self._pause_if_full()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """`socket` is what `SimDisk.send` needs: the kernel's buffer."""
+        """`socket` gives the outgoing pipe, whose window `SimDisk.send` needs."""
         return self.outgoing if name == "socket" else super().get_extra_info(name, default)
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
+        """See `asyncio.Transport`."""
         return self._low_water, self._high_water
 
     def get_write_buffer_size(self) -> int:
+        """See `asyncio.Transport`."""
         return self.outgoing.unsent_bytes
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """See `asyncio.Transport`."""
         self._protocol = protocol
 
     def get_protocol(self) -> asyncio.BaseProtocol:
+        """See `asyncio.Transport`."""
         if self._protocol is None:
             raise OSError(errno.ENOTCONN, "not connected")
         return self._protocol
 
     def can_write_eof(self) -> bool:
+        """See `asyncio.Transport`."""
         return False
 
     # -- inside
 
-    def _finish(self, last_word: Signal | None) -> None:
+    def _finish(self, final_signal: Signal | None) -> None:
         self.closed = True
-        self._wire.forget(self)
-        if last_word is not None:
-            self.outgoing.transmit(last_word)
+        self._network.forget(self)
+        if final_signal is not None:
+            self.outgoing.transmit(final_signal)
 
     def _on_reset(self) -> None:
         if not self.closed:
@@ -343,7 +343,7 @@ class SimTransport(asyncio.Transport):
             self._protocol.resume_writing()
 
     def _read_now(self) -> None:
-        """A process that waits for events reads at once what arrives."""
+        """Let a process that waits for events read at once."""
         process = self.process
         if self._read_scheduled or process.paused or process.dead:
             self._schedule_read()
@@ -369,7 +369,7 @@ class SimTransport(asyncio.Transport):
                 self.close()
 
     def _read_some(self, protocol: asyncio.BaseProtocol) -> None:
-        size = self._wire.read_size(min(len(self._inbox), _READ_BYTES))
+        size = self._network.read_size(min(len(self._inbox), _READ_BYTES))
         if isinstance(protocol, asyncio.BufferedProtocol):
             target = memoryview(protocol.get_buffer(size))
             size = min(size, len(target))

@@ -1,7 +1,7 @@
 """A simulated world: hosts with disks and clocks, a network between them, one seed and one trace.
 
-A host runs at most one process at a time. Starting one gives it a loop of its own and a `Runtime` on the host's disk
-and clock; killing it drops the loop, and with the power goes what the disk had not synced.
+A host runs at most one process at a time. A process gets a loop of its own and a `Runtime` on the host's disk and
+clock. Killing the process drops its loop; a loss of power also loses what the disk had not synced.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .trace import Trace
 
 _SYNC_LATENCY_S = (0.0002, 0.002)
 _DESCRIPTORS_MAX = (2, 8, 30, 1 << 60)
-"""How many files a host's disk lets have a descriptor at a time, drawn for each."""
+"""How many files of a host may have a descriptor at a time; one of these is drawn for each host."""
 
 Program = Callable[[Runtime], Coroutine[Any, Any, None]]
 
 
 class Host:
-    """A machine: its disk and clock outlive its processes."""
+    """A machine, whose disk and clock outlive its processes."""
 
     def __init__(self, world: World, name: str) -> None:
         self.name = name
@@ -41,10 +41,11 @@ class Host:
 
     @property
     def running(self) -> bool:
+        """Whether it has a process."""
         return self.process is not None
 
     def start(self, program: Program) -> ProcessLoop:
-        """Power up if need be, and start a process whose main coroutine is `program(runtime)`."""
+        """Turn the power on if it is off, and start a process whose main coroutine is `program(runtime)`."""
         invariant(self.process is None, "a host runs one process at a time")
         world = self._world
         self.starts += 1
@@ -67,7 +68,7 @@ class Host:
             asyncio.get_running_loop().call_exception_handler(context)
 
     def crash(self, *, power_loss: bool) -> None:
-        """Kill the process; with `power_loss` the host is dark until `start`, and its disk forgets the unsynced."""
+        """Kill the process. With `power_loss` the host is off until `start`, and its disk loses unsynced bytes."""
         process, self.process = self.process, None
         if process is None:
             return
@@ -92,7 +93,7 @@ class Host:
 
 
 class World:
-    """Everything of one run. Use it as a context manager: it captures the log, and closes what is left at the end."""
+    """The hosts, the network and the trace of one run. A context manager: it captures the log and ends processes."""
 
     def __init__(self, seed: int, network: NetworkConfig | None = None) -> None:
         self.seed = seed
@@ -113,27 +114,28 @@ class World:
             process.dispose()
 
     def rng_for(self, purpose: str) -> random.Random:
-        """A generator of its own for each purpose, so that one more draw here changes nothing there."""
+        """A random generator for one purpose, so that its draws do not change those for another purpose."""
         return random.Random(f"{self.seed} {purpose}")
 
     def add_host(self, name: str) -> Host:
-        """A new host, reachable under its name."""
+        """Add a host; its name is its address."""
         host = self.hosts[name] = Host(self, name)
         self.network.add_host(name)
         return host
 
     @property
     def now_s(self) -> float:
+        """The virtual time since the run began."""
         return self.scheduler.now_s
 
     @property
     def errors(self) -> list[UnhandledError]:
-        """Errors nobody caught, and what was logged as an error."""
+        """Errors that were not caught, and errors that were logged with an exception."""
         return self.scheduler.errors
 
 
 class _LogToTimeline(logging.Handler):
-    """Shows the nodes' log in the timeline; what is logged with an exception at ERROR is an error of the run."""
+    """Shows the nodes' log in the timeline. An exception that is logged at ERROR is an error of the run."""
 
     def __init__(self, world: World) -> None:
         super().__init__(logging.INFO)

@@ -95,7 +95,7 @@ class DeletedRecordsLoad:
                 latest[producer] = int(text)
 
     def _deleted_below(self, partition: int) -> int:
-        return self._context.checker.may_start_at.get((self._client.topic_id, partition), 0)
+        return self._context.checker.requested_log_start.get((self._client.topic_id, partition), 0)
 
     # -- deletions
 
@@ -112,12 +112,12 @@ class DeletedRecordsLoad:
         checker, rng = self._context.checker, self._context.rng
         committed = checker.committed.get(key)
         end = 0 if committed is None else committed.promised_end_offset
-        start = checker.may_start_at.get(key, 0)
+        start = checker.requested_log_start.get(key, 0)
         return end if rng.random() < 0.5 else rng.randrange(start, end + 1)
 
     async def _delete_before(self, key: PartitionKey, offset: int, leader: int) -> None:
         """Send one DeleteRecords. It may be carried out even when its answer is lost."""
-        allowed = self._context.checker.may_start_at
+        allowed = self._context.checker.requested_log_start
         allowed[key] = max(allowed.get(key, 0), offset)
         partitions = [{"partition_index": key[1], "offset": offset}]
         fields = {"topics": [{"name": self._context.topic, "partitions": partitions}], "timeout_ms": 500}

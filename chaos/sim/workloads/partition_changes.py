@@ -51,11 +51,11 @@ class Reassignments(RepeatedChange):
     name = "moves"
     mean_pause_s = 2 * PAUSE_S
 
-    def __init__(self, context: ClientContext, brokers: list[int], why_moving: Callable[[], str | None]) -> None:
-        """`why_moving` names a partition that is being reassigned, None when there is none."""
+    def __init__(self, context: ClientContext, brokers: list[int], why_reassigning: Callable[[], str | None]) -> None:
+        """`why_reassigning` names a partition that is being reassigned, None when there is none."""
         super().__init__(context)
         self._brokers = brokers
-        self._why_moving = why_moving
+        self._why_reassigning = why_reassigning
         self._admin = RetryingAdmin(context, self.name)
 
     async def change(self) -> None:
@@ -65,7 +65,7 @@ class Reassignments(RepeatedChange):
 
     def why_not_settled(self) -> str | None:
         """Every reassignment must come to its end."""
-        return super().why_not_settled() or self._why_moving()
+        return super().why_not_settled() or self._why_reassigning()
 
     async def _reassign(self, replicas: list[int] | None) -> None:
         partition = {"partition_index": self.context.rng.randrange(2), "replicas": replicas}

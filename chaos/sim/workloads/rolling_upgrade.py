@@ -20,7 +20,7 @@ from ....controller.metadata.features import SUPPORTED_FEATURES, VersionRanges
 from ....controller.metadata.metadata_image import RECORD_VERSION_FEATURE
 from ....controller.metadata.metadata_records import COMPACT_RECORDS, PLAIN_RECORDS
 from ..invariants.invariant_broken import InvariantBroken
-from ..simulated_cluster import OLD_SOFTWARE, SimulatedCluster
+from ..simulated_cluster import OLD_FEATURES, SimulatedCluster
 from .clients import ClientContext
 
 _TIMEOUT_S = 2.0
@@ -41,7 +41,7 @@ class RollingUpgrade:
         self._client = ClusterClient(context.bootstrap, client_id=self.name, timeout_s=_TIMEOUT_S)
         self._waits_for = "it has not begun"
         self._finished = False
-        self._software: VersionRanges = OLD_SOFTWARE
+        self._features: VersionRanges = OLD_FEATURES
         self._level = PLAIN_RECORDS
 
     def stop(self) -> None:
@@ -56,7 +56,7 @@ class RollingUpgrade:
             before = self._known_offset()
             await self._finalize(PLAIN_RECORDS)
             await self._until_snapshots(before)
-            await self._restart_all(OLD_SOFTWARE)
+            await self._restart_all(OLD_FEATURES)
         self._finished = True
 
     def why_not_settled(self) -> str | None:
@@ -68,16 +68,16 @@ class RollingUpgrade:
         for node_id in self._cluster.ids:
             node = self._cluster.nodes.get(node_id)
             level = node.loader.image.record_level if node is not None and node.loader is not None else None
-            if self._cluster.runs_software.get(node_id) is not self._software or level != self._level:
+            if self._cluster.running_features.get(node_id) is not self._features or level != self._level:
                 raise InvariantBroken("an upgrade ends as it was meant to", f"node {node_id}: level {level}")
 
-    async def _restart_all(self, software: VersionRanges) -> None:
-        self._software = software
+    async def _restart_all(self, features: VersionRanges) -> None:
+        self._features = features
         order = self._rng.sample(self._cluster.ids, len(self._cluster.ids))
         for node_id in order:
-            if software is SUPPORTED_FEATURES:
+            if features is SUPPORTED_FEATURES:
                 await self._check_refused(node_id)
-            await self._restart(node_id, software)
+            await self._restart(node_id, features)
             await asyncio.sleep(self._rng.uniform(0.0, 0.5))
 
     async def _check_refused(self, old: int) -> None:
@@ -88,15 +88,15 @@ class RollingUpgrade:
             return
         raise InvariantBroken("no level is finalized that a node does not know", f"node {old} does not")
 
-    async def _restart(self, node_id: int, software: VersionRanges) -> None:
+    async def _restart(self, node_id: int, features: VersionRanges) -> None:
         """Stop the node cleanly, unless a fault kills it before; start it, and wait a while until it is ready."""
         cluster = self._cluster
         name = cluster.name_of(node_id)
         host = cluster.world.hosts[name]
-        cluster.software[node_id] = software
+        cluster.features[node_id] = features
         self._waits_for = f"node {node_id} has not got its new software"
         asked = None
-        while cluster.runs_software.get(node_id) is not software or not host.running:
+        while cluster.running_features.get(node_id) is not features or not host.running:
             if not host.running:
                 cluster.restart(name)
             elif host.process is not asked:

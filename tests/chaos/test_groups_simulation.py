@@ -57,7 +57,7 @@ class GroupRun:
             assert process is not None
             nemesis = Nemesis(self.cluster, self.faults)
             nemesis.run(6.0)
-            nemesis.end_all()
+            nemesis.heal_all()
             self.until(self.cluster.is_healthy, "the cluster heals")
             self.until(self.is_settled, "the group settles")
             before = dict(self.history.acked)

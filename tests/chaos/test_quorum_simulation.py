@@ -30,7 +30,7 @@ def run(seed: int, voters: int) -> tuple[str, int]:
         nemesis = Nemesis(cluster, faults)
         try:
             nemesis.run(FAULTS_S)
-            nemesis.end_all()
+            nemesis.heal_all()
             acked = len(cluster.acked)
             agreed = world.scheduler.run_until(cluster.all_agree, 15)
             world.scheduler.run_for(0.5)
