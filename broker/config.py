@@ -11,7 +11,7 @@ from .groups.group_config import GroupConfig
 
 @dataclass(frozen=True, slots=True)
 class AdvertisedListener:
-    """An endpoint that clients are told. `security_protocol`: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
+    """An advertised endpoint. `security_protocol`: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
 
     name: str
     host: str
@@ -40,12 +40,12 @@ class BrokerConfig:
     rack: str | None = None
     topics: TopicDefaults = field(default_factory=TopicDefaults)
     values: Mapping[str, str] = field(default_factory=dict)
-    """server.properties as DescribeConfigs shows it."""
+    """The values of server.properties, for DescribeConfigs."""
     supported_features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     log_dir_ids: tuple[UUID, ...] = ()
     log_dirs: tuple[str, ...] = ()
     previous_broker_epoch: int = -1
-    """The epoch under which this broker last stopped cleanly; -1 when it did not (KIP-966)."""
+    """The epoch in which this broker last stopped cleanly; -1 when it did not stop cleanly (KIP-966)."""
     groups: GroupConfig = field(default_factory=GroupConfig)
     heartbeat_interval_ms: int = 2_000
     registration_heartbeat_interval_ms: int = 50
@@ -54,5 +54,5 @@ class BrokerConfig:
     log_dir_failure_timeout_ms: int = 30_000
     fetch_max_bytes: int = 55 * 1024 * 1024
     sendfile_min_bytes: int = 128 * 1024
-    """Records of so many bytes go from the page cache to a plaintext socket; less is read and written; -1: never."""
+    """Responses with at least this many bytes of records use sendfile on plaintext sockets; -1: never."""
     max_describe_partitions: int = 2_000

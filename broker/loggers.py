@@ -1,6 +1,6 @@
-"""The levels of this node's loggers, changed while it runs (KIP-412, resource type BROKER_LOGGER).
+"""The levels of this node's loggers, which may be changed at run time (KIP-412, resource type BROKER_LOGGER).
 
-Nothing of it outlives the process. Python's CRITICAL is Kafka's FATAL; TRACE is everything.
+Changes are lost when the process ends. Kafka's FATAL is Python's CRITICAL; TRACE logs everything.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
 def logger_levels() -> dict[str, str]:
-    """The level that holds for each logger, by name."""
+    """The effective level of each logger, by name."""
     names = [name for name, one in logging.root.manager.loggerDict.items() if isinstance(one, logging.Logger)]
     return {name: _name(_logger(name).getEffectiveLevel()) for name in [ROOT, *sorted(names)]}
 
 
 def alter_logger_levels(changes: Iterable[Any], *, validate_only: bool) -> None:
-    """Set levels, or take them back to those of the loggers above. `ProtocolError`; then nothing is changed."""
+    """Set levels, or remove them so that the parent's level holds. After a ProtocolError nothing is changed."""
     known = logger_levels()
     wanted = []
     for change in changes:

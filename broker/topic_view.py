@@ -1,4 +1,4 @@
-"""The cluster's metadata in the terms of a client that connected through one listener."""
+"""The metadata as clients of one listener see them: brokers, partitions, leaders, endpoints."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def alive_brokers(image: MetadataImage) -> list[BrokerRegistration]:
     return [broker for _, broker in sorted(image.brokers.items()) if not broker.fenced]
 
 
-def broker_rows(image: MetadataImage, listener_name: str, lingering: Sequence[int] = ()) -> list[dict[str, Any]]:
-    """The brokers of a Metadata response: alive (or `lingering`), and reachable through the listener."""
+def broker_rows(image: MetadataImage, listener_name: str, recently_fenced: Sequence[int] = ()) -> list[dict[str, Any]]:
+    """The brokers of a Metadata response that have the listener: unfenced ones, and the `recently_fenced`."""
     rows = []
     for _, broker in sorted(image.brokers.items()):
         endpoint = endpoint_of(broker, listener_name)
-        if endpoint is not None and (not broker.fenced or broker.broker_id in lingering):
+        if endpoint is not None and (not broker.fenced or broker.broker_id in recently_fenced):
             rows.append(
                 {"node_id": broker.broker_id, "host": endpoint.host, "port": endpoint.port, "rack": broker.rack}
             )
@@ -42,9 +42,9 @@ def broker_rows(image: MetadataImage, listener_name: str, lingering: Sequence[in
 
 
 def controller_id_for_clients(image: MetadataImage, active: int | None) -> int:
-    """The node that clients are told is the controller: the active one if it is a live broker too, else some live one.
+    """The controller id in responses: the active controller if it is an unfenced broker too, else another such broker.
 
-    Apache Kafka names a random live broker in KRaft mode; a client only needs one that forwards its requests.
+    Apache Kafka names a random live broker in KRaft mode: a client needs only a broker that forwards its requests.
     """
     alive = alive_brokers(image)
     if active is not None and any(broker.broker_id == active for broker in alive):
@@ -53,7 +53,7 @@ def controller_id_for_clients(image: MetadataImage, active: int | None) -> int:
 
 
 def offline_replicas(image: MetadataImage, partition: PartitionRegistration, listener_name: str) -> list[int]:
-    """Replicas in directories that failed, and on brokers that are gone, fenced, or not on this listener."""
+    """Replicas in failed directories, and on brokers that are unregistered, fenced, or not on this listener."""
     offline = []
     for replica in partition.replicas:
         broker = image.brokers.get(replica)
@@ -64,9 +64,9 @@ def offline_replicas(image: MetadataImage, partition: PartitionRegistration, lis
 
 
 class PartitionRows:
-    """The rows of partitions as Metadata and DescribeTopicPartitions share them, for one answer.
+    """The partition rows of one Metadata or DescribeTopicPartitions response.
 
-    What depends on brokers and directories is the same for most partitions, so it is worked out once.
+    The fields that depend on brokers and directories are the same for most partitions, so they are cached.
     """
 
     def __init__(self, image: MetadataImage, listener_name: str) -> None:
@@ -76,18 +76,18 @@ class PartitionRows:
         self._offline: dict[tuple[object, ...], list[int]] = {}
 
     def row(self, index: int, partition: PartitionRegistration) -> dict[str, Any]:
-        """A partition's row."""
-        told = self._leaders.get(partition.leader)
-        if told is None:
-            told = self._leaders[partition.leader] = self._leader(partition.leader)
+        """The row of a partition."""
+        leader = self._leaders.get(partition.leader)
+        if leader is None:
+            leader = self._leaders[partition.leader] = self._leader(partition.leader)
         place = (partition.replicas, partition.directories)
         offline = self._offline.get(place)
         if offline is None:
             offline = self._offline[place] = offline_replicas(self._image, partition, self._listener_name)
         return {
-            "error_code": told[0],
+            "error_code": leader[0],
             "partition_index": index,
-            "leader_id": told[1],
+            "leader_id": leader[1],
             "leader_epoch": partition.leader_epoch,
             "replica_nodes": partition.replicas,
             "isr_nodes": partition.isr,
@@ -97,7 +97,7 @@ class PartitionRows:
         }
 
     def _leader(self, leader: int) -> tuple[int, int]:
-        """Error code, and the leader that is told of."""
+        """The error code and the leader id of a partition with this leader."""
         broker = self._image.brokers.get(leader)
         if broker is None:
             return int(ErrorCode.LEADER_NOT_AVAILABLE), -1
@@ -121,7 +121,7 @@ def leader_hint(image: MetadataImage, topic: str, partition: int) -> LeaderIdAnd
 
 
 def node_endpoints(image: MetadataImage, node_ids: list[int], listener_name: str) -> list[NodeEndpoint]:
-    """Where each distinct node listens, for the hints of KIP-951."""
+    """The endpoint of each distinct node, for the hints of KIP-951."""
     rows = []
     for node_id in dict.fromkeys(node_ids):
         broker = image.brokers.get(node_id)

@@ -1,9 +1,9 @@
 """One client connection: frames in, responses out in the order of the requests.
 
-Apache Kafka handles one request of a connection at a time. Here requests of APIs that allow it (Produce, Fetch)
-overlap: each starts as soon as it is read, and answers wait in a queue until those before them are ready. Any other
-request waits until its predecessors are answered, so that a client sees the effects of its own requests in order.
-Reading stops while too many requests or bytes are in flight, and while the client does not take its responses.
+Apache Kafka handles one request of a connection at a time. Here requests of some APIs (Produce, Fetch) overlap: each
+starts as soon as it is read, and its response waits in a queue until all earlier ones are ready. Any other request
+starts when all earlier ones are answered, so that a client sees the effects of its own requests in order. Reading stops
+while too many requests or bytes are in flight, and while the client does not read its responses.
 """
 
 from __future__ import annotations
@@ -12,23 +12,28 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from ...runtime.files.file_slice import Sendable
 from ...runtime.loop import files_left_after
-from .dispatch import Dispatcher
 from .frame_reader import BadFrameError, FrameReader
-from .request import Request, RequestObserver
+from .request import Request
 from .response_queue import ResponseQueue
 
-TURN_FRAMES = 64
-TURN_BYTES = 1024 * 1024
-"""After so much from one connection the others get their turn; the loop would go on reading while there is more."""
+if TYPE_CHECKING:
+    from .server import Server
+
+FRAMES_PER_ITERATION = 64
+BYTES_PER_ITERATION = 1024 * 1024
+"""After this much from one connection, the others are served first. Otherwise the loop would read on while it can."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """`ordered_start`: whether non-overlapping requests wait for their predecessors (not on a controller listener)."""
+    """Limits of one connection.
+
+    `ordered_start`: whether requests that do not overlap wait for earlier ones. Controller listeners set it to False.
+    """
 
     max_frame_bytes: int = 100 * 1024 * 1024
     max_in_flight: int = 1000
@@ -36,33 +41,15 @@ class ConnectionLimits:
     ordered_start: bool = True
 
 
-class ConnectionOwner(Protocol):
-    """What a connection needs of its server."""
-
-    listener_name: str
-    limits: ConnectionLimits
-    scratch: memoryview
-    observer: RequestObserver
-    dispatcher: Dispatcher[Any]
-
-    def opened(self, connection: Connection, files_left: int) -> None: ...
-
-    def closed(self, connection: Connection) -> None: ...
-
-    def log_rejection(self, peer: str, reason: str) -> None: ...
-
-    def log_failure(self, error: BaseException) -> None: ...
-
-
 class Connection(asyncio.BufferedProtocol):
-    """A protocol for `loop.create_server`, and the `RequestSink` of its requests."""
+    """A protocol for `loop.create_server`, and the `RequestSink` of its requests. The server owns it."""
 
-    def __init__(self, owner: ConnectionOwner) -> None:
-        self._owner = owner
-        self._limits = owner.limits
-        self._dispatcher = owner.dispatcher
-        self._observer = owner.observer
-        self.listener_name = owner.listener_name
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._limits = server.limits
+        self._dispatcher = server.dispatcher
+        self._observer = server.observer
+        self.listener_name = server.listener_name
         self.peer = "?"
         self.software = ("unknown", "unknown")
         self.on_close: list[Callable[[], None]] = []
@@ -70,79 +57,85 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self.opened_at = self._loop.time()
         self._transport: asyncio.Transport | None = None
-        self._outbox: ResponseQueue | None = None
+        self._responses: ResponseQueue | None = None
         self.sends_files = False
-        self._reader = FrameReader(owner.scratch, owner.limits.max_frame_bytes, self._on_frame)
-        self._pending: deque[Request] = deque()  # begun, in order, not answered yet
+        self._reader = FrameReader(server.scratch, server.limits.max_frame_bytes, self._on_frame)
+        self._pending: deque[Request] = deque()  # started and not answered, in order
         self._in_flight_bytes = 0
         self._reading = False  # inside a read or resume: flush at its end
         self._flush_scheduled = False
-        self._blocked = False  # a frame is held until earlier requests are done
+        self._blocked = False  # a frame waits until earlier requests are done
         self._write_paused = False
         self._read_paused = False
-        self._turn_frames = 0
-        self._turn_bytes = 0
-        self._held = False  # its turn to be served has not come
+        self._iteration_frames = 0
+        self._iteration_bytes = 0
+        self._is_delayed = False  # by the limit of new connections a second
         self._yielding = False  # until the next iteration of the loop
         self._close_when_drained = False
         self._is_closing = False
 
     @property
     def in_flight(self) -> int:
-        """Requests begun and not yet answered."""
+        """The number of requests that are started and not answered."""
         return len(self._pending)
 
-    # -- the transport's side --
+    # -- called by the transport --
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Set up the response queue, and tell the server."""
         self._transport = cast(asyncio.Transport, transport)
         peername = transport.get_extra_info("peername")
         self.peer = str(peername[0]) if peername else "?"
-        self._outbox = ResponseQueue(self._transport, self._on_files_sent, self._on_broken)
+        self._responses = ResponseQueue(self._transport, self._on_files_sent, self._on_broken)
         has_socket = transport.get_extra_info("socket") is not None
         self.sends_files = has_socket and transport.get_extra_info("sslcontext") is None
-        self._owner.opened(self, files_left_after(self._transport))
+        self._server.opened(self, files_left_after(self._transport))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the server and all requests in flight."""
         self._transport = None
         pending, self._pending = self._pending, deque()
         for request in pending:
             if request.on_gone is not None:
                 request.on_gone()
-        if self._outbox is not None:
-            self._outbox.clear()
-        self._owner.closed(self)
+        if self._responses is not None:
+            self._responses.clear()
+        self._server.closed(self)
         callbacks, self.on_close = self.on_close, []
         for callback in callbacks:
             callback()
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes are received."""
         return self._reader.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
+        """Handle the frames in what was received."""
         self.idle_ticks = 0
         self._run_reader(nbytes)
-        if self._turn_frames >= TURN_FRAMES or self._turn_bytes >= TURN_BYTES:
-            self._turn_frames = self._turn_bytes = 0
+        if self._iteration_frames >= FRAMES_PER_ITERATION or self._iteration_bytes >= BYTES_PER_ITERATION:
+            self._iteration_frames = self._iteration_bytes = 0
             self._yielding = True
             self._update_reading()
             self._loop.call_soon(self._end_yield)
 
     def eof_received(self) -> bool:
-        """The client has sent all; requests already received are still carried out."""
+        """The client sends no more. Requests that were received are still carried out."""
         if self._transport is not None and (self._blocked or self._is_sending_files):
             self._close_when_drained = True
             return True
         return False
 
     def pause_writing(self) -> None:
+        """Stop reading: the client does not read its responses."""
         self._write_paused = True
         self._update_reading()
 
     def resume_writing(self) -> None:
+        """Go on after the transport has sent what it held."""
         self._write_paused = False
-        if self._outbox is not None:
-            self._outbox.drained()
+        if self._responses is not None:
+            self._responses.drained()
         self._on_files_sent()
 
     def _on_files_sent(self) -> None:
@@ -152,12 +145,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_broken(self, error: OSError) -> None:
         if not isinstance(error, ConnectionError):
-            self._owner.log_rejection(self.peer, str(error))
+            self._server.log_rejection(self.peer, str(error))
         self.abort()
 
     @property
     def _is_sending_files(self) -> bool:
-        return self._outbox is not None and self._outbox.is_sending_files
+        return self._responses is not None and self._responses.is_sending_files
 
     @property
     def _is_write_blocked(self) -> bool:
@@ -165,13 +158,13 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- requests in --
 
-    def hold(self, seconds: float) -> None:
-        """Begin with nothing that it sends before so long."""
-        self._held = True
-        self._loop.call_later(seconds, self._let_go)
+    def delay(self, seconds: float) -> None:
+        """Start no request of this connection before this time has passed."""
+        self._is_delayed = True
+        self._loop.call_later(seconds, self._end_delay)
 
-    def _let_go(self) -> None:
-        self._held = False
+    def _end_delay(self) -> None:
+        self._is_delayed = False
         self._resume()
 
     def _end_yield(self) -> None:
@@ -187,8 +180,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._reader.received(nbytes)
         except BadFrameError as error:
             self.reject(str(error))
-        except Exception as error:  # a defect of ours must not leave a half-read connection behind
-            self._owner.log_failure(error)
+        except Exception as error:  # a bug here must not leave a half-read connection open
+            self._server.log_failure(error)
             self.reject("internal error")
         finally:
             self._reading = False
@@ -198,12 +191,12 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or self._is_closing or transport.is_closing():
             return False
-        if self._held or self._is_write_blocked or (self._pending and not self._may_start(frame)):
+        if self._is_delayed or self._is_write_blocked or (self._pending and not self._may_start(frame)):
             self._blocked = True
             self._update_reading()
             return False
-        self._turn_frames += 1
-        self._turn_bytes += len(frame)
+        self._iteration_frames += 1
+        self._iteration_bytes += len(frame)
         self._dispatcher.start(self, frame, self._begin)
         return True
 
@@ -223,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
         self._observer.on_begun(request)
 
     def _resume(self) -> None:
-        if self._transport is None or self._reading or not self._blocked or self._held or self._is_write_blocked:
+        if self._transport is None or self._reading or not self._blocked or self._is_delayed or self._is_write_blocked:
             return
         self._blocked = False
         self._run_reader(None)
@@ -245,9 +238,9 @@ class Connection(asyncio.BufferedProtocol):
     # -- responses out --
 
     def complete(self, request: Request, response: Sequence[Sendable]) -> None:
-        """Queue the response; everything now due in order goes out with the next flush."""
-        outbox = self._outbox
-        if request.response is not None or self._transport is None or outbox is None or self._is_closing:
+        """Queue the response. All responses that are ready in order are sent with the next flush."""
+        responses = self._responses
+        if request.response is not None or self._transport is None or responses is None or self._is_closing:
             return
         self._observer.on_completed(request)
         request.response = response
@@ -259,7 +252,7 @@ class Connection(asyncio.BufferedProtocol):
             if ready is None:
                 break
             self._in_flight_bytes -= pending.popleft().frame_bytes
-            outbox.put(ready)
+            responses.put(ready)
         if self._reading:
             return
         if not self._flush_scheduled:
@@ -281,19 +274,19 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
 
     def _flush(self) -> None:
-        if self._outbox is not None and self._transport is not None:
-            self._outbox.flush()
+        if self._responses is not None and self._transport is not None:
+            self._responses.flush()
 
     def reject(self, reason: str) -> None:
-        """Close after what is already answered has been sent."""
+        """Log the reason, and close after the answered requests' responses have been sent."""
         transport = self._transport
         if transport is None or self._is_closing or transport.is_closing():
             return
-        self._owner.log_rejection(self.peer, reason)
+        self._server.log_rejection(self.peer, reason)
         self.close()
 
     def close(self) -> None:
-        """Close after the written responses have been sent."""
+        """Close after the responses in the queue have been sent."""
         if self._transport is not None:
             self._flush()
             self._is_closing = True

@@ -1,9 +1,9 @@
-"""How many connections a broker takes, and how many a second: `max.connections` and its like, as they are now.
+"""Limits of connections: `max.connections`, `max.connections.per.ip` and `max.connection.creation.rate`.
 
-All may change at run time; what is open stays open. Kafka stops to accept when all are taken, and closes at once what
-one address has too many of; here both are closed at once, which a client sees sooner. Those beyond
-`max.connection.creation.rate` are accepted, but their requests wait, as Kafka's wait to be accepted (KIP-612). Where
-brokers have a listener of their own, that one is free of the limits that do not look at addresses.
+The limits may change at run time; open connections stay open. At `max.connections` Kafka stops accepting; here a
+further connection is closed at once, as for the limit by address, so that the client notices sooner. Connections beyond
+the creation rate are accepted, but their requests are delayed, as Kafka delays accepting (KIP-612). On the inter-broker
+listener only the limit by address holds.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ PER_IP_KEY = "max.connections.per.ip"
 OVERRIDES_KEY = "max.connections.per.ip.overrides"
 RATE_KEY = "max.connection.creation.rate"
 BURST_S = 10.0
-"""The rate is an average over so long, that of Kafka's windows (quota.window.num and quota.window.size.seconds)."""
+"""The rate is an average over this time: Kafka's quota.window.num times quota.window.size.seconds."""
 
 _overrides = lru_cache(maxsize=4)(connections_by_address)
 
 
 class ConnectionQuota:
-    """Counts the connections of all listeners of a broker; `image` is the node's live one."""
+    """Counts the connections of all listeners of a broker. `image` is the node's live metadata image."""
 
     def __init__(self, image: MetadataImage, broker_id: int, values: Mapping[str, str]) -> None:
         self._image = image
         self._broker_id = broker_id
         self._values = values
         self._by_peer: Counter[str] = Counter()
-        self._next_turn_s = float("-inf")
+        self._next_start_s = float("-inf")
 
     def refusal(self, peer: str, *, is_protected: bool) -> str | None:
-        """Why one more connection of this address is too much, or None."""
+        """Why one more connection from this address is refused; None where it is accepted."""
         key, per_ip = self._limit_of(peer)
         if self._by_peer[peer] >= per_ip:
             return f"it has {per_ip} connections, as many as {key} allows"
@@ -50,18 +50,20 @@ class ConnectionQuota:
         return f"{RATE_KEY} is 0" if self._number(RATE_KEY) == 0 else None
 
     def opened(self, peer: str) -> None:
+        """Count a connection."""
         self._by_peer[peer] += 1
 
     def closed(self, peer: str) -> None:
+        """Count a connection no more."""
         self._by_peer[peer] -= 1
         if self._by_peer[peer] <= 0:
             del self._by_peer[peer]
 
-    def wait_s(self, now_s: float) -> float:
-        """How long a connection that was not refused has to wait for its turn; it takes the turn."""
+    def delay_s(self, now_s: float) -> float:
+        """Count one more accepted connection; returns how long its requests are delayed, in seconds."""
         interval_s = 1 / self._number(RATE_KEY)
-        self._next_turn_s = max(self._next_turn_s, now_s - BURST_S) + interval_s
-        return max(self._next_turn_s - now_s, 0.0)
+        self._next_start_s = max(self._next_start_s, now_s - BURST_S) + interval_s
+        return max(self._next_start_s - now_s, 0.0)
 
     def _limit_of(self, peer: str) -> tuple[str, int]:
         overrides = _overrides(self._value(OVERRIDES_KEY))

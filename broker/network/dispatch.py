@@ -1,8 +1,8 @@
-"""From a frame to its handler, and from whatever the handler does to a response or a closed connection.
+"""From a frame to its handler, and from the handler's result to a response or a closed connection.
 
-Three kinds of error are told apart: a `ProtocolError` becomes the response's error code; a `WireFormatError` is the
-peer's fault and closes its connection; anything else is ours: it is logged with its traceback and answered with
-UNKNOWN_SERVER_ERROR. A broken invariant goes to `on_fatal`, which stops the node.
+There are three kinds of error. A `ProtocolError` becomes the error code of the response. A `WireFormatError` is the
+peer's fault and closes its connection. Any other exception is a bug here: it is logged with its traceback and answered
+with UNKNOWN_SERVER_ERROR. A broken invariant goes to `on_fatal`, which stops the node.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ logger = logging.getLogger("raftwerk.broker")
 
 
 class Dispatcher(Generic[C]):
-    """Starts requests. `context` is handed to every handler."""
+    """Runs the requests of one kind of listener. `context` is passed to every handler."""
 
     def __init__(self, registry: ApiRegistry[C], context: C, on_fatal: Callable[[BaseException], None]) -> None:
         self.registry = registry
@@ -36,15 +36,15 @@ class Dispatcher(Generic[C]):
         self._tasks: dict[asyncio.Future[Answer], None] = {}
 
     def overlaps(self, api_key: int) -> bool:
-        """Requests of this API need not wait for earlier ones of such APIs on their connection."""
+        """Whether a request of this API may start while earlier ones of such APIs are unanswered."""
         api = self._get(api_key)
         return api is not None and api.overlaps
 
     def start(self, sink: RequestSink, frame: memoryview, begin: Callable[[Request], None]) -> None:
-        """Run the request in `frame`; `begin` is told of it before its handler starts.
+        """Run the request in `frame`. `begin` is called with it before its handler starts.
 
-        Apache Kafka closes the connection on an unknown API or version (SocketServer, InvalidRequestException), and
-        answers only ApiVersions of an unknown version, in version 0 (KIP-511); so do we.
+        An unknown API or version closes the connection, as in Apache Kafka (SocketServer, InvalidRequestException).
+        Only ApiVersions of an unknown version is answered, in version 0 (KIP-511).
         """
         try:
             header, body_at = parse_request_header(frame)
@@ -80,7 +80,7 @@ class Dispatcher(Generic[C]):
 
     def _start_decoded(self, api: Api[C], request: Request) -> None:
         try:
-            # A copy: what is decoded may outlive the frame's memory.
+            # A copy, since the decoded request may outlive the frame's memory.
             message = decode_request(request.api_key, request.api_version, memoryview(bytes(request.body)))
         except WireFormatError as error:
             request.reject(_malformed(request, error))
@@ -117,7 +117,7 @@ class Dispatcher(Generic[C]):
             fail(error)
 
     def _answer_later(self, request: Request, result: Awaitable[Answer], fail: Callable[[BaseException], None]) -> None:
-        """Answer when the result is there. `fail` answers an error."""
+        """Answer when the result is there. `fail` is called with an exception."""
 
         def done(finished: asyncio.Future[Answer]) -> None:
             self._tasks.pop(finished, None)
@@ -141,7 +141,7 @@ class Dispatcher(Generic[C]):
         future.add_done_callback(done)
 
     def stop(self) -> None:
-        """Cancel what still runs."""
+        """Cancel all handlers that still run."""
         for future in list(self._tasks):
             future.cancel()
 

@@ -1,9 +1,9 @@
 """Cuts a byte stream into Kafka frames (a big-endian int32 length, then that many bytes), without I/O.
 
-Small frames are handed out as slices of a scratch buffer that all connections of a server share: a read fills it, the
-frames in it are handled before the next read. Of a small frame that is not complete yet the few bytes are kept aside
-and put in front of the next read. A big frame gets a buffer of its own that the socket fills directly. That buffer
-grows with what has arrived, so that nobody gets a large allocation for four bytes.
+Small frames are slices of a scratch buffer that all connections of a server share: a read fills it, and its frames are
+handled before the next read. The bytes of an incomplete small frame are copied and put in front of the next read. A big
+frame gets a buffer of its own that the socket fills directly. That buffer grows with the bytes that have arrived, so
+that a client cannot cause a large allocation with four bytes.
 """
 
 from __future__ import annotations
@@ -27,29 +27,39 @@ _NOT_KAFKA = (
 
 
 class BadFrameError(Exception):
-    """The peer does not send Kafka frames; the text is the reason to log."""
+    """The peer does not send Kafka frames. The text is the reason for the log."""
 
 
 class FrameReader:
-    """Feed with `buffer()` / `received(n)`; complete frames go to `on_frame`.
+    """Cuts frames out of what is received into `buffer()`, and passes them to `on_frame`.
 
-    `on_frame(frame)` returns whether it took the frame. When it returns False the frame and everything behind it is
-    held until `resume()`. A frame is writable, and valid only until `on_frame` returns: its memory is used again.
+    `on_frame(frame)` returns whether it accepted the frame. After a False, the frame and all bytes behind it are kept
+    until `resume()`. A frame is writable, and valid only until `on_frame` returns: its memory is used again.
     """
 
-    __slots__ = ("_carry", "_filled", "_frame", "_frame_bytes", "_held", "_max_frame_bytes", "_offset",
-                 "_on_frame", "_scratch", "_seen_first")  # fmt: skip
+    __slots__ = (
+        "_carry",
+        "_filled",
+        "_frame",
+        "_frame_bytes",
+        "_max_frame_bytes",
+        "_offset",
+        "_on_frame",
+        "_refused",
+        "_scratch",
+        "_seen_first",
+    )  # fmt: skip
 
     def __init__(self, scratch: memoryview, max_frame_bytes: int, on_frame: Callable[[memoryview], bool]) -> None:
         self._scratch = scratch
         self._max_frame_bytes = max_frame_bytes
         self._on_frame = on_frame
-        self._carry = b""  # the start of a small frame, or everything held back
-        self._offset = 0  # bytes of the carry that stand in the scratch buffer in front of the read
+        self._carry = b""  # the start of a small frame, or all bytes kept after a refusal
+        self._offset = 0  # bytes of the carry that were put into the scratch buffer in front of the read
         self._frame: bytearray | None = None  # a big frame being read
         self._frame_bytes = 0
         self._filled = 0
-        self._held: bytearray | None = None  # a big frame that was refused
+        self._refused: bytearray | None = None  # a big frame that was refused
         self._seen_first = False
 
     def buffer(self) -> memoryview:
@@ -65,24 +75,24 @@ class FrameReader:
         return self._scratch[self._offset :]
 
     def received(self, size_bytes: int) -> None:
-        """`size_bytes` arrived in the buffer last given out. Raises `BadFrameError`."""
+        """`size_bytes` arrived in the buffer that `buffer()` returned last. Raises `BadFrameError`."""
         if self._frame is not None:
             self._fill(size_bytes)
             return
         end = self._offset + size_bytes
-        if self._held is not None or (self._carry and self._offset == 0):  # a read that came after a refusal
+        if self._refused is not None or (self._carry and self._offset == 0):  # a read after a refusal
             self._carry = bytes(self._carry) + bytes(self._scratch[self._offset : end])
             return
         self._carry = b""
         self._scan(self._scratch[:end], end)
 
     def resume(self) -> None:
-        """Offer what was held again. Raises `BadFrameError`."""
-        held = self._held
-        if held is not None:
-            self._held = None
-            if not self._on_frame(memoryview(held)):
-                self._held = held
+        """Pass the kept frames to `on_frame` again. Raises `BadFrameError`."""
+        refused = self._refused
+        if refused is not None:
+            self._refused = None
+            if not self._on_frame(memoryview(refused)):
+                self._refused = refused
                 return
         carry = self._carry
         if carry:
@@ -143,4 +153,4 @@ class FrameReader:
         self._frame = None
         self._offset = 0
         if not self._on_frame(memoryview(frame)):
-            self._held = frame
+            self._refused = frame

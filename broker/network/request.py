@@ -1,4 +1,4 @@
-"""One request on its way through the broker, and how it is answered."""
+"""A request, and how it is answered."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JOIN_BYTES = 16 * 1024
 
 
 class RequestSink(Protocol):
-    """Where responses go: a connection, or the envelope that a request came in."""
+    """Where a response goes: a connection, or the envelope that the request came in."""
 
     listener_name: str
     peer: str
@@ -27,11 +27,11 @@ class RequestSink(Protocol):
     on_close: list[Callable[[], None]]
 
     def complete(self, request: Request, response: Sequence[Sendable]) -> None:
-        """Take the response frame (length included); an empty one means that this request gets no answer."""
+        """Take the response frame with its length. An empty one means that this request gets no response."""
         ...
 
     def reject(self, reason: str) -> None:
-        """Close the connection because of what the peer sent; `reason` is logged once per peer."""
+        """Close the connection because of what the peer sent. `reason` is logged once in a while for each peer."""
         ...
 
 
@@ -54,9 +54,9 @@ NO_OBSERVER = RequestObserver()
 
 
 class Request:
-    """Header fields, the body's bytes and the way back. Answer exactly once: `respond`, `no_response` or `reject`.
+    """Header fields, the body's bytes, and its sink. Answer exactly once: `respond`, `no_response` or `reject`.
 
-    The body is valid only until the handler returns; the memory behind it is used again for the next read.
+    The body is valid only until the handler returns: its memory is used again for the next read.
     """
 
     __slots__ = ("api_key", "api_version", "begun_at_s", "body", "client_id", "correlation_id", "frame_bytes",
@@ -74,7 +74,7 @@ class Request:
         self.on_gone: Callable[[], object] | None = None  # called when the connection ends before the answer
 
     def respond(self, body: Buffer | Sequence[Sendable], *, version: int | None = None) -> None:
-        """Send `body` (one buffer or several) behind the response header of `version` (default: the request's)."""
+        """Send `body`, one buffer or several, with a response header of `version` (default: the request's)."""
         flexible = response_header_version(self.api_key, self.api_version if version is None else version)
         if isinstance(body, (bytes, bytearray, memoryview)):
             length = len(body)
@@ -86,11 +86,11 @@ class Request:
         self.sink.complete(self, (self._header(sum(map(len, body)), flexible), *body))
 
     def no_response(self) -> None:
-        """The request is done and, by the protocol (acks=0), not answered."""
+        """The request is done and gets no response, since it had acks=0."""
         self.sink.complete(self, ())
 
     def reject(self, reason: str) -> None:
-        """Close the connection instead of an answer."""
+        """Close the connection instead of answering."""
         self.sink.reject(reason)
 
     def _header(self, body_bytes: int, flexible: int) -> bytes:

@@ -1,9 +1,9 @@
-"""What one connection has to send, in order: memory through its transport, slices of files past it.
+"""The responses that one connection has to send, in order: buffers by its transport, file slices by sendfile.
 
-A slice goes from the page cache to the socket (`FileSlice.send`), which may be done only while nothing waits in the
-transport. When the socket takes no more, a few bytes of the slice are given to the transport instead: as soon as it is
-rid of them the socket is writable, and the rest goes on behind them. Bytes that are not in the page cache any more when
-their turn comes are brought in by a thread first, so that a slow client with old data does not hold up the others.
+A slice goes from the page cache to the socket (`FileSlice.send`), which is allowed only while the transport's buffer is
+empty. When the socket is full, a few bytes of the slice are given to the transport instead. When the transport has sent
+them, the socket is writable, and the rest of the slice follows. Bytes that have left the page cache meanwhile are read
+by a thread first, so that a slow client with old data does not block the event loop.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .request import JOIN_BYTES
 
 WRITE_BUFFER_BYTES = 1024 * 1024
 PIECE_BYTES = 1024 * 1024
-TURN_BYTES = 4 * PIECE_BYTES
-"""After so much from files the other connections get their turn."""
+BYTES_PER_ITERATION = 4 * PIECE_BYTES
+"""After this much from files, the other connections are served first."""
 _PUSHED_BYTES = 4096
 
 
 class ResponseQueue:
-    """`on_sent` is called when files for whose sake another turn was needed are out, `on_broken` with what failed."""
+    """`on_sent` is called when file slices are sent after a wait, `on_broken` with the error of a failed send."""
 
     def __init__(
         self, transport: asyncio.Transport, on_sent: Callable[[], None], on_broken: Callable[[OSError], None]
@@ -38,14 +38,14 @@ class ResponseQueue:
         self._has_files = False  # among the parts
         self._queue: deque[Sendable] = deque()  # from the first file on
         self._sent = 0  # of the file at its head
-        self._is_waiting = False  # for a thread or the next turn
+        self._is_waiting = False  # for a thread or the next iteration of the loop
         self._may_be_cold = False
         self._wants_drained = False
         self.is_sending_files = False
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
 
     def put(self, parts: Sequence[Sendable]) -> None:
-        """Take a response; `flush` sends it."""
+        """Add a response; `flush` sends it."""
         for part in parts:
             self._parts.append(part)
             self._bytes += len(part)
@@ -53,7 +53,7 @@ class ResponseQueue:
                 self._has_files = True
 
     def flush(self) -> None:
-        """Send all there is, or begin to."""
+        """Send everything, or begin to."""
         if self._parts and not self.is_sending_files:
             self._may_be_cold = False
             self._begin()
@@ -71,19 +71,19 @@ class ResponseQueue:
         self._write([part for part in parts if not isinstance(part, FileSlice)], size_bytes)
 
     def drained(self) -> None:
-        """The transport has nothing left."""
+        """The transport's buffer is empty."""
         if self.is_sending_files:
             self._may_be_cold = True
             self._go_on()
 
     def clear(self) -> None:
-        """Nothing of it will be sent."""
+        """Drop everything."""
         self._parts.clear()
         self._queue.clear()
         self.is_sending_files = False
 
     def _want_drained(self) -> None:
-        """Be told when the transport has nothing left."""
+        """Have the transport call back when its buffer is empty."""
         if not self._wants_drained:
             self._wants_drained = True
             self._transport.set_write_buffer_limits(high=0)
@@ -97,7 +97,7 @@ class ResponseQueue:
             self._transport.writelines(buffers)
 
     def _go_on(self) -> None:
-        transport, left = self._transport, TURN_BYTES
+        transport, left = self._transport, BYTES_PER_ITERATION
         while self.is_sending_files and not self._is_waiting:
             if transport.is_closing():
                 self.clear()
@@ -128,7 +128,7 @@ class ResponseQueue:
         try:
             if self._may_be_cold and not part.is_cached(self._sent, length):
                 self._is_waiting = True
-                self._may_be_cold = False  # for once: what a thread has just read is there, or never will be
+                self._may_be_cold = False  # once is enough: the thread has just read these bytes
                 part.warm_soon(self._sent, length).add_done_callback(lambda _: self._resume())
                 return 0
             sent = part.send(self._sent, length, self._transport)

@@ -1,4 +1,4 @@
-"""A listener: accepts connections, closes idle and misbehaving ones, and stops in good order."""
+"""A listener: accepts connections, closes idle ones and those that break the protocol."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ logger = logging.getLogger("raftwerk.broker")
 
 IDLE_TICKS = 10  # idle connections are closed after the time-out, at most a tenth late
 FILES_LEFT_MIN = 16
-"""So many files the node itself can always open: to write checkpoints, to connect to others."""
+"""The number of files that is reserved for the node itself, for checkpoints and connections to other nodes."""
 REJECTION_LOG_INTERVAL_S = 600.0
 REJECTION_LOG_ENTRIES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """One listener. `max_idle_ms` as connections.max.idle.ms (negative: never); port 0 lets the system choose."""
+    """One listener. `max_idle_ms` is connections.max.idle.ms (negative: never); with port 0 the system chooses one."""
 
     listener_name: str
     host: str
@@ -33,17 +33,17 @@ class ServerConfig:
     max_idle_ms: int = 600_000
     backlog: int = 1024
     is_protected: bool = False
-    """The brokers' own listener: `max.connections` does not count against it."""
+    """Whether this is the inter-broker listener, which `max.connections` does not limit."""
 
 
 class RejectionLog:
-    """Logs each (peer, reason) once in a while, so that a stubborn client cannot fill the disk."""
+    """Logs each peer and reason once in ten minutes, so that a client that retries cannot fill the disk."""
 
     def __init__(self) -> None:
         self._logged_at: dict[tuple[str, str], float] = {}
 
     def should_log(self, peer: str, reason: str, now: float) -> bool:
-        """Whether this pair was not logged within the last ten minutes; remembers that it now is."""
+        """Whether this pair was not logged in the last ten minutes. It counts as logged from now on."""
         key = (peer, reason)
         last = self._logged_at.get(key)
         if last is not None and now - last < REJECTION_LOG_INTERVAL_S:
@@ -80,7 +80,7 @@ class Server:
         self._idle_timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Listen. Raises OSError when the port is taken."""
+        """Begin to listen. Raises OSError when the port is in use."""
         loop = asyncio.get_running_loop()
         host = self.config.host or None
         make = self.make_connection
@@ -90,7 +90,7 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The port listened on, after `start`."""
+        """The port of the listener, known after `start`."""
         if self._server is None or not self._server.sockets:
             return self.config.port
         return int(self._server.sockets[0].getsockname()[1])
@@ -100,13 +100,13 @@ class Server:
         return Connection(self)
 
     def stop_accepting(self) -> None:
-        """Close the listening socket; connections go on."""
+        """Close the listening socket; connections stay open."""
         if self._server is not None:
             self._server.close()
             self._server = None
 
     async def stop(self) -> None:
-        """Stop listening, send what is answered, close every connection."""
+        """Stop listening, send the responses that are ready, close every connection."""
         self.stop_accepting()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
@@ -119,7 +119,7 @@ class Server:
             connection.abort()
 
     def opened(self, connection: Connection, files_left: int) -> None:
-        """Take a connection, or close it at once when there are too many, or too few more files can be opened."""
+        """Add a connection. Close it at once where a limit is reached, of connections or of open files."""
         if files_left < FILES_LEFT_MIN and not self.config.is_protected:
             self.log_rejection(connection.peer, "the node can open hardly any more files (ulimit -n)")
             connection.abort()
@@ -131,23 +131,25 @@ class Server:
                 connection.abort()
                 return
             self._quota.opened(connection.peer)
-            wait_s = 0.0 if self.config.is_protected else self._quota.wait_s(asyncio.get_running_loop().time())
-            if wait_s > 0:
-                connection.hold(wait_s)
+            delay_s = 0.0 if self.config.is_protected else self._quota.delay_s(asyncio.get_running_loop().time())
+            if delay_s > 0:
+                connection.delay(delay_s)
         self.accepted_total += 1
         self.connections[connection] = None
 
     def closed(self, connection: Connection) -> None:
+        """Remove a connection."""
         if connection in self.connections:
             del self.connections[connection]
             if self._quota is not None:
                 self._quota.closed(connection.peer)
 
     def log_failure(self, error: BaseException) -> None:
-        """A defect of ours that cost one connection."""
+        """Log a bug that closed a connection."""
         logger.error("a connection on listener %s failed", self.listener_name, exc_info=error)
 
     def log_rejection(self, peer: str, reason: str) -> None:
+        """Log why a connection was closed, at most once in ten minutes."""
         self.rejected_total += 1
         if self._rejections.should_log(peer, reason, asyncio.get_running_loop().time()):
             logger.warning("closed a connection from %s on listener %s: %s", peer, self.listener_name, reason)

@@ -1,4 +1,4 @@
-"""ISR wishes as an AlterPartition request, and its response as results (KIP-497, KIP-903)."""
+"""ISR proposals as an AlterPartition request, and its response as results (KIP-497, KIP-903)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where replicas are, as AssignReplicasToDirs requests, and what became of them (KIP-858)."""
+"""AssignReplicasToDirs: tells the controller which directories hold the replicas (KIP-858)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ASSIGN_REPLICAS_VERSION = 0
 
 
 class AssignmentSender:
-    """Carries assignments to the active controller."""
+    """Sends assignments to the active controller."""
 
     def __init__(self, channel: ControllerChannel, node_id: int, broker_epoch: Callable[[], int]) -> None:
         self._channel = channel

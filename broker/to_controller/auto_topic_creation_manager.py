@@ -1,4 +1,4 @@
-"""Creates the topics that clients ask the metadata of (auto.create.topics.enable), and internal ones."""
+"""Creates topics that clients ask the metadata of (auto.create.topics.enable), and internal topics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMEOUT_MS = 5_000
 
 
 class AutoTopicCreationManager:
-    """Asks the controller, once for a topic that many clients want at the same moment."""
+    """Asks the controller to create topics; only once for a topic that several clients ask for at the same time."""
 
     def __init__(
         self, channel: ControllerChannel, defaults: TopicDefaults, internal: Mapping[str, OffsetsTopicConfig]
@@ -32,7 +32,7 @@ class AutoTopicCreationManager:
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def request_topics(self, names: Sequence[str]) -> None:
-        """Start creating those not under way yet."""
+        """Begin to create the topics that are not being created yet. Returns at once."""
         fresh = [name for name in names if name not in self._under_way]
         if not fresh:
             return
@@ -42,7 +42,7 @@ class AutoTopicCreationManager:
         task.add_done_callback(lambda done: self._finished(done, fresh))
 
     def close(self) -> None:
-        """Give up."""
+        """Cancel all creations."""
         for task in list(self._tasks):
             task.cancel()
 

@@ -1,10 +1,10 @@
-"""What a broker says to the controller from its start to its end, as a state machine without I/O (KIP-631).
+"""The registration and heartbeats of a broker, from its start to its end, as a state machine without I/O (KIP-631).
 
     STARTING --registered--> RECOVERY --unfenced--> RUNNING --shutdown--> PENDING_SHUTDOWN --allowed--> SHUTTING_DOWN
 
-In STARTING it asks to be registered; afterwards it sends heartbeats: often until it is unfenced and while it waits to
-be let go, else at the ordinary interval. Until the broker has applied its own registration it asks to stay fenced. A
-controller that no longer knows the registration, or knows another, sends it back to STARTING.
+In STARTING the broker asks to be registered. Afterwards it sends heartbeats: at a short interval until it is unfenced
+and while it waits to be let go, else at the ordinary interval. Until it has applied its own registration it asks to
+stay fenced. When the controller does not know the registration, the state is STARTING again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _REASONS = {
 
 
 class BrokerState(Enum):
-    """Values as Kafka's metric broker-state has them."""
+    """The values are those of Kafka's metric BrokerState."""
 
     STARTING = 1
     RECOVERY = 2
@@ -48,7 +48,7 @@ class BrokerState(Enum):
 
 
 class RegistrationRefused(Exception):
-    """The cluster will not have this broker; trying again would not help."""
+    """The cluster refuses this broker, and would refuse it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class LifecycleRequest:
 
 
 class BrokerLifecycle:
-    """Decides what to send and when; told what came back."""
+    """Decides which request is sent next, and when."""
 
     def __init__(self, config: BrokerConfig, incarnation_id: UUID) -> None:
         self._config = config
@@ -72,16 +72,16 @@ class BrokerLifecycle:
         self._last_error = 0
         self._wants_shutdown = False
         self.wants_fence = False
-        """Others shall lead for a while."""
+        """Whether the broker asks to be fenced, so that others lead its partitions."""
         self._failed_dirs: dict[UUID, bool] = {}
-        """The directories that failed in this life, and whether the controller knows."""
+        """The directories that failed in this incarnation, and whether the controller knows."""
 
-    def was_left_uncleanly(self) -> None:
-        """The life before this one did not end cleanly everywhere, as turned out before the registration."""
+    def on_unclean_shutdown_found(self) -> None:
+        """The previous incarnation did not stop cleanly in every directory. Call it before the registration."""
         self._config = replace(self._config, previous_broker_epoch=-1)
 
     def next_request(self, metadata_offset: int) -> LifecycleRequest:
-        """A registration, or a heartbeat that says metadata is applied up to `metadata_offset`."""
+        """A registration, or a heartbeat with `metadata_offset` as the offset up to which metadata is applied."""
         if self.state is BrokerState.STARTING:
             return LifecycleRequest(ApiKey.BROKER_REGISTRATION, REGISTRATION_VERSION, self._registration())
         fields = {
@@ -95,7 +95,7 @@ class BrokerLifecycle:
         return LifecycleRequest(ApiKey.BROKER_HEARTBEAT, HEARTBEAT_VERSION, fields)
 
     def on_response(self, request: LifecycleRequest, response: Struct) -> None:
-        """Take the answer. Raises `RegistrationRefused`."""
+        """Take the response to a request. Raises `RegistrationRefused`."""
         self._last_error = response.error_code
         if request.api_key == ApiKey.BROKER_REGISTRATION:
             self._on_registration(response, request.fields["log_dirs"])
@@ -103,15 +103,15 @@ class BrokerLifecycle:
             self._on_heartbeat(request, response)
 
     def on_dir_failed(self, directory_id: UUID) -> None:
-        """Tell the controller from now on that the directory is used no more."""
+        """Report the directory as failed from now on."""
         self._failed_dirs.setdefault(directory_id, False)
 
     def knows_failed(self, directory_id: UUID) -> bool:
-        """Whether the controller has heard that the directory failed."""
+        """Whether the controller knows that the directory failed."""
         return self._failed_dirs.get(directory_id, False)
 
     def begin_shutdown(self) -> None:
-        """Ask from now on to be let go: leaders move away first."""
+        """Ask for a controlled shutdown from now on: leaders move away first."""
         self._wants_shutdown = True
         if self.state in (BrokerState.RECOVERY, BrokerState.RUNNING):
             self.state = BrokerState.PENDING_SHUTDOWN
@@ -120,12 +120,12 @@ class BrokerLifecycle:
 
     @property
     def over(self) -> bool:
-        """Nothing more is to be said to the controller."""
+        """Whether no more requests are needed."""
         return self.state is BrokerState.SHUTTING_DOWN
 
     @property
     def delay_ms(self) -> int:
-        """How long after an answer the next request is due."""
+        """The pause between a response and the next request."""
         if self.state is BrokerState.STARTING:
             return REGISTRATION_RETRY_MS
         if self.state is BrokerState.RUNNING and not self._last_error and self.fenced == self.wants_fence:
@@ -142,7 +142,7 @@ class BrokerLifecycle:
             self.broker_epoch = response.broker_epoch
             self.fenced = True
             self.state = BrokerState.PENDING_SHUTDOWN if self._wants_shutdown else BrokerState.RECOVERY
-            self._heard_of_failures(directory for directory in self._failed_dirs if directory not in registered)
+            self._mark_failures_known(directory for directory in self._failed_dirs if directory not in registered)
 
     def _on_heartbeat(self, request: LifecycleRequest, response: Struct) -> None:
         if request.fields["broker_epoch"] != self.broker_epoch:
@@ -153,14 +153,14 @@ class BrokerLifecycle:
             return
         if response.error_code:
             return
-        self._heard_of_failures(request.fields["offline_log_dirs"])
+        self._mark_failures_known(request.fields["offline_log_dirs"])
         self.fenced = response.is_fenced
         if self.state is BrokerState.RECOVERY and not self.fenced:
             self.state = BrokerState.RUNNING
         elif self.state is BrokerState.PENDING_SHUTDOWN and response.should_shut_down:
             self.state = BrokerState.SHUTTING_DOWN
 
-    def _heard_of_failures(self, directories: Iterable[UUID]) -> None:
+    def _mark_failures_known(self, directories: Iterable[UUID]) -> None:
         for directory in directories:
             self._failed_dirs[directory] = True
 

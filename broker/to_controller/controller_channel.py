@@ -1,8 +1,8 @@
-"""The broker's way to the active controller, wherever that is at the moment.
+"""The broker's channel to the active controller.
 
-A request is sent to the controller that the quorum names, and sent again, after a short pause, when there is none, its
-connection is lost, or it answers that it is not the controller. When the quorum names another leader the connection to
-the former one is dropped, so that nothing waits for a paused or cut-off node.
+A request is sent to the controller that the quorum names. It is sent again, after a short pause, when there is no
+controller, the connection is lost, or the node answers NOT_CONTROLLER. When the quorum names another leader, the
+connection to the former one is dropped, so that no request waits for a paused or isolated node.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ControllerAddress(NamedTuple):
 
 
 class ControllerChannel:
-    """One connection, shared by all that the broker asks of the controller."""
+    """One connection to the controller, which all requests of the broker share."""
 
     def __init__(
         self, find: Callable[[], ControllerAddress | None], runtime: Runtime, client_id: str, request_timeout_ms: int
@@ -57,7 +57,7 @@ class ControllerChannel:
     ) -> Struct:
         """The controller's response. Raises ProtocolError(REQUEST_TIMED_OUT) when none came within `timeout_ms`.
 
-        A try that is not answered within `try_timeout_ms` is given up with its connection.
+        When a try is not answered within `try_timeout_ms`, its connection is closed and the request is sent again.
         """
         body = encode_request(api_key, version, fields)
         timeout_s = self._request_timeout_s if timeout_ms is None else timeout_ms / 1000
@@ -108,13 +108,13 @@ class ControllerChannel:
             raise _timed_out() from None
 
     def on_leader_change(self) -> None:
-        """The quorum has news: drop the connection to a controller that it no longer names."""
+        """Drop the connection to a former controller, after the quorum has changed its leader."""
         target = self._find()
         if target is not None and target != self._target:
             self._drop()
 
     def close(self) -> None:
-        """Fail what waits; send no more."""
+        """Fail the requests that wait, and send no more."""
         self._closed = True
         self._drop()
 
@@ -195,7 +195,7 @@ def _timeout_s(header: RequestHeader, body: bytes) -> float | None:
 
 
 def names_no_controller(api_key: ApiKey, version: int, data: memoryview) -> bool:
-    """Whether the response says NOT_CONTROLLER, at its top, in a row, or inside an envelope."""
+    """Whether the response says NOT_CONTROLLER, at its top or in a row. An envelope says it at its top only."""
     if not may_hold_code(data, ErrorCode.NOT_CONTROLLER):
         return False
     try:
@@ -208,12 +208,12 @@ def names_no_controller(api_key: ApiKey, version: int, data: memoryview) -> bool
 
 
 def may_hold_code(data: Buffer, code: ErrorCode) -> bool:
-    """Whether the two bytes of `code` stand anywhere in a response: where not, it need not be decoded to know."""
+    """Whether the two bytes of `code` are anywhere in the response. If not, it need not be decoded."""
     return int(code).to_bytes(2, "big") in bytes(data)
 
 
 def has_error_code(response: Struct, code: ErrorCode) -> bool:
-    """Whether `code` stands anywhere in the response, at the top or in a row."""
+    """Whether the response has `code`, at its top or in a row."""
     return _has_code(response.to_dict(), int(code))
 
 
@@ -226,7 +226,7 @@ def _has_code(value: Any, code: int) -> bool:
 
 
 def address_bytes(host: str) -> bytes:
-    """An IPv4 address as its four bytes; anything else as 127.0.0.1, since nothing depends on it yet."""
+    """An IPv4 address as four bytes; 127.0.0.1 for anything else, since nothing uses the address yet."""
     parts = host.split(".")
     if len(parts) == 4 and all(part.isdecimal() and int(part) < 256 for part in parts):
         return bytes(int(part) for part in parts)

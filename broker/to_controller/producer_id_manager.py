@@ -1,4 +1,4 @@
-"""Producer ids in blocks from the controller (KIP-730); the next block is fetched before the present one is used up."""
+"""Producer ids, which the controller gives in blocks (KIP-730). The next block is fetched before it is needed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ RETRY_S = 0.05
 
 
 class ProducerIdBlock(NamedTuple):
-    """`length` ids from `first` on."""
+    """A range of ids: `length` ids, beginning with `first`."""
 
     first: int
     length: int
 
 
 class ProducerIdManager:
-    """Hands out ids. `allocate` asks the controller for a block; it may raise ProtocolError."""
+    """Gives out ids. `allocate` asks the controller for a block; it may raise ProtocolError."""
 
     def __init__(self, allocate: Callable[[], Awaitable[ProducerIdBlock]]) -> None:
         self._allocate = allocate
@@ -31,7 +31,7 @@ class ProducerIdManager:
         self._fetching: asyncio.Task[None] | None = None
 
     def next_id(self) -> int | None:
-        """An id, or None while the blocks are used up and the controller has not answered."""
+        """An id; None while no block is left and the controller has not answered."""
         if self._used >= self._current.length:
             if self._spare is None:
                 self._prefetch()
@@ -44,7 +44,7 @@ class ProducerIdManager:
         return producer_id
 
     async def wait_for_id(self) -> int:
-        """An id; ProtocolError(COORDINATOR_LOAD_IN_PROGRESS), which clients retry, when none came in some seconds."""
+        """Wait for an id. Raises COORDINATOR_LOAD_IN_PROGRESS, which clients retry, when none came in 5 seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + WAIT_S
         while True:
@@ -60,7 +60,7 @@ class ProducerIdManager:
                 await asyncio.sleep(RETRY_S)
 
     def close(self) -> None:
-        """Ask no more."""
+        """Cancel the request for a block."""
         if self._fetching is not None:
             self._fetching.cancel()
 
@@ -75,4 +75,4 @@ class ProducerIdManager:
     def _fetched(self, task: asyncio.Task[None]) -> None:
         self._fetching = None
         if not task.cancelled():
-            task.exception()  # whoever waits asks again; ids are wanted again before they are missed
+            task.exception()  # an error is not logged: the next request for an id asks again

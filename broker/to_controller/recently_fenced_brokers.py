@@ -1,28 +1,30 @@
-"""Keeps a broker that just died in the Metadata response for some seconds.
+"""Brokers that were fenced just now: Metadata responses list them for nine more seconds.
 
-librdkafka drops its handle of a broker that Metadata no longer lists, and when that happens in the same response that
-moves a partition's leader, the partition falls between the two and rests until the client's next scan, a second or two
-later. Apache Kafka lists a dead broker until its session ends, after nine seconds. Here death is noticed within
-milliseconds; so a broker that is fenced without having said good-bye stays listed about as long as it would be there.
-Its partitions have their new leaders all the same.
+librdkafka drops its handle of a broker that Metadata no longer lists. When the same response moves the leader of a
+partition, the partition has no broker until the client's next scan, a second or two later. Apache Kafka lists a dead
+broker until its session expires, after nine seconds. Here a dead broker is fenced within milliseconds, so it is listed
+for that time as well, unless it was shut down in a controlled way. Its partitions have their new leaders at once.
 """
 
 from __future__ import annotations
 
 from ...controller.metadata.metadata_image import MetadataDelta, MetadataImage
 
-LINGER_S = 9.0
+LISTED_S = 9.0
 
 
 class RecentlyFencedBrokers:
-    """Told of each metadata change; `ids` are the brokers to list beside the live ones."""
+    """Follows the metadata; `ids` are the brokers to list besides the unfenced ones."""
 
     def __init__(self) -> None:
         self._alive: dict[int, int] = {}  # broker id to epoch, of the unfenced
         self._until: dict[int, float] = {}
 
     def on_metadata(self, image: MetadataImage, delta: MetadataDelta, now: float, *, is_running: bool) -> None:
-        """`is_running`: this broker is in operation, so that what it reads is news and not history."""
+        """Take a change of the metadata.
+
+        `is_running`: this broker runs, so the change is new and not replayed history.
+        """
         for broker_id in delta.changed_brokers:
             broker = image.brokers.get(broker_id)
             was_alive_in = self._alive.pop(broker_id, None)
@@ -32,10 +34,10 @@ class RecentlyFencedBrokers:
             if not broker.fenced:
                 self._alive[broker_id] = broker.epoch
             elif is_running and was_alive_in == broker.epoch and not broker.in_controlled_shutdown:
-                self._until[broker_id] = now + LINGER_S
+                self._until[broker_id] = now + LISTED_S
 
     def ids(self, now: float) -> list[int]:
-        """Brokers that died less than nine seconds ago and have not come back."""
+        """Brokers that were fenced less than nine seconds ago and are not back."""
         if not self._until:
             return []
         self._until = {broker_id: until for broker_id, until in self._until.items() if until > now}

@@ -1,12 +1,12 @@
-"""Brokers that may just have died: their connection broke, and the controller has not said anything yet.
+"""Brokers that may just have died: a connection to them is lost, and the metadata do not show them fenced yet.
 
-A client whose leader dies asks another broker for metadata within a millisecond or two, sooner than the controller can
-elect. Told of the old leader once more, librdkafka believes it and looks again only at its next scan, a second later.
-So a Metadata request that concerns a suspect waits: until the metadata says that it is dead, until it is reached again,
-or until a second has passed, whichever comes first.
+When a leader dies, its clients ask another broker for metadata within one or two milliseconds, before the controller
+has elected a new leader. librdkafka believes a response with the old leader and asks again only a second later. So a
+Metadata request about a suspected leader waits until the metadata show the broker fenced, a new connection to it
+succeeds, or a second has passed.
 
-A process that is killed takes some milliseconds to fall apart, and its clients' connections may break before ours. So a
-client that has been here for a while, and asks again about a partition that another broker leads, waits a little first.
+While a process dies, connections of its clients may break some milliseconds before those of other brokers. So when a
+client that is connected for a while asks about a partition that another broker leads, the answer waits 20 ms first.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from ...controller.metadata.metadata_image import MetadataDelta, MetadataImage
 
 SUSPICION_S = 1.0
 REFRESH_DELAY_S = 0.02
-NEWCOMER_S = 1.0
-"""How long a connection's Metadata requests are answered at once."""
+NEW_CONNECTION_S = 1.0
+"""The Metadata requests of a connection younger than this are answered without that delay."""
 
 
 class SuspectedBrokers:
-    """Who is suspected, and the requests that wait for it to be cleared up."""
+    """The suspected brokers, and the requests that wait until a suspicion ends."""
 
     def __init__(self) -> None:
         self._since: dict[int, float] = {}
         self._cleared: asyncio.Future[None] | None = None
 
     def on_connection_lost(self, broker_id: int, image: MetadataImage, now: float) -> None:
-        """The other side ended a connection. One that is fenced or shutting down is no surprise."""
+        """A connection to the broker was lost. A fenced broker, or one that shuts down, is not suspected."""
         if image.is_active(broker_id):
             self._since.setdefault(broker_id, now)
 
     def on_connected(self, broker_id: int) -> None:
-        """It accepted a connection, so it lives."""
+        """The broker accepted a connection, so it is alive."""
         self._clear(broker_id)
 
     def on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """What the controller says of a broker ends the doubt."""
+        """End the suspicion of brokers that the metadata show fenced or gone."""
         for broker_id in delta.changed_brokers:
             if not image.is_active(broker_id):
                 self._clear(broker_id)
 
-    def concern(self, leaders: Iterable[int], now: float) -> bool:
+    def includes_any(self, leaders: Iterable[int], now: float) -> bool:
         """Whether one of `leaders` is suspected."""
         if not self._since:
             return False
@@ -52,7 +52,7 @@ class SuspectedBrokers:
         return any(leader in self._since for leader in leaders)
 
     async def wait(self, now: float) -> None:
-        """Return when a suspicion ends, one way or another."""
+        """Return when a suspicion ends, or when the oldest has lasted a second."""
         loop = asyncio.get_running_loop()
         if self._cleared is None:
             self._cleared = loop.create_future()

@@ -89,7 +89,7 @@ class BrokerRole:
         await self.log_manager.load_soon()
         self._is_loaded = True
         if self.log_manager.previous_broker_epoch < 0:
-            self.broker.lifecycle_manager.lifecycle.was_left_uncleanly()
+            self.broker.lifecycle_manager.lifecycle.on_unclean_shutdown_found()
         await self.broker.start()
         await self.broker.registered()
         self.log_manager.set_strays_aside(self._topic_id_of)

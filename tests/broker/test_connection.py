@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.broker.broker_harness import TOPIC, Harness, connection_of, correlation_ids, decode_answer, settle
 
-from raftwerk.broker.network.connection import TURN_FRAMES, ConnectionLimits
+from raftwerk.broker.network.connection import FRAMES_PER_ITERATION, ConnectionLimits
 from raftwerk.runtime.invariants import InvariantViolation
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.records import encode_batch
@@ -136,12 +136,12 @@ def test_a_flood_leaves_room_for_others():
     async def main():
         harness = Harness()
         transport = harness.connect()
-        transport.deliver(b"".join(produce(harness) for _ in range(3 * TURN_FRAMES)), chunk=2000)
+        transport.deliver(b"".join(produce(harness) for _ in range(3 * FRAMES_PER_ITERATION)), chunk=2000)
         served = len(transport.frames())
-        assert TURN_FRAMES <= served < 2 * TURN_FRAMES
+        assert FRAMES_PER_ITERATION <= served < 2 * FRAMES_PER_ITERATION
         assert not transport.reading
         await settle()
-        assert len(transport.frames()) == 3 * TURN_FRAMES
+        assert len(transport.frames()) == 3 * FRAMES_PER_ITERATION
         assert transport.reading
 
     run(main())

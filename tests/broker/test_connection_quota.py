@@ -58,11 +58,11 @@ def test_connections_a_second(given: float) -> None:
     """On average over ten seconds; who comes too early waits for a turn, and turns do not pile up for ever."""
     image = MetadataImage("c")
     quota = ConnectionQuota(image, 1, {"max.connection.creation.rate": "5"})
-    assert [quota.wait_s(given) for _ in range(50)] == pytest.approx([0.0] * 50, abs=1e-9)
-    assert [quota.wait_s(given) for _ in range(2)] == pytest.approx([0.2, 0.4])
-    assert quota.wait_s(given + 0.4) == pytest.approx(0.2)
-    assert [quota.wait_s(given + 1000) for _ in range(50)] == pytest.approx([0.0] * 50, abs=1e-9)
-    assert quota.wait_s(given + 1000) == pytest.approx(0.2)
+    assert [quota.delay_s(given) for _ in range(50)] == pytest.approx([0.0] * 50, abs=1e-9)
+    assert [quota.delay_s(given) for _ in range(2)] == pytest.approx([0.2, 0.4])
+    assert quota.delay_s(given + 0.4) == pytest.approx(0.2)
+    assert [quota.delay_s(given + 1000) for _ in range(50)] == pytest.approx([0.0] * 50, abs=1e-9)
+    assert quota.delay_s(given + 1000) == pytest.approx(0.2)
     set_to(image, "", "max.connection.creation.rate", "0")
     assert quota.refusal("a", is_protected=False) == "max.connection.creation.rate is 0"
     assert quota.refusal("a", is_protected=True) is None
@@ -90,7 +90,7 @@ def test_one_too_early_is_answered_later() -> None:
         await server.start()
         loop = asyncio.get_running_loop()
         for _ in range(200):
-            quota.wait_s(loop.time())
+            quota.delay_s(loop.time())
         try:
             began = loop.time()
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: the controller decides, but for the levels of this broker's own loggers (KIP-412)."""
+"""IncrementalAlterConfigs: forwarded to the controller, except for the levels of this broker's loggers (KIP-412)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...services import BrokerServices
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Answer | Awaitable[Answer]:
-    """Forward the request; what asks for this broker's loggers is done here."""
+    """Forward the request; changes of this broker's loggers are made here."""
     own = [one for one in message.resources if one.resource_type == BROKER_LOGGER_RESOURCE]
     if not own:
         return services.controller_channel.forward(request, bytes(request.body))

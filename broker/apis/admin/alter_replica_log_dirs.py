@@ -13,6 +13,7 @@ from ...services import BrokerServices
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    """Begin to move each replica; the answer does not wait for the moves."""
     topics: dict[str, list[dict[str, Any]]] = {}
     for directory in message.dirs:
         for topic in directory.topics:
@@ -31,7 +32,7 @@ def _begin(services: BrokerServices, topic_partition: TopicPartition, path: str)
 
 
 def error(message: Struct, code: int, text: str) -> Fields:
-    """The same code for all that was asked."""
+    """Every partition gets the error."""
     rows = [
         {"topic_name": topic.name, "partitions": [{"partition_index": p, "error_code": code} for p in topic.partitions]}
         for directory in message.dirs

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas: none can be set yet, so whatever is asked for, there is none (KIP-546)."""
+"""DescribeClientQuotas: always empty, since quotas cannot be set yet (KIP-546)."""
 
 from __future__ import annotations
 
@@ -9,4 +9,5 @@ from ...services import BrokerServices
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    """No entries."""
     return {"error_code": 0, "error_message": None, "entries": []}

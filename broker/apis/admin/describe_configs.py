@@ -1,8 +1,8 @@
-"""DescribeConfigs: each value with where it comes from, what else it might be, and its meaning.
+"""DescribeConfigs: each value with its source, its synonyms and its documentation.
 
-A topic's value is its own, else one that was set at run time for this broker or for all, else that of this node's
-server.properties, else the default. A broker's settings are shown as they hold on the broker that is asked; the
-resource with an empty name is what was set at run time for all of them.
+A topic's value is its own, else the dynamic value of this broker, else the dynamic value of all brokers, else the value
+in this node's server.properties, else the default. A broker's settings are those of the broker that gets the request.
+The broker resource with an empty name stands for the dynamic values of all brokers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ...services import BrokerServices
 
 
 class ConfiguredNode(Protocol):
-    """A node whose settings are described."""
+    """The context of a handler: a broker listener's or a controller listener's."""
 
     @property
     def metadata(self) -> MetadataLoader:
@@ -49,15 +49,15 @@ class ConfiguredNode(Protocol):
 
 
 class _Level(NamedTuple):
-    """A value that a setting has at one level, under the name it has there."""
+    """The value of a setting at one level, with its name there."""
 
     name: str
     value: str | None
     source: ConfigSource
 
 
-class _PendingRequest(NamedTuple):
-    """What the request wants to know of one resource."""
+class _Query(NamedTuple):
+    """What the request asks of one resource."""
 
     keys: Iterable[str] | None
     synonyms: bool
@@ -67,19 +67,19 @@ class _PendingRequest(NamedTuple):
         return not self.keys or name in self.keys
 
 
-def _topic_rows(services: ConfiguredNode, topic: str, asked: _PendingRequest) -> list[dict[str, Any]]:
+def _topic_rows(services: ConfiguredNode, topic: str, query: _Query) -> list[dict[str, Any]]:
     image, config = services.metadata.image, services.config
     own = image.configs.get((TOPIC_RESOURCE, topic), {})
     rows = []
     for name, row in TOPIC_CONFIGS.items():
-        if asked.wants(name):
+        if query.wants(name):
             levels = [_Level(name, own.get(name), ConfigSource.TOPIC)]
             if row.broker_name:
                 levels += _dynamic_levels(image, str(config.node_id), row.broker_name)
             below = row.broker_name or name
             levels.append(_Level(below, config.topics.configs.get(name), ConfigSource.STATIC_BROKER))
             levels.append(_Level(below, row.default, ConfigSource.DEFAULT))
-            rows.append(_row(row, levels, asked))
+            rows.append(_row(row, levels, query))
     return rows
 
 
@@ -92,8 +92,8 @@ def _dynamic_levels(image: MetadataImage, broker: str, name: str) -> list[_Level
     ]
 
 
-def _broker_rows(services: ConfiguredNode, broker: str, asked: _PendingRequest) -> list[dict[str, Any]]:
-    """All settings of this broker; for the empty name, what is set for all brokers at run time."""
+def _broker_rows(services: ConfiguredNode, broker: str, query: _Query) -> list[dict[str, Any]]:
+    """All settings of this broker; for the empty name, the dynamic values of all brokers."""
     image, config = services.metadata.image, services.config
     if not broker:
         names = dict.fromkeys(image.configs.get((BROKER_RESOURCE, ""), {}))
@@ -101,44 +101,44 @@ def _broker_rows(services: ConfiguredNode, broker: str, asked: _PendingRequest) 
         own = image.configs.get((BROKER_RESOURCE, broker), {})
         names = dict.fromkeys((*BROKER_CONFIGS, *config.values, *own))
     rows = []
-    for name in sorted(name for name in names if asked.wants(name)):
+    for name in sorted(name for name in names if query.wants(name)):
         levels = _dynamic_levels(image, broker, name)
         if broker:
             levels.append(_Level(name, config.values.get(name), ConfigSource.STATIC_BROKER))
         row = BROKER_CONFIGS.get(name, ConfigKey(name, ConfigType.STRING, None, ""))
         levels.append(_Level(name, row.default, ConfigSource.DEFAULT))
-        rows.append(_row(row, levels, asked, read_only=name not in DYNAMIC_BROKER_CONFIGS))
+        rows.append(_row(row, levels, query, read_only=name not in DYNAMIC_BROKER_CONFIGS))
     return rows
 
 
-def _group_rows(services: ConfiguredNode, group: str, asked: _PendingRequest) -> list[dict[str, Any]]:
+def _group_rows(services: ConfiguredNode, group: str, query: _Query) -> list[dict[str, Any]]:
     """A group's own values, else those of this broker."""
     own = services.metadata.image.configs.get((GROUP_RESOURCE, group), {})
     rows = []
     for name, row in GROUP_CONFIGS.items():
-        if asked.wants(name):
+        if query.wants(name):
             below = services.config.values.get(row.broker_name, row.default)
             levels = [_Level(name, own.get(name), ConfigSource.GROUP), _Level(name, below, ConfigSource.DEFAULT)]
-            rows.append(_row(row, levels, asked))
+            rows.append(_row(row, levels, query))
     return rows
 
 
-def _client_metrics_rows(services: ConfiguredNode, name: str, asked: _PendingRequest) -> list[dict[str, Any]]:
+def _client_metrics_rows(services: ConfiguredNode, name: str, query: _Query) -> list[dict[str, Any]]:
     """A subscription's own values, else the defaults."""
     own = services.metadata.image.configs.get((CLIENT_METRICS_RESOURCE, name), {})
     return [
         _row(
             row,
             [_Level(key, own.get(key), ConfigSource.CLIENT_METRICS), _Level(key, row.default, ConfigSource.DEFAULT)],
-            asked,
+            query,
         )
         for key, row in CLIENT_METRICS_CONFIGS.items()
-        if asked.wants(key)
+        if query.wants(key)
     ]
 
 
-def _row(key: ConfigKey, levels: list[_Level], asked: _PendingRequest, *, read_only: bool = False) -> dict[str, Any]:
-    """One row of the response. `levels` begin with the one that counts first; its value is the one that holds."""
+def _row(key: ConfigKey, levels: list[_Level], query: _Query, *, read_only: bool = False) -> dict[str, Any]:
+    """One row of the response. The first of `levels` with a value wins."""
     there = [level for level in levels if level.value is not None]
     secret = _is_secret(key.name)
     source = there[0].source if there else ConfigSource.DEFAULT
@@ -150,9 +150,9 @@ def _row(key: ConfigKey, levels: list[_Level], asked: _PendingRequest, *, read_o
         "is_default": source is ConfigSource.DEFAULT,
         "is_sensitive": secret,
         "config_type": int(key.type),
-        "documentation": key.doc if asked.documentation else None,
+        "documentation": key.doc if query.documentation else None,
     }
-    if asked.synonyms:
+    if query.synonyms:
         row["synonyms"] = [
             {"name": level.name, "value": None if secret else level.value, "source": int(level.source)}
             for level in there
@@ -166,30 +166,30 @@ def _is_secret(name: str) -> bool:
 
 def _describe(services: ConfiguredNode, wanted: Struct, options: Mapping[str, bool]) -> dict[str, Any]:
     kind, name = wanted.resource_type, wanted.resource_name
-    asked = _PendingRequest(wanted.configuration_keys, **options)
+    query = _Query(wanted.configuration_keys, **options)
     if kind == TOPIC_RESOURCE:
         if not is_legal_topic_name(name):
             return _result(wanted, int(ErrorCode.INVALID_TOPIC_EXCEPTION), f"Topic name is illegal: {name!r}")
         if name not in services.metadata.image.topics_by_name:
             return _result(wanted, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), "")
-        return _result(wanted, 0, None) | {"configs": _topic_rows(services, name, asked)}
+        return _result(wanted, 0, None) | {"configs": _topic_rows(services, name, query)}
     if kind == BROKER_RESOURCE:
         if name not in ("", str(services.config.node_id)):
             text = f"Unexpected broker id, expected {services.config.node_id} or empty string, but received {name}"
             return _result(wanted, int(ErrorCode.INVALID_REQUEST), text)
-        return _result(wanted, 0, None) | {"configs": _broker_rows(services, name, asked)}
+        return _result(wanted, 0, None) | {"configs": _broker_rows(services, name, query)}
     if kind == BROKER_LOGGER_RESOURCE:
-        return _describe_loggers(services, wanted, asked)
+        return _describe_loggers(services, wanted, query)
     if kind in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
         if not name:
             what = "Group name" if kind == GROUP_RESOURCE else "Client metrics subscription name"
             return _result(wanted, int(ErrorCode.INVALID_REQUEST), f"{what} must not be empty")
         rows = _group_rows if kind == GROUP_RESOURCE else _client_metrics_rows
-        return _result(wanted, 0, None) | {"configs": rows(services, name, asked)}
+        return _result(wanted, 0, None) | {"configs": rows(services, name, query)}
     return _result(wanted, int(ErrorCode.INVALID_REQUEST), f"Unsupported resource type: {kind}")
 
 
-def _describe_loggers(services: ConfiguredNode, wanted: Struct, asked: _PendingRequest) -> dict[str, Any]:
+def _describe_loggers(services: ConfiguredNode, wanted: Struct, query: _Query) -> dict[str, Any]:
     name, own = wanted.resource_name, services.config.node_id
     if name != str(own):
         text = f"Unexpected broker id, expected {own} but received {name}" if name else "Broker id must not be empty"
@@ -205,7 +205,7 @@ def _describe_loggers(services: ConfiguredNode, wanted: Struct, asked: _PendingR
             "documentation": None,
         }
         for logger, level in logger_levels().items()
-        if asked.wants(logger)
+        if query.wants(logger)
     ]
     return _result(wanted, 0, None) | {"configs": rows}
 
@@ -222,6 +222,7 @@ def describe(node: ConfiguredNode, message: Struct) -> Fields:
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    """The settings as this broker has them."""
     return describe(services, message)
 
 

@@ -1,4 +1,4 @@
-"""DescribeLogDirs: the directories of this broker, how full they are, and which partitions they hold (KIP-113)."""
+"""DescribeLogDirs: this broker's directories, their sizes, and the partitions in them (KIP-113)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ...services import BrokerServices
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    """The directories, with those partitions that the request asks for."""
     wanted = None if message.topics is None else {topic.topic: topic.partitions for topic in message.topics}
     return {"error_code": 0, "results": [_directory(services, view, wanted) for view in services.replicas.log_dirs()]}
 
@@ -42,7 +43,7 @@ def _directory(services: BrokerServices, view: LogDirDescription, wanted: Mappin
 
 
 def _lag(services: BrokerServices, key: TopicPartition, log: PartitionLog, *, is_future: bool) -> int:
-    """How far a log is behind its partition's high watermark, or a copy behind the log whose place it shall take."""
+    """The records that a log lacks up to the high watermark, or a future log up to the end of the current log."""
     replica = services.replicas.partitions.get(key)
     if replica is None:
         return -1

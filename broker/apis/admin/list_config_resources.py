@@ -1,4 +1,4 @@
-"""ListConfigResources: what can have configurations (KIP-1142; version 0 asks for client metrics alone)."""
+"""ListConfigResources: the resources that can have configurations (KIP-1142). Version 0: client metrics only."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ _KNOWN = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRIC
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    """The resources of the types asked for; of all types where none is."""
     wanted = message.get("resource_types", [CLIENT_METRICS_RESOURCE]) or list(_KNOWN)
     if any(kind not in _KNOWN for kind in wanted):
         raise ProtocolError(ErrorCode.UNSUPPORTED_VERSION)

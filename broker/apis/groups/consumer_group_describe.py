@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: members of KIP-848 groups, what they have and what they shall have."""
+"""ConsumerGroupDescribe: consumer groups with their members, current and target assignments (KIP-848)."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ CLASSIC_MEMBER_TYPE, CONSUMER_MEMBER_TYPE = 0, 1
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    """One row for each group; a group that is not a consumer group is an error."""
     operations = GROUP_OPERATIONS if message.include_authorized_operations else OPERATIONS_NOT_ASKED
     return {
         "groups": [{**_row(services, group_id), "authorized_operations": operations} for group_id in message.group_ids]
@@ -48,19 +49,19 @@ def _row(services: BrokerServices, group_id: str) -> dict[str, Any]:
 
 
 def _member(image: MetadataImage, group: ConsumerGroup, member: ConsumerGroupMember) -> dict[str, Any]:
-    said = member.subscription
+    metadata = member.subscription
     return {
         "member_id": member.member_id,
-        "instance_id": said.instance_id,
-        "rack_id": said.rack_id,
+        "instance_id": metadata.instance_id,
+        "rack_id": metadata.rack_id,
         "member_epoch": member.epoch,
-        "client_id": said.client_id,
-        "client_host": said.client_host,
-        "subscribed_topic_names": list(said.topic_names),
-        "subscribed_topic_regex": said.topic_regex,
+        "client_id": metadata.client_id,
+        "client_host": metadata.client_host,
+        "subscribed_topic_names": list(metadata.topic_names),
+        "subscribed_topic_regex": metadata.topic_regex,
         "assignment": _assignment(image, member.assigned),
         "target_assignment": _assignment(image, group.target.get(member.member_id, ())),
-        "member_type": CONSUMER_MEMBER_TYPE if said.classic is None else CLASSIC_MEMBER_TYPE,
+        "member_type": CONSUMER_MEMBER_TYPE if metadata.classic is None else CLASSIC_MEMBER_TYPE,
     }
 
 
@@ -80,4 +81,5 @@ def _failed(group_id: str, code: int, text: str | None) -> dict[str, Any]:
 
 
 def error(message: Struct, code: int, text: str) -> Fields:
+    """Every group asked for gets the error."""
     return {"groups": [_failed(group_id, code, text) for group_id in message.group_ids]}

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: join, stay in and leave a group that the coordinator assigns (KIP-848)."""
+"""ConsumerGroupHeartbeat: join a consumer group, stay in it, leave it (KIP-848)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ OWN_ID_SINCE = 1
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+    """Check the request and give it to the group; answered when its changes are committed."""
     groups = services.groups
     group_id = check_group_id(message.group_id)
     _check(request, message, groups.config.consumer.assignors)
     shard = groups.shard_of(group_id)
-    asked = HeartbeatRequest(
+    heartbeat = HeartbeatRequest(
         member_id=message.member_id or groups.new_member_id(),
         member_epoch=message.member_epoch,
         client_id=request.client_id or "",
@@ -39,16 +40,16 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
         assignor=message.server_assignor,
         owned=_owned(message),
     )
-    group = groups.consumer_group(shard, group_id, asked)
+    group = groups.consumer_group(shard, group_id, heartbeat)
     future: asyncio.Future[HeartbeatResult] = asyncio.get_running_loop().create_future()
-    groups.run(shard, group, lambda now_ms, wall_ms: group.heartbeat(asked, future, now_ms, wall_ms))
+    groups.run(shard, group, lambda now_ms, wall_ms: group.heartbeat(heartbeat, future, now_ms, wall_ms))
     groups.watch_expiry()
     interval_ms = group.config.consumer.heartbeat_interval_ms
     return answer(future, lambda result: _fields(result, interval_ms))
 
 
 def _check(request: Request, message: Struct, assignors: tuple[str, ...]) -> None:
-    """Raise `ProtocolError` for what no client may send."""
+    """Raise `ProtocolError` for a request with invalid fields."""
     regex = message.get("subscribed_topic_regex")
     complaint = None
     if not message.member_id and (request.api_version >= OWN_ID_SINCE or message.member_epoch != JOIN_EPOCH):
@@ -104,4 +105,5 @@ def _fields(result: HeartbeatResult, interval_ms: int) -> Fields:
 
 
 def error(message: Struct, code: int, text: str) -> Fields:
+    """The response has the error."""
     return {"error_code": code, "error_message": text or None, "member_epoch": 0, "heartbeat_interval": 0}

@@ -1,4 +1,4 @@
-"""DeleteGroups: forget groups without members, with their offsets (KIP-229)."""
+"""DeleteGroups: remove groups without members, and their offsets (KIP-229)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .group_requests import check_group_id
 
 
 async def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    """Delete each group that is empty; answered when the tombstones are committed."""
     codes = await asyncio.gather(*(_delete(services, group_id) for group_id in message.groups_names))
     return {
         "results": [
@@ -50,4 +51,5 @@ async def _delete(services: BrokerServices, group_id: str) -> ErrorCode:
 
 
 def error(message: Struct, code: int, text: str) -> Fields:
+    """Every group gets the error."""
     return {"results": [{"group_id": group_id, "error_code": code} for group_id in message.groups_names]}

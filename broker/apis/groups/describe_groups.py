@@ -1,4 +1,4 @@
-"""DescribeGroups: members of classic groups with what they said and what they were given."""
+"""DescribeGroups: classic groups with their members, metadata and assignments."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ NOT_FOUND_SINCE = 6
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    """One row for each group; a group that is not a classic group counts as not found."""
     asked = message.get("include_authorized_operations", False)
     operations = GROUP_OPERATIONS if asked else OPERATIONS_NOT_ASKED
     return {
@@ -71,4 +72,5 @@ def _failed(group_id: str, code: int, text: str | None) -> dict[str, Any]:
 
 
 def error(message: Struct, code: int, text: str) -> Fields:
+    """Every group asked for gets the error."""
     return {"groups": [_failed(group_id, code, text) for group_id in message.groups]}

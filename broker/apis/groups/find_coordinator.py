@@ -1,6 +1,6 @@
 """FindCoordinator: the broker that leads a group's partition of `__consumer_offsets`.
 
-The topic is made when the first group is looked for; the answer waits a little for it, which spares the client a round.
+The first request creates the topic. The answer waits up to a second for it, so that the client need not ask again.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from ...topic_view import endpoint_of
 
 FIRST_BATCHED_VERSION = 4
 GROUP_KEY_TYPE, TRANSACTION_KEY_TYPE = 0, 1
-_NOBODY = {"node_id": -1, "host": "", "port": -1}
+_NO_NODE = {"node_id": -1, "host": "", "port": -1}
 _CREATION_WAIT_S = 1.0
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+    """Find each key's coordinator; create `__consumer_offsets` if it is missing."""
     if message.get("key_type", GROUP_KEY_TYPE) != GROUP_KEY_TYPE or _is_topic_there(services):
         return _answer(services, request, message)
     services.topic_creator.request_topics([OFFSETS_TOPIC])
@@ -49,7 +50,7 @@ def _row(services: BrokerServices, request: Request, key_type: int, key: str) ->
     if key_type not in (GROUP_KEY_TYPE, TRANSACTION_KEY_TYPE):
         return _refused(ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are not served")
     if key_type == TRANSACTION_KEY_TYPE:
-        # Not COORDINATOR_NOT_AVAILABLE: clients would ask again until their time is up.
+        # With COORDINATOR_NOT_AVAILABLE, clients would retry until their time-out.
         return _refused(ErrorCode.UNSUPPORTED_VERSION, "Transactions are not served.")
     if not key:
         return _refused(ErrorCode.INVALID_GROUP_ID, "The configured groupId is invalid.")
@@ -65,10 +66,10 @@ def _row(services: BrokerServices, request: Request, key_type: int, key: str) ->
 
 
 def _refused(code: ErrorCode, text: str) -> dict[str, Any]:
-    return {"error_code": int(code), "error_message": text, **_NOBODY}
+    return {"error_code": int(code), "error_message": text, **_NO_NODE}
 
 
 def error(message: Struct, code: int, text: str) -> Fields:
     """Every key asked for gets the error."""
-    failed = {"error_code": code, "error_message": text, **_NOBODY}
+    failed = {"error_code": code, "error_message": text, **_NO_NODE}
     return {**failed, "coordinators": [{"key": key, **failed} for key in message.get("coordinator_keys", ())]}

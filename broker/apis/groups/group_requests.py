@@ -1,4 +1,4 @@
-"""What the APIs of groups share: refusing bad names, naming clients, and finding topics by name or id."""
+"""Functions that several group APIs use: check group ids, find groups and topics, answer later."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
 
 
 def check_group_id(group_id: str) -> str:
-    """The id, which must be there. `ProtocolError(INVALID_GROUP_ID)`."""
+    """The group id, which must not be empty or too long. Raises INVALID_GROUP_ID."""
     if not group_id or len(group_id.encode()) > GROUP_ID_MAX:
         raise ProtocolError(ErrorCode.INVALID_GROUP_ID)
     return group_id
 
 
 def client_host(request: Request) -> str:
-    """The client's address as Java prints one."""
+    """The client's address, as Java prints it."""
     return f"/{request.sink.peer}"
 
 
 def classic_protocol(group: Group) -> ClassicGroup | ClassicProtocolAdapter:
-    """What serves the classic protocol for the group."""
+    """The object that serves the classic protocol for the group."""
     return group if isinstance(group, ClassicGroup) else group.classic_protocol
 
 
 def shard_and_group(groups: GroupCoordinator, group_id: str) -> tuple[GroupCoordinatorShard, Group]:
-    """A group that is there. `ProtocolError`: UNKNOWN_MEMBER_ID, or why it cannot be looked for."""
+    """The group of a member, and its shard. Raises UNKNOWN_MEMBER_ID if there is none, or the error of the shard."""
     shard = groups.shard_of(check_group_id(group_id))
     group = shard.groups.get(group_id)
     if group is None:
@@ -50,7 +50,7 @@ def shard_and_group(groups: GroupCoordinator, group_id: str) -> tuple[GroupCoord
 
 
 def answer(future: asyncio.Future[R], fields: Callable[[R], Fields]) -> Fields | Awaitable[Fields]:
-    """The response at once if the future is done, else when it is."""
+    """The response at once if the future is done, else an awaitable of it."""
     return fields(future.result()) if future.done() else _later(future, fields)
 
 
@@ -59,7 +59,7 @@ async def _later(future: asyncio.Future[R], fields: Callable[[R], Fields]) -> Fi
 
 
 def find_topic(image: MetadataImage, row: Struct) -> TopicImage | ErrorCode:
-    """The topic that a row names by its name or id, or the code that says there is none."""
+    """The topic that a row of a request names, by name or id, or the error code where it does not exist."""
     if "topic_id" in row:
         topic_id: UUID | None = row.topic_id
         by_id = None if topic_id is None else image.topics_by_id.get(topic_id)
@@ -69,5 +69,5 @@ def find_topic(image: MetadataImage, row: Struct) -> TopicImage | ErrorCode:
 
 
 def topic_name_fields(row: Struct) -> dict[str, object]:
-    """A row's topic as the response repeats it."""
+    """The field by which the response names the topic of a row: its name or its id."""
     return {"topic_id": row.topic_id} if "topic_id" in row else {"name": row.name}

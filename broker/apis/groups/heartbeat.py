@@ -1,4 +1,4 @@
-"""Heartbeat: a member lives; the answer tells whether it has to join again."""
+"""Heartbeat: keeps the session of a member of a classic group alive."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from .group_requests import classic_protocol, shard_and_group
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    """NONE, or REBALANCE_IN_PROGRESS when the member must join again."""
     shard, group = shard_and_group(services.groups, message.group_id)
-    side = classic_protocol(group)
+    protocol = classic_protocol(group)
     member = message.member_id, message.get("group_instance_id"), message.generation_id
-    code = services.groups.run(shard, group, lambda now_ms, _: side.heartbeat(*member, now_ms))
+    code = services.groups.run(shard, group, lambda now_ms, _: protocol.heartbeat(*member, now_ms))
     return {"error_code": int(code)}

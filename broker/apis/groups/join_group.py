@@ -1,4 +1,4 @@
-"""JoinGroup: become a member of a classic group, or stay one through a rebalance."""
+"""JoinGroup: become a member of a classic group, or take part in a rebalance."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ SKIPPING_SINCE = 9
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+    """Check the request and give it to the group; answered when the new generation begins."""
     groups = services.groups
     group_id = check_group_id(message.group_id)
     limits = groups.config.classic
@@ -30,20 +31,20 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     if group_id not in shard.groups and message.member_id:
         raise ProtocolError(ErrorCode.UNKNOWN_MEMBER_ID)
     group = groups.group_to_join(shard, group_id)
-    side = classic_protocol(group)
-    asked = _join_request(request, message, groups.new_member_id())
+    protocol = classic_protocol(group)
+    join = _join_request(request, message, groups.new_member_id())
     future: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
-    groups.run(shard, group, lambda now_ms, wall_ms: side.join(asked, future, now_ms, wall_ms))
+    groups.run(shard, group, lambda now_ms, wall_ms: protocol.join(join, future, now_ms, wall_ms))
     groups.watch_expiry()
     return answer(future, lambda result: _fields(request, result))
 
 
-def _join_request(request: Request, message: Struct, unique: str) -> JoinRequest:
+def _join_request(request: Request, message: Struct, unique_id: str) -> JoinRequest:
     instance_id = message.get("group_instance_id")
     client_id = request.client_id or ""
     return JoinRequest(
         member_id=message.member_id,
-        new_member_id=f"{client_id if instance_id is None else instance_id}-{unique}",
+        new_member_id=f"{client_id if instance_id is None else instance_id}-{unique_id}",
         instance_id=instance_id,
         client_id=client_id,
         client_host=client_host(request),
@@ -75,4 +76,5 @@ def _fields(request: Request, result: JoinResult) -> Fields:
 
 
 def error(message: Struct, code: int, text: str) -> Fields:
+    """The response has the error, and no generation."""
     return {"error_code": code, "generation_id": -1, "protocol_name": "", "member_id": message.member_id}

@@ -1,4 +1,4 @@
-"""LeaveGroup: members go at once, instead of when their session ends (from version 3 on, several in one request)."""
+"""LeaveGroup: remove members before their session expires; several in one request from version 3 on."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ FIRST_BATCHED_VERSION = 3
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    """Remove the members; one code for each, or one in all before version 3."""
     batched = request.api_version >= FIRST_BATCHED_VERSION
     rows = message.members if batched else [message]
     leavers = [(row.member_id, row.get("group_instance_id")) for row in rows]
@@ -23,8 +24,8 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
             raise
         codes: list[ErrorCode] = [refused.code for _ in leavers]
     else:
-        side = classic_protocol(group)
-        codes = services.groups.run(shard, group, lambda now_ms, wall_ms: side.leave(leavers, now_ms, wall_ms))
+        protocol = classic_protocol(group)
+        codes = services.groups.run(shard, group, lambda now_ms, wall_ms: protocol.leave(leavers, now_ms, wall_ms))
     if not batched:
         return {"error_code": int(codes[0])}
     return {

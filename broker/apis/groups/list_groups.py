@@ -1,4 +1,4 @@
-"""ListGroups: the groups of this broker; from version 4 on by state, from version 5 on by type."""
+"""ListGroups: the groups of this broker, filtered by state (from version 4 on) and type (from version 5 on)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ...services import BrokerServices
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    """The groups that pass the filters."""
     states = [state.lower() for state in message.get("states_filter", ())]
     types = [kind.lower() for kind in message.get("types_filter", ())]
     rows = [

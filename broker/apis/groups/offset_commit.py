@@ -1,4 +1,4 @@
-"""OffsetCommit: how far a group has come. Answered when the offsets are on all in-sync replicas."""
+"""OffsetCommit: store offsets of a group. Answered when the offsets are on all in-sync replicas."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ _METADATA_LIMIT_BYTES = 32_767
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+    """Check the member, write the offsets, and answer when they are committed."""
     groups = services.groups
     shard = groups.shard_of(check_group_id(message.group_id))
     _check_member(services, shard, request.api_version, message)
-    values, response = _sort_out(services, message)
+    values, response = _offsets_to_write(services, message)
     future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
     if not values:
         return response
@@ -62,10 +63,10 @@ def _check_member(services: BrokerServices, shard: GroupCoordinatorShard, versio
         raise ProtocolError(code)
 
 
-def _sort_out(
+def _offsets_to_write(
     services: BrokerServices, message: Struct
 ) -> tuple[list[tuple[TopicPartition, OffsetAndMetadata]], Fields]:
-    """What is to be written, and the response, in which what is not carries its code already."""
+    """The offsets to write, and the response, with the error codes of those that are not written."""
     groups = services.groups
     image = services.metadata.image
     limit = min(groups.config.offsets.metadata_max_bytes, _METADATA_LIMIT_BYTES)

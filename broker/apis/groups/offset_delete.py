@@ -1,4 +1,4 @@
-"""OffsetDelete: forget offsets of topics that the group does not read (KIP-496)."""
+"""OffsetDelete: remove committed offsets of topics that the group does not subscribe to (KIP-496)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from .group_requests import answer, check_group_id
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+    """Write the tombstones, and answer when they are committed."""
     shard = services.groups.shard_of(check_group_id(message.group_id))
     group = shard.groups.get(message.group_id)
     if group is None:
@@ -37,7 +38,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
             code = ErrorCode.NONE
             if known is None or one.partition_index not in known.partitions:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif _is_read(group, topic.name):
+            elif _is_subscribed(group, topic.name):
                 code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             elif key in offsets:
                 gone.append(key)
@@ -58,7 +59,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     return answer(future, lambda code: {"error_code": int(code), "topics": [] if code else topics})
 
 
-def _is_read(group: Group, topic: str) -> bool:
+def _is_subscribed(group: Group, topic: str) -> bool:
     if group.is_empty:
         return False
     topics = group.subscribed_topics()

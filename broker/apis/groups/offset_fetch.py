@@ -1,4 +1,4 @@
-"""OffsetFetch: where a group left off; from version 8 on for several groups at once (KIP-709)."""
+"""OffsetFetch: the committed offsets of a group; of several groups from version 8 on (KIP-709)."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ from .group_requests import check_group_id, find_topic, topic_name_fields
 FIRST_BATCHED_VERSION = 8
 FIRST_VERSION_BY_ID = 10
 TOP_LEVEL_ERROR_SINCE = 2
-_NOTHING = OffsetAndMetadata(-1)
+_NO_OFFSET = OffsetAndMetadata(-1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Commits:
-    """What a group has committed, as one request may see it."""
+    """The committed offsets of a group, as one request may see them."""
 
     shard: GroupCoordinatorShard
     group_id: str
     must_be_stable: bool
 
     def row(self, name: str, index: int, topic_id: UUID | None) -> dict[str, Any]:
-        """One partition; `topic_id` is that of the topic which has the name now."""
+        """The row of a partition. `topic_id` is the id of the topic that has this name now."""
         key = TopicPartition(name, index)
         if self.must_be_stable and self.shard.pending.is_unstable(OffsetKey(self.group_id, key)):
-            return _row(index, _NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        value = self.shard.offsets_of(self.group_id).get(key, _NOTHING)
+            return _row(index, _NO_OFFSET, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        value = self.shard.offsets_of(self.group_id).get(key, _NO_OFFSET)
         is_of_another = None not in (value.topic_id, topic_id) and value.topic_id != topic_id
-        return _row(index, _NOTHING if is_of_another else value, ErrorCode.NONE)
+        return _row(index, _NO_OFFSET if is_of_another else value, ErrorCode.NONE)
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    """The committed offsets of the partitions asked for; of all partitions where none is named."""
     must_be_stable = message.get("require_stable", False)
     if request.api_version < FIRST_BATCHED_VERSION:
         return {"error_code": 0, "topics": _topics(services, request, message, must_be_stable)}
@@ -70,11 +71,11 @@ def _topics(services: BrokerServices, request: Request, asked: Struct, must_be_s
     rows = []
     for wanted in asked.topics:
         topic = find_topic(image, wanted)
-        # A name that is not known has what was committed for it; an id that is not known is an error.
+        # An unknown topic name may still have committed offsets; an unknown topic id is an error.
         if not isinstance(topic, ErrorCode):
             partitions = [commits.row(topic.name, index, topic.topic_id) for index in wanted.partition_indexes]
         elif "topic_id" in wanted:
-            partitions = [_row(index, _NOTHING, ErrorCode.UNKNOWN_TOPIC_ID) for index in wanted.partition_indexes]
+            partitions = [_row(index, _NO_OFFSET, ErrorCode.UNKNOWN_TOPIC_ID) for index in wanted.partition_indexes]
         else:
             partitions = [commits.row(wanted.name, index, None) for index in wanted.partition_indexes]
         rows.append({**topic_name_fields(wanted), "partitions": partitions})
@@ -108,12 +109,12 @@ def _row(index: int, value: OffsetAndMetadata, code: ErrorCode) -> dict[str, Any
 
 
 def error(message: Struct, code: int, text: str) -> Fields:
-    """The groups, or every partition and the whole, get the error."""
+    """Every group gets the error; in older versions every partition, and the response itself."""
     topics = [
         {
             **topic_name_fields(topic),
             "partitions": [
-                {**_row(index, _NOTHING, ErrorCode.NONE), "error_code": code} for index in topic.partition_indexes
+                {**_row(index, _NO_OFFSET, ErrorCode.NONE), "error_code": code} for index in topic.partition_indexes
             ],
         }
         for topic in message.get("topics") or ()

@@ -1,4 +1,4 @@
-"""SyncGroup: the leader hands the assignment in, everybody takes its own part."""
+"""SyncGroup: the leader sends the assignment, and each member gets its own part."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ PROTOCOL_NAMED_SINCE = 5
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+    """Give the request to the group; answered when the leader's assignment is committed."""
     names = message.get("protocol_type"), message.get("protocol_name")
     if request.api_version >= PROTOCOL_NAMED_SINCE and None in names:
         raise ProtocolError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     shard, group = shard_and_group(services.groups, message.group_id)
-    side = classic_protocol(group)
-    asked = SyncRequest(
+    protocol = classic_protocol(group)
+    sync = SyncRequest(
         message.member_id,
         message.generation_id,
         message.get("group_instance_id"),
@@ -31,7 +32,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
         tuple((one.member_id, one.assignment) for one in message.assignments),
     )
     future: asyncio.Future[SyncResult] = asyncio.get_running_loop().create_future()
-    services.groups.run(shard, group, lambda now_ms, wall_ms: side.sync(asked, future, now_ms, wall_ms))
+    services.groups.run(shard, group, lambda now_ms, wall_ms: protocol.sync(sync, future, now_ms, wall_ms))
     return answer(future, _fields)
 
 
@@ -45,4 +46,5 @@ def _fields(result: SyncResult) -> Fields:
 
 
 def error(message: Struct, code: int, text: str) -> Fields:
+    """The response has the error, and no assignment."""
     return {"error_code": code, "assignment": b""}

@@ -1,4 +1,4 @@
-"""ApiVersions: what this listener speaks, built from the APIs' declarations (KIP-35, KIP-511, KIP-584)."""
+"""ApiVersions: the versions that a listener serves, and the features (KIP-35, KIP-511, KIP-584)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def api_versions_fields(
     supported: Mapping[str, tuple[int, int]],
     finalized: tuple[int, Mapping[str, int]],
 ) -> Fields:
-    """The response. `finalized` is the metadata offset it holds at, and the feature levels."""
+    """The response. `finalized` is the metadata offset and the feature levels at that offset."""
     if request.api_version >= 3:
         name, version = message.client_software_name, message.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
@@ -48,6 +48,7 @@ def api_versions_fields(
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    """The versions of a broker listener."""
     metadata, supported = services.metadata, services.config.supported_features
     finalized = metadata.image.offset, metadata.finalized_features
     return api_versions_fields(request, message, services.version_rows(), supported, finalized)

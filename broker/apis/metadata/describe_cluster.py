@@ -1,4 +1,4 @@
-"""DescribeCluster: brokers (or, on a controller listener, controllers) without topics (KIP-700, KIP-919)."""
+"""DescribeCluster: the brokers, or the controllers on a controller listener (KIP-700, KIP-919)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONTROLLERS = 2
 
 
 def endpoint_type_error(asked: int, served: int) -> Fields | None:
-    """The refusal of a request for the other kind of node, or for none that exists."""
+    """The response that refuses an endpoint type which this listener does not serve; None where it does."""
     if asked == served:
         return None
     if asked in (BROKERS, CONTROLLERS):
@@ -31,6 +31,7 @@ def endpoint_type_error(asked: int, served: int) -> Fields | None:
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    """The brokers that the listener reaches; fenced ones only on request."""
     refusal = endpoint_type_error(message.get("endpoint_type", BROKERS), BROKERS)
     if refusal is not None:
         return refusal

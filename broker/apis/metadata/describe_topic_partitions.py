@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: partitions with their eligible leaders, page by page (KIP-966)."""
+"""DescribeTopicPartitions: partitions with their eligible leader replicas, in pages (KIP-966)."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ def _failed(name: str) -> dict[str, Any]:
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    """One page, and the cursor of the next one."""
     image = services.metadata.image
     cursor = message.cursor
     if cursor is not None and cursor.partition_index < 0:

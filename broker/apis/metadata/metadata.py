@@ -1,4 +1,7 @@
-"""Metadata: brokers, controller, topics and their partitions' leaders."""
+"""Metadata: the brokers, the controller, and topics with the leaders of their partitions.
+
+When a leader may just have died, the answer waits a little: see `suspected_brokers`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from ....wire.errors import ErrorCode
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
-from ...to_controller.suspected_brokers import NEWCOMER_S, REFRESH_DELAY_S
+from ...to_controller.suspected_brokers import NEW_CONNECTION_S, REFRESH_DELAY_S
 from ...topic_view import (
     CLUSTER_OPERATIONS,
     INTERNAL_TOPICS,
@@ -50,7 +53,7 @@ def topic_row(rows: PartitionRows, topic: TopicImage, request: Request, operatio
 
 
 def failed_topic(request: Request, name: str | None, topic_id: UUID | None, code: ErrorCode) -> dict[str, Any]:
-    """The row of a topic that is not there. Before version 12 its name cannot be null."""
+    """The row of a topic that does not exist. Before version 12 its name cannot be null."""
     if name is None and request.api_version < FIRST_VERSION_BY_ID:
         name = ""
     internal = name in INTERNAL_TOPICS
@@ -85,14 +88,14 @@ def _wanted_rows(services: BrokerServices, request: Request, message: Struct, op
 
 
 def _is_invalid(request: Request, message: Struct) -> bool:
-    """Topic ids stand in the schema from version 10 on, but may be used from 12 on only."""
+    """Whether the request uses topic ids before version 12: the schema has them from 10 on, for later use."""
     if message.topics is None or request.api_version >= FIRST_VERSION_BY_ID:
         return False
     return any(wanted.name is None or wanted.get("topic_id") is not None for wanted in message.topics)
 
 
 def _leaders(image: MetadataImage, message: Struct, wants_all: bool) -> Iterator[int]:
-    """Who leads the partitions asked for."""
+    """The leaders of the partitions asked for."""
     topics: Iterable[TopicImage | None] = image.topics_by_name.values()
     if not wants_all:
         topics = (
@@ -110,21 +113,21 @@ async def _answer_when_certain(services: BrokerServices, request: Request, messa
     wants_all = _wants_all(request, message)
     if delay_s:
         await asyncio.sleep(delay_s)
-    while services.suspected_brokers.concern(_leaders(services.metadata.image, message, wants_all), loop.time()):
+    while services.suspected_brokers.includes_any(_leaders(services.metadata.image, message, wants_all), loop.time()):
         await services.suspected_brokers.wait(loop.time())
     return _answer(services, request, message)
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
-    """For the reason to wait see `suspects.py`."""
+    """Answer at once, or wait while a leader is suspected to be dead (see `suspected_brokers`)."""
     if _is_invalid(request, message):
         return error(message, int(ErrorCode.INVALID_REQUEST), "")
     now, wants_all = asyncio.get_running_loop().time(), _wants_all(request, message)
     leaders = dict.fromkeys(_leaders(services.metadata.image, message, wants_all))
-    refreshes = not wants_all and now - request.sink.opened_at > NEWCOMER_S
+    refreshes = not wants_all and now - request.sink.opened_at > NEW_CONNECTION_S
     if refreshes and any(leader not in (-1, services.config.node_id) for leader in leaders):
         return _answer_when_certain(services, request, message, REFRESH_DELAY_S)
-    if services.suspected_brokers.concern(leaders, now):
+    if services.suspected_brokers.includes_any(leaders, now):
         return _answer_when_certain(services, request, message, 0)
     return _answer(services, request, message)
 

@@ -1,4 +1,4 @@
-"""DeleteRecords: records below an offset are gone, on every replica that is up (KIP-107)."""
+"""DeleteRecords: delete the records below an offset, on every replica that is up (KIP-107)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from ...network.request import Request
 from ...services import BrokerServices
 from ...topic_view import INTERNAL_TOPICS
 
-_LOOK_AGAIN_S = (0.005, 0.1)
-"""First and longest pause: followers hear of the new start with their next fetch, half a second away at most."""
+_POLL_S = (0.005, 0.1)
+"""First and longest pause between polls.
+
+Followers learn the new log start offset with their next fetch, within 0.5 s.
+"""
 
 
 def _start(services: BrokerServices, topic: str, wanted: Struct) -> DeletedRecords:
@@ -31,10 +34,10 @@ def _start(services: BrokerServices, topic: str, wanted: Struct) -> DeletedRecor
 async def _wait_for_followers(
     results: dict[TopicPartition, DeletedRecords], look: Callable[[TopicPartition], DeletedRecords], timeout_ms: int
 ) -> None:
-    """Until every replica that is up has followed, or the time is over."""
+    """Wait until every replica that is up has followed, or until the time-out."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_ms / 1000
-    pause_s, pause_max_s = _LOOK_AGAIN_S
+    pause_s, pause_max_s = _POLL_S
     while waiting := [tp for tp, result in results.items() if result.is_behind]:
         left_s = deadline - loop.time()
         for tp in waiting:
@@ -49,6 +52,7 @@ async def _wait_for_followers(
 
 
 async def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    """Move the log start offset, and answer when the replicas that are up have followed."""
     results: dict[TopicPartition, DeletedRecords] = {}
     for topic in message.topics:
         for wanted in topic.partitions:

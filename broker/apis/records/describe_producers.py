@@ -1,4 +1,4 @@
-"""DescribeProducers: which producers a replica here knows, leader or not, and their last batch (KIP-664)."""
+"""DescribeProducers: the producers that a replica on this broker knows, with their last batch (KIP-664)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ...services import BrokerServices
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    """One row for each partition."""
     return {
         "topics": [
             {"name": topic.name, "partitions": [_row(services, topic.name, index) for index in topic.partition_indexes]}
@@ -51,6 +52,7 @@ def _failed(index: int, code: int, text: str) -> dict[str, Any]:
 
 
 def error(message: Struct, code: int, text: str) -> Fields:
+    """Every partition gets the error."""
     return {
         "topics": [
             {"name": topic.name, "partitions": [_failed(index, code, text) for index in topic.partition_indexes]}

@@ -1,4 +1,4 @@
-"""DescribeTransactions: whatever is asked for is not there, since no transaction can be begun here (KIP-664)."""
+"""DescribeTransactions: no id is found, since transactions are not served yet (KIP-664)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ...services import BrokerServices
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    """Every id is not found; an empty id is an invalid request."""
     return {
         "transaction_states": [
             _row(one, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if one else ErrorCode.INVALID_REQUEST)
@@ -34,4 +35,5 @@ def _row(transactional_id: str, code: int) -> dict[str, Any]:
 
 
 def error(message: Struct, code: int, text: str) -> Fields:
+    """Every id gets the error."""
     return {"transaction_states": [_row(one, code) for one in message.transactional_ids]}

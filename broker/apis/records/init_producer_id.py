@@ -1,4 +1,4 @@
-"""InitProducerId: a cluster-wide unique id for an idempotent producer (KIP-98, KIP-360)."""
+"""InitProducerId: a producer id that is unique in the cluster, for an idempotent producer (KIP-98, KIP-360)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _refused(code: ErrorCode) -> Fields:
 
 
 async def _granted_later(services: BrokerServices, request: Request) -> Fields:
-    """Without an id the connection ends: librdkafka would ask this broker alone for as long as it answers."""
+    """Wait for an id. Without one, close the connection: librdkafka asks another broker only when this one is gone."""
     try:
         return _granted(await services.producer_ids.wait_for_id())
     except ProtocolError as error:
@@ -29,14 +29,16 @@ async def _granted_later(services: BrokerServices, request: Request) -> Fields:
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+    """A producer id of this broker's block; transactional ids are refused."""
     if (message.get("producer_id", -1) == -1) != (message.get("producer_epoch", -1) == -1):
         return _refused(ErrorCode.INVALID_REQUEST)
     if message.transactional_id is not None:
-        # An empty id is a client's mistake; for the others there is no transaction coordinator yet.
+        # An empty id is invalid; other ids need a transaction coordinator, which does not exist yet.
         return _refused(ErrorCode.UNSUPPORTED_VERSION if message.transactional_id else ErrorCode.INVALID_REQUEST)
     producer_id = services.producer_ids.next_id()
     return _granted(producer_id) if producer_id is not None else _granted_later(services, request)
 
 
 def error(message: Struct, code: int, text: str) -> Fields:
+    """The response has the error, and no id."""
     return dict(top_level_error(message, code, text)) | {"producer_id": -1, "producer_epoch": -1}

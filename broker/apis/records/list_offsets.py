@@ -1,4 +1,4 @@
-"""ListOffsets: the offset at a time, or at an end of the log (KIP-79, KIP-207, KIP-734)."""
+"""ListOffsets: the offset for a timestamp, or of one end of the log (KIP-79, KIP-207, KIP-734)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 
-# Negative timestamps have meanings; each came with a version.
 _SINCE_VERSION = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
+"""The first version of each negative timestamp, which stands for a special offset."""
 CONSUMER_REPLICA_ID = -1
 
 
@@ -38,6 +38,7 @@ def _row(services: BrokerServices, request: Request, message: Struct, topic: str
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    """One row for each partition; a partition that is named twice is an error."""
     image = services.metadata.image
     seen: dict[tuple[str, int], int] = {}
     for topic in message.topics:

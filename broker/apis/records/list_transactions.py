@@ -1,4 +1,4 @@
-"""ListTransactions: there are none, since none can be begun here (KIP-664)."""
+"""ListTransactions: always empty, since transactions are not served yet (KIP-664)."""
 
 from __future__ import annotations
 
@@ -20,5 +20,6 @@ _STATES = (
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    """No transactions, and the states of the filter that do not exist."""
     unknown = [state for state in message.state_filters if state not in _STATES]
     return {"error_code": 0, "unknown_state_filters": unknown, "transaction_states": []}

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where an epoch ended, so that a client finds the point of divergence (KIP-101, KIP-320)."""
+"""OffsetForLeaderEpoch: the end offset of a leader epoch, by which clients detect truncation (KIP-101, KIP-320)."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def _row(services: BrokerServices, topic: str, wanted: Struct) -> dict[str, Any]
 
 
 def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+    """One row for each partition."""
     return {
         "topics": [
             {"topic": topic.topic, "partitions": [_row(services, topic.topic, one) for one in topic.partitions]}

@@ -136,6 +136,7 @@ def _sort_out(pending: _PendingResponse, message: ProduceRequest) -> list[tuple[
 
 
 def handle(services: BrokerServices, request: Request) -> None:
+    """Append to the leaders' logs, and answer when enough replicas have the records."""
     message = decode_produce_request(request.api_version, request.body, 0)
     pending = _PendingResponse(services, request, message.acks)
     entries = _sort_out(pending, message)

@@ -263,8 +263,8 @@ class Harness:
         self.replicas = FakeReplicas(image=self.image)
         self.controller = FakeController()
         self.fatal: list[BaseException] = []
-        self.lingering: list[int] = []
-        self.suspects = SuspectedBrokers()
+        self.recently_fenced: list[int] = []
+        self.suspected_brokers = SuspectedBrokers()
         rng = random.Random(1)
         self.config = BrokerConfig(
             node_id=1,
@@ -281,7 +281,7 @@ class Harness:
         )
         replicas: Any = self.replicas
         controller: Any = self.controller
-        recently_fenced: Any = SimpleNamespace(ids=lambda now: self.lingering)
+        recently_fenced: Any = SimpleNamespace(ids=lambda now: self.recently_fenced)
         runtime: Any = SimpleNamespace(rng=rng, clock=SimpleNamespace(wall_ms=lambda: 1_000_000))
         self.groups = GroupCoordinator(1, self.config.groups, runtime, metadata, replicas)
         services = BrokerServices(
@@ -293,7 +293,7 @@ class Harness:
             producer_ids=controller,
             topic_creator=controller,
             recently_fenced_brokers=recently_fenced,
-            suspected_brokers=self.suspects,
+            suspected_brokers=self.suspected_brokers,
             version_rows=registry.version_rows,
             groups=self.groups,
         )

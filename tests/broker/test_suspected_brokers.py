@@ -25,7 +25,7 @@ def leaders(transport, index=0):
 
 
 def suspect(harness, broker_id):
-    harness.suspects.on_connection_lost(broker_id, harness.image, asyncio.get_running_loop().time())
+    harness.suspected_brokers.on_connection_lost(broker_id, harness.image, asyncio.get_running_loop().time())
 
 
 def test_metadata_waits_for_the_election():
@@ -41,7 +41,7 @@ def test_metadata_waits_for_the_election():
         delta, image = MetadataDelta(), harness.image
         image.replay(BrokerChangeRecord(1, image.brokers[1].epoch, fenced=True), image.offset + 1, delta)
         image.replay(PartitionChangeRecord(TOPIC_ID, 0, isr=(2, 3), leader=2), image.offset + 1, delta)
-        harness.suspects.on_metadata(image, delta)
+        harness.suspected_brokers.on_metadata(image, delta)
         await settle()
         assert leaders(transport) == [2, 2]
 
@@ -56,7 +56,7 @@ def test_a_broker_that_answers_is_no_suspect():
         ask(harness, transport, None)
         await settle()
         assert transport.frames() == []
-        harness.suspects.on_connected(1)
+        harness.suspected_brokers.on_connected(1)
         await settle()
         assert leaders(transport) == [1, 2]
 
@@ -102,7 +102,7 @@ def test_an_old_client_that_asks_again_waits_until_a_death_could_be_noticed():
         suspect(harness, 1)
         await asyncio.sleep(0.05)
         assert transport.frames() == []
-        harness.suspects.on_connected(1)
+        harness.suspected_brokers.on_connected(1)
         await settle()
         assert leaders(transport) == [1, 2]
 

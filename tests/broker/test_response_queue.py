@@ -14,12 +14,12 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raftwerk.broker.network.response_queue import PIECE_BYTES, TURN_BYTES, ResponseQueue
+from raftwerk.broker.network.response_queue import BYTES_PER_ITERATION, PIECE_BYTES, ResponseQueue
 from raftwerk.runtime.files.file_slice import FileSlice, Sendable
 from raftwerk.runtime.files.real_disk import RealDisk
 
 CONTENT = bytes(range(256)) * 40
-LARGE = os.urandom(3 * TURN_BYTES + 12_345)
+LARGE = os.urandom(3 * BYTES_PER_ITERATION + 12_345)
 LOOPS = pytest.mark.parametrize("loop_factory", [uvloop.new_event_loop, asyncio.SelectorEventLoop])
 
 

@@ -1,0 +1,56 @@
+"""A broker that died without a word stays listed for some seconds."""
+
+from __future__ import annotations
+
+from support.broker.broker_harness import LISTENER, make_image
+
+from raftwerk.broker.to_controller.recently_fenced_brokers import LISTED_S, RecentlyFencedBrokers
+from raftwerk.broker.topic_view import broker_rows
+from raftwerk.controller.metadata.metadata_image import MetadataDelta
+from raftwerk.controller.metadata.metadata_records import BrokerChangeRecord
+
+
+def tracker():
+    image, recently_fenced = make_image(), RecentlyFencedBrokers()
+    seen = MetadataDelta()
+    seen.changed_brokers.update(dict.fromkeys(image.brokers))
+    recently_fenced.on_metadata(image, seen, 0.0, is_running=True)
+    return image, recently_fenced
+
+
+def change(image, recently_fenced, now, is_running=True, **fields):
+    delta = MetadataDelta()
+    epoch = image.brokers[2].epoch
+    image.replay(BrokerChangeRecord(2, epoch, **fields), image.offset + 1, delta)
+    recently_fenced.on_metadata(image, delta, now, is_running=is_running)
+
+
+def listed(image, ids):
+    return [row["node_id"] for row in broker_rows(image, LISTENER, ids)]
+
+
+def test_the_dead_linger_and_then_go():
+    image, recently_fenced = tracker()
+    change(image, recently_fenced, 5.0, fenced=True)
+    assert listed(image, recently_fenced.ids(5.0)) == [1, 2, 3]
+    assert listed(image, recently_fenced.ids(5.0 + LISTED_S)) == [1, 3]
+
+
+def test_one_that_comes_back_is_simply_alive():
+    image, recently_fenced = tracker()
+    change(image, recently_fenced, 5.0, fenced=True)
+    change(image, recently_fenced, 6.0, fenced=False)
+    assert recently_fenced.ids(6.0) == []
+
+
+def test_one_that_said_good_bye_is_gone_at_once():
+    image, recently_fenced = tracker()
+    change(image, recently_fenced, 4.0, in_controlled_shutdown=True)
+    change(image, recently_fenced, 5.0, fenced=True)
+    assert recently_fenced.ids(5.0) == []
+
+
+def test_history_read_at_a_start_is_no_news():
+    image, recently_fenced = tracker()
+    change(image, recently_fenced, 5.0, is_running=False, fenced=True)
+    assert recently_fenced.ids(5.0) == []
