@@ -1,4 +1,4 @@
-"""The words of the quorum: who leads, what is committed, which records a node keeps about elections."""
+"""Types of the quorum that other layers see: the leader and its epoch, committed batches, the listener."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_DIRECTORY = UUID(int=0)
 
 
 class RoleKind(Enum):
-    """What a node is to the quorum at a moment; see `transitions.py` for the moves between them."""
+    """The roles of a node; see `roles/role_transitions.py` for the moves between them."""
 
     UNATTACHED = "unattached"
     RESIGNED = "resigned"
@@ -29,13 +29,13 @@ class RoleKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaKey:
-    """A replica by node id and the id of its metadata directory (zero where the sender did not say, KIP-853)."""
+    """A replica: a node id and the id of its metadata directory, `NO_DIRECTORY` if unknown (KIP-853)."""
 
     id: int
     directory_id: UUID = NO_DIRECTORY
 
     def matches(self, other: ReplicaKey) -> bool:
-        """The same replica, as far as both directories are known."""
+        """Whether it is the same replica, as far as both directories are known."""
         if self.id != other.id:
             return False
         return self.directory_id == other.directory_id or NO_DIRECTORY in (self.directory_id, other.directory_id)
@@ -59,12 +59,12 @@ class ElectionState:
 
 
 LOG_BEGIN = SnapshotId(0, 0)
-"""Where a log starts that no snapshot stands for."""
+"""The start of a log that begins with its first record and not with a snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
-    """A batch below the high watermark. Control batches carry no records, but take part in the order of offsets."""
+    """A batch below the high watermark. A control batch has no records here, but it has offsets."""
 
     base_offset: int
     last_offset: int
@@ -75,26 +75,25 @@ class CommittedBatch:
 
 
 class RaftListener(Protocol):
-    """Learns what the quorum decided. Called on the event loop, never while the quorum is in the middle of an event."""
+    """Learns what is committed and who leads. It is called on the event loop, between two events of the quorum."""
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
-        """Committed batches in offset order, each exactly once in the life of the process, without gaps.
+        """Take committed batches, in offset order, without gaps, each one once in an incarnation of the process.
 
-        None when all that is committed has been told, and only that became known: see `is_high_watermark_current`.
+        The list is empty when only the high watermark became current (`RaftDriver.is_high_watermark_current`).
         """
         ...
 
     def on_snapshot(self, snapshot_id: SnapshotId, records: Sequence[bytes] | None) -> None:
-        """A part of the records that stand for all below the snapshot's end; None when that was all.
+        """Take the next part of a snapshot, which replaces all records below its end; None after the last part.
 
-        Forget what was before then. The parts of one snapshot come one after the other, some turns of the loop apart.
-        One that is not told to the end is followed by another from its beginning. Then come the batches from the
-        snapshot's end on.
+        The parts come in order, in separate loop iterations. A snapshot that is not completed is followed by another
+        one from its beginning. After the last part come the batches from the snapshot's end on.
         """
         ...
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:
-        """The leader changed. When this node leads, all records of former epochs have been delivered before."""
+        """The leader changed. If this node leads, it has delivered all records of former epochs before."""
         ...
 
 

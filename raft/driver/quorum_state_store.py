@@ -1,7 +1,7 @@
-"""The `quorum-state` file, in the JSON that Apache Kafka writes (data_version 1; version 0 is read too).
+"""Where a vote is made durable: the `quorum-state` file, in Kafka's JSON (data_version 1; 0 is read too).
 
-The vote in it is a promise: it is on disk before it is answered. A file that is there but cannot be read is an error,
-since a node that forgets its vote could vote twice.
+The epoch and the vote are on disk before a vote is answered. A file that cannot be read is an error, because a node
+that forgets its vote could vote twice in an epoch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...runtime.ports import Disk
 from ..types import NO_DIRECTORY, ElectionState, ReplicaKey
 
 QUORUM_STATE_FILE = "quorum-state"
-_NOBODY = -1
+_NO_NODE = -1
 
 
 class QuorumStateError(Exception):
@@ -24,9 +24,9 @@ class QuorumStateError(Exception):
 
 def format_quorum_state(state: ElectionState) -> bytes:
     """The contents of the file, as Kafka's `FileQuorumStateStore` writes them."""
-    voted = state.voted or ReplicaKey(_NOBODY)
+    voted = state.voted or ReplicaKey(_NO_NODE)
     fields = {
-        "leaderId": _NOBODY if state.leader_id is None else state.leader_id,
+        "leaderId": _NO_NODE if state.leader_id is None else state.leader_id,
         "leaderEpoch": state.epoch,
         "votedId": voted.id,
         "votedDirectoryId": base64.urlsafe_b64encode(voted.directory_id.bytes).rstrip(b"=").decode(),
@@ -36,7 +36,7 @@ def format_quorum_state(state: ElectionState) -> bytes:
 
 
 def parse_quorum_state(data: bytes) -> ElectionState:
-    """The inverse of `format_quorum_state`; raises `QuorumStateError`."""
+    """The state in the file's contents. Raises `QuorumStateError`."""
     try:
         fields = json.loads(data)
         version = fields["data_version"]
@@ -45,8 +45,8 @@ def parse_quorum_state(data: bytes) -> ElectionState:
         leader_id, voted_id = int(fields["leaderId"]), int(fields["votedId"])
         return ElectionState(
             epoch=int(fields["leaderEpoch"]),
-            leader_id=None if leader_id == _NOBODY else leader_id,
-            voted=None if voted_id == _NOBODY else ReplicaKey(voted_id, _voted_directory(fields)),
+            leader_id=None if leader_id == _NO_NODE else leader_id,
+            voted=None if voted_id == _NO_NODE else ReplicaKey(voted_id, _voted_directory(fields)),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise QuorumStateError(f"not a quorum-state file: {error!r}") from error
@@ -65,7 +65,7 @@ class QuorumStateStore:
         self.path = f"{directory}/{QUORUM_STATE_FILE}"
 
     def read(self) -> ElectionState:
-        """The last state written; epoch 0 on a fresh node. Raises `QuorumStateError` and `OSError`."""
+        """The last state that was written; epoch 0 on a new node. Raises `QuorumStateError` and `OSError`."""
         if not self._disk.exists(self.path):
             return ElectionState()
         try:
@@ -74,5 +74,5 @@ class QuorumStateStore:
             raise QuorumStateError(f"{self.path}: {error}") from error
 
     def write(self, state: ElectionState) -> None:
-        """Returns when `state` would survive a loss of power."""
+        """Write `state`; it survives a loss of power once this returns. Raises `OSError`."""
         self._disk.write_atomic(self.path, format_quorum_state(state))

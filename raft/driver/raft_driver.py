@@ -1,8 +1,8 @@
 """The asyncio shell around `Quorum`: carries out its effects, in their order, on disk, network and clock.
 
-Every event runs through `_handle`: the quorum decides, the election state is made durable, only then requests and
-answers leave. What fails on disk ends this node's part in the quorum for good: a failed fsync is never tried again,
-since the kernel may have dropped the very pages that it failed to write.
+Every event runs through `_handle`: the quorum decides, the epoch and the vote are made durable, and only then requests
+and answers leave. A node whose disk fails leaves the quorum until it is restarted. A failed fsync is never repeated,
+because the kernel may have dropped the pages that it could not write.
 """
 
 from __future__ import annotations
@@ -54,26 +54,26 @@ from ..snapshots.snapshot_writer import SnapshotContents, write_snapshot
 from ..types import METADATA_PARTITION, METADATA_TOPIC, METADATA_TOPIC_ID, LeaderAndEpoch, RaftListener
 from ..voters.voter_set import VoterEndpoint, VoterSet
 from .commit_publisher import CommitPublisher
-from .peers import Connect, Peers, connector
+from .network_channel import Connect, NetworkChannel, connector
 from .quorum_state_store import QuorumStateStore
 
 T = TypeVar("T")
 
-_CLEAN_WAIT_MAX_S = 24 * 60 * 60.0
-"""Old snapshots are looked for at least so often: the wall clock may jump."""
+_DELETION_WAIT_MAX_S = 24 * 60 * 60.0
+"""The longest time between two searches for old snapshots, as the wall clock may jump."""
 
 _logger = logging.getLogger(__name__)
 _state_changes = logging.getLogger(STATE_CHANGE)
 
 
 class QuorumFailedError(Exception):
-    """This node has left the quorum after a disk failure or a broken invariant; a restart may heal it."""
+    """This node has left the quorum after a disk failure or a broken invariant; a restart may help."""
 
 
 def open_metadata_log(runtime: Runtime, log_dir: str) -> PartitionLog:
-    """Open (or make) `log_dir`/__cluster_metadata-0, checking all of it. Raises `StorageError`.
+    """Open or make `log_dir`/__cluster_metadata-0, and check all of it. Raises `StorageError`.
 
-    Its name is durable on return: a loss of power would take along the vote that is synced in it before any record is.
+    The directory's name is durable on return. Otherwise a loss of power could remove it with the vote in it.
     """
     config = LogConfig(segment_ms=MAX_INT64, max_message_bytes=MAX_INT32, message_timestamp_after_max_ms=MAX_INT64)
     directory = metadata_log_dir(log_dir)
@@ -88,7 +88,7 @@ def open_metadata_log(runtime: Runtime, log_dir: str) -> PartitionLog:
 
 
 def metadata_log_dir(log_dir: str) -> str:
-    """Where in `log_dir` the metadata partition and `quorum-state` are."""
+    """The directory in `log_dir` that holds the metadata partition and `quorum-state`."""
     return f"{log_dir}/{METADATA_TOPIC}-{METADATA_PARTITION}"
 
 
@@ -98,10 +98,10 @@ def _resolve(future: asyncio.Future[T], result: T) -> None:
 
 
 class RaftDriver:
-    """One node's part in the quorum, running. Make it and use it on the event loop.
+    """One node's running part in the quorum. It is made and used on the event loop.
 
-    It owns `log` from the start on and closes it in `stop`. `failure` is done when the node had to leave the quorum;
-    its result is the reason. Raises `StorageError`, `OSError` or `QuorumStateError` when the state cannot be read.
+    It owns `log` and closes it in `stop`. `failure` is done when the node had to leave the quorum; its result is the
+    reason. The constructor raises `StorageError`, `OSError` or `QuorumStateError` when the state cannot be read.
     """
 
     def __init__(
@@ -120,40 +120,38 @@ class RaftDriver:
         self._log = PartitionRaftLog(log, runtime)
         self._quorum = Quorum(config, self._log, self._store.read(), runtime.rng)
         self._publisher = CommitPublisher(self._quorum.state, self._log, listener)
-        self._peers = Peers(config, connect or connector(config))
+        self._peers = NetworkChannel(config, connect or connector(config))
         self._tasks = TaskSet()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
-        self._cleaner: asyncio.TimerHandle | None = None
+        self._deletion_timer: asyncio.TimerHandle | None = None
         self._now_ms = 0
         self._fetches: dict[int, asyncio.Future[FetchReply]] = {}
         self._changes: dict[int, asyncio.Future[ChangeReply]] = {}
         self._last_token = 0
         self._publish_is_due = False
-        self._serve_is_due = False
+        self._completion_is_due = False
         self._is_running = False
         self._logged_role = ""
         self._is_snapshotting = False
-        self._left_resigned: asyncio.Future[Any] | None = None
+        self._resignation: asyncio.Future[Any] | None = None
         self.failure: asyncio.Future[Any] = self._loop.create_future()
 
-    # ---- life -----------------------------------------------------------------------------------------------------
+    # ---- start and stop ----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Take part. The server must listen already, as others answer at once."""
+        """Take part. The server must listen already, as other nodes answer at once."""
         self._is_running = True
         self._handle(self._quorum.start)
-        self._clean_by_timer()
+        self._delete_by_timer()
 
     async def stop(self) -> None:
-        """Hand leadership over where this node has it, then leave and close the log."""
+        """Resign if this node leads, then leave the quorum and close the log."""
         if self._is_running and self.is_leader:
-            self._left_resigned = self._loop.create_future()
+            self._resignation = self._loop.create_future()
             self._handle(self._quorum.resign)
             grace_s = self.config.timing.shutdown_grace_ms / 1000
-            await asyncio.wait(
-                [self._left_resigned, self.failure], timeout=grace_s, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait([self._resignation, self.failure], timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
         self._leave()
         self._peers.close()
         await self._tasks.cancel_all()
@@ -167,7 +165,7 @@ class RaftDriver:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._stop_cleaner()
+        self._cancel_deletion()
         fetches, self._fetches = self._fetches, {}
         for fetch in fetches.values():
             _resolve(fetch, FetchReply(error=ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=None, epoch=self.epoch))
@@ -183,10 +181,10 @@ class RaftDriver:
         self.failure.set_result(reason)
         self._tell_of_resignation()
         self._leave()
-        self._loop.call_soon(self._publisher.tell_none_leads)
+        self._loop.call_soon(self._publisher.publish_no_leader)
 
     def _tell_of_resignation(self) -> None:
-        """A leader whose disk failed says so, as far as it can without writing anything."""
+        """Resign as the leader after a disk failure, as far as that needs no writing."""
         try:
             self._quorum.resign(self._time_ms())
         except InvariantViolation:
@@ -197,21 +195,23 @@ class RaftDriver:
             for outgoing in effects.requests:
                 self._tasks.spawn(self._exchange(outgoing), name=f"raft to {outgoing.to}")
 
-    # ---- what others may know -------------------------------------------------------------------------------------
+    # ---- what other layers may ask -----------------------------------------------------------------------------------
 
     @property
     def leader_and_epoch(self) -> LeaderAndEpoch:
-        """The leader as this node knows it now; listeners are told a little later."""
+        """The leader as this node knows it now; the listener learns of it a little later."""
         if not self._is_running:
             return LeaderAndEpoch(None, self.epoch)
         return self._quorum.state.leader_and_epoch
 
     @property
     def epoch(self) -> int:
+        """The highest epoch that this node knows."""
         return self._quorum.state.epoch
 
     @property
     def is_leader(self) -> bool:
+        """Whether this node leads the quorum."""
         return self._is_running and self._quorum.state.is_leader
 
     @property
@@ -221,11 +221,12 @@ class RaftDriver:
 
     @property
     def is_high_watermark_current(self) -> bool:
-        """Whether `high_watermark` is of this life: until the leader tells it, it is that of the latest snapshot."""
+        """Whether `high_watermark` was learned since the start. Until then it is the end of the latest snapshot."""
         return self._quorum.state.high_watermark.is_current
 
     @property
     def log_end_offset(self) -> int:
+        """The offset of the next record in this node's log."""
         return self._log.end_offset
 
     @property
@@ -234,7 +235,7 @@ class RaftDriver:
         return self._quorum.state
 
     def leader_endpoint(self) -> VoterEndpoint | None:
-        """Where the leader's controller listener is."""
+        """Where the leader's controller listener is; None while it is unknown."""
         return self._quorum.state.leader_endpoint if self._is_running else None
 
     @property
@@ -243,13 +244,13 @@ class RaftDriver:
         return self._quorum.state.voters
 
     def voter_endpoints(self) -> dict[int, VoterEndpoint]:
-        """Where the voters listen, by id."""
+        """Where the voters' controller listeners are, by node id."""
         found = [(voter.key.id, voter.endpoint(self.config.listener_name)) for voter in self.voters.voters]
         return {voter_id: endpoint for voter_id, endpoint in found if endpoint is not None}
 
     @property
     def kraft_version(self) -> int:
-        """The finalized `kraft.version`, by all that is committed as far as this node knows."""
+        """The finalized `kraft.version`, by the committed records that this node knows."""
         return self._log.voters.version_at(self.high_watermark)
 
     @property
@@ -258,36 +259,39 @@ class RaftDriver:
         latest = self._log.latest_snapshot
         return None if latest is None else latest.end_offset
 
-    # ---- appending ------------------------------------------------------------------------------------------------
+    # ---- appending ---------------------------------------------------------------------------------------------------
 
     def append(self, records: Sequence[bytes], epoch: int) -> int:
-        """Append one batch as the leader of `epoch`; returns its last offset, which `on_commit` will pass.
+        """Append one batch as the leader of `epoch`; returns its last offset.
 
-        All that is appended in one turn of the loop goes out to the followers and to the disk together. Raises
+        All that is appended in one loop iteration goes to the followers and to the disk together. Raises
         `NotLeaderError`, `QuorumFailedError`, and `ProtocolError` for a batch that the log refuses.
         """
         offset = self._handle(lambda _: self._quorum.append(records, epoch))
-        if not self._serve_is_due:
-            self._serve_is_due = True
+        if not self._completion_is_due:
+            self._completion_is_due = True
             self._loop.call_soon(self._complete_delayed_fetches)
         return offset
 
     def upgrade_kraft_version(self, epoch: int, level: int, validate_only: bool) -> None:
-        """Finalize `kraft.version` as the leader of `epoch`, or look whether that could be done; the record is the last
-        of the log then. Raises `NotLeaderError`, `QuorumFailedError`, and `ProtocolError` with the reason."""
+        """Finalize `kraft.version` as the leader of `epoch`; the record is then the last of the log.
+
+        `validate_only` checks only whether it can be done. Raises `NotLeaderError`, `QuorumFailedError`, and
+        `ProtocolError` with the reason why it cannot.
+        """
         self._handle(lambda _: self._quorum.upgrade_kraft_version(epoch, level, validate_only=validate_only))
         self._handle(self._quorum.complete_delayed_fetches)
 
     def _complete_delayed_fetches(self) -> None:
-        self._serve_is_due = False
+        self._completion_is_due = False
         self._handle_quietly(self._quorum.complete_delayed_fetches)
 
-    # ---- snapshots ------------------------------------------------------------------------------------------------
+    # ---- snapshots ---------------------------------------------------------------------------------------------------
 
     def create_snapshot(self, contents: SnapshotContents) -> bool:
-        """Write a snapshot of committed state in the background, then cut the log; False while another is written.
+        """Write a snapshot of committed state in the background, then delete what it replaces.
 
-        A disk that refuses the snapshot is logged, and all stays as it was.
+        Returns False while another one is written. A snapshot that cannot be written is logged, and changes nothing.
         """
         if self._is_snapshotting or not self._is_running:
             return False
@@ -301,7 +305,7 @@ class RaftDriver:
             await write_snapshot(self._log.snapshots, contents)
             if self._is_running:
                 self._log.add_snapshot(contents.id)
-                self._clean()
+                self._delete_old_snapshots()
         except StorageError as error:
             self._fail(error)
         except OSError as error:
@@ -309,37 +313,37 @@ class RaftDriver:
         finally:
             self._is_snapshotting = False
 
-    def _clean(self) -> None:
-        """Give up old snapshots and what lies before them, now and when the next one is too old."""
-        self._stop_cleaner()
+    def _delete_old_snapshots(self) -> None:
+        """Delete old snapshots and the log before them, now and when the next one is too old."""
+        self._cancel_deletion()
         now_ms = self._clock.wall_ms()
         due_ms = self._log.clean(self.config.snapshot_retention, now_ms)
         if due_ms is not None:
-            wait_s = min((due_ms - now_ms) / 1000, _CLEAN_WAIT_MAX_S)
-            self._cleaner = self._loop.call_later(wait_s, self._clean_by_timer)
+            wait_s = min((due_ms - now_ms) / 1000, _DELETION_WAIT_MAX_S)
+            self._deletion_timer = self._loop.call_later(wait_s, self._delete_by_timer)
 
-    def _clean_by_timer(self) -> None:
-        self._cleaner = None
+    def _delete_by_timer(self) -> None:
+        self._deletion_timer = None
         if not self._is_running:
             return
         try:
-            self._clean()
+            self._delete_old_snapshots()
         except StorageError as error:
             self._fail(error)
         except OSError as error:
             _logger.error("old metadata snapshots were not deleted: %s", error)
 
-    def _stop_cleaner(self) -> None:
-        if self._cleaner is not None:
-            self._cleaner.cancel()
-            self._cleaner = None
+    def _cancel_deletion(self) -> None:
+        if self._deletion_timer is not None:
+            self._deletion_timer.cancel()
+            self._deletion_timer = None
 
-    # ---- requests of others ---------------------------------------------------------------------------------------
+    # ---- requests of other nodes -------------------------------------------------------------------------------------
 
     async def handle_request(self, api_key: int, version: int, request: Any) -> dict[str, Any]:
-        """Vote, BeginQuorumEpoch, EndQuorumEpoch, DescribeQuorum or FetchSnapshot, decoded; the response's fields."""
+        """Handle a decoded request of a quorum API other than Fetch; returns the response's schema fields."""
         if not self._is_running:
-            return {"error_code": int(self._error_when_gone()), "topics": []}
+            return {"error_code": int(self._error_when_stopped()), "topics": []}
         if api_key in CHANGE_APIS:
             return await self._change_voters(api_key, request)
         if api_key == ApiKey.DESCRIBE_QUORUM:
@@ -388,9 +392,9 @@ class RaftDriver:
         return self._quorum.on_end_quorum_epoch(message, now_ms)
 
     async def handle_fetch(self, version: int, request: FetchRequest) -> FetchResponse:
-        """A fetch of the metadata partition by a voter or an observer; waits for news up to the request's wait."""
+        """Handle a fetch of the metadata partition; it waits for records up to the request's `max_wait_ms`."""
         if not self._is_running:
-            return refused_fetch_response(request, self._error_when_gone())
+            return refused_fetch_response(request, self._error_when_stopped())
         try:
             fetch = parse_fetch(request)
             token, future = self._wait_for_answer(self._fetches)
@@ -401,19 +405,19 @@ class RaftDriver:
         except QuorumFailedError:
             return refused_fetch_response(request, ErrorCode.KAFKA_STORAGE_ERROR)
 
-    def _error_when_gone(self) -> ErrorCode:
+    def _error_when_stopped(self) -> ErrorCode:
         return ErrorCode.KAFKA_STORAGE_ERROR if self.failure.done() else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    # ---- events and their effects ---------------------------------------------------------------------------------
+    # ---- events and their effects ------------------------------------------------------------------------------------
 
     def _time_ms(self) -> int:
         self._now_ms = max(self._now_ms, int(self._loop.time() * 1000))
         return self._now_ms
 
     def _handle(self, event: Callable[[int], T]) -> T:
-        """Let the quorum decide on an event and carry out what follows from it.
+        """Let the quorum decide on an event, and carry out the effects.
 
-        Raises `QuorumFailedError` when the disk failed or an invariant broke, now or before.
+        Raises `QuorumFailedError` when the disk failed or an invariant is broken, now or before.
         """
         if not self._is_running:
             raise QuorumFailedError(f"node {self.config.node_id} is not in the metadata quorum")
@@ -426,7 +430,7 @@ class RaftDriver:
         return result
 
     def _handle_quietly(self, event: Callable[[int], object]) -> None:
-        """For events that nobody waits for: the failure has been reported by `failure` and the log."""
+        """Handle an event without a caller that waits; a failure was reported by `failure` and in the log."""
         if self._is_running:
             try:
                 self._handle(event)
@@ -442,10 +446,10 @@ class RaftDriver:
         self._log_role()
         self._log.flush_if_behind(self._on_flushed)
         self._arm_timer()
-        if self._publisher.is_behind and not self._publish_is_due:
+        if self._publisher.has_news and not self._publish_is_due:
             self._publish_is_due = True
             self._loop.call_soon(self._publish)
-        self._check_left_resigned()
+        self._check_resignation()
 
     def _log_role(self) -> None:
         role = self._quorum.state.role.kind.value
@@ -487,7 +491,7 @@ class RaftDriver:
 
     def _on_timer(self) -> None:
         self._timer = None
-        # Loops may call a little early: the time is then what the timer was set to, lest it be set again and again.
+        # The loop may call a little early. The time of the timer counts then, or the timer would be set again at once.
         self._now_ms = max(self._now_ms, self._timer_ms)
         self._handle_quietly(self._quorum.on_timer)
 
@@ -498,14 +502,14 @@ class RaftDriver:
         try:
             self._publisher.publish()
         except Exception as reason:
-            # A listener that cannot take a committed record has no right state to go on from.
+            # A listener that failed on a committed record does not have the state that the log describes.
             self._fail(reason)
             return
-        if self._publisher.is_behind and not self._publish_is_due:
+        if self._publisher.has_news and not self._publish_is_due:
             self._publish_is_due = True
             self._loop.call_soon(self._publish)
 
-    def _check_left_resigned(self) -> None:
-        waiter = self._left_resigned
+    def _check_resignation(self) -> None:
+        waiter = self._resignation
         if waiter is not None and not waiter.done() and not self._quorum.state.role.awaits_successor:
             waiter.set_result(None)

@@ -23,7 +23,7 @@ _VERSION = 0
 
 
 def encode_control(record: ControlRecord, timestamp_ms: int) -> NewRecord:
-    """The record for a control batch."""
+    """The control record in Kafka's format."""
     match record:
         case LeaderChange():
             return encode_control_record(ControlRecordType.LEADER_CHANGE, _leader_change(record), timestamp_ms)
@@ -39,7 +39,7 @@ def encode_control(record: ControlRecord, timestamp_ms: int) -> NewRecord:
 
 
 def _leader_change(record: LeaderChange) -> bytes:
-    # Version 1 would name directories, but Apache Kafka 4.2 writes, and its dump tool reads, version 0 alone.
+    # Version 1 would name directories, but Apache Kafka 4.2 writes, and its dump tool reads, only version 0.
     fields = {
         "version": _VERSION,
         "leader_id": record.leader_id,
@@ -62,17 +62,17 @@ def _voter_fields(voter: Voter) -> dict[str, Any]:
 
 
 def parse_listeners(rows: Any) -> tuple[VoterListener, ...]:
-    """Listeners as VotersRecord, AddRaftVoter and UpdateRaftVoter hold them."""
+    """The listeners in a VotersRecord, AddRaftVoter or UpdateRaftVoter."""
     return tuple(VoterListener(one.name, one.host, one.port) for one in rows)
 
 
 def parse_versions(feature: Any) -> VersionRange:
-    """A KRaftVersionFeature."""
+    """The range in a KRaftVersionFeature."""
     return VersionRange(feature.min_supported_version, feature.max_supported_version)
 
 
 def decode_control(key: bytes | None, value: bytes) -> ControlRecord | None:
-    """A VotersRecord or KRaftVersionRecord; None for control records of other types. `ProtocolError` when damaged."""
+    """A VotersRecord or KRaftVersionRecord; None for other types. Raises `ProtocolError` when it is damaged."""
     try:
         return _decode_control(control_record_type(key), value)
     except WireFormatError as error:
@@ -94,13 +94,13 @@ def _decode_control(record_type: int, value: bytes) -> ControlRecord | None:
     )
 
 
-def voter_records(data: Buffer, *, may_be_cut_off: bool = False) -> Iterator[tuple[int, ControlRecord]]:
-    """The VotersRecords and KRaftVersionRecords among some batches, with their offsets.
+def voter_records(data: Buffer, *, allow_partial_tail: bool = False) -> Iterator[tuple[int, ControlRecord]]:
+    """The VotersRecords and KRaftVersionRecords in some batches, with their offsets.
 
-    `ProtocolError` where the batches are damaged; a cut-off last one is passed over where the caller says so.
+    Raises `ProtocolError` when a batch is damaged. `allow_partial_tail` skips an incomplete last batch.
     """
     view = memoryview(data)
-    for position, header in iter_headers(view, allow_partial_tail=may_be_cut_off):
+    for position, header in iter_headers(view, allow_partial_tail=allow_partial_tail):
         if header.is_control:
             for record in iter_records(view[position : position + header.size_bytes]):
                 found = decode_control(record.key, record.value or b"")

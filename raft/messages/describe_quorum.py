@@ -1,4 +1,4 @@
-"""DescribeQuorum: what the quorum tells tools."""
+"""DescribeQuorum, for tools: the leader, the voters and the observers, and how far each one is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _UNKNOWN = -1
 def describe_quorum_fields(quorum: QuorumState, request: Any, now_ms: int, wall_ms: int) -> dict[str, Any]:
     """The response's schema fields; only the leader knows the replicas' positions (KIP-595, KIP-836).
 
-    Progress is kept in monotonic time (`now_ms`), the response speaks of the wall clock (`wall_ms`).
+    The leader keeps times of the monotonic clock, which reads `now_ms`; the response has times of the wall clock, which
+    reads `wall_ms`.
     """
     leader, current = quorum.role.as_leader(), quorum.leader_and_epoch
     topics = [

@@ -27,7 +27,7 @@ class Vote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginQuorumEpoch:
-    """The new leader tells a voter of itself, and where it is."""
+    """The new leader makes itself and its endpoint known to a voter."""
 
     cluster_id: str | None
     voter: ReplicaKey
@@ -49,7 +49,7 @@ class EndQuorumEpoch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch:
-    """Asks for records from `fetch_offset`, and thereby says that all below is on the replica's disk."""
+    """Asks for records from `fetch_offset`. All below it is on the replica's disk."""
 
     cluster_id: str | None
     replica: ReplicaKey
@@ -59,7 +59,7 @@ class Fetch:
     max_wait_ms: int
     max_bytes: int
     high_watermark: int | None = None
-    """What the replica knows (-1: nothing); None when the sender's version cannot say (KIP-1166)."""
+    """The high watermark that the replica knows, -1 for none; None when the request's version lacks it (KIP-1166)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,10 @@ class FetchSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddVoter:
-    """Asks the leader to make a controller a voter. `ack_when_committed`: answer then, not when it is written."""
+    """Asks the leader to make a controller a voter.
+
+    The answer comes when the record is committed, or without `ack_when_committed` when it is appended.
+    """
 
     cluster_id: str | None
     voter: Voter
@@ -94,7 +97,7 @@ class RemoveVoter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateVoter:
-    """A voter tells the leader of `epoch` where it listens now, and which versions it supports."""
+    """Asks the leader of `epoch` to record where a voter listens now, and which versions it supports."""
 
     cluster_id: str | None
     epoch: int
@@ -103,13 +106,15 @@ class UpdateVoter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeVoter:
-    """Asks a voter to be which `kraft.version` it supports (ApiVersions), and thereby whether it is there at all."""
+    """Asks a future voter with ApiVersions which `kraft.version` it supports."""
 
     voter: ReplicaKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteReply:
+    """The answer to Vote."""
+
     error: ErrorCode
     leader_id: int | None
     epoch: int
@@ -129,8 +134,7 @@ class EpochReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchReply:
-    """`diverging`: truncate to the end of that epoch and ask again (KIP-595). `snapshot_id`: the log no longer holds
-    what was asked for, fetch that snapshot (KIP-630). `high_watermark` is -1 when unknown."""
+    """The answer to Fetch. `high_watermark` is -1 when unknown."""
 
     error: ErrorCode
     leader_id: int | None
@@ -139,13 +143,15 @@ class FetchReply:
     high_watermark: int = -1
     log_start_offset: int = 0
     diverging: EpochEndOffset | None = None
+    """Truncate to the end of that epoch and ask again (KIP-595)."""
     snapshot_id: SnapshotId | None = None
+    """The log no longer holds the fetch offset: fetch this snapshot (KIP-630)."""
     records: Buffer = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotReply:
-    """`size_bytes` is the whole snapshot's; `data` are its bytes from `position` on."""
+    """The answer to FetchSnapshot: `data` from `position` on, of `size_bytes` in all."""
 
     error: ErrorCode
     leader_id: int | None
@@ -158,7 +164,7 @@ class SnapshotReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeReply:
-    """The answer to AddVoter, RemoveVoter and UpdateVoter; `message` says why not."""
+    """The answer to AddVoter, RemoveVoter and UpdateVoter; `message` is the reason of a refusal."""
 
     error: ErrorCode
     leader_id: int | None
@@ -181,9 +187,9 @@ Reply: TypeAlias = VoteReply | EpochReply | FetchReply | SnapshotReply | ChangeR
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A request on its way to node `to` (negative: a bootstrap server, whose id is not known) at `endpoint`.
+    """A request for node `to` at `endpoint`; a bootstrap server, whose id is not known, has a negative one.
 
-    `id` is unique in the life of the quorum object.
+    `id` is unique within the incarnation of the node.
     """
 
     id: int

@@ -25,7 +25,7 @@ def vote(config: RaftConfig, log: RaftLog, voter: ReplicaKey, epoch: int, *, pre
 
 
 def begin_quorum_epoch(config: RaftConfig, voter: ReplicaKey, epoch: int) -> BeginQuorumEpoch:
-    """Tell `voter` that this node leads `epoch`."""
+    """Make known to `voter` that this node leads `epoch`."""
     return BeginQuorumEpoch(
         cluster_id=config.cluster_id,
         voter=voter,
@@ -36,7 +36,7 @@ def begin_quorum_epoch(config: RaftConfig, voter: ReplicaKey, epoch: int) -> Beg
 
 
 def end_quorum_epoch(config: RaftConfig, epoch: int, successors: Sequence[ReplicaKey]) -> EndQuorumEpoch:
-    """Tell that this node leads `epoch` no more."""
+    """Make known that this node resigned as the leader of `epoch`."""
     return EndQuorumEpoch(
         cluster_id=config.cluster_id,
         leader_id=config.node_id,
@@ -47,7 +47,7 @@ def end_quorum_epoch(config: RaftConfig, epoch: int, successors: Sequence[Replic
 
 
 def fetch(config: RaftConfig, log: RaftLog, epoch: int, max_wait_ms: int, high_watermark: int | None) -> Fetch:
-    """Ask for what follows the end of `log`."""
+    """Ask for the records from the end of `log` on."""
     return Fetch(
         cluster_id=config.cluster_id,
         replica=config.own_key,

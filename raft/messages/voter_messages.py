@@ -14,7 +14,7 @@ from ..types import NO_DIRECTORY, ReplicaKey
 from ..voters.voter_set import STATIC_VERSION, VersionRange, Voter, VoterEndpoint
 
 KRAFT_VERSION_FEATURE = "kraft.version"
-_NOBODY = -1
+_NO_NODE = -1
 CHANGE_APIS = (ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.UPDATE_RAFT_VOTER)
 API_VERSIONS_FIELDS = {"client_software_name": "raftwerk", "client_software_version": "1"}
 
@@ -40,7 +40,7 @@ def change_request_fields(request: VoterChange) -> dict[str, Any]:
 
 
 def parse_change(api_key: int, request: Any) -> VoterChange:
-    """A decoded request as a message; `ProtocolError` when it names no replica."""
+    """A decoded request as a message. Raises `ProtocolError` when it names no replica."""
     key = ReplicaKey(request.voter_id, request.voter_directory_id or NO_DIRECTORY)
     if key.id < 0 or key.directory_id == NO_DIRECTORY:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "a voter is named by its node id and its directory id")
@@ -66,19 +66,19 @@ def change_reply_fields(api_key: int, reply: ChangeReply) -> dict[str, Any]:
         return {"error_code": int(reply.error), "error_message": reply.message}
     fields: dict[str, Any] = {"error_code": int(reply.error)}
     endpoint = reply.leader_endpoint or VoterEndpoint("", 0)
-    leader_id = _NOBODY if reply.leader_id is None else reply.leader_id
+    leader_id = _NO_NODE if reply.leader_id is None else reply.leader_id
     leader = {"leader_id": leader_id, "leader_epoch": reply.epoch, **endpoint._asdict()}
     return fields | {"current_leader": leader}
 
 
 def parse_change_reply(response: Any) -> ChangeReply:
-    """The reply to any of the three; what it says of the leader is told better by other replies."""
+    """The reply to any of the three; the leader in it is left out, as other replies name it too."""
     message = response.get("error_message")
     return ChangeReply(error=known_error(response.error_code), leader_id=None, epoch=0, message=message)
 
 
 def parse_probe_reply(response: Struct) -> ProbeReply:
-    """What a controller's ApiVersions says of `kraft.version`; one that does not name it knows static voters only."""
+    """The range of `kraft.version` in a controller's ApiVersions; without one it supports static voters only."""
     for feature in response.get("supported_features", ()):
         if feature.name == KRAFT_VERSION_FEATURE:
             return ProbeReply(versions=VersionRange(feature.min_version, feature.max_version))

@@ -1,7 +1,7 @@
-"""The quorum's messages to and from Kafka's schemas: votes, announcements, and Fetch of the metadata log.
+"""The quorum's messages to and from Kafka's schemas: Vote, Begin- and EndQuorumEpoch, Fetch, FetchSnapshot.
 
-Every request carries exactly one topic with one partition. Error codes stand at the partition, except for those that
-concern the request as a whole (`TOP_LEVEL_ERRORS`).
+Every request has exactly one topic with one partition. Error codes are the partition's, except for those that concern
+the request as a whole (`TOP_LEVEL_ERRORS`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ EPOCH_VERSION = 1
 FETCH_SNAPSHOT_VERSION = 1
 ADD_VERSION, REMOVE_VERSION, UPDATE_VERSION, API_VERSIONS_VERSION = 1, 0, 0, 4
 FETCH_VERSION = 18
-"""18 says which high watermark the replica knows, so that the leader answers at once when there is a newer one."""
+"""Version 18 has the high watermark that the replica knows: the leader answers at once when it has a higher one."""
 
 TOP_LEVEL_ERRORS = (
     ErrorCode.INCONSISTENT_CLUSTER_ID,
@@ -54,7 +54,7 @@ TOP_LEVEL_ERRORS = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
-_NOBODY = -1
+_NO_NODE = -1
 
 
 def api_of(request: Request) -> tuple[ApiKey, int]:
@@ -80,7 +80,7 @@ def api_of(request: Request) -> tuple[ApiKey, int]:
             return ApiKey.API_VERSIONS, API_VERSIONS_VERSION
 
 
-# ---- requests of this node ------------------------------------------------------------------------------------------
+# ---- requests of this node -------------------------------------------------------------------------------------------
 
 
 def election_request_fields(request: Vote | BeginQuorumEpoch | EndQuorumEpoch, listener_name: str) -> dict[str, Any]:
@@ -166,13 +166,13 @@ def _snapshot_id_fields(snapshot_id: SnapshotId) -> dict[str, Any]:
     return {"end_offset": snapshot_id.end_offset, "epoch": snapshot_id.epoch}
 
 
-# ---- requests of others ---------------------------------------------------------------------------------------------
+# ---- requests of other nodes -----------------------------------------------------------------------------------------
 
 
 def parse_request(api_key: int, request: Any, listener_name: str) -> Vote | BeginQuorumEpoch | EndQuorumEpoch:
-    """A decoded request as a message; `ProtocolError` when it is not about the metadata partition.
+    """A decoded request as a message, with the leader's endpoint of the listener `listener_name`.
 
-    Of the leader's endpoints that of `listener_name` is taken.
+    Raises `ProtocolError` when it is not about the metadata partition.
     """
     partition = _only_partition(request.topics)
     cluster_id = request.cluster_id
@@ -216,7 +216,7 @@ def parse_request(api_key: int, request: Any, listener_name: str) -> Vote | Begi
 
 
 def _receiver(request: Any, partition: Any) -> ReplicaKey:
-    return ReplicaKey(request.get("voter_id", _NOBODY), partition.get("voter_directory_id") or NO_DIRECTORY)
+    return ReplicaKey(request.get("voter_id", _NO_NODE), partition.get("voter_directory_id") or NO_DIRECTORY)
 
 
 def _leader_endpoint(request: Any, listener_name: str) -> VoterEndpoint | None:
@@ -225,7 +225,7 @@ def _leader_endpoint(request: Any, listener_name: str) -> VoterEndpoint | None:
 
 
 def parse_fetch(request: FetchRequest) -> Fetch:
-    """A fetch of the metadata partition; `ProtocolError` when it asks for anything else."""
+    """A fetch of the metadata partition. Raises `ProtocolError` when it asks for anything else."""
     topics = [topic for topic in request.topics if topic.partitions]
     if len(topics) != 1 or len(topics[0].partitions) != 1:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "the quorum serves one partition")
@@ -249,7 +249,7 @@ def parse_fetch(request: FetchRequest) -> Fetch:
 
 
 def parse_fetch_snapshot(request: Any) -> FetchSnapshot:
-    """A decoded FetchSnapshot; `ProtocolError` when it is not about the metadata partition."""
+    """A decoded FetchSnapshot. Raises `ProtocolError` when it is not about the metadata partition."""
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "the quorum has one partition")
     topic, partition = request.topics[0], request.topics[0].partitions[0]
@@ -274,17 +274,17 @@ def _only_partition(topics: Any) -> Any:
     return partition
 
 
-# ---- replies of this node -------------------------------------------------------------------------------------------
+# ---- replies of this node --------------------------------------------------------------------------------------------
 
 
 def election_reply_fields(reply: VoteReply | EpochReply) -> dict[str, Any]:
-    """The schema fields of a reply, with the leader's address where it is known."""
+    """The schema fields of a reply, with the leader's endpoint where it is known."""
     if reply.error in TOP_LEVEL_ERRORS:
         return {"error_code": int(reply.error), "topics": []}
     partition: dict[str, Any] = {
         "partition_index": METADATA_PARTITION,
         "error_code": int(reply.error),
-        "leader_id": _NOBODY if reply.leader_id is None else reply.leader_id,
+        "leader_id": _NO_NODE if reply.leader_id is None else reply.leader_id,
         "leader_epoch": reply.epoch,
     }
     if isinstance(reply, VoteReply):
@@ -300,8 +300,8 @@ def _node_endpoints(leader_id: int | None, endpoint: VoterEndpoint | None) -> li
     return [] if leader_id is None or endpoint is None else [{"node_id": leader_id, **endpoint._asdict()}]
 
 
-def told_endpoint(response: Any, leader_id: int | None) -> VoterEndpoint | None:
-    """Where a response says the leader is."""
+def leader_endpoint_in(response: Any, leader_id: int | None) -> VoterEndpoint | None:
+    """The leader's endpoint that a response names."""
     for node in response.get("node_endpoints", ()):
         if node.node_id == leader_id:
             return VoterEndpoint(node.host, node.port)
@@ -309,7 +309,7 @@ def told_endpoint(response: Any, leader_id: int | None) -> VoterEndpoint | None:
 
 
 def fetch_response(reply: FetchReply) -> FetchResponse:
-    """The answer to a metadata fetch; always names the leader and epoch, by which replicas follow the quorum."""
+    """The answer to a metadata fetch. It always names the epoch and the leader, from which replicas learn of both."""
     if reply.error in (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.KAFKA_STORAGE_ERROR):
         return _fetch_response(reply.error, [])
     partition = FetchPartitionResponse(
@@ -319,7 +319,7 @@ def fetch_response(reply: FetchReply) -> FetchResponse:
         last_stable_offset=reply.high_watermark,
         log_start_offset=reply.log_start_offset,
         diverging_epoch=reply.diverging,
-        current_leader=LeaderIdAndEpoch(_NOBODY if reply.leader_id is None else reply.leader_id, reply.epoch),
+        current_leader=LeaderIdAndEpoch(_NO_NODE if reply.leader_id is None else reply.leader_id, reply.epoch),
         snapshot_id=reply.snapshot_id,
         records=reply.records,
     )
@@ -338,7 +338,7 @@ def fetch_snapshot_fields(request: FetchSnapshot, reply: SnapshotReply) -> dict[
         "error_code": int(reply.error),
         "snapshot_id": _snapshot_id_fields(request.snapshot_id),
         "current_leader": {
-            "leader_id": _NOBODY if reply.leader_id is None else reply.leader_id,
+            "leader_id": _NO_NODE if reply.leader_id is None else reply.leader_id,
             "leader_epoch": reply.epoch,
         },
         "size": reply.size_bytes,
@@ -373,19 +373,19 @@ def _fetch_response(error: ErrorCode, partitions: list[FetchPartitionResponse]) 
     return FetchResponse(error_code=int(error), topics=topics if partitions else [])
 
 
-# ---- replies of others ----------------------------------------------------------------------------------------------
+# ---- replies of others -----------------------------------------------------------------------------------------------
 
 
 def parse_election_reply(request: Request, response: Any) -> Reply:
-    """The reply to Vote, BeginQuorumEpoch or EndQuorumEpoch. An error for the whole request tells of no epoch."""
+    """The reply to Vote, BeginQuorumEpoch or EndQuorumEpoch. An error for the whole request has no epoch."""
     if response.error_code:
         error, leader_id, epoch, granted = known_error(response.error_code), None, 0, False
     else:
         partition = _only_partition_of_reply(response.topics)
         error, epoch = known_error(partition.error_code), partition.leader_epoch
-        leader_id = None if partition.leader_id == _NOBODY else partition.leader_id
+        leader_id = None if partition.leader_id == _NO_NODE else partition.leader_id
         granted = bool(partition.get("vote_granted", False))
-    endpoint = told_endpoint(response, leader_id)
+    endpoint = leader_endpoint_in(response, leader_id)
     if isinstance(request, Vote):
         granted = granted and error is ErrorCode.NONE
         return VoteReply(error=error, leader_id=leader_id, epoch=epoch, leader_endpoint=endpoint, granted=granted)
@@ -398,7 +398,7 @@ def parse_fetch_reply(response: FetchResponse) -> FetchReply:
         return FetchReply(error=known_error(response.error_code), leader_id=None, epoch=0)
     partition = _only_partition_of_reply(response.topics)
     leader = partition.current_leader
-    leader_id = None if leader is None or leader.leader_id == _NOBODY else leader.leader_id
+    leader_id = None if leader is None or leader.leader_id == _NO_NODE else leader.leader_id
     at = next((node for node in response.node_endpoints if node.node_id == leader_id), None)
     return FetchReply(
         error=known_error(partition.error_code),
@@ -419,12 +419,12 @@ def parse_snapshot_reply(response: Any) -> SnapshotReply:
         return SnapshotReply(error=known_error(response.error_code), leader_id=None, epoch=0)
     partition = _only_partition_of_reply(response.topics)
     leader = partition.current_leader
-    leader_id = None if leader.leader_id == _NOBODY else leader.leader_id
+    leader_id = None if leader.leader_id == _NO_NODE else leader.leader_id
     return SnapshotReply(
         error=known_error(partition.error_code),
         leader_id=leader_id,
         epoch=leader.leader_epoch,
-        leader_endpoint=told_endpoint(response, leader_id),
+        leader_endpoint=leader_endpoint_in(response, leader_id),
         size_bytes=partition.size,
         position=partition.position,
         data=partition.unaligned_records or b"",
@@ -438,7 +438,7 @@ def _only_partition_of_reply(topics: Any) -> Any:
 
 
 def known_error(code: int) -> ErrorCode:
-    """The code as this node knows it."""
+    """The error of that code; UNKNOWN_SERVER_ERROR for a code that this node does not know."""
     try:
         return ErrorCode(code)
     except ValueError:

@@ -13,7 +13,7 @@ from ..voters.voter_set import VersionRange, Voter, VoterEndpoint, VoterListener
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaftTiming:
-    """All times in milliseconds. The first five are Kafka's `controller.quorum.*` settings."""
+    """Time-outs and delays in milliseconds. The first five are Kafka's `controller.quorum.*` settings."""
 
     election_timeout_ms: int = 1000
     fetch_timeout_ms: int = 2000
@@ -22,37 +22,38 @@ class RaftTiming:
     retry_backoff_ms: int = 50
     fetch_max_wait_ms: int = 500
     first_election_delay_ms: int = 20
-    """The wait before a voter that knows no leader asks for pre-votes; each voter adds a stagger by its rank."""
+    """How long a voter that knows no leader waits before it asks for pre-votes.
+
+    It is tens of milliseconds and not Kafka's second or two: pre-votes make an early try harmless.
+    """
     election_stagger_ms: int = 30
-    """Distance between voters' first tries after a start or a leader's death, so that the first one wins alone."""
+    """The time between the first tries of two voters, by their ids, so that the first one wins undisturbed."""
     shutdown_grace_ms: int = 500
-    """How long a leader that stops waits for the others to take note."""
+    """How long a stopping leader waits for another one to be elected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaftConfig:
-    """One node's view of the quorum.
-
-    `voters` are those of `controller.quorum.voters`; they count until the log names others. `bootstrap` is where a node
-    that knows no leader asks for one besides (`controller.quorum.bootstrap.servers`).
-    """
+    """The settings of one node's quorum."""
 
     node_id: int
     cluster_id: str
     voters: Mapping[int, VoterEndpoint] = field(default_factory=dict)
+    """`controller.quorum.voters`; they count until the log names others."""
     bootstrap: tuple[VoterEndpoint, ...] = ()
+    """`controller.quorum.bootstrap.servers`, which a node that knows no leader asks for it, beside the voters."""
     directory_id: UUID = NO_DIRECTORY
     listeners: tuple[VoterListener, ...] = ()
-    """This node's controller listeners, as others reach them; empty: as `voters` says."""
+    """This node's controller listeners, as other nodes reach them; if empty, the endpoint in `voters`."""
     can_vote: bool = True
     """Whether the node has the controller role, and so may be or become a voter."""
     auto_join: bool = False
-    """`controller.quorum.auto.join.enable`: a controller that is no voter asks to become one."""
+    """`controller.quorum.auto.join.enable`: whether a controller that is no voter asks to become one."""
     timing: RaftTiming = field(default_factory=RaftTiming)
     fetch_max_bytes: int = 8 * 1024 * 1024
     listener_name: str = "CONTROLLER"
     snapshot_retention: SnapshotRetention = field(default_factory=SnapshotRetention)
-    """How much the log keeps of what older snapshots than the last stand for."""
+    """How long older snapshots, and the log after them, are kept."""
 
     def __post_init__(self) -> None:
         timing = self.timing
@@ -79,12 +80,12 @@ class RaftConfig:
 
     @property
     def own_voter(self) -> Voter:
-        """This node as a record would describe it."""
+        """This node as its voter record describes it."""
         return Voter(self.own_key, self.own_listeners, VersionRange())
 
     @property
     def own_listeners(self) -> tuple[VoterListener, ...]:
-        """Where others reach this node's controller listeners, the quorum's first."""
+        """This node's controller listeners, the quorum's first."""
         static = self.voters.get(self.node_id)
         if self.listeners or static is None:
             return self.listeners
@@ -92,11 +93,11 @@ class RaftConfig:
 
     @property
     def own_endpoint(self) -> VoterEndpoint | None:
-        """Where the others of the quorum reach this node; None for one that does not listen."""
+        """This node's endpoint for the quorum; None for a node that does not listen."""
         static = self.voters.get(self.node_id)
         return self.own_voter.endpoint(self.listener_name) if static is None else static
 
     @property
     def static_voters(self) -> VoterSet:
-        """The voters by the configuration."""
+        """The voters of the configuration."""
         return VoterSet.static(self.voters, self.listener_name)

@@ -1,4 +1,4 @@
-"""What the quorum asks of its driver, and how the driver tells of requests that failed."""
+"""What the quorum asks of its driver, and why a request of the driver failed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..types import ElectionState
 
 
 class FailureKind(Enum):
-    """Why a request got no reply: nothing listens there, the connection broke, or time ran out."""
+    """Why a request got no reply: nothing listens there, the connection broke, or it timed out."""
 
     REFUSED = "refused"
     LOST = "lost"
@@ -19,7 +19,7 @@ class FailureKind(Enum):
 
 @dataclass(slots=True)
 class Effects:
-    """What an event asks for, in the order in which it must be carried out."""
+    """What follows from an event, in the order in which it must be carried out."""
 
     election_state: ElectionState | None = None
     """1. Write and fsync this before anything below, and before the reply that the event returned."""

@@ -1,4 +1,4 @@
-"""How long to wait, in milliseconds. Randomness comes from the injected generator, so that a seed repeats a history."""
+"""How long the quorum waits before elections, in milliseconds. A seed of the injected generator repeats all delays."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .config import RaftConfig
 class ElectionTimeouts:
     """Draws the quorum's random delays.
 
-    Voters try in the order of their ids, `election_stagger_ms` apart: the first finishes before the second begins, so
-    votes hardly ever split. Rounds that fail nevertheless back off exponentially and at random.
+    Voters stand for election in the order of their ids, `election_stagger_ms` apart. The first one finishes before the
+    second one begins, so votes hardly ever split. After failed rounds the delays grow exponentially, and at random.
     """
 
     def __init__(self, config: RaftConfig, rng: random.Random, voter_ids: Callable[[], list[int]]) -> None:
@@ -23,7 +23,7 @@ class ElectionTimeouts:
         self._failed_rounds = 0
 
     def on_round_failed(self) -> None:
-        """An election round was lost or led nowhere: the next ones come later."""
+        """A round was lost or came to nothing: the next ones come later."""
         self._failed_rounds += 1
 
     def on_leader_works(self) -> None:
@@ -31,29 +31,29 @@ class ElectionTimeouts:
         self._failed_rounds = 0
 
     def election_timeout_ms(self) -> int:
-        """How long a round may take, or how long a voter waits for whom it voted for: one to two election timeouts."""
+        """How long a round takes at most, or a voter waits after its vote: one to two election time-outs."""
         return self._rng.randint(self._timing.election_timeout_ms, 2 * self._timing.election_timeout_ms)
 
     def first_election_ms(self) -> int:
-        """The wait of a voter that knows no leader and owes no vote."""
+        """How long a voter that knows no leader and has not voted waits before it stands."""
         return self._timing.first_election_delay_ms + self.stagger_ms(None)
 
     def stagger_ms(self, dead_leader: int | None) -> int:
-        """The wait until it is this voter's turn to try, among the voters without `dead_leader`."""
+        """How long this voter waits for those with lower ids, among the voters without `dead_leader`."""
         distance_ms = self._timing.election_stagger_ms
         place = sum(voter < self._node_id for voter in self._voter_ids() if voter != dead_leader)
         return distance_ms * place + self._rng.randint(0, distance_ms // 2) + self._backoff_ms()
 
     def fetch_timeout_ms(self, leader_id: int, *, is_voter: bool) -> int:
-        """How long an unheard leader is followed; voters give up one after the other."""
+        """How long a leader is followed without being heard from; voters give it up one after the other."""
         return self._timing.fetch_timeout_ms + (self.stagger_ms(leader_id) if is_voter else 0)
 
-    def successor_ms(self, place: int) -> int:
-        """The wait of the voter at `place` among a resigning leader's successors; the first waits for nothing."""
+    def successor_delay_ms(self, place: int) -> int:
+        """How long the voter at `place` among a resigned leader's successors waits; the first does not wait."""
         return self._timing.election_stagger_ms * place
 
     def yield_ms(self) -> int:
-        """How long a voter that granted a pre-vote lets the other one go ahead."""
+        """How long a voter that granted a pre-vote does not stand itself."""
         return 2 * self._timing.election_stagger_ms
 
     def _backoff_ms(self) -> int:

@@ -77,7 +77,7 @@ class Quorum:
         """The effects of all events since the last call."""
         return self.state.take_effects()
 
-    # ---- this node --------------------------------------------------------------------------------------------------
+    # ---- this node ---------------------------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> None:
         """Begin: a lone voter leads at once, other voters wait a moment, observers look for the leader."""
@@ -123,7 +123,7 @@ class Quorum:
         """Give up leadership, where this node has it."""
         self.state.role.resign(now_ms)
 
-    # ---- requests of other nodes ------------------------------------------------------------------------------------
+    # ---- requests of other nodes -------------------------------------------------------------------------------------
 
     def on_vote(self, vote: Vote, now_ms: int) -> VoteReply:
         """A vote or pre-vote is asked for. The reply may leave only after the effects' election state is on disk."""
@@ -196,7 +196,7 @@ class Quorum:
             return error
         return ErrorCode.FENCED_LEADER_EPOCH if epoch < self.state.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
-    # ---- what became of this node's requests ------------------------------------------------------------------------
+    # ---- what became of this node's requests -------------------------------------------------------------------------
 
     def on_reply(self, sent: Outgoing, reply: Reply, now_ms: int) -> None:
         """The reply to a request of this node."""

@@ -57,7 +57,7 @@ class QuorumState:
         )
         self._persist()
 
-    # ---- what is known ----------------------------------------------------------------------------------------------
+    # ---- what is known -----------------------------------------------------------------------------------------------
 
     @property
     def epoch(self) -> int:
@@ -103,7 +103,7 @@ class QuorumState:
         former = history.before_last or self._static_voters
         return history.last_offset >= (self.high_watermark.offset or 0) and former.is_voter(self.own_key)
 
-    # ---- the other nodes --------------------------------------------------------------------------------------------
+    # ---- the other nodes ---------------------------------------------------------------------------------------------
 
     def endpoint_of(self, voter: Voter) -> VoterEndpoint | None:
         """Where the voter's listener for the quorum is."""
@@ -148,7 +148,7 @@ class QuorumState:
         """How long this node follows that leader without hearing from it."""
         return self.timeouts.fetch_timeout_ms(leader_id, is_voter=self.may_stand)
 
-    # ---- effects ----------------------------------------------------------------------------------------------------
+    # ---- effects -----------------------------------------------------------------------------------------------------
 
     def take_effects(self) -> Effects:
         """The effects of all events since the last call."""
@@ -195,7 +195,7 @@ class QuorumState:
         )
         self.effects.change_replies.append((token, reply))
 
-    # ---- changes of role --------------------------------------------------------------------------------------------
+    # ---- changes of role ---------------------------------------------------------------------------------------------
 
     def maybe_transition(self, epoch: int, leader_id: int | None, endpoint: VoterEndpoint | None, now_ms: int) -> None:
         """Take note of an epoch that a message named, and of its leader where it is known.

@@ -1,4 +1,4 @@
-"""The quorum's log port on a partition log: `__cluster_metadata-0` in Kafka's format on disk."""
+"""The quorum's log on disk: the partition log `__cluster_metadata-0` and its snapshots (Kafka's KafkaRaftLog)."""
 
 from __future__ import annotations
 
@@ -21,44 +21,48 @@ _READ_BYTES = 1024 * 1024
 
 
 class PartitionRaftLog:
-    """A `RaftLog` that also knows how to become durable, one fsync at a time, and how to give up its beginning.
+    """A `RaftLog` that also flushes, one fsync at a time, and deletes old snapshots with the log before them.
 
-    `durable_offset` is kept here and not taken from the partition log, because a flush that began before a truncation
-    says nothing about what was written after it at the same offsets.
+    It keeps its own `durable_offset`, because a flush that began before a truncation does not cover what was written
+    after it at the same offsets.
     """
 
     def __init__(self, log: PartitionLog, runtime: Runtime) -> None:
         self._log = log
         self._clock = runtime.clock
         self.snapshots = SnapshotStore(runtime.disk, log.directory)
-        self._part: File | None = None
+        self._partial_file: File | None = None
         self.voters = VoterHistory()
         self._start = self._reconcile()
         self._read_voters()
         self._flush_is_running = False
         self._truncations = 0
-        # What is there when the log is opened may still be in the page cache only.
+        # Records that were in the log when it was opened may still be in the page cache only.
         log.flush()
         self._durable_offset = log.log_end_offset
 
     @property
     def end_offset(self) -> int:
+        """The offset of the next record."""
         return self._log.log_end_offset
 
     @property
     def durable_offset(self) -> int:
+        """All below survives a loss of power."""
         return self._durable_offset
 
     @property
     def last_epoch(self) -> int:
+        """The epoch of the last record, in the snapshot if the log is empty."""
         latest = self._log.epoch_cache.latest_epoch()
         return self._start.epoch if latest is None else latest
 
     def end_offset_for(self, epoch: int) -> EpochEndOffset:
+        """The largest epoch of the log that is <= `epoch`, with its end offset."""
         latest = self._log.epoch_cache.latest_epoch()
         if latest is not None and epoch >= latest:
             return EpochEndOffset(latest, self.end_offset)
-        # What is below the log's start counts as one epoch, that of its last record.
+        # The records below the log's start count as one epoch, that of the last of them.
         starts: list[tuple[int, int]] = [] if self._start == LOG_BEGIN else [(self._start.epoch, 0)]
         starts.extend(entry for entry in self._log.epoch_cache.entries if entry.epoch > self._start.epoch)
         at = bisect_right(starts, epoch, key=lambda entry: entry[0])
@@ -68,19 +72,23 @@ class PartitionRaftLog:
 
     @property
     def start(self) -> SnapshotId:
+        """The offset of the first record and the epoch of the record before it."""
         return self._start
 
     @property
     def latest_snapshot(self) -> SnapshotId | None:
+        """The newest durable snapshot."""
         return self.snapshots.latest
 
     def append_records(self, records: Sequence[bytes], epoch: int) -> int:
+        """Append one batch of data records; returns the last offset."""
         now_ms = self._clock.wall_ms()
         batch = encode_batch([NewRecord(None, record, (), now_ms) for record in records])
         self._log.append_as_leader(memoryview(batch), epoch, now_ms, internal=True)
         return self.end_offset - 1
 
     def append_controls(self, records: Sequence[ControlRecord], epoch: int) -> int:
+        """Append one batch of control records; returns the last offset."""
         now_ms, base_offset = self._clock.wall_ms(), self.end_offset
         batch = encode_batch([encode_control(record, now_ms) for record in records], is_control=True)
         self._log.append_as_leader(memoryview(batch), epoch, now_ms, internal=True)
@@ -89,19 +97,22 @@ class PartitionRaftLog:
         return self.end_offset - 1
 
     def append_fetched(self, records: Buffer) -> None:
-        found = list(voter_records(records, may_be_cut_off=True))
+        """Append batches from a leader. Raises `ProtocolError`, and appends nothing, when they are damaged."""
+        found = list(voter_records(records, allow_partial_tail=True))
         self._log.append_as_follower(memoryview(records))
         for offset, record in found:
             if offset < self.end_offset:
                 self.voters.add(offset, record)
 
     def truncate_to(self, offset: int) -> None:
+        """Remove all records at and above `offset`."""
         self._truncations += 1
         self._log.truncate_to(offset)
         self._durable_offset = min(self._durable_offset, self.end_offset)
         self.voters.truncate_to(self.end_offset)
 
     def read(self, offset: int, max_bytes: int) -> Buffer:
+        """Whole batches from `offset`, at least one while there are any."""
         return self._log.read(offset, max_bytes, end_offset=self.end_offset)
 
     def read_batches(self, offset: int, end_offset: int, max_bytes: int) -> list[CommittedBatch]:
@@ -121,10 +132,10 @@ class PartitionRaftLog:
             for position, header in iter_headers(data)
         ]
 
-    # ---- snapshots ------------------------------------------------------------------------------------------------
+    # ---- snapshots ---------------------------------------------------------------------------------------------------
 
     def _reconcile(self) -> SnapshotId:
-        """Where the log starts. A crash may have come between a snapshot and what was to be done to the log."""
+        """Where the log starts, after finishing what a crash interrupted between a snapshot and the log."""
         log, store = self._log, self.snapshots
         latest, base = store.latest, log.log_start_offset
         if latest is None or latest.end_offset < base:
@@ -137,13 +148,13 @@ class PartitionRaftLog:
         if not self._reaches(latest):
             log.truncate_fully_and_start_at(latest.end_offset)
             base = latest.end_offset
-        store.forget_before(base)
+        store.delete_before(base)
         if base:
             log.advance_start(store.ids[0].end_offset)
         return store.ids[0] if base else LOG_BEGIN
 
     def _read_voters(self) -> None:
-        """From the snapshot that the log starts with, or that formatting wrote, and then from the log."""
+        """Read the voters from the snapshot that the log starts with, and then from the log."""
         if self._start in self.snapshots.ids:
             self.voters.start_from(self._start.end_offset, self.snapshots.controls(self._start))
         offset = self._start.end_offset
@@ -154,44 +165,47 @@ class PartitionRaftLog:
             offset = max(header.last_offset for _, header in iter_headers(data)) + 1
 
     def _reaches(self, snapshot_id: SnapshotId) -> bool:
-        """Whether the log has the snapshot's last record, or starts right after it."""
+        """Whether the log has the snapshot's last record, or starts at the snapshot's end."""
         end_offset, epoch = snapshot_id
         if end_offset == self._log.log_start_offset:
             return True
         return end_offset <= self.end_offset and self._log.epoch_cache.epoch_for_offset(end_offset - 1) == epoch
 
     def read_snapshot(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> tuple[int, Buffer] | None:
+        """The size of a snapshot in bytes and the part from `position` on; None when there is no such snapshot."""
         return self.snapshots.read(snapshot_id, position, max_bytes)
 
     def receive_snapshot(self, snapshot_id: SnapshotId, position: int, data: Buffer) -> None:
-        if position == 0 or self._part is None:
-            self._drop_part()
-            self._part = self.snapshots.begin(snapshot_id)
-        self._part.append([data])
+        """Write a part of the leader's snapshot; position 0 begins it anew."""
+        if position == 0 or self._partial_file is None:
+            self._drop_partial_file()
+            self._partial_file = self.snapshots.begin(snapshot_id)
+        self._partial_file.append([data])
 
     def install_snapshot(self, snapshot_id: SnapshotId) -> bool:
-        part, self._part = self._part, None
-        if part is None:
+        """Make a complete snapshot durable and begin an empty log at its end; False when it is damaged."""
+        file, self._partial_file = self._partial_file, None
+        if file is None:
             return False
         try:
-            snapshot_batches(part.pread(0, part.size()))
-            part.fsync()
+            snapshot_batches(file.pread(0, file.size()))
+            file.fsync()
         except ProtocolError:
             self.snapshots.discard(snapshot_id)
             return False
         finally:
-            part.close()
+            file.close()
         self.snapshots.publish(snapshot_id)
         self._truncations += 1
         self._log.truncate_fully_and_start_at(snapshot_id.end_offset)
         self._start = snapshot_id
         self._durable_offset = snapshot_id.end_offset
         self.voters.start_from(snapshot_id.end_offset, self.snapshots.controls(snapshot_id))
-        self.snapshots.forget_before(snapshot_id.end_offset)
+        self.snapshots.delete_before(snapshot_id.end_offset)
         return True
 
     def add_snapshot(self, snapshot_id: SnapshotId) -> None:
-        """A snapshot of this node's own is written and synced: name it. May raise `StorageError` and `OSError`."""
+        """Publish this node's own snapshot, which is written and synced. Raises `StorageError` and `OSError`."""
         latest = self.snapshots.latest
         if latest is not None and latest.end_offset >= snapshot_id.end_offset:
             self.snapshots.discard(snapshot_id)
@@ -200,35 +214,35 @@ class PartitionRaftLog:
         self._log.roll()
 
     def clean(self, retention: SnapshotRetention, now_ms: int) -> int | None:
-        """Give up what newer snapshots make superfluous; returns when, by the wall clock, there will be more to do.
+        """Delete old snapshots and the log before them; returns when the next one is too old, by the wall clock.
 
-        The log and its snapshots keep within the retention's bytes, and its oldest snapshot within its time, but the
-        newest snapshot and all after it stay; the log starts where its oldest snapshot ends. May raise `StorageError`
-        and `OSError`.
+        The log and its snapshots are held within the retention's size, and the oldest snapshot within its age. The
+        newest snapshot and all after it stay. The log starts where its oldest snapshot ends. Raises `StorageError` and
+        `OSError`.
         """
         ids = list(self.snapshots.ids)
         while len(ids) >= 2:
             kept_bytes = self._log.size_bytes + sum(self.snapshots.size_bytes(each) for each in ids)
             expires_ms = retention.expiry_ms(self.snapshots.timestamp_ms(ids[0]))
-            if not retention.is_too_much(kept_bytes) and (expires_ms is None or now_ms < expires_ms):
+            if not retention.exceeds_size(kept_bytes) and (expires_ms is None or now_ms < expires_ms):
                 return expires_ms
             oldest = ids.pop(0)
             self._log.advance_start(ids[0].end_offset)
             self._start = ids[0]
-            self.snapshots.forget_before(oldest.end_offset + 1)
+            self.snapshots.delete_before(oldest.end_offset + 1)
         return None
 
-    def _drop_part(self) -> None:
-        if self._part is not None:
-            self._part.close()
-            self._part = None
+    def _drop_partial_file(self) -> None:
+        if self._partial_file is not None:
+            self._partial_file.close()
+            self._partial_file = None
 
-    # ---- durability -----------------------------------------------------------------------------------------------
+    # ---- durability --------------------------------------------------------------------------------------------------
 
     def flush_if_behind(self, on_flushed: Callable[[BaseException | None], None]) -> None:
-        """Start an fsync unless one runs or all is durable; `on_flushed` is told of its end, or of its error.
+        """Start an fsync unless one runs or all is durable; its end calls `on_flushed` with None or an error.
 
-        It runs again for what was appended meanwhile only when called again.
+        What is appended while it runs needs another call.
         """
         if self._flush_is_running or self._durable_offset >= self.end_offset:
             return
@@ -248,6 +262,6 @@ class PartitionRaftLog:
         future.add_done_callback(done)
 
     def close(self, *, clean: bool) -> None:
-        """Close the files; not `clean` leaves what was not flushed to recovery."""
-        self._drop_part()
+        """Close the files. Unless `clean`, records that were not flushed are left to recovery."""
+        self._drop_partial_file()
         self._log.close(clean=clean)

@@ -1,4 +1,4 @@
-"""The log as the quorum sees it."""
+"""The log as the quorum sees it (Kafka's RaftLog). `PartitionRaftLog` is the real one; tests have one in memory."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..voters.voter_set import ControlRecord, VoterHistory
 
 
 class RaftLog(Protocol):
-    """Batches of records by offset, each with the epoch of its leader. Writing methods may raise `StorageError`.
+    """Batches of records by offset, each with the epoch of its leader. Methods that write may raise `StorageError`.
 
-    Where the log starts, a snapshot stands for what was before it, and that is committed.
+    A snapshot that ends where the log starts replaces the records before it, which are committed.
     """
 
     @property
     def start(self) -> SnapshotId:
-        """The offset of the first record, and the epoch of the record before it; `LOG_BEGIN` while nothing is cut."""
+        """The offset of the first record and the epoch of the record before it; `LOG_BEGIN` if nothing was deleted."""
         ...
 
     @property
@@ -28,7 +28,7 @@ class RaftLog(Protocol):
 
     @property
     def voters(self) -> VoterHistory:
-        """What the log's records say of the voters, its snapshots' included; it changes as the log does."""
+        """The voters by the records of the log and of its snapshot; it changes with the log."""
         ...
 
     @property
@@ -38,12 +38,12 @@ class RaftLog(Protocol):
 
     @property
     def durable_offset(self) -> int:
-        """All below would survive a loss of power; at most `end_offset`, and never ahead of a truncation."""
+        """All below survives a loss of power. It is at most `end_offset`."""
         ...
 
     @property
     def last_epoch(self) -> int:
-        """The epoch of the last record, in the snapshot if the log has none; 0 when there never was one."""
+        """The epoch of the last record, in the snapshot if the log is empty; 0 when there was none."""
         ...
 
     def end_offset_for(self, epoch: int) -> EpochEndOffset:
@@ -51,16 +51,18 @@ class RaftLog(Protocol):
         ...
 
     def append_records(self, records: Sequence[bytes], epoch: int) -> int:
-        """One batch of data records; returns the last offset."""
+        """Append one batch of data records; returns the last offset."""
         ...
 
     def append_controls(self, records: Sequence[ControlRecord], epoch: int) -> int:
-        """One batch of control records; returns the last offset."""
+        """Append one batch of control records; returns the last offset."""
         ...
 
     def append_fetched(self, records: Buffer) -> None:
-        """Batches as a leader sent them, which must continue this log; raises `ProtocolError`, and appends nothing,
-        when they are damaged."""
+        """Append batches from a leader, which must continue this log.
+
+        Raises `ProtocolError`, and appends nothing, when they are damaged.
+        """
         ...
 
     def truncate_to(self, offset: int) -> None:
@@ -72,14 +74,16 @@ class RaftLog(Protocol):
         ...
 
     def read_snapshot(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> tuple[int, Buffer] | None:
-        """The size of a snapshot in bytes and a part of it; None when there is no such snapshot."""
+        """The size of a snapshot in bytes and the part from `position` on; None when there is no such snapshot."""
         ...
 
     def receive_snapshot(self, snapshot_id: SnapshotId, position: int, data: Buffer) -> None:
-        """A part of a leader's snapshot; position 0 begins it anew."""
+        """Write a part of the leader's snapshot; position 0 begins it anew."""
         ...
 
     def install_snapshot(self, snapshot_id: SnapshotId) -> bool:
-        """The snapshot is there whole: make it durable, and the log empty and starting at its end. False, and all is
-        as before, when it turns out damaged."""
+        """Make a complete snapshot durable, and begin an empty log at its end.
+
+        Returns False, and changes nothing, when the snapshot is damaged.
+        """
         ...

@@ -14,7 +14,7 @@ MAX_INT64 = 2**63 - 1
 
 @dataclass(slots=True)
 class ReplicaProgress:
-    """What one replica told by its fetches in this epoch. Times are monotonic milliseconds of the leader's clock."""
+    """What is known of one replica by its fetches in this epoch. Times are monotonic milliseconds of the leader's clock."""
 
     key: ReplicaKey
     end_offset: int = -1

@@ -1,4 +1,9 @@
-"""Follower: fetches the log, or a snapshot, from the leader of its epoch (KIP-595, KIP-630)."""
+"""Follower: fetches the log, or a snapshot, from the leader of its epoch (KIP-595, KIP-630).
+
+The failure of a process is detected faster than by Kafka's fetch time-out: when the leader's connection breaks, the
+follower fetches again at once. If nothing listens at the leader's endpoint any more, it asks for pre-votes within some
+milliseconds. A leader that is paused or cut off does not refuse connections, and is given up by the time-out.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +108,7 @@ class Follower(Role):
         if self.next_fetch_ms is None:
             self._fetch(now_ms)
 
-    # ---- votes and epochs -------------------------------------------------------------------------------------------
+    # ---- votes and epochs --------------------------------------------------------------------------------------------
 
     def can_grant(self, vote: Vote, log_is_up_to_date: bool, now_ms: int) -> bool:
         """Pre-votes only, and none while the leader seems to be alive."""
@@ -125,10 +130,10 @@ class Follower(Role):
         """The leader resigned: its preferred successors stand for election in their order."""
         own_key, successors = self.quorum.own_key, end.preferred_successors
         places = (place for place, key in enumerate(successors) if key.matches(own_key))
-        wait_ms = self.quorum.timeouts.successor_ms(next(places, len(successors)))
+        wait_ms = self.quorum.timeouts.successor_delay_ms(next(places, len(successors)))
         self.quorum.transition_to_unattached(end.epoch, now_ms, deadline_ms=now_ms + wait_ms)
 
-    # ---- fetching ---------------------------------------------------------------------------------------------------
+    # ---- fetching ----------------------------------------------------------------------------------------------------
 
     def _fetch(self, now_ms: int) -> None:
         """Fetch, unless something is not durable yet. A node that can never be a voter does not wait for its disk."""
@@ -227,7 +232,7 @@ class Follower(Role):
         elif self.next_fetch_ms <= now_ms:
             self._fetch(now_ms)
 
-    # ---- trust in the leader ----------------------------------------------------------------------------------------
+    # ---- trust in the leader -----------------------------------------------------------------------------------------
 
     def _suspect_leader(self, now_ms: int) -> None:
         """Do not wait out the fetch time-out for a leader that does not listen, or says that it leads no more."""
@@ -247,7 +252,7 @@ class Follower(Role):
         self.doubted_at_ms = now_ms + self.quorum.timing.fetch_timeout_ms // 2
         self.quorum.timeouts.on_leader_works()
 
-    # ---- this node's own place among the voters ---------------------------------------------------------------------
+    # ---- this node's own place among the voters ----------------------------------------------------------------------
 
     def _ask_for_change(self, now_ms: int) -> None:
         """Ask the leader to add this node or to record its endpoints, when that is due and all is committed here."""

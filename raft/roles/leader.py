@@ -82,7 +82,7 @@ class Leader(Role):
         """No votes and no pre-votes."""
         return False
 
-    # ---- the epoch's begin and end ----------------------------------------------------------------------------------
+    # ---- the epoch's begin and end -----------------------------------------------------------------------------------
 
     def on_entered(self, now_ms: int) -> None:
         """Begin the epoch with a LeaderChange record, and tell the voters."""
@@ -108,7 +108,7 @@ class Leader(Role):
         if quorum.log.voters.last_offset == BOOTSTRAP_OFFSET:
             records += [KRaftVersion(version), recorded]
         own = own_change(quorum.config, self.epoch, recorded, version)
-        return [*records, recorded.having(own.voter)] if isinstance(own, UpdateVoter) else records
+        return [*records, recorded.with_voter(own.voter)] if isinstance(own, UpdateVoter) else records
 
     def _begin_epoch(self, voter_id: int, now_ms: int) -> None:
         """Send BeginQuorumEpoch, and again until the voter fetches."""
@@ -131,7 +131,7 @@ class Leader(Role):
             self.quorum.refuse_fetch(delayed.token, error)
         self.voter_changes.on_leadership_lost()
 
-    # ---- time and disk ----------------------------------------------------------------------------------------------
+    # ---- time and disk -----------------------------------------------------------------------------------------------
 
     def check_quorum_deadline_ms(self) -> int | None:
         """When to resign unless more voters fetch; None for a lone voter, which is its own majority."""
@@ -168,7 +168,7 @@ class Leader(Role):
         """This node's own durable log is longer."""
         self.maybe_advance_high_watermark(now_ms)
 
-    # ---- records and the high watermark -----------------------------------------------------------------------------
+    # ---- records and the high watermark ------------------------------------------------------------------------------
 
     def append(self, records: Sequence[bytes], epoch: int) -> int:
         """Append one batch as the leader of `epoch`; returns its last offset. Raises `NotLeaderError`."""
@@ -192,7 +192,7 @@ class Leader(Role):
         if is_removed and self.resign_at_ms is None:
             self.resign_at_ms = now_ms + _RESIGN_AFTER_REMOVAL_MS
 
-    # ---- fetches ----------------------------------------------------------------------------------------------------
+    # ---- fetches -----------------------------------------------------------------------------------------------------
 
     def on_fetch(self, token: int, fetch: Fetch, now_ms: int) -> None:
         """Take note of the replica's position; answer now, or when there is something new."""
@@ -237,7 +237,7 @@ class Leader(Role):
             self.delayed_fetches.remove(delayed)
             self.quorum.refuse_fetch(delayed.token, ErrorCode.REQUEST_TIMED_OUT)
 
-    # ---- changes of the voters --------------------------------------------------------------------------------------
+    # ---- changes of the voters ---------------------------------------------------------------------------------------
 
     def on_voter_change(self, token: int, request: VoterChange, now_ms: int) -> None:
         """Begin the change, or refuse it."""

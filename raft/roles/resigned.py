@@ -37,11 +37,11 @@ class Resigned(Role):
 
     @property
     def awaits_successor(self) -> bool:
-        """False once it is clear that no voter could be told of the resignation."""
+        """False once it is clear that EndQuorumEpoch reached no voter."""
         return bool(self.unacknowledged) or self.is_acknowledged
 
     def on_entered(self, now_ms: int) -> None:
-        """Tell every other voter."""
+        """Send EndQuorumEpoch to every other voter."""
         quorum = self.quorum
         for voter, endpoint in quorum.other_voters():
             end = requests.end_quorum_epoch(quorum.config, self.epoch, self.preferred_successors)
@@ -61,12 +61,12 @@ class Resigned(Role):
         return vote.pre_vote and log_is_up_to_date
 
     def on_end_quorum_epoch_reply(self, sent: Outgoing) -> None:
-        """A voter was told."""
+        """A voter knows that this node resigned."""
         if sent.to in self.unacknowledged:
             self.unacknowledged.remove(sent.to)
             self.is_acknowledged = True
 
     def on_quorum_epoch_failure(self, sent: Outgoing) -> None:
-        """A voter could not be told."""
+        """EndQuorumEpoch did not reach a voter."""
         if sent.to in self.unacknowledged:
             self.unacknowledged.remove(sent.to)

@@ -57,7 +57,7 @@ class Role(ABC):
     voted: ReplicaKey | None
     """The replica that has this node's vote in the epoch."""
 
-    # ---- what others may ask ----------------------------------------------------------------------------------------
+    # ---- what others may ask -----------------------------------------------------------------------------------------
 
     @property
     def active_leader(self) -> ActiveLeader:
@@ -82,7 +82,7 @@ class Role(ABC):
     def next_deadline_ms(self) -> int | None:
         """When `on_timer` is due; None for never."""
 
-    # ---- changes of role --------------------------------------------------------------------------------------------
+    # ---- changes of role ---------------------------------------------------------------------------------------------
 
     def on_entered(self, now_ms: int) -> None:
         """The node has this role from now on."""
@@ -94,7 +94,7 @@ class Role(ABC):
         """The epoch of this role has a leader, and it is not this node."""
         self.quorum.transition_to_follower(self.epoch, leader_id, endpoint, now_ms)
 
-    # ---- time and disk ----------------------------------------------------------------------------------------------
+    # ---- time and disk -----------------------------------------------------------------------------------------------
 
     @abstractmethod
     def on_timer(self, now_ms: int) -> None:
@@ -103,7 +103,7 @@ class Role(ABC):
     def on_flushed(self, now_ms: int) -> None:
         """More of the log is durable."""
 
-    # ---- requests of other nodes ------------------------------------------------------------------------------------
+    # ---- requests of other nodes -------------------------------------------------------------------------------------
 
     @abstractmethod
     def can_grant(self, vote: Vote, log_is_up_to_date: bool, now_ms: int) -> bool:
@@ -141,7 +141,7 @@ class Role(ABC):
         """A voter shall be added, removed or updated; the answer goes to the effects, now or later, under `token`."""
         self.quorum.answer_voter_change(token, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    # ---- replies to requests of this node ---------------------------------------------------------------------------
+    # ---- replies to requests of this node ----------------------------------------------------------------------------
 
     def on_vote_reply(self, sent: Outgoing, request: Vote, reply: VoteReply, now_ms: int) -> None:
         """A voter has answered a vote or pre-vote."""
@@ -165,12 +165,12 @@ class Role(ABC):
         """A fetch, of the log or of a snapshot, got no answer."""
 
     def on_probe_reply(self, sent: Outgoing, reply: ProbeReply | None, now_ms: int) -> None:
-        """A future voter has told which versions it supports; None when it did not answer."""
+        """A future voter has answered with the versions that it supports; None when it did not answer."""
 
     def on_change_reply(self, sent: Outgoing, reply: ChangeReply | None) -> None:
         """The leader has answered this node's request for a change of the voters; None when it did not."""
 
-    # ---- what only a leader does ------------------------------------------------------------------------------------
+    # ---- what only a leader does -------------------------------------------------------------------------------------
 
     def append(self, records: Sequence[bytes], epoch: int) -> int:
         """Append one batch as the leader of `epoch`; returns its last offset. Raises `NotLeaderError`."""

@@ -8,10 +8,10 @@
     follower          x                      x                       x
     leader            x           x                                  x
 
-A node becomes *unattached* when it learns of a higher epoch without its leader, gives a vote, or loses an election;
-*prospective* asks for pre-votes in the epoch it is in (KIP-996) and can disturb nobody; only a won pre-vote makes a
-*candidate*, which raises the epoch and votes for itself. A leader that no majority fetches from, or that shuts down, is
-*resigned*: it led the epoch once and never votes or leads in it again.
+A node becomes *unattached* when it learns of a higher epoch without its leader, votes, or loses an election. A
+*prospective* node asks for pre-votes in its epoch (KIP-996), which disturbs no leader. Winning those makes it a
+*candidate*, which raises the epoch and votes for itself. A leader becomes *resigned* when no majority fetches from it,
+or when it shuts down: it never votes or leads in that epoch again.
 """
 
 from __future__ import annotations

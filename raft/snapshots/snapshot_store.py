@@ -1,8 +1,9 @@
 """Snapshots of the metadata on disk: `<end offset>-<epoch>.checkpoint` beside the log's segments (KIP-630).
 
-A snapshot is a file of record batches as they stand in a log: a control record that heads it, the data records, a
-control record that ends it. While it is written it is called `.part`; it gets its name when every byte is durable, so
-that a file with a snapshot's name is whole. Nothing in the log is given up before the name, too, is durable.
+A snapshot is a file of record batches in the format of the log: a control record as the header, the data records, and
+a control record as the footer. While it is written its name ends in `.part`. It gets its own name when all of it is
+durable, so a file with a snapshot's name is complete. The log before a snapshot is deleted only after that name is
+durable too.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ _RECORD_VERSION = 0
 
 
 def snapshot_name(snapshot_id: SnapshotId) -> str:
-    """The file's name."""
+    """The name of the snapshot's file."""
     end_offset, epoch = snapshot_id
     return f"{end_offset:0{_OFFSET_DIGITS}d}-{epoch:0{_EPOCH_DIGITS}d}{SNAPSHOT_SUFFIX}"
 
 
 def parse_snapshot_name(name: str) -> SnapshotId | None:
-    """The inverse of `snapshot_name`; None for names of other files."""
+    """The snapshot of a file name; None for other files."""
     stem, dot, suffix = name.partition(".")
     offset, _, epoch = stem.partition("-")
     is_snapshot = dot + suffix == SNAPSHOT_SUFFIX and len(offset) == _OFFSET_DIGITS and len(epoch) == _EPOCH_DIGITS
@@ -53,17 +54,17 @@ def parse_snapshot_name(name: str) -> SnapshotId | None:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRetention:
-    """How much of the past is kept: `metadata.max.retention.bytes` and `metadata.max.retention.ms`, -1: all of it."""
+    """How much is kept: `metadata.max.retention.bytes` and `metadata.max.retention.ms`, -1 for everything."""
 
     max_bytes: int = 100 * 1024 * 1024
     max_ms: int = 7 * 24 * 60 * 60 * 1000
 
-    def is_too_much(self, kept_bytes: int) -> bool:
-        """Whether something has to go, for its size."""
+    def exceeds_size(self, kept_bytes: int) -> bool:
+        """Whether that is more than `max_bytes`."""
         return 0 <= self.max_bytes < kept_bytes
 
     def expiry_ms(self, timestamp_ms: int) -> int | None:
-        """When a snapshot of that time is too old."""
+        """When a snapshot of that time is too old, in wall clock milliseconds; None for never."""
         return None if self.max_ms < 0 else timestamp_ms + self.max_ms + 1
 
 
@@ -85,19 +86,21 @@ class SnapshotStore:
 
     @property
     def latest(self) -> SnapshotId | None:
+        """The snapshot with the highest end offset."""
         return self.ids[-1] if self.ids else None
 
     def path(self, snapshot_id: SnapshotId) -> str:
+        """The path of the snapshot's file."""
         return f"{self.directory}/{snapshot_name(snapshot_id)}"
 
     def begin(self, snapshot_id: SnapshotId) -> File:
-        """A new file for a snapshot to come, empty."""
+        """Make the empty file of a new snapshot."""
         file = self.disk.open(self.path(snapshot_id) + _PART_SUFFIX, create=True)
         file.truncate(0)
         return file
 
     def publish(self, snapshot_id: SnapshotId) -> None:
-        """The file that was begun is complete and synced: give it its name, durably."""
+        """Give a file that is complete and synced its name, durably."""
         path = self.path(snapshot_id)
         self.disk.rename(path + _PART_SUFFIX, path)
         self.disk.fsync_dir(self.directory)
@@ -106,19 +109,19 @@ class SnapshotStore:
             self.ids.sort()
 
     def discard(self, snapshot_id: SnapshotId) -> None:
-        """Give up a file that was begun."""
+        """Remove a file that was begun and not published."""
         path = self.path(snapshot_id) + _PART_SUFFIX
         if self.disk.exists(path):
             self.disk.remove(path)
 
-    def forget_before(self, end_offset: int) -> None:
-        """Remove the snapshots that end before `end_offset`."""
+    def delete_before(self, end_offset: int) -> None:
+        """Delete the snapshots that end before `end_offset`."""
         while self.ids and self.ids[0].end_offset < end_offset:
             self.disk.remove(self.path(self.ids[0]))
             del self.ids[0]
 
     def read(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> tuple[int, bytes] | None:
-        """The size in bytes and a part; None when there is no such snapshot."""
+        """The size in bytes and the part from `position` on; None when there is no such snapshot."""
         if snapshot_id not in self.ids:
             return None
         file = self.disk.open(self.path(snapshot_id))
@@ -128,16 +131,17 @@ class SnapshotStore:
             file.close()
 
     def size_bytes(self, snapshot_id: SnapshotId) -> int:
+        """The size of the snapshot's file; 0 when there is none."""
         found = self.read(snapshot_id, 0, 0)
         return 0 if found is None else found[0]
 
     def timestamp_ms(self, snapshot_id: SnapshotId) -> int:
-        """When the last record in it was written, by the wall clock of who wrote it; 0 when the file does not say."""
+        """When the last record in it was written, by its writer's wall clock; 0 when the file does not say."""
         found = self.read(snapshot_id, 0, BATCH_HEADER_SIZE)
         return 0 if found is None or len(found[1]) < BATCH_HEADER_SIZE else read_header(found[1], 0).base_timestamp
 
     def controls(self, snapshot_id: SnapshotId) -> list[ControlRecord]:
-        """What it says of the voters. `StorageError` when the file is damaged."""
+        """The control records about the voters. Raises `StorageError` when the file is damaged."""
         path = self.path(snapshot_id)
         try:
             return [record for _, record in voter_records(self.disk.read_bytes(path))]
@@ -145,7 +149,7 @@ class SnapshotStore:
             raise StorageError(f"{path} is damaged: {error}") from error
 
     def batches(self, snapshot_id: SnapshotId) -> Iterator[list[bytes]]:
-        """All data records, a batch at a time. `StorageError` when the file is damaged."""
+        """The data records, by batch. Raises `StorageError` when the file is damaged."""
         path = self.path(snapshot_id)
         try:
             yield from snapshot_batches(self.disk.read_bytes(path))
@@ -155,7 +159,7 @@ class SnapshotStore:
             ) from error
 
 
-# ---- the format -----------------------------------------------------------------------------------------------------
+# ---- the format ------------------------------------------------------------------------------------------------------
 
 
 def encode_snapshot(
@@ -166,7 +170,7 @@ def encode_snapshot(
 ) -> Iterator[bytearray]:
     """The batches of a snapshot's file; `timestamp_ms` is that of the last record in it.
 
-    `controls` tell of the voters (`VoterHistory.snapshot_records`) and stand right behind the header, in its batch.
+    `controls` are the records about the voters (`VoterHistory.snapshot_records`); they follow the header in its batch.
     """
     offset = 0
 
@@ -188,9 +192,9 @@ def encode_snapshot(
 
 
 def snapshot_batches(data: Buffer) -> Iterator[list[bytes]]:
-    """The data records of a snapshot's file, a batch at a time: to decode all of a large one takes long.
+    """The data records of a snapshot's file, decoded batch by batch, since a large file takes long.
 
-    `ProtocolError` at once, unless it is whole from header to footer and every batch is sound.
+    Raises `ProtocolError` at once when a batch is damaged, or the header or the footer is missing.
     """
     view = memoryview(data)
     controls: list[tuple[int, int]] = []

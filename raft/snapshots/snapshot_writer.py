@@ -1,4 +1,4 @@
-"""Writes a snapshot in the background, a batch in each turn of the loop, so that nothing else has to wait for it."""
+"""Writes a snapshot in the background, one batch in each loop iteration, so that it delays nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .snapshot_store import SnapshotStore, encode_snapshot
 
 @dataclass(frozen=True, slots=True)
 class SnapshotContents:
-    """What a snapshot shall hold. `batches` is read bit by bit and must not change with the state it was made of."""
+    """The contents of a new snapshot. `batches` is read step by step and must not change while the state changes."""
 
     id: SnapshotId
     timestamp_ms: int
@@ -22,7 +22,7 @@ class SnapshotContents:
 
 
 async def write_snapshot(store: SnapshotStore, contents: SnapshotContents) -> None:
-    """Write and sync the file; it has no name yet. On `OSError`, or cancelled, nothing is left of it."""
+    """Write and sync the file, without its final name. After an `OSError` or a cancellation nothing is left of it."""
     file = store.begin(contents.id)
     is_written = False
     try:

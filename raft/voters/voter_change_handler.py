@@ -54,7 +54,7 @@ class VoterChangeHandler:
             has_pending_change=self.pending is not None,
         )
 
-    # ---- requests ---------------------------------------------------------------------------------------------------
+    # ---- requests ----------------------------------------------------------------------------------------------------
 
     def on_request(self, token: int, request: VoterChange, now_ms: int) -> None:
         """Begin a change, or answer why it cannot begin."""
@@ -81,7 +81,7 @@ class VoterChangeHandler:
             self._answer(change, ErrorCode.NONE)
             return
         voter_changes.check_ready(self._standing())
-        self._append(change, voters.having(request.voter), now_ms)
+        self._append(change, voters.with_voter(request.voter), now_ms)
 
     def _remove(self, change: PendingVoterChange, request: RemoveVoter, now_ms: int) -> None:
         standing = self._standing()
@@ -119,7 +119,7 @@ class VoterChangeHandler:
             return
         change.probe_id = None
         voter = Voter(request.voter.key, request.voter.listeners, reply.versions)
-        self._append(change, replicas.voters.having(voter), now_ms)
+        self._append(change, replicas.voters.with_voter(voter), now_ms)
 
     def _append(self, change: PendingVoterChange, voters: VoterSet, now_ms: int) -> None:
         change.offset = self._quorum.log.append_controls([voters], self._leader.epoch)
@@ -143,7 +143,7 @@ class VoterChangeHandler:
             log.append_controls([KRaftVersion(level), voters], leader.epoch)
             leader.set_voters(voters)
 
-    # ---- the end of a change ----------------------------------------------------------------------------------------
+    # ---- the end of a change -----------------------------------------------------------------------------------------
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """The change is done once its record is committed."""

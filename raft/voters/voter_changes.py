@@ -1,8 +1,9 @@
-"""What may be wrong with a change of the voters, and what a node itself has to ask for. Pure functions (KIP-853).
+"""The rules for changes of the voters, and the change that a node asks for by itself. Pure functions (KIP-853).
 
-One voter at a time is added or removed, and only when no such change is uncommitted; and the leader must have committed
-a record of its own epoch first. Without that second rule, two leaders in turn could each append a change to the same
-old set, and the two new sets need not share a voter (Ongaro, raft-dev 2015: "bug in single-server membership changes").
+One voter at a time is added or removed, and only when no such change is uncommitted. The leader must also have
+committed a record of its own epoch first. Without that second rule two leaders, one after the other, could each append
+a change to the same old set of voters, and majorities of the two new sets need not share a voter (Ongaro, raft-dev
+2015: "bug in single-server membership changes").
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class LeaderStanding:
 
 
 def check_ready(standing: LeaderStanding) -> None:
-    """Raise `ProtocolError` unless a change may begin now; REQUEST_TIMED_OUT where it may some time later."""
+    """Raise `ProtocolError` (REQUEST_TIMED_OUT) unless a change may begin now."""
     high_watermark = standing.high_watermark
     if standing.has_pending_change:
         raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, "another change of the voters is under way")
@@ -48,7 +49,7 @@ def check_dynamic(standing: LeaderStanding) -> None:
 
 
 def check_add(request: AddVoter, voters: VoterSet, listener_name: str) -> None:
-    """Raise `ProtocolError` when the new voter cannot be one, whatever it says when it is asked itself."""
+    """Raise `ProtocolError` when the new voter's id or listeners rule it out."""
     voter = request.voter
     present = voters.get(voter.key.id)
     if present is not None:
@@ -60,9 +61,9 @@ def check_add(request: AddVoter, voters: VoterSet, listener_name: str) -> None:
 def check_probed(
     replicas: ProgressTracker, voter: ReplicaKey, versions: VersionRange, now_ms: int, lag_max_ms: int
 ) -> None:
-    """Raise `ProtocolError` when a voter to be is too old, or has not been at the end of the log lately.
+    """Raise `ProtocolError` when a future voter is too old, or was not caught up within the last `lag_max_ms`.
 
-    Nor may its node have come with another directory since: the vote would be that of a disk which is gone.
+    It is refused as well if its node has fetched with another directory since: the disk with this directory is gone.
     """
     if not versions.lowest <= DYNAMIC_VERSION <= versions.highest:
         message = f"Node {voter.id} does not support kraft.version {DYNAMIC_VERSION}."
@@ -76,12 +77,12 @@ def check_probed(
 
 
 def remaining_voters(request: RemoveVoter, voters: VoterSet) -> VoterSet:
-    """The set after the removal. Raises `ProtocolError`."""
+    """The voters after the removal. Raises `ProtocolError` when it is not possible."""
     present = voters.get(request.voter.id)
     if present is None or present.key != request.voter:
         message = f"Cannot remove voter {request.voter.id} with this directory id: the voters are {voters}."
         raise ProtocolError(ErrorCode.VOTER_NOT_FOUND, message)
-    rest = voters.lacking(request.voter.id)
+    rest = voters.without_voter(request.voter.id)
     if not rest.voters:
         message = f"Node {request.voter.id} is the last voter: add another one before it is removed."
         raise ProtocolError(ErrorCode.INVALID_REQUEST, message)
@@ -89,7 +90,7 @@ def remaining_voters(request: RemoveVoter, voters: VoterSet) -> VoterSet:
 
 
 def check_update(request: UpdateVoter, voters: VoterSet, level: int, listener_name: str) -> None:
-    """Raise `ProtocolError` when a voter says of itself what cannot be."""
+    """Raise `ProtocolError` when the sender is no voter, or its listeners or versions rule it out."""
     voter = request.voter
     if not voters.is_voter(voter.key):
         message = f"Node {voter.key.id} with this directory id is not among the voters {voters}."
@@ -106,11 +107,12 @@ def _check_listeners(voter: Voter, listener_name: str) -> None:
 
 
 def own_change(config: RaftConfig, epoch: int, voters: VoterSet, level: int) -> VoterChange | None:
-    """What a controller that follows the leader of `epoch` asks it for by itself.
+    """The change that a controller asks the leader of `epoch` for by itself; None when all is as it should be.
 
-    A voter whose endpoints are not those of its record tells the new ones. With `controller.quorum.auto.join.enable`,
-    one that is no voter asks to become one; where its id stands for another directory, which it must have had before,
-    that one goes first (KIP-853, "Controller auto joining").
+    A voter whose listeners or versions are not those of its record asks for an update. With
+    `controller.quorum.auto.join.enable`, a controller that is no voter asks to become one. If its id is that of a voter
+    with another directory, a former disk of its own, it has that one removed first (KIP-853, "Controller auto
+    joining").
     """
     if level < DYNAMIC_VERSION or not config.can_vote or not config.own_listeners:
         return None
@@ -127,7 +129,7 @@ def own_change(config: RaftConfig, epoch: int, voters: VoterSet, level: int) -> 
 
 
 def upgraded_voters(replicas: ProgressTracker, own: Voter) -> VoterSet:
-    """The static voters with their directories, as a VotersRecord needs them. Raises `ProtocolError`."""
+    """The static voters with their directories, for a VotersRecord. Raises `ProtocolError` when one is unknown."""
     found = VoterSet()
     for voter in replicas.voters.voters:
         key = own.key if voter.key.id == own.key.id else replicas.peers[voter.key.id].key
@@ -136,5 +138,5 @@ def upgraded_voters(replicas: ProgressTracker, own: Voter) -> VoterSet:
                 ErrorCode.INVALID_UPDATE_VERSION,
                 f"Voter {key.id} has not told its directory id in this epoch: is it running, and new enough?",
             )
-        found = found.having(Voter(key, voter.listeners, voter.versions))
+        found = found.with_voter(Voter(key, voter.listeners, voter.versions))
     return found

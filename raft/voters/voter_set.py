@@ -1,10 +1,15 @@
-"""Who votes: sets of voters, and which set and `kraft.version` hold at which offset of the log (KIP-853).
+"""The sets of voters, and which set and `kraft.version` hold at which offset of the log (KIP-853).
 
-With `kraft.version` 0 the voters are those of the configuration, known by id alone. From version 1 on they are what the
-newest VotersRecord says, and a voter is an id together with the id of its metadata directory: a node that lost its disk
-comes back as a stranger. A set counts from the moment its record is appended, committed or not; when the record is
-truncated, the set before it counts again. Two sets in a row differ by one voter at most, so that any majority of one
-shares a member with any majority of the other (Ongaro's dissertation, 4.1).
+With `kraft.version` 0 the voters are those of the configuration (`controller.quorum.voters`), known by id alone. From
+version 1 on the newest VotersRecord names them, and a voter is an id together with the id of its metadata directory: a
+node that comes back with an empty disk is another replica. A voter set counts from the time its record is appended,
+committed or not. When the record is truncated, the set before it counts again. Two successive sets differ by one voter
+at most, so that any majority of one shares a voter with any majority of the other (Ongaro's dissertation, 4.1).
+
+Votes do not depend on what the voter knows of the set, since its log may be behind: a controller votes for every
+candidate with an up-to-date log. A vote is asked of an id and a directory, so a node that lost its disk cannot vote a
+second time as the same replica. A controller has all that it fetched on disk before it fetches again, as it may be made
+a voter at any time.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ DYNAMIC_VERSION = 1
 
 
 class VoterEndpoint(NamedTuple):
-    """Where a controller listener is reached."""
+    """The host and the port of a controller listener."""
 
     host: str
     port: int
@@ -51,7 +56,7 @@ class Voter(NamedTuple):
     versions: VersionRange = VersionRange()
 
     def endpoint(self, listener_name: str) -> VoterEndpoint | None:
-        """Where the listener of that name is, or else its first one."""
+        """The endpoint of the listener of that name, or else of the first one."""
         for listener in (*(one for one in self.listeners if one.name == listener_name), *self.listeners):
             return VoterEndpoint(listener.host, listener.port)
         return None
@@ -59,19 +64,19 @@ class Voter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VoterSet:
-    """Immutable; `voters` are in ascending order of their ids, which are unique."""
+    """A set of voters, by ascending id; the ids are unique."""
 
     voters: tuple[Voter, ...] = ()
 
     @classmethod
     def of(cls, voters: Iterable[Voter]) -> VoterSet:
-        """The set of these; later ones replace earlier ones of the same id."""
+        """The set of `voters`; a later one replaces an earlier one with the same id."""
         by_id = {voter.key.id: voter for voter in voters}
         return cls(tuple(by_id[voter_id] for voter_id in sorted(by_id)))
 
     @classmethod
     def static(cls, endpoints: Mapping[int, VoterEndpoint], listener_name: str) -> VoterSet:
-        """The voters of `controller.quorum.voters`, whose directories nobody wrote down."""
+        """The voters of `controller.quorum.voters`, whose directories are unknown."""
         return cls.of(
             Voter(ReplicaKey(voter), (VoterListener(listener_name, *endpoint),))
             for voter, endpoint in endpoints.items()
@@ -79,12 +84,12 @@ class VoterSet:
 
     @property
     def ids(self) -> list[int]:
-        """Ascending."""
+        """The ids of the voters, ascending."""
         return [voter.key.id for voter in self.voters]
 
     @property
     def keys(self) -> list[ReplicaKey]:
-        """By ascending id."""
+        """The keys of the voters, by ascending id."""
         return [voter.key for voter in self.voters]
 
     def get(self, voter_id: int) -> Voter | None:
@@ -92,15 +97,15 @@ class VoterSet:
         return next((voter for voter in self.voters if voter.key.id == voter_id), None)
 
     def is_voter(self, replica: ReplicaKey) -> bool:
-        """Whether `replica` is one of the voters: by id where their directories are not known, else by both."""
+        """Whether `replica` is one of the voters, by id and, where the voter's is known, by directory."""
         voter = self.get(replica.id)
         return voter is not None and voter.key.directory_id in (NO_DIRECTORY, replica.directory_id)
 
-    def having(self, voter: Voter) -> VoterSet:
-        """This set with `voter` added, or in the place of the one with its id."""
+    def with_voter(self, voter: Voter) -> VoterSet:
+        """This set with `voter`, which replaces the one with its id."""
         return VoterSet.of((*self.voters, voter))
 
-    def lacking(self, voter_id: int) -> VoterSet:
+    def without_voter(self, voter_id: int) -> VoterSet:
         """This set without the voter of that id."""
         return VoterSet(tuple(voter for voter in self.voters if voter.key.id != voter_id))
 
@@ -112,7 +117,7 @@ NO_VOTERS = VoterSet()
 
 
 class LeaderChange(NamedTuple):
-    """The control record with which an epoch begins."""
+    """The control record that begins an epoch."""
 
     leader_id: int
     voters: tuple[ReplicaKey, ...]
@@ -128,13 +133,13 @@ class KRaftVersion(NamedTuple):
 ControlRecord = LeaderChange | KRaftVersion | VoterSet
 
 BOOTSTRAP_OFFSET = -1
-"""Where the records of the snapshot that formatting wrote stand: before the log's first offset."""
+"""The offset of records from the snapshot that formatting wrote: before the log's first offset."""
 
 
 class VoterHistory:
-    """The voter sets and versions of a log, by the offsets of their records; the log keeps it as it changes.
+    """The voter sets and versions of a log, by the offsets of their records.
 
-    Empty where the log has no such record: then the configuration's voters count, and version 0.
+    The log updates it with every change. Without such records the configuration's voters count, and version 0.
     """
 
     def __init__(self) -> None:
@@ -143,7 +148,7 @@ class VoterHistory:
 
     @property
     def last(self) -> VoterSet | None:
-        """The set that counts now; None: that of the configuration."""
+        """The set that counts now; None for that of the configuration."""
         return self._sets[-1][1] if self._sets else None
 
     @property
@@ -153,7 +158,7 @@ class VoterHistory:
 
     @property
     def before_last(self) -> VoterSet | None:
-        """The set that would count again if the record of `last` were truncated; None: that of the configuration."""
+        """The set that counts if the record of `last` is truncated; None for that of the configuration."""
         return self._sets[-2][1] if len(self._sets) > 1 else None
 
     @property
@@ -162,12 +167,12 @@ class VoterHistory:
         return self._versions[-1][1] if self._versions else STATIC_VERSION
 
     def voters_at(self, end_offset: int) -> VoterSet | None:
-        """The set by all records below `end_offset`."""
+        """The set by the records below `end_offset`; None for that of the configuration."""
         at = bisect_left(self._sets, end_offset, key=lambda entry: entry[0])
         return self._sets[at - 1][1] if at else None
 
     def version_at(self, end_offset: int) -> int:
-        """The version by all records below `end_offset`."""
+        """The version by the records below `end_offset`."""
         at = bisect_left(self._versions, end_offset, key=lambda entry: entry[0])
         return self._versions[at - 1][1] if at else STATIC_VERSION
 
@@ -179,18 +184,18 @@ class VoterHistory:
             self._versions.append((offset, record.level))
 
     def truncate_to(self, end_offset: int) -> None:
-        """The log has no records at and above `end_offset` any more."""
+        """Drop what records at and above `end_offset` said, which were truncated."""
         self._sets = [entry for entry in self._sets if entry[0] < end_offset]
         self._versions = [entry for entry in self._versions if entry[0] < end_offset]
 
     def start_from(self, end_offset: int, records: Iterable[ControlRecord]) -> None:
-        """The log is empty and starts at `end_offset` with a snapshot that holds `records`."""
+        """Begin with the `records` of a snapshot that ends at `end_offset`, where the empty log starts."""
         self._sets, self._versions = [], []
         for record in records:
             self.add(end_offset - 1, record)
 
     def snapshot_records(self, end_offset: int) -> list[ControlRecord]:
-        """What a snapshot of all below `end_offset` has to hold."""
+        """The control records for a snapshot that ends at `end_offset`."""
         version, voters = self.version_at(end_offset), self.voters_at(end_offset)
         records: list[ControlRecord] = [KRaftVersion(version)] if version else []
         return records if voters is None else [*records, voters]

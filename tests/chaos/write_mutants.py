@@ -55,22 +55,22 @@ def _whole(number: int) -> str:
 
 def _quorum(number: int) -> str:
     from raft.test_mutants import MUTANTS, SNAPSHOT_MUTANTS
-    from support.raft.simulation import live_through
+    from support.raft.simulation import simulate
 
     mutate = [*MUTANTS, *SNAPSHOT_MUTANTS][number]
 
     def live(seed: int) -> object:
         voters = 5 if seed % 2 else 3
-        return live_through(seed, voters=voters, observers=0, snapshots=mutate in SNAPSHOT_MUTANTS)
+        return simulate(seed, voters=voters, observers=0, snapshots=mutate in SNAPSHOT_MUTANTS)
 
     return _quorum_row(mutate, live, "the quorum's model")
 
 
 def _voters(number: int) -> str:
     from raft.test_voter_changes import MUTANTS
-    from support.raft.voters_sim import live_through
+    from support.raft.voters_simulation import simulate
 
-    return _quorum_row(MUTANTS[number], live_through, "the model with changing voters")
+    return _quorum_row(MUTANTS[number], simulate, "the model with changing voters")
 
 
 def _quorum_row(mutate: Callable[[pytest.MonkeyPatch], None], live: Callable[[int], object], where: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.raft import simulation as raft_sim
 from support.raft.memory_log import MemoryLog
-from support.raft.simulation import live_through
+from support.raft.simulation import simulate
 
 from raftwerk.raft.quorum import high_watermark
 from raftwerk.raft.quorum.quorum import Quorum
@@ -140,7 +140,7 @@ def test_mutant_is_caught(mutant: Mutate) -> None:
     first = FIRST_SEED.get(mutant.__name__, 0)
     for seed in range(first, first + 600):
         try:
-            live_through(seed, voters=5 if seed % 2 else 3, observers=0, snapshots=mutant in SNAPSHOT_MUTANTS)
+            simulate(seed, voters=5 if seed % 2 else 3, observers=0, snapshots=mutant in SNAPSHOT_MUTANTS)
         except Exception:
             return
     raise AssertionError("not caught in 600 seeds")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.raft.simulation import live_through
+from support.raft.simulation import simulate
 
 SEEDS_A_TEST = 30
 
@@ -14,7 +14,7 @@ def test_seeds(first: int) -> None:
     for seed in range(first, first + SEEDS_A_TEST):
         voters, observers = [(3, 0), (3, 1), (5, 0), (3, 0), (1, 1)][seed % 5]
         try:
-            sim = live_through(seed, voters, observers, snapshots=seed % 2 == 0)
+            sim = simulate(seed, voters, observers, snapshots=seed % 2 == 0)
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error}") from error
         elections += sim.elections

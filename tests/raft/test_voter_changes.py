@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 from support.raft.memory_log import MemoryLog
-from support.raft.voters_sim import live_through
+from support.raft.voters_simulation import simulate
 
 from raftwerk.raft.quorum import quorum
 from raftwerk.raft.quorum.quorum import Quorum
@@ -30,7 +30,7 @@ def test_seeds(first: int) -> None:
     elections = committed = changes = wiped = 0
     for seed in range(first, first + SEEDS_A_TEST):
         try:
-            sim = live_through(seed)
+            sim = simulate(seed)
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error}") from error
         elections += sim.elections
@@ -149,7 +149,7 @@ def test_mutant_is_caught(mutate: Callable[[pytest.MonkeyPatch], None], monkeypa
     first = FIRST_SEED.get(mutate.__name__, 0)
     for seed in range(first, first + 400):
         try:
-            live_through(seed)
+            simulate(seed)
         except Exception:
             return
     raise AssertionError("not caught in 400 seeds")

@@ -58,8 +58,8 @@ def test_a_voter_is_an_id_with_its_directory() -> None:
     assert found.is_voter(ReplicaKey(3, UUID(int=3)))
     assert not found.is_voter(ReplicaKey(3, UUID(int=4)))
     assert not found.is_voter(ReplicaKey(3)), "one that does not say which directory it has is nobody"
-    assert found.having(voter(3, 13)).keys[1] == ReplicaKey(3, UUID(int=13))
-    assert found.lacking(3).ids == [1]
+    assert found.with_voter(voter(3, 13)).keys[1] == ReplicaKey(3, UUID(int=13))
+    assert found.without_voter(3).ids == [1]
 
 
 def test_static_voters_are_known_by_id_alone() -> None:

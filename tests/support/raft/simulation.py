@@ -406,7 +406,7 @@ def snapshot_id(entries: list[Entry], end_offset: int) -> SnapshotId:
     return SnapshotId(end_offset, entries[end_offset - 1].epoch)
 
 
-def live_through(seed: int, voters: int, observers: int, duration_ms: int = 6_000, *, snapshots: bool = False) -> Sim:
+def simulate(seed: int, voters: int, observers: int, duration_ms: int = 6_000, *, snapshots: bool = False) -> Sim:
     """A seeded history of faults, then peace."""
     sim = Sim(seed, voters, observers, snapshots=snapshots)
     sim.start_all()

@@ -1,4 +1,4 @@
-"""Connections to the other controllers, and what became of each request sent over them."""
+"""The connections to the other controllers (Kafka's KafkaNetworkChannel)."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def connector(config: RaftConfig) -> Connect:
     return connect
 
 
-class Peers:
-    """Two connections to each endpoint: a fetch may wait long for its answer, and a vote must not wait behind it."""
+class NetworkChannel:
+    """Has two connections to each endpoint: one for fetches, which may wait long, and one for all else."""
 
     def __init__(self, config: RaftConfig, connect: Connect) -> None:
         self._config = config
@@ -53,7 +53,7 @@ class Peers:
         self._connecting: dict[tuple[VoterEndpoint, bool], asyncio.Lock] = {}
 
     async def exchange(self, outgoing: Outgoing) -> Reply | FailureKind:
-        """Send a request, connecting first where needed; its reply, or why there is none."""
+        """Send a request, after connecting where needed; returns its reply, or why there is none."""
         request = outgoing.request
         api_key, version = api_of(request)
         try:
@@ -91,7 +91,7 @@ class Peers:
             return connection
 
     def close(self) -> None:
-        """Close all connections; requests under way end as lost."""
+        """Close all connections; requests in flight end as lost."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -109,9 +109,9 @@ def _decode(api_key: ApiKey, version: int, request: Request, answer: memoryview)
 
 
 def is_refused(error: OSError) -> bool:
-    """Whether nothing listens at any address of the host: the process is dead while its machine is not.
+    """Whether nothing listens at any address of the host: the machine is up and the process is not.
 
-    A name with several addresses fails with one text for all of them, in which each must be a refusal.
+    For a name with several addresses, asyncio raises one error whose text lists all; each must be a refusal.
     """
     if error.errno is not None or isinstance(error, ConnectionRefusedError):
         return isinstance(error, ConnectionRefusedError) or error.errno == errno.ECONNREFUSED

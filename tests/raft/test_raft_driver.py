@@ -11,7 +11,7 @@ import pytest
 import uvloop
 from support.raft.nodes import RaftNode, RaftNodes, until
 
-from raftwerk.raft.driver.peers import is_refused
+from raftwerk.raft.driver.network_channel import is_refused
 from raftwerk.raft.driver.quorum_state_store import QuorumStateError, parse_quorum_state
 from raftwerk.raft.driver.raft_driver import QuorumFailedError
 from raftwerk.raft.snapshots.snapshot_writer import SnapshotContents

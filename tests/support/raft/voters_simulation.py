@@ -85,7 +85,7 @@ class VotersSim(Sim):
             request = AddVoter(cluster_id="sim", voter=voter, timeout_ms=500)
             self.asked_ms[voter.key] = self.now_ms
         else:
-            rest = voters.lacking(node.id)
+            rest = voters.without_voter(node.id)
             if not self.can_decide(rest, present.key):
                 return
             request = RemoveVoter(cluster_id="sim", voter=present.key)
@@ -141,7 +141,7 @@ class VotersSim(Sim):
         assert own, "a leader commits a record of its epoch before it changes the voters"
 
 
-def live_through(seed: int, duration_ms: int = 6_000) -> VotersSim:
+def simulate(seed: int, duration_ms: int = 6_000) -> VotersSim:
     """A seeded history of faults and changes, then peace."""
     voters, others = [(3, 2), (1, 3), (5, 1), (3, 1)][seed % 4]
     sim = VotersSim(seed, voters, others, snapshots=seed % 2 == 0)
