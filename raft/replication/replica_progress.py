@@ -14,7 +14,7 @@ MAX_INT64 = 2**63 - 1
 
 @dataclass(slots=True)
 class ReplicaProgress:
-    """What is known of one replica by its fetches in this epoch. Times are monotonic milliseconds of the leader's clock."""
+    """What the fetches of one replica in this epoch showed. Times are monotonic milliseconds of the leader."""
 
     key: ReplicaKey
     end_offset: int = -1
