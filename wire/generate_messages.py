@@ -327,8 +327,10 @@ def _get_methods(rare: Mapping[str, list[str]]) -> Iterator[str]:
     for annotation, names in rare.items():
         literal = ", ".join(f'"{name}"' for name in names)
         yield ""
-        result = annotation.removesuffix(" | None") + " | Default" + " | None" * annotation.endswith(" | None")
-        signature = f"def get(self, name: Literal[{literal}], default: Default) -> {result}:"
+        if annotation.endswith(" | None"):
+            signature = f"def get(self, name: Literal[{literal}], default: {annotation} = None) -> {annotation}:"
+        else:
+            signature = f"def get(self, name: Literal[{literal}], default: Default) -> {annotation} | Default:"
         if len(rare) > 1:
             yield "@overload"
             yield f"{signature} ..."

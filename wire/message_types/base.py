@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol, TypeVar
 
 Default = TypeVar("Default")
-"""What `get` returns where the version lacks the field."""
+"""The type of what `get` returns where the version lacks a field that cannot be null."""
 
 
 class Message(Protocol):

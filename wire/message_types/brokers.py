@@ -137,7 +137,9 @@ class BrokerHeartbeatRequest(Message, Protocol):
     def get(self, name: Literal["offline_log_dirs"], default: Default) -> list[UUID | None] | Default: ...
 
     @overload
-    def get(self, name: Literal["cordoned_log_dirs"], default: Default) -> list[UUID | None] | Default | None: ...
+    def get(
+        self, name: Literal["cordoned_log_dirs"], default: list[UUID | None] | None = None
+    ) -> list[UUID | None] | None: ...
 
 
 class BrokerHeartbeatResponse(Message, Protocol):

@@ -194,7 +194,7 @@ class MetadataRequest(Message, Protocol):
         topic_id: UUID | None  # versions 10 to 13
         name: str | None
 
-        def get(self, name: Literal["topic_id"], default: Default) -> UUID | Default | None:
+        def get(self, name: Literal["topic_id"], default: UUID | None = None) -> UUID | None:
             """The field, or `default` where the version lacks it."""
 
     topics: list[MetadataRequest.MetadataRequestTopic] | None
@@ -223,7 +223,7 @@ class MetadataResponse(Message, Protocol):
         port: int
         rack: str | None  # versions 1 to 13
 
-        def get(self, name: Literal["rack"], default: Default) -> str | Default | None:
+        def get(self, name: Literal["rack"], default: str | None = None) -> str | None:
             """The field, or `default` where the version lacks it."""
 
     class MetadataResponseTopic(Message, Protocol):
@@ -237,7 +237,7 @@ class MetadataResponse(Message, Protocol):
         topic_authorized_operations: int  # versions 8 to 13
 
         @overload
-        def get(self, name: Literal["topic_id"], default: Default) -> UUID | Default | None: ...
+        def get(self, name: Literal["topic_id"], default: UUID | None = None) -> UUID | None: ...
 
         @overload
         def get(self, name: Literal["is_internal"], default: Default) -> bool | Default: ...
@@ -278,7 +278,7 @@ class MetadataResponse(Message, Protocol):
     ) -> int | Default: ...
 
     @overload
-    def get(self, name: Literal["cluster_id"], default: Default) -> str | Default | None: ...
+    def get(self, name: Literal["cluster_id"], default: str | None = None) -> str | None: ...
 
 
 class PushTelemetryRequest(Message, Protocol):

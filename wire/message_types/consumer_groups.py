@@ -85,7 +85,7 @@ class ConsumerGroupHeartbeatRequest(Message, Protocol):
     server_assignor: str | None
     topic_partitions: list[ConsumerGroupHeartbeatRequest.TopicPartitions] | None
 
-    def get(self, name: Literal["subscribed_topic_regex"], default: Default) -> str | Default | None:
+    def get(self, name: Literal["subscribed_topic_regex"], default: str | None = None) -> str | None:
         """The field, or `default` where the version lacks it."""
 
 
@@ -149,7 +149,7 @@ class ConsumerProtocolSubscription(Message, Protocol):
     def get(self, name: Literal["generation_id"], default: Default) -> int | Default: ...
 
     @overload
-    def get(self, name: Literal["rack_id"], default: Default) -> str | Default | None: ...
+    def get(self, name: Literal["rack_id"], default: str | None = None) -> str | None: ...
 
 
 class HeartbeatRequest(Message, Protocol):
@@ -160,7 +160,7 @@ class HeartbeatRequest(Message, Protocol):
     member_id: str
     group_instance_id: str | None  # versions 3 to 4
 
-    def get(self, name: Literal["group_instance_id"], default: Default) -> str | Default | None:
+    def get(self, name: Literal["group_instance_id"], default: str | None = None) -> str | None:
         """The field, or `default` where the version lacks it."""
 
 
@@ -196,7 +196,7 @@ class JoinGroupRequest(Message, Protocol):
     def get(self, name: Literal["rebalance_timeout"], default: Default) -> int | Default: ...
 
     @overload
-    def get(self, name: Literal["group_instance_id", "reason"], default: Default) -> str | Default | None: ...
+    def get(self, name: Literal["group_instance_id", "reason"], default: str | None = None) -> str | None: ...
 
 
 class JoinGroupResponse(Message, Protocol):
@@ -209,7 +209,7 @@ class JoinGroupResponse(Message, Protocol):
         group_instance_id: str | None  # versions 5 to 9
         metadata: bytes
 
-        def get(self, name: Literal["group_instance_id"], default: Default) -> str | Default | None:
+        def get(self, name: Literal["group_instance_id"], default: str | None = None) -> str | None:
             """The field, or `default` where the version lacks it."""
 
     throttle_time: int  # versions 2 to 9
@@ -226,7 +226,7 @@ class JoinGroupResponse(Message, Protocol):
     def get(self, name: Literal["throttle_time"], default: Default) -> int | Default: ...
 
     @overload
-    def get(self, name: Literal["protocol_type"], default: Default) -> str | Default | None: ...
+    def get(self, name: Literal["protocol_type"], default: str | None = None) -> str | None: ...
 
     @overload
     def get(self, name: Literal["skip_assignment"], default: Default) -> bool | Default: ...
@@ -242,7 +242,7 @@ class LeaveGroupRequest(Message, Protocol):
         group_instance_id: str | None
         reason: str | None  # version 5
 
-        def get(self, name: Literal["reason"], default: Default) -> str | Default | None:
+        def get(self, name: Literal["reason"], default: str | None = None) -> str | None:
             """The field, or `default` where the version lacks it."""
 
     group_id: str
@@ -295,8 +295,8 @@ class SyncGroupRequest(Message, Protocol):
     assignments: list[SyncGroupRequest.SyncGroupRequestAssignment]
 
     def get(
-        self, name: Literal["group_instance_id", "protocol_type", "protocol_name"], default: Default
-    ) -> str | Default | None:
+        self, name: Literal["group_instance_id", "protocol_type", "protocol_name"], default: str | None = None
+    ) -> str | None:
         """The field, or `default` where the version lacks it."""
 
 
@@ -313,4 +313,4 @@ class SyncGroupResponse(Message, Protocol):
     def get(self, name: Literal["throttle_time"], default: Default) -> int | Default: ...
 
     @overload
-    def get(self, name: Literal["protocol_type", "protocol_name"], default: Default) -> str | Default | None: ...
+    def get(self, name: Literal["protocol_type", "protocol_name"], default: str | None = None) -> str | None: ...

@@ -53,7 +53,7 @@ class DescribeGroupsResponse(Message, Protocol):
         authorized_operations: int  # versions 3 to 6
 
         @overload
-        def get(self, name: Literal["error_message"], default: Default) -> str | Default | None: ...
+        def get(self, name: Literal["error_message"], default: str | None = None) -> str | None: ...
 
         @overload
         def get(self, name: Literal["authorized_operations"], default: Default) -> int | Default: ...
@@ -68,7 +68,7 @@ class DescribeGroupsResponse(Message, Protocol):
         member_metadata: bytes
         member_assignment: bytes
 
-        def get(self, name: Literal["group_instance_id"], default: Default) -> str | Default | None:
+        def get(self, name: Literal["group_instance_id"], default: str | None = None) -> str | None:
             """The field, or `default` where the version lacks it."""
 
     throttle_time: int  # versions 1 to 6
@@ -122,7 +122,7 @@ class FindCoordinatorResponse(Message, Protocol):
     ) -> int | Default: ...
 
     @overload
-    def get(self, name: Literal["error_message"], default: Default) -> str | Default | None: ...
+    def get(self, name: Literal["error_message"], default: str | None = None) -> str | None: ...
 
     @overload
     def get(self, name: Literal["host"], default: Default) -> str | Default: ...
@@ -179,7 +179,7 @@ class OffsetCommitRequest(Message, Protocol):
         def get(self, name: Literal["name"], default: Default) -> str | Default: ...
 
         @overload
-        def get(self, name: Literal["topic_id"], default: Default) -> UUID | Default | None: ...
+        def get(self, name: Literal["topic_id"], default: UUID | None = None) -> UUID | None: ...
 
     class OffsetCommitRequestPartition(Message, Protocol):
         """A struct of OffsetCommitRequest."""
@@ -203,7 +203,7 @@ class OffsetCommitRequest(Message, Protocol):
     def get(self, name: Literal["retention_time"], default: Default) -> int | Default: ...
 
     @overload
-    def get(self, name: Literal["group_instance_id"], default: Default) -> str | Default | None: ...
+    def get(self, name: Literal["group_instance_id"], default: str | None = None) -> str | None: ...
 
 
 class OffsetCommitResponse(Message, Protocol):
@@ -220,7 +220,7 @@ class OffsetCommitResponse(Message, Protocol):
         def get(self, name: Literal["name"], default: Default) -> str | Default: ...
 
         @overload
-        def get(self, name: Literal["topic_id"], default: Default) -> UUID | Default | None: ...
+        def get(self, name: Literal["topic_id"], default: UUID | None = None) -> UUID | None: ...
 
     class OffsetCommitResponsePartition(Message, Protocol):
         """A struct of OffsetCommitResponse."""
@@ -291,7 +291,7 @@ class OffsetFetchRequest(Message, Protocol):
         topics: list[OffsetFetchRequest.OffsetFetchRequestTopics] | None
 
         @overload
-        def get(self, name: Literal["member_id"], default: Default) -> str | Default | None: ...
+        def get(self, name: Literal["member_id"], default: str | None = None) -> str | None: ...
 
         @overload
         def get(self, name: Literal["member_epoch"], default: Default) -> int | Default: ...
@@ -307,7 +307,7 @@ class OffsetFetchRequest(Message, Protocol):
         def get(self, name: Literal["name"], default: Default) -> str | Default: ...
 
         @overload
-        def get(self, name: Literal["topic_id"], default: Default) -> UUID | Default | None: ...
+        def get(self, name: Literal["topic_id"], default: UUID | None = None) -> UUID | None: ...
 
     group_id: str  # versions 1 to 7
     topics: list[OffsetFetchRequest.OffsetFetchRequestTopic] | None  # versions 1 to 7
@@ -319,8 +319,8 @@ class OffsetFetchRequest(Message, Protocol):
 
     @overload
     def get(
-        self, name: Literal["topics"], default: Default
-    ) -> list[OffsetFetchRequest.OffsetFetchRequestTopic] | Default | None: ...
+        self, name: Literal["topics"], default: list[OffsetFetchRequest.OffsetFetchRequestTopic] | None = None
+    ) -> list[OffsetFetchRequest.OffsetFetchRequestTopic] | None: ...
 
     @overload
     def get(
@@ -370,7 +370,7 @@ class OffsetFetchResponse(Message, Protocol):
         def get(self, name: Literal["name"], default: Default) -> str | Default: ...
 
         @overload
-        def get(self, name: Literal["topic_id"], default: Default) -> UUID | Default | None: ...
+        def get(self, name: Literal["topic_id"], default: UUID | None = None) -> UUID | None: ...
 
     class OffsetFetchResponsePartitions(Message, Protocol):
         """A struct of OffsetFetchResponse."""

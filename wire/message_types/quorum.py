@@ -54,7 +54,7 @@ class BeginQuorumEpochRequest(Message, Protocol):
         leader_id: int
         leader_epoch: int
 
-        def get(self, name: Literal["voter_directory_id"], default: Default) -> UUID | Default | None:
+        def get(self, name: Literal["voter_directory_id"], default: UUID | None = None) -> UUID | None:
             """The field, or `default` where the version lacks it."""
 
     class LeaderEndpoint(Message, Protocol):
@@ -156,7 +156,7 @@ class DescribeQuorumResponse(Message, Protocol):
         current_voters: list[DescribeQuorumResponse.ReplicaState]
         observers: list[DescribeQuorumResponse.ReplicaState]
 
-        def get(self, name: Literal["error_message"], default: Default) -> str | Default | None:
+        def get(self, name: Literal["error_message"], default: str | None = None) -> str | None:
             """The field, or `default` where the version lacks it."""
 
     class ReplicaState(Message, Protocol):
@@ -169,7 +169,7 @@ class DescribeQuorumResponse(Message, Protocol):
         last_caught_up_timestamp: int  # versions 1 to 2
 
         @overload
-        def get(self, name: Literal["replica_directory_id"], default: Default) -> UUID | Default | None: ...
+        def get(self, name: Literal["replica_directory_id"], default: UUID | None = None) -> UUID | None: ...
 
         @overload
         def get(
@@ -195,7 +195,7 @@ class DescribeQuorumResponse(Message, Protocol):
     nodes: list[DescribeQuorumResponse.Node]  # version 2
 
     @overload
-    def get(self, name: Literal["error_message"], default: Default) -> str | Default | None: ...
+    def get(self, name: Literal["error_message"], default: str | None = None) -> str | None: ...
 
     @overload
     def get(self, name: Literal["nodes"], default: Default) -> list[DescribeQuorumResponse.Node] | Default: ...
@@ -302,7 +302,7 @@ class FetchSnapshotRequest(Message, Protocol):
         position: int
         replica_directory_id: UUID | None  # version 1
 
-        def get(self, name: Literal["replica_directory_id"], default: Default) -> UUID | Default | None:
+        def get(self, name: Literal["replica_directory_id"], default: UUID | None = None) -> UUID | None:
             """The field, or `default` where the version lacks it."""
 
     class SnapshotId(Message, Protocol):
@@ -383,7 +383,7 @@ class LeaderChangeMessage(Message, Protocol):
         voter_id: int
         voter_directory_id: UUID | None  # version 1
 
-        def get(self, name: Literal["voter_directory_id"], default: Default) -> UUID | Default | None:
+        def get(self, name: Literal["voter_directory_id"], default: UUID | None = None) -> UUID | None:
             """The field, or `default` where the version lacks it."""
 
     version: int
@@ -484,8 +484,8 @@ class VoteRequest(Message, Protocol):
 
         @overload
         def get(
-            self, name: Literal["replica_directory_id", "voter_directory_id"], default: Default
-        ) -> UUID | Default | None: ...
+            self, name: Literal["replica_directory_id", "voter_directory_id"], default: UUID | None = None
+        ) -> UUID | None: ...
 
         @overload
         def get(self, name: Literal["pre_vote"], default: Default) -> bool | Default: ...

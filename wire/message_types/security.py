@@ -58,8 +58,8 @@ class CreateDelegationTokenRequest(Message, Protocol):
     max_lifetime: int
 
     def get(
-        self, name: Literal["owner_principal_type", "owner_principal_name"], default: Default
-    ) -> str | Default | None:
+        self, name: Literal["owner_principal_type", "owner_principal_name"], default: str | None = None
+    ) -> str | None:
         """The field, or `default` where the version lacks it."""
 
 

@@ -136,7 +136,7 @@ class CreateTopicsResponse(Message, Protocol):
         configs: list[CreateTopicsResponse.CreatableTopicConfigs] | None  # versions 5 to 7
 
         @overload
-        def get(self, name: Literal["topic_id"], default: Default) -> UUID | Default | None: ...
+        def get(self, name: Literal["topic_id"], default: UUID | None = None) -> UUID | None: ...
 
         @overload
         def get(
@@ -145,8 +145,8 @@ class CreateTopicsResponse(Message, Protocol):
 
         @overload
         def get(
-            self, name: Literal["configs"], default: Default
-        ) -> list[CreateTopicsResponse.CreatableTopicConfigs] | Default | None: ...
+            self, name: Literal["configs"], default: list[CreateTopicsResponse.CreatableTopicConfigs] | None = None
+        ) -> list[CreateTopicsResponse.CreatableTopicConfigs] | None: ...
 
     class CreatableTopicConfigs(Message, Protocol):
         """A struct of CreateTopicsResponse."""
@@ -195,10 +195,10 @@ class DeleteTopicsResponse(Message, Protocol):
         error_message: str | None  # versions 5 to 6
 
         @overload
-        def get(self, name: Literal["topic_id"], default: Default) -> UUID | Default | None: ...
+        def get(self, name: Literal["topic_id"], default: UUID | None = None) -> UUID | None: ...
 
         @overload
-        def get(self, name: Literal["error_message"], default: Default) -> str | Default | None: ...
+        def get(self, name: Literal["error_message"], default: str | None = None) -> str | None: ...
 
     throttle_time: int
     responses: list[DeleteTopicsResponse.DeletableTopicResult]

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....controller.metadata.metadata_image import BROKER_LOGGER_RESOURCE
-from ....wire.codec import Struct, decode_response, encode_request
+from ....wire.codec import decode_response, encode_request
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Answer
 from ...loggers import alter_logger_levels
 from ...network.request import Request
 from ...services import BrokerServices
 
+if TYPE_CHECKING:
+    from ....wire.message_types.configs import IncrementalAlterConfigsRequest
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Answer | Awaitable[Answer]:
+
+def handle(
+    services: BrokerServices, request: Request, message: IncrementalAlterConfigsRequest
+) -> Answer | Awaitable[Answer]:
     """Forward the request; changes of this broker's loggers are made here."""
     own = [one for one in message.resources if one.resource_type == BROKER_LOGGER_RESOURCE]
     if not own:
@@ -35,7 +40,9 @@ async def _both(
     return {"responses": [*answers, *decode_response(key, version, data).responses]}
 
 
-def _alter_loggers(services: BrokerServices, wanted: Struct, *, validate_only: bool) -> dict[str, Any]:
+def _alter_loggers(
+    services: BrokerServices, wanted: IncrementalAlterConfigsRequest.AlterConfigsResource, *, validate_only: bool
+) -> dict[str, Any]:
     name = wanted.resource_name
     code, text = ErrorCode.NONE, None
     try:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 
+if TYPE_CHECKING:
+    from ....wire.message_types.records import AlterReplicaLogDirsRequest
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+
+def handle(services: BrokerServices, request: Request, message: AlterReplicaLogDirsRequest) -> Fields:
     """Begin to move each replica; the answer does not wait for the moves."""
     topics: dict[str, list[dict[str, Any]]] = {}
     for directory in message.dirs:
@@ -31,7 +33,7 @@ def _begin(services: BrokerServices, topic_partition: TopicPartition, path: str)
     return ErrorCode.NONE
 
 
-def error(message: Struct, code: int, text: str) -> Fields:
+def error(message: AlterReplicaLogDirsRequest, code: int, text: str) -> Fields:
     """Every partition gets the error."""
     rows = [
         {"topic_name": topic.name, "partitions": [{"partition_index": p, "error_code": code} for p in topic.partitions]}

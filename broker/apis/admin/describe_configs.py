@@ -8,7 +8,7 @@ The broker resource with an empty name stands for the dynamic values of all brok
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ....controller.configs.broker_configs import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
 from ....controller.configs.client_metrics import CLIENT_METRICS_CONFIGS
@@ -24,7 +24,6 @@ from ....controller.metadata.metadata_image import (
 from ....controller.metadata.metadata_loader import MetadataLoader
 from ....controller.topics.topic_names import is_legal_topic_name
 from ....log.topic_configs import TOPIC_CONFIGS
-from ....wire.codec import Struct
 from ....wire.config_def import ConfigKey, ConfigSource, ConfigType
 from ....wire.errors import ErrorCode
 from ...api import Fields
@@ -32,6 +31,9 @@ from ...config import BrokerConfig
 from ...loggers import logger_levels
 from ...network.request import Request
 from ...services import BrokerServices
+
+if TYPE_CHECKING:
+    from ....wire.message_types.configs import DescribeConfigsRequest
 
 
 class ConfiguredNode(Protocol):
@@ -164,7 +166,9 @@ def _is_secret(name: str) -> bool:
     return "password" in name or "secret" in name or name.endswith("jaas.config")
 
 
-def _describe(services: ConfiguredNode, wanted: Struct, options: Mapping[str, bool]) -> dict[str, Any]:
+def _describe(
+    services: ConfiguredNode, wanted: DescribeConfigsRequest.DescribeConfigsResource, options: Mapping[str, bool]
+) -> dict[str, Any]:
     kind, name = wanted.resource_type, wanted.resource_name
     query = _Query(wanted.configuration_keys, **options)
     if kind == TOPIC_RESOURCE:
@@ -189,7 +193,9 @@ def _describe(services: ConfiguredNode, wanted: Struct, options: Mapping[str, bo
     return _result(wanted, int(ErrorCode.INVALID_REQUEST), f"Unsupported resource type: {kind}")
 
 
-def _describe_loggers(services: ConfiguredNode, wanted: Struct, query: _Query) -> dict[str, Any]:
+def _describe_loggers(
+    services: ConfiguredNode, wanted: DescribeConfigsRequest.DescribeConfigsResource, query: _Query
+) -> dict[str, Any]:
     name, own = wanted.resource_name, services.config.node_id
     if name != str(own):
         text = f"Unexpected broker id, expected {own} but received {name}" if name else "Broker id must not be empty"
@@ -210,22 +216,22 @@ def _describe_loggers(services: ConfiguredNode, wanted: Struct, query: _Query) -
     return _result(wanted, 0, None) | {"configs": rows}
 
 
-def _result(wanted: Struct, code: int, text: str | None) -> dict[str, Any]:
+def _result(wanted: DescribeConfigsRequest.DescribeConfigsResource, code: int, text: str | None) -> dict[str, Any]:
     name = {"resource_type": wanted.resource_type, "resource_name": wanted.resource_name}
     return {"error_code": code, "error_message": text, "configs": [], **name}
 
 
-def describe(node: ConfiguredNode, message: Struct) -> Fields:
+def describe(node: ConfiguredNode, message: DescribeConfigsRequest) -> Fields:
     """The response of a broker, or of a controller that is asked itself (KIP-919)."""
     options = {"synonyms": message.include_synonyms, "documentation": message.get("include_documentation", False)}
     return {"results": [_describe(node, wanted, options) for wanted in message.resources]}
 
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+def handle(services: BrokerServices, request: Request, message: DescribeConfigsRequest) -> Fields:
     """The settings as this broker has them."""
     return describe(services, message)
 
 
-def error(message: Struct, code: int, text: str) -> Fields:
+def error(message: DescribeConfigsRequest, code: int, text: str) -> Fields:
     """Every resource asked for gets the error."""
     return {"results": [_result(wanted, code, text) for wanted in message.resources]}

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....log.manager.log_directory import LogDirDescription
 from ....log.partition_log import PartitionLog
-from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 
+if TYPE_CHECKING:
+    from ....wire.message_types.records import DescribeLogDirsRequest
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+
+def handle(services: BrokerServices, request: Request, message: DescribeLogDirsRequest) -> Fields:
     """The directories, with those partitions that the request asks for."""
     wanted = None if message.topics is None else {topic.topic: topic.partitions for topic in message.topics}
     return {"error_code": 0, "results": [_directory(services, view, wanted) for view in services.replicas.log_dirs()]}

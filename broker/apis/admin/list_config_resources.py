@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ....controller.metadata.metadata_image import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -9,16 +11,18 @@ from ....controller.metadata.metadata_image import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
-from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 
+if TYPE_CHECKING:
+    from ....wire.message_types.configs import ListConfigResourcesRequest
+
 _KNOWN = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
 
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+def handle(services: BrokerServices, request: Request, message: ListConfigResourcesRequest) -> Fields:
     """The resources of the types asked for; of all types where none is."""
     wanted = message.get("resource_types", [CLIENT_METRICS_RESOURCE]) or list(_KNOWN)
     if any(kind not in _KNOWN for kind in wanted):

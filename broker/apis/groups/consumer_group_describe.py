@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....controller.metadata.metadata_image import MetadataImage
-from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
 from ...groups.consumer.assignors import PartitionIds
@@ -17,10 +16,13 @@ from ...services import BrokerServices
 from ...topic_view import OPERATIONS_NOT_ASKED
 from .group_requests import GROUP_OPERATIONS
 
+if TYPE_CHECKING:
+    from ....wire.message_types.consumer_groups import ConsumerGroupDescribeRequest
+
 CLASSIC_MEMBER_TYPE, CONSUMER_MEMBER_TYPE = 0, 1
 
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+def handle(services: BrokerServices, request: Request, message: ConsumerGroupDescribeRequest) -> Fields:
     """One row for each group; a group that is not a consumer group is an error."""
     operations = GROUP_OPERATIONS if message.include_authorized_operations else OPERATIONS_NOT_ASKED
     return {
@@ -80,6 +82,6 @@ def _failed(group_id: str, code: int, text: str | None) -> dict[str, Any]:
     return {"error_code": code, "error_message": text, "group_id": group_id, **nothing}
 
 
-def error(message: Struct, code: int, text: str) -> Fields:
+def error(message: ConsumerGroupDescribeRequest, code: int, text: str) -> Fields:
     """Every group asked for gets the error."""
     return {"groups": [_failed(group_id, code, text) for group_id in message.group_ids]}

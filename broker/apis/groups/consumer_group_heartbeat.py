@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
 
-from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
 from ...groups.consumer.assignors import PartitionIds
@@ -18,10 +18,15 @@ from ...network.request import Request
 from ...services import BrokerServices
 from .group_requests import answer, check_group_id, client_host
 
+if TYPE_CHECKING:
+    from ....wire.message_types.consumer_groups import ConsumerGroupHeartbeatRequest
+
 OWN_ID_SINCE = 1
 
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+def handle(
+    services: BrokerServices, request: Request, message: ConsumerGroupHeartbeatRequest
+) -> Fields | Awaitable[Fields]:
     """Check the request and give it to the group; answered when its changes are committed."""
     groups = services.groups
     group_id = check_group_id(message.group_id)
@@ -48,7 +53,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     return answer(future, lambda result: _fields(result, interval_ms))
 
 
-def _check(request: Request, message: Struct, assignors: tuple[str, ...]) -> None:
+def _check(request: Request, message: ConsumerGroupHeartbeatRequest, assignors: tuple[str, ...]) -> None:
     """Raise `ProtocolError` for a request with invalid fields."""
     regex = message.get("subscribed_topic_regex")
     complaint = None
@@ -73,7 +78,7 @@ def _check(request: Request, message: Struct, assignors: tuple[str, ...]) -> Non
         raise ProtocolError(ErrorCode.INVALID_REGULAR_EXPRESSION, text)
 
 
-def _complaint_about_join(message: Struct, regex: str | None) -> str | None:
+def _complaint_about_join(message: ConsumerGroupHeartbeatRequest, regex: str | None) -> str | None:
     if message.rebalance_timeout == -1:
         return "RebalanceTimeoutMs must be provided in first request."
     if message.topic_partitions is None or message.topic_partitions:
@@ -83,10 +88,13 @@ def _complaint_about_join(message: Struct, regex: str | None) -> str | None:
     return None
 
 
-def _owned(message: Struct) -> PartitionIds | None:
+def _owned(message: ConsumerGroupHeartbeatRequest) -> PartitionIds | None:
     if message.topic_partitions is None:
         return None
-    return tuple((topic.topic_id, index) for topic in message.topic_partitions for index in topic.partitions)
+    # A zero id is None here; it is equal to the id of no topic.
+    return tuple(
+        (cast("UUID", topic.topic_id), index) for topic in message.topic_partitions for index in topic.partitions
+    )
 
 
 def _fields(result: HeartbeatResult, interval_ms: int) -> Fields:
@@ -104,6 +112,6 @@ def _fields(result: HeartbeatResult, interval_ms: int) -> Fields:
     }
 
 
-def error(message: Struct, code: int, text: str) -> Fields:
+def error(message: ConsumerGroupHeartbeatRequest, code: int, text: str) -> Fields:
     """The response has the error."""
     return {"error_code": code, "error_message": text or None, "member_epoch": 0, "heartbeat_interval": 0}

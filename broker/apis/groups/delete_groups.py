@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
-from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 from .group_requests import check_group_id
 
+if TYPE_CHECKING:
+    from ....wire.message_types.groups import DeleteGroupsRequest
 
-async def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+
+async def handle(services: BrokerServices, request: Request, message: DeleteGroupsRequest) -> Fields:
     """Delete each group that is empty; answered when the tombstones are committed."""
     codes = await asyncio.gather(*(_delete(services, group_id) for group_id in message.groups_names))
     return {
@@ -50,6 +53,6 @@ async def _delete(services: BrokerServices, group_id: str) -> ErrorCode:
     return await future
 
 
-def error(message: Struct, code: int, text: str) -> Fields:
+def error(message: DeleteGroupsRequest, code: int, text: str) -> Fields:
     """Every group gets the error."""
     return {"results": [{"group_id": group_id, "error_code": code} for group_id in message.groups_names]}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
 from ...groups.classic.classic_group import ClassicGroup
@@ -14,10 +13,13 @@ from ...services import BrokerServices
 from ...topic_view import OPERATIONS_NOT_ASKED
 from .group_requests import GROUP_OPERATIONS
 
+if TYPE_CHECKING:
+    from ....wire.message_types.groups import DescribeGroupsRequest
+
 NOT_FOUND_SINCE = 6
 
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+def handle(services: BrokerServices, request: Request, message: DescribeGroupsRequest) -> Fields:
     """One row for each group; a group that is not a classic group counts as not found."""
     asked = message.get("include_authorized_operations", False)
     operations = GROUP_OPERATIONS if asked else OPERATIONS_NOT_ASKED
@@ -71,6 +73,6 @@ def _failed(group_id: str, code: int, text: str | None) -> dict[str, Any]:
     }
 
 
-def error(message: Struct, code: int, text: str) -> Fields:
+def error(message: DescribeGroupsRequest, code: int, text: str) -> Fields:
     """Every group asked for gets the error."""
     return {"groups": [_failed(group_id, code, text) for group_id in message.groups]}

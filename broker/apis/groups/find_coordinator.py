@@ -6,9 +6,8 @@ The first request creates the topic. The answer waits up to a second for it, so 
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
 from ...api import Fields
 from ...groups.group_config import OFFSETS_TOPIC
@@ -16,13 +15,16 @@ from ...network.request import Request
 from ...services import BrokerServices
 from ...topic_view import endpoint_of
 
+if TYPE_CHECKING:
+    from ....wire.message_types.groups import FindCoordinatorRequest
+
 FIRST_BATCHED_VERSION = 4
 GROUP_KEY_TYPE, TRANSACTION_KEY_TYPE = 0, 1
 _NO_NODE = {"node_id": -1, "host": "", "port": -1}
 _CREATION_WAIT_S = 1.0
 
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+def handle(services: BrokerServices, request: Request, message: FindCoordinatorRequest) -> Fields | Awaitable[Fields]:
     """Find each key's coordinator; create `__consumer_offsets` if it is missing."""
     if message.get("key_type", GROUP_KEY_TYPE) != GROUP_KEY_TYPE or _is_topic_there(services):
         return _answer(services, request, message)
@@ -30,7 +32,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     return _answer_when_created(services, request, message)
 
 
-async def _answer_when_created(services: BrokerServices, request: Request, message: Struct) -> Fields:
+async def _answer_when_created(services: BrokerServices, request: Request, message: FindCoordinatorRequest) -> Fields:
     await services.groups.wait_for_topic(_CREATION_WAIT_S)
     return _answer(services, request, message)
 
@@ -39,7 +41,7 @@ def _is_topic_there(services: BrokerServices) -> bool:
     return OFFSETS_TOPIC in services.metadata.image.topics_by_name
 
 
-def _answer(services: BrokerServices, request: Request, message: Struct) -> Fields:
+def _answer(services: BrokerServices, request: Request, message: FindCoordinatorRequest) -> Fields:
     key_type = message.get("key_type", GROUP_KEY_TYPE)
     keys = message.coordinator_keys if request.api_version >= FIRST_BATCHED_VERSION else [message.key]
     rows = [{"key": key, **_row(services, request, key_type, key)} for key in keys]
@@ -69,7 +71,7 @@ def _refused(code: ErrorCode, text: str) -> dict[str, Any]:
     return {"error_code": int(code), "error_message": text, **_NO_NODE}
 
 
-def error(message: Struct, code: int, text: str) -> Fields:
+def error(message: FindCoordinatorRequest, code: int, text: str) -> Fields:
     """Every key asked for gets the error."""
     failed = {"error_code": code, "error_message": text, **_NO_NODE}
     return {**failed, "coordinators": [{"key": key, **failed} for key in message.get("coordinator_keys", ())]}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from ....wire.codec import Struct
+from typing import TYPE_CHECKING
+
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 from .group_requests import classic_protocol, shard_and_group
 
+if TYPE_CHECKING:
+    from ....wire.message_types.consumer_groups import HeartbeatRequest
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+
+def handle(services: BrokerServices, request: Request, message: HeartbeatRequest) -> Fields:
     """NONE, or REBALANCE_IN_PROGRESS when the member must join again."""
     shard, group = shard_and_group(services.groups, message.group_id)
     protocol = classic_protocol(group)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
 from ...groups.classic.classic_events import JoinRequest
@@ -15,12 +14,15 @@ from ...network.request import Request
 from ...services import BrokerServices
 from .group_requests import answer, check_group_id, classic_protocol, client_host
 
+if TYPE_CHECKING:
+    from ....wire.message_types.consumer_groups import JoinGroupRequest
+
 KNOWN_ID_REQUIRED_SINCE = 4
 PROTOCOL_NULLABLE_SINCE = 7
 SKIPPING_SINCE = 9
 
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+def handle(services: BrokerServices, request: Request, message: JoinGroupRequest) -> Fields | Awaitable[Fields]:
     """Check the request and give it to the group; answered when the new generation begins."""
     groups = services.groups
     group_id = check_group_id(message.group_id)
@@ -39,7 +41,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     return answer(future, lambda result: _fields(request, result))
 
 
-def _join_request(request: Request, message: Struct, unique_id: str) -> JoinRequest:
+def _join_request(request: Request, message: JoinGroupRequest, unique_id: str) -> JoinRequest:
     instance_id = message.get("group_instance_id")
     client_id = request.client_id or ""
     return JoinRequest(
@@ -75,6 +77,6 @@ def _fields(request: Request, result: JoinResult) -> Fields:
     }
 
 
-def error(message: Struct, code: int, text: str) -> Fields:
+def error(message: JoinGroupRequest, code: int, text: str) -> Fields:
     """The response has the error, and no generation."""
     return {"error_code": code, "generation_id": -1, "protocol_name": "", "member_id": message.member_id}

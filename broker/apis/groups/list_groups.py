@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from ....wire.codec import Struct
+from typing import TYPE_CHECKING
+
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 
+if TYPE_CHECKING:
+    from ....wire.message_types.groups import ListGroupsRequest
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+
+def handle(services: BrokerServices, request: Request, message: ListGroupsRequest) -> Fields:
     """The groups that pass the filters."""
     states = [state.lower() for state in message.get("states_filter", ())]
     types = [kind.lower() for kind in message.get("types_filter", ())]

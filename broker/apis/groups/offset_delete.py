@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
 from ...api import Fields
@@ -17,8 +16,11 @@ from ...network.request import Request
 from ...services import BrokerServices
 from .group_requests import answer, check_group_id
 
+if TYPE_CHECKING:
+    from ....wire.message_types.groups import OffsetDeleteRequest
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+
+def handle(services: BrokerServices, request: Request, message: OffsetDeleteRequest) -> Fields | Awaitable[Fields]:
     """Write the tombstones, and answer when they are committed."""
     shard = services.groups.shard_of(check_group_id(message.group_id))
     group = shard.groups.get(message.group_id)

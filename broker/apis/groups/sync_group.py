@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from typing import TYPE_CHECKING
 
-from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
 from ...groups.classic.classic_events import SyncRequest
@@ -14,10 +14,13 @@ from ...network.request import Request
 from ...services import BrokerServices
 from .group_requests import answer, classic_protocol, shard_and_group
 
+if TYPE_CHECKING:
+    from ....wire.message_types.consumer_groups import SyncGroupRequest
+
 PROTOCOL_NAMED_SINCE = 5
 
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+def handle(services: BrokerServices, request: Request, message: SyncGroupRequest) -> Fields | Awaitable[Fields]:
     """Give the request to the group; answered when the leader's assignment is committed."""
     names = message.get("protocol_type"), message.get("protocol_name")
     if request.api_version >= PROTOCOL_NAMED_SINCE and None in names:
@@ -45,6 +48,6 @@ def _fields(result: SyncResult) -> Fields:
     }
 
 
-def error(message: Struct, code: int, text: str) -> Fields:
+def error(message: SyncGroupRequest, code: int, text: str) -> Fields:
     """The response has the error, and no assignment."""
     return {"error_code": code, "assignment": b""}

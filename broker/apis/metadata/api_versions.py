@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
+
+if TYPE_CHECKING:
+    from ....wire.message_types.cluster import ApiVersionsRequest
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def api_versions_fields(
     request: Request,
-    message: Struct,
+    message: ApiVersionsRequest,
     rows: list[dict[str, int]],
     supported: Mapping[str, tuple[int, int]],
     finalized: tuple[int, Mapping[str, int]],
@@ -47,7 +49,7 @@ def api_versions_fields(
     }
 
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+def handle(services: BrokerServices, request: Request, message: ApiVersionsRequest) -> Fields:
     """The versions of a broker listener."""
     metadata, supported = services.metadata, services.config.supported_features
     finalized = metadata.image.offset, metadata.finalized_features

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 from ...topic_view import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, controller_id_for_clients, endpoint_of
+
+if TYPE_CHECKING:
+    from ....wire.message_types.cluster import DescribeClusterRequest
 
 BROKERS = 1
 CONTROLLERS = 2
@@ -30,7 +32,7 @@ def endpoint_type_error(asked: int, served: int) -> Fields | None:
     }
 
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+def handle(services: BrokerServices, request: Request, message: DescribeClusterRequest) -> Fields:
     """The brokers that the listener reaches; fenced ones only on request."""
     refusal = endpoint_type_error(message.get("endpoint_type", BROKERS), BROKERS)
     if refusal is not None:

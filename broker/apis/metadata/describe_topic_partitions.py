@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....controller.metadata.metadata_image import MetadataImage
 from ....controller.topics.topic_names import is_legal_topic_name
-from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 from ...topic_view import INTERNAL_TOPICS, TOPIC_OPERATIONS, PartitionRows, sorted_partitions
 
+if TYPE_CHECKING:
+    from ....wire.message_types.cluster import DescribeTopicPartitionsRequest
 
-def _names(image: MetadataImage, message: Struct, start: str) -> list[str]:
+
+def _names(image: MetadataImage, message: DescribeTopicPartitionsRequest, start: str) -> list[str]:
     asked = {topic.name: None for topic in message.topics}
     return [name for name in sorted(asked or image.topics_by_name) if name >= start]
 
@@ -25,7 +27,7 @@ def _failed(name: str) -> dict[str, Any]:
     return {"error_code": int(code), "name": name, "is_internal": name in INTERNAL_TOPICS, "partitions": []}
 
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+def handle(services: BrokerServices, request: Request, message: DescribeTopicPartitionsRequest) -> Fields:
     """One page, and the cursor of the next one."""
     image = services.metadata.image
     cursor = message.cursor
@@ -64,6 +66,6 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     return {"topics": rows, "next_cursor": next_cursor}
 
 
-def error(message: Struct, code: int, text: str) -> Fields:
+def error(message: DescribeTopicPartitionsRequest, code: int, text: str) -> Fields:
     """Every topic asked for gets the error."""
     return {"topics": [{"error_code": code, "name": topic.name, "partitions": []} for topic in message.topics]}

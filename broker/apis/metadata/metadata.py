@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable, Iterator
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ....controller.metadata.metadata_image import MetadataImage, TopicImage
 from ....controller.topics.topic_names import is_legal_topic_name
-from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
 from ...api import Fields
 from ...network.request import Request
@@ -29,6 +28,9 @@ from ...topic_view import (
     controller_id_for_clients,
     sorted_partitions,
 )
+
+if TYPE_CHECKING:
+    from ....wire.message_types.cluster import MetadataRequest
 
 FIRST_VERSION_BY_ID = 12
 LISTENER_NOT_FOUND_SINCE = 6
@@ -60,24 +62,26 @@ def failed_topic(request: Request, name: str | None, topic_id: UUID | None, code
     return {"error_code": int(code), "name": name, "topic_id": topic_id, "is_internal": internal, "partitions": []}
 
 
-def _wants_all(request: Request, message: Struct) -> bool:
+def _wants_all(request: Request, message: MetadataRequest) -> bool:
     return message.topics is None or (request.api_version == 0 and not message.topics)
 
 
-def _wanted_rows(services: BrokerServices, request: Request, message: Struct, operations: int) -> list[dict[str, Any]]:
+def _wanted_rows(
+    services: BrokerServices, request: Request, message: MetadataRequest, operations: int
+) -> list[dict[str, Any]]:
     image = services.metadata.image
     auto_create = services.config.topics.auto_create and message.get("allow_auto_topic_creation", True)
     partitions = PartitionRows(image, request.sink.listener_name)
     rows: list[dict[str, Any]] = []
     missing: dict[str, None] = {}
-    for wanted in message.topics:
+    for wanted in message.topics or ():
         name, topic_id = wanted.name, wanted.get("topic_id")
-        topic = image.topics_by_id.get(topic_id) if topic_id is not None else image.topics_by_name.get(name)
+        topic = _find_topic(image, name, topic_id)
         if topic is not None:
             rows.append(topic_row(partitions, topic, request, operations))
         elif topic_id is not None:
             rows.append(failed_topic(request, None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
-        elif not is_legal_topic_name(name or ""):
+        elif name is None or not is_legal_topic_name(name):
             rows.append(failed_topic(request, name, None, ErrorCode.INVALID_TOPIC_EXCEPTION))
         else:
             missing[name] = None
@@ -87,28 +91,34 @@ def _wanted_rows(services: BrokerServices, request: Request, message: Struct, op
     return rows
 
 
-def _is_invalid(request: Request, message: Struct) -> bool:
+def _find_topic(image: MetadataImage, name: str | None, topic_id: UUID | None) -> TopicImage | None:
+    """The topic with this id, or with this name where the id is None."""
+    if topic_id is not None:
+        return image.topics_by_id.get(topic_id)
+    return None if name is None else image.topics_by_name.get(name)
+
+
+def _is_invalid(request: Request, message: MetadataRequest) -> bool:
     """Whether the request uses topic ids before version 12: the schema has them from 10 on, for later use."""
     if message.topics is None or request.api_version >= FIRST_VERSION_BY_ID:
         return False
     return any(wanted.name is None or wanted.get("topic_id") is not None for wanted in message.topics)
 
 
-def _leaders(image: MetadataImage, message: Struct, wants_all: bool) -> Iterator[int]:
+def _leaders(image: MetadataImage, message: MetadataRequest, wants_all: bool) -> Iterator[int]:
     """The leaders of the partitions asked for."""
     topics: Iterable[TopicImage | None] = image.topics_by_name.values()
     if not wants_all:
-        topics = (
-            image.topics_by_id.get(wanted.get("topic_id")) or image.topics_by_name.get(wanted.name)
-            for wanted in message.topics
-        )
+        topics = (_find_topic(image, wanted.name, wanted.get("topic_id")) for wanted in message.topics or ())
     for topic in topics:
         if topic is not None:
             for registration in topic.partitions.values():
                 yield registration.leader
 
 
-async def _answer_when_certain(services: BrokerServices, request: Request, message: Struct, delay_s: float) -> Fields:
+async def _answer_when_certain(
+    services: BrokerServices, request: Request, message: MetadataRequest, delay_s: float
+) -> Fields:
     loop = asyncio.get_running_loop()
     wants_all = _wants_all(request, message)
     if delay_s:
@@ -118,7 +128,7 @@ async def _answer_when_certain(services: BrokerServices, request: Request, messa
     return _answer(services, request, message)
 
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+def handle(services: BrokerServices, request: Request, message: MetadataRequest) -> Fields | Awaitable[Fields]:
     """Answer at once, or wait while a leader is suspected to be dead (see `suspected_brokers`)."""
     if _is_invalid(request, message):
         return error(message, int(ErrorCode.INVALID_REQUEST), "")
@@ -132,9 +142,9 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     return _answer(services, request, message)
 
 
-def _answer(services: BrokerServices, request: Request, message: Struct) -> Fields:
+def _answer(services: BrokerServices, request: Request, message: MetadataRequest) -> Fields:
     image = services.metadata.image
-    operations = TOPIC_OPERATIONS if message.get("include_topic_authorized_operations") else OPERATIONS_NOT_ASKED
+    operations = TOPIC_OPERATIONS if message.get("include_topic_authorized_operations", False) else OPERATIONS_NOT_ASKED
     if _wants_all(request, message):
         partitions = PartitionRows(image, request.sink.listener_name)
         topics = [topic for _, topic in sorted(image.topics_by_name.items(), key=itemgetter(0))]
@@ -142,7 +152,7 @@ def _answer(services: BrokerServices, request: Request, message: Struct) -> Fiel
     else:
         rows = _wanted_rows(services, request, message, operations)
     recently_fenced = services.recently_fenced_brokers.ids(asyncio.get_running_loop().time())
-    cluster_asked = message.get("include_cluster_authorized_operations")
+    cluster_asked = message.get("include_cluster_authorized_operations", False)
     return {
         "brokers": broker_rows(image, request.sink.listener_name, recently_fenced),
         "cluster_id": services.config.cluster_id,
@@ -152,9 +162,9 @@ def _answer(services: BrokerServices, request: Request, message: Struct) -> Fiel
     }
 
 
-def error(message: Struct, code: int, text: str) -> Fields:
+def error(message: MetadataRequest, code: int, text: str) -> Fields:
     """Every topic asked for gets the error."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"error_code": code, "name": wanted.name or "", "topic_id": wanted.get("topic_id"), "partitions": []}
         for wanted in message.topics or ()
     ]

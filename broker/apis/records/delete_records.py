@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....isr.results import DeletedRecords
-from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 from ...topic_view import INTERNAL_TOPICS
+
+if TYPE_CHECKING:
+    from ....wire.message_types.records import DeleteRecordsRequest
 
 _POLL_S = (0.005, 0.1)
 """First and longest pause between polls.
@@ -22,7 +24,7 @@ Followers learn the new log start offset with their next fetch, within 0.5 s.
 """
 
 
-def _start(services: BrokerServices, topic: str, wanted: Struct) -> DeletedRecords:
+def _start(services: BrokerServices, topic: str, wanted: DeleteRecordsRequest.DeleteRecordsPartition) -> DeletedRecords:
     known = services.metadata.image.topics_by_name.get(topic)
     if known is None or wanted.partition_index not in known.partitions:
         return DeletedRecords(int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
@@ -51,7 +53,7 @@ async def _wait_for_followers(
             pause_s = min(pause_s * 2, pause_max_s)
 
 
-async def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+async def handle(services: BrokerServices, request: Request, message: DeleteRecordsRequest) -> Fields:
     """Move the log start offset, and answer when the replicas that are up have followed."""
     results: dict[TopicPartition, DeletedRecords] = {}
     for topic in message.topics:
@@ -71,7 +73,7 @@ async def handle(services: BrokerServices, request: Request, message: Struct) ->
     }
 
 
-def error(message: Struct, code: int, text: str) -> Fields:
+def error(message: DeleteRecordsRequest, code: int, text: str) -> Fields:
     """Every partition asked for gets the error."""
     return {
         "topics": [

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....isr.replica import Replica
-from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 
+if TYPE_CHECKING:
+    from ....wire.message_types.records import DescribeProducersRequest
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+
+def handle(services: BrokerServices, request: Request, message: DescribeProducersRequest) -> Fields:
     """One row for each partition."""
     return {
         "topics": [
@@ -51,7 +53,7 @@ def _failed(index: int, code: int, text: str) -> dict[str, Any]:
     return {"partition_index": index, "error_code": code, "error_message": text or None, "active_producers": []}
 
 
-def error(message: Struct, code: int, text: str) -> Fields:
+def error(message: DescribeProducersRequest, code: int, text: str) -> Fields:
     """Every partition gets the error."""
     return {
         "topics": [

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 
+if TYPE_CHECKING:
+    from ....wire.message_types.transactions import DescribeTransactionsRequest
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+
+def handle(services: BrokerServices, request: Request, message: DescribeTransactionsRequest) -> Fields:
     """Every id is not found; an empty id is an invalid request."""
     return {
         "transaction_states": [
@@ -34,6 +36,6 @@ def _row(transactional_id: str, code: int) -> dict[str, Any]:
     }
 
 
-def error(message: Struct, code: int, text: str) -> Fields:
+def error(message: DescribeTransactionsRequest, code: int, text: str) -> Fields:
     """Every id gets the error."""
     return {"transaction_states": [_row(one, code) for one in message.transactional_ids]}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import TYPE_CHECKING
 
-from ....wire.codec import Struct
 from ....wire.errors import ErrorCode, ProtocolError
 from ...api import Fields, top_level_error
 from ...network.request import Request
 from ...services import BrokerServices
+
+if TYPE_CHECKING:
+    from ....wire.message_types.transactions import InitProducerIdRequest
 
 
 def _granted(producer_id: int) -> Fields:
@@ -28,7 +31,7 @@ async def _granted_later(services: BrokerServices, request: Request) -> Fields:
         raise
 
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields | Awaitable[Fields]:
+def handle(services: BrokerServices, request: Request, message: InitProducerIdRequest) -> Fields | Awaitable[Fields]:
     """A producer id of this broker's block; transactional ids are refused."""
     if (message.get("producer_id", -1) == -1) != (message.get("producer_epoch", -1) == -1):
         return _refused(ErrorCode.INVALID_REQUEST)
@@ -39,6 +42,6 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     return _granted(producer_id) if producer_id is not None else _granted_later(services, request)
 
 
-def error(message: Struct, code: int, text: str) -> Fields:
+def error(message: InitProducerIdRequest, code: int, text: str) -> Fields:
     """The response has the error, and no id."""
     return dict(top_level_error(message, code, text)) | {"producer_id": -1, "producer_epoch": -1}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
+
+if TYPE_CHECKING:
+    from ....wire.message_types.records import ListOffsetsRequest
 
 _SINCE_VERSION = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 """The first version of each negative timestamp, which stands for a special offset."""
@@ -20,7 +22,13 @@ def _failed(index: int, code: int) -> dict[str, Any]:
     return {"partition_index": index, "error_code": code, "timestamp": -1, "offset": -1, "leader_epoch": -1}
 
 
-def _row(services: BrokerServices, request: Request, message: Struct, topic: str, wanted: Struct) -> dict[str, Any]:
+def _row(
+    services: BrokerServices,
+    request: Request,
+    message: ListOffsetsRequest,
+    topic: str,
+    wanted: ListOffsetsRequest.ListOffsetsPartition,
+) -> dict[str, Any]:
     index, timestamp = wanted.partition_index, wanted.timestamp
     if timestamp < 0 and request.api_version < _SINCE_VERSION.get(timestamp, 2**15):
         return _failed(index, int(ErrorCode.UNSUPPORTED_VERSION))
@@ -37,7 +45,7 @@ def _row(services: BrokerServices, request: Request, message: Struct, topic: str
     return row | {"leader_epoch": found.leader_epoch}
 
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+def handle(services: BrokerServices, request: Request, message: ListOffsetsRequest) -> Fields:
     """One row for each partition; a partition that is named twice is an error."""
     image = services.metadata.image
     seen: dict[tuple[str, int], int] = {}
@@ -61,7 +69,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     return {"topics": topics}
 
 
-def error(message: Struct, code: int, text: str) -> Fields:
+def error(message: ListOffsetsRequest, code: int, text: str) -> Fields:
     """Every partition asked for gets the error."""
     return {
         "topics": [

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from ....wire.codec import Struct
+from typing import TYPE_CHECKING
+
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
+
+if TYPE_CHECKING:
+    from ....wire.message_types.transactions import ListTransactionsRequest
 
 _STATES = (
     "Empty",
@@ -19,7 +23,7 @@ _STATES = (
 )
 
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+def handle(services: BrokerServices, request: Request, message: ListTransactionsRequest) -> Fields:
     """No transactions, and the states of the filter that do not exist."""
     unknown = [state for state in message.state_filters if state not in _STATES]
     return {"error_code": 0, "unknown_state_filters": unknown, "transaction_states": []}

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 
+if TYPE_CHECKING:
+    from ....wire.message_types.records import OffsetForLeaderEpochRequest
 
-def _row(services: BrokerServices, topic: str, wanted: Struct) -> dict[str, Any]:
+
+def _row(
+    services: BrokerServices, topic: str, wanted: OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+) -> dict[str, Any]:
     known = services.metadata.image.topics_by_name.get(topic)
     if known is None or wanted.partition not in known.partitions:
         return {"partition": wanted.partition, "error_code": int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)}
     code, epoch, end_offset = services.replicas.offset_for_leader_epoch(
-        TopicPartition(topic, wanted.partition), wanted.get("current_leader_epoch", -1), wanted.leader_epoch
+        TopicPartition(topic, wanted.partition), wanted.current_leader_epoch, wanted.leader_epoch
     )
     return {"partition": wanted.partition, "error_code": int(code), "leader_epoch": epoch, "end_offset": end_offset}
 
 
-def handle(services: BrokerServices, request: Request, message: Struct) -> Fields:
+def handle(services: BrokerServices, request: Request, message: OffsetForLeaderEpochRequest) -> Fields:
     """One row for each partition."""
     return {
         "topics": [
@@ -32,7 +36,7 @@ def handle(services: BrokerServices, request: Request, message: Struct) -> Field
     }
 
 
-def error(message: Struct, code: int, text: str) -> Fields:
+def error(message: OffsetForLeaderEpochRequest, code: int, text: str) -> Fields:
     """Every partition asked for gets the error."""
     return {
         "topics": [
