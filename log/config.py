@@ -37,7 +37,7 @@ _DEFAULTS: Mapping[str, Any] = {name: _converted(name, key.default_value) for na
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """The topic configurations that a log goes by, each named as in Kafka; sizes in bytes, times in milliseconds."""
+    """The topic configurations that a log uses, named as in Kafka; sizes in bytes, times in milliseconds."""
 
     segment_bytes: int = _DEFAULTS["segment.bytes"]
     segment_ms: int = _DEFAULTS["segment.ms"]

@@ -1,6 +1,6 @@
 """The table of topic configurations. Names, types, defaults and ranges are those of Apache Kafka 4.2.
 
-The table stands in this package because a partition's log goes by it. The controller checks requests by it, and
+The table is in this package because the log of a partition uses it. The controller checks requests by it, and
 DescribeConfigs and docs/configuration.md show it. A configuration of the broker that gives topics their default (a
 synonym) is declared here too, and nowhere else. Source: "Topic Configs" in Kafka's documentation, and its class
 `ServerTopicConfigSynonyms`.

@@ -79,7 +79,7 @@ class BrokerFailureDetector:
             self._start_probe(broker_id)
 
     def deactivate(self) -> None:
-        """Leadership ended: fence nobody any more."""
+        """Leadership ended: fence no more brokers."""
         self._image = None
         if self._timer is not None:
             self._timer.cancel()

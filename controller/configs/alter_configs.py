@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (KIP-339), and AlterConfigs, which replaces all that a resource has."""
+"""IncrementalAlterConfigs (KIP-339), and AlterConfigs, which replaces all configurations of a resource."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TABLES: Mapping[int, Mapping[str, ConfigKey]] = {
 
 
 class Operation(IntEnum):
-    """What to do with a value."""
+    """The operations of IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1
@@ -45,7 +45,7 @@ class Operation(IntEnum):
 
 
 class ConfigRules(NamedTuple):
-    """What the node's own settings have to say in it."""
+    """The limits and policies of this node's server.properties."""
 
     group_limits: GroupLimits = GroupLimits()
     policies: Policies = Policies()
@@ -57,7 +57,7 @@ _NO_RULES = ConfigRules()
 def incremental_alter_configs(
     image: MetadataImage, request: IncrementalAlterConfigsRequest, rules: ConfigRules = _NO_RULES
 ) -> ControllerResult:
-    """IncrementalAlterConfigs 0-1; each resource succeeds or fails whole."""
+    """IncrementalAlterConfigs 0-1. Each resource succeeds or fails as a whole."""
     given = [((resource.resource_type, resource.resource_name), resource.configs) for resource in request.resources]
     return _alter(image, given, _incremented, rules, validate_only=request.validate_only)
 
@@ -65,7 +65,7 @@ def incremental_alter_configs(
 def alter_configs(
     image: MetadataImage, request: AlterConfigsRequest, rules: ConfigRules = _NO_RULES
 ) -> ControllerResult:
-    """AlterConfigs 0-2: what is not named goes back to its default."""
+    """AlterConfigs 0-2. A configuration that is not named goes back to its default."""
     given = [((resource.resource_type, resource.resource_name), resource.configs) for resource in request.resources]
     return _alter(image, given, _replaced, rules, validate_only=request.validate_only)
 
@@ -123,9 +123,9 @@ def _alter_resource(
         for name in dict.fromkeys((*old, *new))
         if new.get(name) != old.get(name)
     ]
-    # What goes since AlterConfigs does not name it is no wish of the client's (KAFKA-14195).
-    wished = {name: new.get(name) for name in names if new.get(name) != old.get(name)}
-    rules.policies.check_config(*key, wished)
+    # AlterConfigs also removes what it does not name; policies do not see that (KAFKA-14195).
+    requested = {name: new.get(name) for name in names if new.get(name) != old.get(name)}
+    rules.policies.check_config(*key, requested)
     if new.get("min.insync.replicas") != old.get("min.insync.replicas"):
         records += _elr_after_min_isr_change(image, key)
     return records

@@ -1,7 +1,7 @@
 """The table of the broker's configurations: all that server.properties may hold, and what may change at run time.
 
 Names, types, defaults and ranges are those of Apache Kafka 4.2 ("Broker Configs", "Dynamic Broker Configs"). The table
-stands here because the controller checks changes by it. DescribeConfigs, the start of a node and docs/configuration.md
+is here because the controller checks changes by it. DescribeConfigs, the start of a node and docs/configuration.md
 read it too. The configurations behind those of topics and groups are declared with them, in `log/topic_configs.py` and
 `group_configs.py`.
 

@@ -1,18 +1,17 @@
 """Finalized features: what the whole cluster has agreed to use.
 
 `metadata.version` is the level that Apache Kafka 4.2 finalizes (4.2-IV1). `kraft.version` (0: static voters, 1: dynamic
-ones, KIP-853) is the quorum's own: it stands in a control record of the log, not in the image, and the quorum says
-whether it can be raised. `raftwerk.record.version` is ours: in what form metadata records are written (`records.py`). A
-feature at level 0 is not listed as finalized, as in Kafka. `group.version` is 1 and stays so: KIP-848 is part of the
-software, and no record has to say it. What is not served has no feature: `transaction.version`, `share.version`,
-`streams.version`.
+voters, KIP-853) belongs to the quorum: it is in a control record of the log, not in the image, and the quorum decides
+whether it can be raised. `raftwerk.record.version` exists only here: it is the version of metadata records
+(`metadata_records.py`). `group.version` is always 1: KIP-848 is part of the software, and no record says so. A feature
+at level 0 is not listed as finalized, as in Kafka. `transaction.version`, `share.version` and `streams.version` are not
+served, so they do not exist.
 
-How a cluster goes over to new software. The nodes are restarted with it one by one; meanwhile every record is written
-as the finalized level wants it, which the old ones read too. Then a level is raised, if all registered brokers and all
-voters have said that they know it; controllers register for that (KIP-919). From then on a node with older software is
-turned away: its registration is refused, and should it read the log, it stops at the first thing it does not know. To
-go back, the level is lowered first, if nothing is lost by it. Each node then writes a snapshot in the older form, and
-can be started with the older software.
+How a cluster changes to new software. The nodes are restarted with it one by one. Meanwhile every record is written at
+the finalized level, which the old nodes read too. Then a level is raised. All registered brokers and all voters must
+have said that they know it; controllers register for that (KIP-919). From then on a node with older software is refused
+when it registers, and stops when it reads a record that it does not know. To go back, the level is lowered first, if no
+metadata are lost by that. Each node then writes a snapshot at the lower level and can be restarted with older software.
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ OfferedFeature: TypeAlias = "BrokerRegistrationRequest.Feature | ControllerRegis
 
 GROUP_VERSION_FEATURE = "group.version"
 FIXED_LEVELS: Mapping[str, int] = {GROUP_VERSION_FEATURE: 1}
-"""Levels that come with the software."""
+"""Levels that belong to the software and cannot be changed."""
 METADATA_VERSION_MIN = 7
 METADATA_VERSION = 29
 METADATA_VERSION_WITH_ELR = 23
-"""4.0-IV1: the last level at which Kafka's records gained something, so that going below it might lose that."""
+"""4.0-IV1: the last level that changed Kafka's records; below it metadata could be lost."""
 
 VersionRanges = Mapping[str, tuple[int, int]]
 
@@ -62,11 +61,11 @@ SUPPORTED_FEATURES: VersionRanges = {
     RECORD_VERSION_FEATURE: (PLAIN_RECORDS, COMPACT_RECORDS),
     **{name: (level, level) for name, level in FIXED_LEVELS.items()},
 }
-"""Lowest and highest level of each feature that this node knows; for ApiVersions and registrations."""
+"""Lowest and highest level of each feature that this node knows, as ApiVersions and registrations say it."""
 
 
 def bootstrap_records(image: MetadataImage, supported: VersionRanges, chosen: Mapping[str, int]) -> list[Record]:
-    """The first records of a new cluster, the highest levels where none was chosen; none when there are any already."""
+    """The first records of a new cluster: the chosen levels, else the highest. None for a cluster that has features."""
     if image.features:
         return []
     first = {
@@ -79,7 +78,7 @@ def bootstrap_records(image: MetadataImage, supported: VersionRanges, chosen: Ma
 
 
 def check_level_is_known(supported: VersionRanges, record: FeatureLevelRecord) -> None:
-    """Raise `NewerMetadataError` when a level is finalized that this node does not know."""
+    """Raise `NewerMetadataError` when this node does not know the finalized level."""
     low, high = supported.get(record.name, (0, 0))
     if record.level and not low <= record.level <= high:
         raise NewerMetadataError(
@@ -91,8 +90,8 @@ def check_level_is_known(supported: VersionRanges, record: FeatureLevelRecord) -
 def check_supported(image: MetadataImage, offered: Iterable[OfferedFeature], who: str) -> None:
     """Raise `ProtocolError(UNSUPPORTED_VERSION)` when a finalized level is outside the range that a node offers.
 
-    A feature of Kafka's that the node does not name is not held against it: versions 0 to 3 of BrokerRegistration
-    cannot name those whose range starts at 0. One that does not name ours is older than it.
+    A feature of Kafka that the node does not name is not checked: versions 0 to 3 of BrokerRegistration cannot name
+    those whose range starts at 0. A node that does not name `raftwerk.record.version` is older than that feature.
     """
     ranges = {one.name: (one.min_supported_version, one.max_supported_version) for one in offered}
     for name, level in image.features.items():
@@ -113,15 +112,15 @@ _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 
 
 class KRaftVersions(Protocol):
-    """The quorum's part in UpdateFeatures."""
+    """The quorum's part in UpdateFeatures: reads and raises `kraft.version`."""
 
     @property
     def level(self) -> int:
-        """The `kraft.version` of now."""
+        """The present `kraft.version`."""
         ...
 
     def upgrade(self, level: int, *, validate_only: bool) -> int:
-        """Raise it, or see whether that could be done; returns the offset of the record. Raises `ProtocolError`."""
+        """Raise `kraft.version`, or only check that; returns the offset of the record. Raises `ProtocolError`."""
         ...
 
     @property
@@ -132,7 +131,7 @@ class KRaftVersions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Update:
-    """What one feature shall be."""
+    """The level that one feature shall have."""
 
     name: str
     current: int
@@ -140,6 +139,7 @@ class _Update:
     kind: int
 
     def refused(self, reason: str) -> ProtocolError:
+        """The error to raise, in Kafka's words."""
         message = f"Invalid update version {self.level} for feature {self.name}. {reason}"
         return ProtocolError(ErrorCode.INVALID_UPDATE_VERSION, message)
 
@@ -149,10 +149,10 @@ def update_features(
 ) -> ControllerResult:
     """UpdateFeatures 0-2: all of the updates, or none. The response has a result for each (not sent in version 2).
 
-    `metadata.version` names a level of Apache Kafka. No record of ours depends on it, so it moves wherever Kafka would
-    let it: not below the last level that changed Kafka's records. `raftwerk.record.version` moves both ways, since both
-    forms say the same. `eligible.leader.replicas.version` can be switched on, and off again as long as no partition
-    depends on an eligible replica.
+    `metadata.version` is a level of Apache Kafka. No record here depends on it, so it may go where Kafka lets it go:
+    not below the last level that changed Kafka's records. `raftwerk.record.version` may go up and down, since both
+    versions of records say the same. `eligible.leader.replicas.version` may be switched on, and off again as long as no
+    partition depends on its ELR.
     """
     records: list[Record] = []
     results: list[Response] = []
@@ -226,7 +226,7 @@ def _check_direction(update: _Update) -> None:
 
 
 def _check_nothing_is_lost(update: _Update) -> None:
-    """`metadata.version` as in Kafka: down as far as no level between changed the records."""
+    """`metadata.version` goes down only as far as no level between changed Kafka's records."""
     if update.level >= METADATA_VERSION_WITH_ELR:
         return
     if update.kind == _UNSAFE_DOWNGRADE:
@@ -249,7 +249,7 @@ def _check_voters(image: MetadataImage, update: _Update, voter_ids: Sequence[int
 
 
 def _check_range(update: _Update, who: str, features: Sequence[tuple[str, int, int]]) -> None:
-    """One that does not name a feature of Kafka's may be too old to name any; of ours, it knows none."""
+    """A node that does not name a feature of Kafka is not checked, see `check_supported`."""
     ranges = {name: (low, high) for name, low, high in features}
     if update.name not in ranges and update.name != RECORD_VERSION_FEATURE:
         return

@@ -1,14 +1,15 @@
-"""The metadata image: what all records up to an offset add up to.
+"""The metadata image: the state of the cluster after all metadata records up to an offset.
 
-The same `replay` runs on every node for committed records, and on the active controller, ahead of commit, for the
-records of its own decisions. It is deterministic: state comes from records and their offsets, from nothing else.
+Every node replays the committed records into an image (`metadata_loader.py`). The active controller has a second image,
+into which it replays the records of its own decisions ahead of their commit (`quorum_controller.py`). `replay` is
+deterministic: the state depends on records and their offsets, and on nothing else.
 
-Registrations and partitions are immutable; the containers are not. `copy` shares the partitions of a topic until one
-side changes that topic, so that the copy a new active controller takes costs one dict entry a topic.
+Registrations and partitions are immutable, the dicts that hold them are not. `copy` shares the partitions of a topic
+until one of the two images changes that topic, so a copy costs one dict entry for each topic.
 
-Invariants hold after every record (DESIGN 5) and are checked where a record could break them: ISR and ELR are
-disjoint subsets of the replicas, the leader is in the ISR, nobody fenced and no replica in a failed directory enters an
-ISR, epochs only grow.
+These invariants are checked wherever a record could break them, and a broken one stops the node: ISR and ELR are
+disjoint subsets of the replicas; the leader is in the ISR; no fenced broker and no replica in a failed directory enters
+an ISR; epochs only grow.
 """
 
 from __future__ import annotations
@@ -54,14 +55,14 @@ T = TypeVar("T")
 
 
 def required(value: T | None, what_must_hold: str) -> T:
-    """`value`, which must be there."""
+    """`value`, which must not be None; a broken invariant if it is."""
     if value is None:
         raise InvariantViolation(what_must_hold)
     return value
 
 
 class BrokerRegistration(NamedTuple):
-    """A broker incarnation. `epoch` is the offset of its registration record and fences all older incarnations."""
+    """One incarnation of a broker. `epoch` is the offset of its registration record."""
 
     broker_id: int
     incarnation_id: UUID
@@ -75,11 +76,11 @@ class BrokerRegistration(NamedTuple):
 
     @property
     def active(self) -> bool:
-        """May lead partitions and be in ISRs."""
+        """Whether the broker may lead partitions and be in ISRs."""
         return not self.fenced and not self.in_controlled_shutdown
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
-        """The listener of that name."""
+        """The address of the listener of that name, or None."""
         return next((endpoint for endpoint in self.listeners if endpoint.name == listener_name), None)
 
 
@@ -93,9 +94,9 @@ class ControllerRegistration(NamedTuple):
 
 
 class PartitionRegistration(NamedTuple):
-    """A partition as the controller knows it. `replicas` is in order of preference for leadership.
+    """The state of a partition. `replicas` are in the order of preference for leadership.
 
-    `directories` are where the replicas are, in the same order; none at all means that nothing is known of any.
+    `directories` are the log directories of the replicas, in the same order; empty when none is known.
     """
 
     replicas: tuple[int, ...]
@@ -112,17 +113,17 @@ class PartitionRegistration(NamedTuple):
 
     @property
     def preferred_leader(self) -> int:
-        """The first replica."""
+        """The first replica, which leads when it can."""
         return self.replicas[0]
 
     def directory_of(self, broker_id: int) -> UUID:
-        """The id of the directory that holds the broker's replica, or one of the reserved ids (KIP-858)."""
+        """The log directory of the broker's replica: an id, or one of the reserved ids (KIP-858)."""
         if not self.directories:
             return MIGRATING
         return self.directories[self.replicas.index(broker_id)] if broker_id in self.replicas else UNASSIGNED
 
     def merge(self, change: PartitionChangeRecord) -> PartitionRegistration:
-        """The partition after `change`: the partition epoch grows by one, the leader epoch when a leader is named."""
+        """The partition after `change`. Its partition epoch grows, and its leader epoch if the change has a leader."""
         return PartitionRegistration(
             replicas=self.replicas if change.replicas is None else change.replicas,
             isr=self.isr if change.isr is None else change.isr,
@@ -149,7 +150,7 @@ class PartitionRegistration(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:
-    """A topic; `partitions` by index, in ascending order."""
+    """A topic; `partitions` are by index, in ascending order."""
 
     name: str
     topic_id: UUID
@@ -158,7 +159,7 @@ class TopicImage:
 
 @dataclass(slots=True)
 class MetadataDelta:
-    """What a run of records touched. The dicts are ordered sets; look the new state up in the image."""
+    """What some records changed. The dicts are ordered sets of keys; the image has the new state."""
 
     changed_partitions: dict[tuple[UUID, int], None] = field(default_factory=dict)
     created_topics: dict[UUID, None] = field(default_factory=dict)
@@ -170,12 +171,12 @@ class MetadataDelta:
 
     @property
     def moves_leadership(self) -> bool:
-        """Whether partitions or brokers changed, so that a leader may be missing or not the preferred one."""
+        """Whether a partition may now have no leader or not its preferred one: partitions or brokers changed."""
         return bool(self.changed_partitions or self.changed_brokers)
 
 
 class MetadataImage:
-    """The state after the record at `offset`. Read it freely; only `replay` and `advance` change it."""
+    """The state after the record at `offset`."""
 
     def __init__(self, cluster_id: str = "") -> None:
         self.cluster_id = cluster_id
@@ -188,18 +189,18 @@ class MetadataImage:
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
-        # Topics whose partitions dict no copy shares; the rest is cloned at the first change.
+        # Topics whose dict of partitions no copy shares. The dicts of other topics are copied before they change.
         self._owned: set[UUID] = set()
 
     def copy(self) -> MetadataImage:
         """An independent image in time proportional to the number of topics."""
-        twin = MetadataImage(self.cluster_id)
-        twin.offset, twin.epoch, twin.next_producer_id = self.offset, self.epoch, self.next_producer_id
-        twin.brokers, twin.controllers = self.brokers.copy(), self.controllers.copy()
-        twin.topics_by_id, twin.topics_by_name = self.topics_by_id.copy(), self.topics_by_name.copy()
-        twin.configs, twin.features = self.configs.copy(), self.features.copy()
+        copy = MetadataImage(self.cluster_id)
+        copy.offset, copy.epoch, copy.next_producer_id = self.offset, self.epoch, self.next_producer_id
+        copy.brokers, copy.controllers = self.brokers.copy(), self.controllers.copy()
+        copy.topics_by_id, copy.topics_by_name = self.topics_by_id.copy(), self.topics_by_name.copy()
+        copy.configs, copy.features = self.configs.copy(), self.features.copy()
         self._owned.clear()
-        return twin
+        return copy
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MetadataImage):
@@ -226,14 +227,14 @@ class MetadataImage:
                 yield topic, index, partition
 
     def is_active(self, broker_id: int) -> bool:
-        """Registered, unfenced and not in controlled shutdown."""
+        """Whether the broker is registered, unfenced and not in controlled shutdown."""
         broker = self.brokers.get(broker_id)
         return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
 
     def is_replica_online(self, broker_id: int, partition: PartitionRegistration) -> bool:
-        """Whether the directory of the broker's replica has not failed, as far as is known.
+        """Whether the log directory of the broker's replica is not known to have failed.
 
-        A directory that is reserved for "not known yet" counts, and so does any of a broker that registered none.
+        An unknown directory counts as online, and so does every directory of a broker that registered none.
         """
         broker = self.brokers.get(broker_id)
         if broker is None:
@@ -244,13 +245,14 @@ class MetadataImage:
         return directory != LOST and (not broker.log_dirs or directory in broker.log_dirs)
 
     def may_lead(self, partition: PartitionRegistration, broker_id: int) -> bool:
-        """Whether the broker may lead the partition and be in its ISR: it is active, and so is its directory."""
+        """Whether the broker may lead the partition and be in its ISR: it is active, and its replica is online."""
         return self.is_active(broker_id) and self.is_replica_online(broker_id, partition)
 
     def topic_config(self, topic: str, name: str) -> str | None:
-        """The dynamic value that holds for the topic: its own, or the cluster-wide default.
+        """The value set at run time for the topic or for all brokers, or None.
 
-        For keys that topics and brokers name alike, such as `min.insync.replicas`; `configs.resolve` knows them all.
+        For configurations that topics and brokers call by the same name, such as `min.insync.replicas`.
+        `effective_configs.resolve` is for all others.
         """
         own = self.configs.get((TOPIC_RESOURCE, topic))
         if own is not None and name in own:
@@ -264,30 +266,30 @@ class MetadataImage:
 
     @property
     def record_level(self) -> int:
-        """The finalized form of records, see `records.py`."""
+        """The finalized level of `raftwerk.record.version` (see `metadata_records.py`)."""
         return self.features.get(RECORD_VERSION_FEATURE, PLAIN_RECORDS)
 
     def advance(self, offset: int, epoch: int) -> None:
-        """Note that everything up to `offset`, written in `epoch`, is in; also for batches without data records."""
+        """Move to `offset`, written in `epoch`, also past batches without data records."""
         invariant(offset >= self.offset and epoch >= self.epoch, "the metadata image only moves forward")
         self.offset = offset
         self.epoch = epoch
 
     def replay(self, record: Record, offset: int, delta: MetadataDelta) -> None:
-        """Apply the record that stands at `offset`, and note in `delta` what it touched."""
+        """Apply the record at `offset`, and note in `delta` what it changed."""
         invariant(offset > self.offset, "metadata records are replayed once, in offset order")
         _REPLAY[record.TYPE](self, record, offset, delta)
         self.offset = offset
 
     def restore(self, record: Record) -> None:
-        """Apply a record of a snapshot. It tells of a state, not of a change: nothing is checked against one before."""
+        """Apply a record of a snapshot. It describes a state, so it is not checked against an earlier state."""
         if isinstance(record, PartitionRecord):
             self._check_partition(self._add_partition(record), record.isr)
         else:
             _REPLAY[record.TYPE](self, record, 0, MetadataDelta())
 
     def take_over(self, other: MetadataImage) -> None:
-        """Take over the state of `other`, which is not to be used any more; who holds this image sees the new state."""
+        """Take the whole state of `other`, which must not be used any more. References to this image stay valid."""
         for name, value in vars(other).items():
             setattr(self, name, value)
 
@@ -380,7 +382,7 @@ class MetadataImage:
             delta.changed_configs[(TOPIC_RESOURCE, topic.name)] = None
         for partition in topic.partitions:
             delta.changed_partitions.pop((topic.topic_id, partition), None)
-        # Created and deleted in one delta: nobody ever saw it.
+        # A topic that is created and deleted within one delta was never visible.
         if topic.topic_id in delta.created_topics:
             del delta.created_topics[topic.topic_id]
         else:

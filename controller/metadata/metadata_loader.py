@@ -1,15 +1,14 @@
-"""Keeps the committed image of a node and tells its parts what changed.
+"""The metadata loader: it replays committed records into the image of a node and publishes what changed.
 
-Every node, broker or controller, has one `MetadataLoader`. It replays what the quorum has committed and calls its
-subscribers in the order of their subscription. The image it hands out is the live one, changed in place by the next
-commit: look things up in it during the call or later, but `copy` it to keep a state.
+Every node, broker or controller, has one `MetadataLoader`. It calls its publishers in the order of their subscription.
+They get the live image, which the next commit changes in place: `copy` it to keep a state.
 
-From time to time, when enough was committed or enough time has passed, the image becomes a snapshot, behind which the
-quorum may cut its log. Each node makes its own. One is due at once when the form of records has changed: older software
-can then start from it, and need not read what is before.
+When enough bytes are committed or enough time has passed, the loader writes the image as a snapshot, and the quorum may
+then delete the log before it. Each node makes its own snapshots. A snapshot is due at once when the record version has
+changed: older software can then start from it and need not read the log before.
 
-A node that finds a level finalized which it does not know, or a record in a form that it does not know, takes no
-further part in anything (`NewerMetadataError`): it would understand the cluster's state differently from the others.
+A node that finds a feature level or a record that it does not know stops (`NewerMetadataError`). If it went on, its
+image would differ from those of the other nodes.
 """
 
 from __future__ import annotations
@@ -35,19 +34,22 @@ SnapshotSink: TypeAlias = Callable[[SnapshotContents], bool]
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPolicy:
-    """When a snapshot is due, whichever comes first: `metadata.log.max.record.bytes.between.snapshots` and
-    `metadata.log.max.snapshot.interval.ms` (0: bytes alone decide). Nothing new makes no snapshot."""
+    """When a snapshot is due: after so many bytes of new records, or so long after the last snapshot.
+
+    `metadata.log.max.record.bytes.between.snapshots` and `metadata.log.max.snapshot.interval.ms` (0: bytes alone
+    decide). Without new records no snapshot is made.
+    """
 
     max_bytes: int = 20 * 1024 * 1024
     max_interval_ms: int = 60 * 60 * 1000
 
     def is_due(self, new_bytes: int, passed_ms: int) -> bool:
-        """`new_bytes` were committed in `passed_ms` since the last snapshot."""
+        """Whether a snapshot is due, with `new_bytes` committed in the `passed_ms` since the last snapshot."""
         return new_bytes >= self.max_bytes or 0 < self.max_interval_ms <= passed_ms
 
 
 class MetadataLoader:
-    """The quorum's listener on a node (`raft.types.RaftListener`)."""
+    """The quorum's listener on a node (`raft.types.RaftListener`): owns the committed image."""
 
     def __init__(
         self,
@@ -66,32 +68,32 @@ class MetadataLoader:
         self._bytes_since_snapshot = 0
         self._last_snapshot_ms: int | None = None
         self._restored: tuple[SnapshotId, MetadataImage] | None = None
-        """What has been taken in of a snapshot."""
+        """The snapshot that is being loaded, and the image that its records make so far."""
         self._publishers: list[MetadataPublisher] = []
         self._leader_observers: list[LeaderObserver] = []
 
     def subscribe(self, publisher: MetadataPublisher) -> None:
-        """Call `publisher(image, delta)` after every commit; the delta is empty where only the offset moved."""
+        """Call `publisher(image, delta)` after every commit. The delta is empty when only the offset moved."""
         self._publishers.append(publisher)
 
     def subscribe_leader(self, observer: LeaderObserver) -> None:
-        """Call `observer` at every change of the quorum's leader or epoch."""
+        """Call `observer(leader)` after every change of the quorum's leader or epoch."""
         self._leader_observers.append(observer)
 
     def set_kraft_version_reader(self, read: Callable[[], int]) -> None:
-        """Where the finalized `kraft.version` is read (`RaftDriver.kraft_version`)."""
+        """Read the finalized `kraft.version` by `read` (`RaftDriver.kraft_version`)."""
         self._kraft_version = read
 
     @property
     def finalized_features(self) -> dict[str, int]:
-        """The levels of all finalized features, the quorum's own included."""
+        """The levels of all finalized features, with `kraft.version`, which the image does not have."""
         level = self._kraft_version()
         fixed = {name: level for name, level in FIXED_LEVELS.items() if name in self.supported_features}
         kraft = {KRAFT_VERSION_FEATURE: level} if level else {}
         return {**self.image.features, **kraft, **fixed}
 
     def set_snapshot_sink(self, sink: SnapshotSink) -> None:
-        """Hand snapshots to `sink` (`RaftDriver.create_snapshot`), which says whether it takes one now."""
+        """Give snapshots to `sink` (`RaftDriver.create_snapshot`). It returns False when it cannot take one now."""
         self._snapshot_sink = sink
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
@@ -102,7 +104,7 @@ class MetadataLoader:
             for index, payload in enumerate(batch.records):
                 record = self._decode(payload)
                 self.image.replay(record, batch.base_offset + index, delta)
-                # Up and down again within one commit is a change too: what lies between is in the other form.
+                # Up and down again within one commit is a change too: records between them have the other version.
                 if isinstance(record, FeatureLevelRecord) and record.name == RECORD_VERSION_FEATURE:
                     self._record_version_changed = not is_first
             self.image.advance(batch.last_offset, batch.epoch)
@@ -112,7 +114,7 @@ class MetadataLoader:
             self._snapshot_if_due(self._snapshot_sink, batches[-1].append_time_ms)
 
     def on_snapshot(self, snapshot_id: SnapshotId, records: Sequence[bytes] | None) -> None:
-        """Take in a part of a snapshot; with the last, go on from it: the delta says what is different from before."""
+        """Load a part of a snapshot; None ends it. Then publish the difference to the image before it."""
         if self._restored is None or self._restored[0] != snapshot_id:
             self._restored = snapshot_id, MetadataImage(self.image.cluster_id)
         restored = self._restored[1]
@@ -151,7 +153,7 @@ class MetadataLoader:
             self._last_snapshot_ms = now_ms
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:
-        """Pass the news on."""
+        """Tell all observers."""
         self.leader = leader
         for observer in self._leader_observers:
             observer(leader)

@@ -1,15 +1,16 @@
-"""Metadata records: what the controller decided, as it stands in the log of `__cluster_metadata-0`.
+"""Metadata records: the decisions of the controller, as the log of `__cluster_metadata-0` has them.
 
-A record is a frozen dataclass; on disk it is one msgpack array `[type, version, fields...]`. Fields are appended, never
-reordered: a reader fills fields that an older writer did not know with the dataclass's defaults. A type or version
-that this node does not know means that a newer node wrote it; replaying on without it would fork the image, so the
-node stops instead.
+A record is a frozen dataclass. On disk it is one msgpack array `[type, version, fields...]`. New fields are appended
+and never reordered: a reader gives fields that an older writer did not know the defaults of the dataclass. A record of
+an unknown type or version was written by newer software. A node that went on without it would have another image than
+the others, so it stops.
 
-Which form is written is a matter of the whole cluster: the level of the feature `raftwerk.record.version`. At 0 every
-field is there; at 1 the records of partitions, which are nearly all there is, have a mask and the fields that it
-names, the rest being as usual. Both forms say the same, so either way is open at any time; see `features.py`.
+The feature `raftwerk.record.version` decides for the whole cluster which version of records is written. At level 0 a
+record has all of its fields. At level 1 the records of partitions, which are nearly all records, have a bit mask and
+only those fields that differ from a default. Both versions say the same, so the level may change in both directions at
+any time (see `features.py`).
 
-The broker epoch of a registration and the offset of its record are the same number, so only snapshots store it.
+The broker epoch is the offset of the registration record, so only snapshots store it.
 """
 
 from __future__ import annotations
@@ -29,28 +30,28 @@ NO_LEADER = -1
 PLAIN_RECORDS = 0
 """Level of `raftwerk.record.version`: every record has all of its fields."""
 COMPACT_RECORDS = 1
-"""Level of `raftwerk.record.version`: partitions' records have the fields that are not as usual."""
+"""Level of `raftwerk.record.version`: records of partitions have only fields that differ from a default."""
 
 
 class NewerMetadataError(Exception):
-    """The metadata hold what only newer software understands: this node has to stop. The message says the way out."""
+    """The metadata need newer software, and this node must stop. The message says what to do."""
 
 
 MIGRATING = UUID(int=0)
-"""Directory of a replica (KIP-858): some directory, chosen before directories were registered."""
+"""Directory of a replica (KIP-858): unknown, since it was chosen before directories were registered."""
 UNASSIGNED = UUID(int=1)
-"""Directory of a replica: its broker has not said yet where it put it."""
+"""Directory of a replica: its broker has not reported it yet."""
 LOST = UUID(int=2)
-"""Directory of a replica: what its broker held of it is gone for good."""
+"""Directory of a replica: its data is lost for good."""
 
 RECOVERED = 0
 """Leader recovery state (KIP-704): the leader was elected cleanly, or has recovered."""
 RECOVERING = 1
-"""Leader recovery state: elected uncleanly; the ISR is the leader alone until it reports RECOVERED."""
+"""Leader recovery state: elected uncleanly. The ISR is the leader alone until it reports RECOVERED."""
 
 
 class Endpoint(NamedTuple):
-    """Where a listener is reached. `security_protocol` is Kafka's id: 0 PLAINTEXT, 1 SSL, 2 and 3 with SASL."""
+    """The address of a listener. `security_protocol`: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
 
     name: str
     host: str
@@ -60,7 +61,7 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerRecord:
-    """A new incarnation of a broker. Starts fenced; its epoch is this record's offset, in a snapshot `epoch`."""
+    """A new incarnation of a broker, fenced at first. Its epoch is the record's offset, or `epoch` in a snapshot."""
 
     TYPE: ClassVar[int] = 0
     VERSION: ClassVar[int] = 0
@@ -77,7 +78,7 @@ class RegisterBrokerRecord:
 
 @dataclass(frozen=True, slots=True)
 class UnregisterBrokerRecord:
-    """The broker is forgotten. `broker_epoch` is the registration that ends."""
+    """The registration with this `broker_epoch` ends."""
 
     TYPE: ClassVar[int] = 1
     VERSION: ClassVar[int] = 0
@@ -87,7 +88,7 @@ class UnregisterBrokerRecord:
 
 @dataclass(frozen=True, slots=True)
 class BrokerChangeRecord:
-    """A registration's mutable part; None leaves a field as it is."""
+    """A change of a registration; None leaves a field as it is."""
 
     TYPE: ClassVar[int] = 2
     VERSION: ClassVar[int] = 0
@@ -96,12 +97,12 @@ class BrokerChangeRecord:
     fenced: bool | None = None
     in_controlled_shutdown: bool | None = None
     log_dirs: tuple[UUID, ...] | None = None
-    """The directories that are left, when one has failed."""
+    """The directories that have not failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """A new topic; its partitions follow in the same batch."""
+    """A new topic. Its partitions follow in the same batch."""
 
     TYPE: ClassVar[int] = 3
     VERSION: ClassVar[int] = 0
@@ -111,7 +112,7 @@ class TopicRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecord:
-    """A new partition, whole. Epochs start at 0."""
+    """A new partition. Its epochs begin at 0."""
 
     TYPE: ClassVar[int] = 4
     VERSION: ClassVar[int] = 1
@@ -132,7 +133,7 @@ class PartitionRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionChangeRecord:
-    """The changed fields of a partition; None is unchanged. Any `leader`, even the same one, bumps the leader epoch."""
+    """A change of a partition; None leaves a field as it is. Each `leader`, even the same, raises the leader epoch."""
 
     TYPE: ClassVar[int] = 5
     VERSION: ClassVar[int] = 1
@@ -151,7 +152,7 @@ class PartitionChangeRecord:
 
 @dataclass(frozen=True, slots=True)
 class RemoveTopicRecord:
-    """The topic, its partitions and its configuration are gone."""
+    """The topic is deleted, with its partitions and its configurations."""
 
     TYPE: ClassVar[int] = 6
     VERSION: ClassVar[int] = 0
@@ -160,7 +161,7 @@ class RemoveTopicRecord:
 
 @dataclass(frozen=True, slots=True)
 class ConfigRecord:
-    """One dynamic configuration value of a resource; None removes it. Types are Kafka's: 2 topic, 4 broker."""
+    """One dynamic configuration of a resource; None removes it. Resource types are Kafka's: 2 topic, 4 broker."""
 
     TYPE: ClassVar[int] = 7
     VERSION: ClassVar[int] = 0
@@ -172,7 +173,7 @@ class ConfigRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdsRecord:
-    """Producer ids below `next_producer_id` are handed out for ever."""
+    """Producer ids below `next_producer_id` are in use."""
 
     TYPE: ClassVar[int] = 8
     VERSION: ClassVar[int] = 0
@@ -183,7 +184,7 @@ class ProducerIdsRecord:
 
 @dataclass(frozen=True, slots=True)
 class FeatureLevelRecord:
-    """A finalized feature; level 0 takes it away."""
+    """The finalized level of a feature; level 0 removes it."""
 
     TYPE: ClassVar[int] = 9
     VERSION: ClassVar[int] = 0
@@ -193,7 +194,7 @@ class FeatureLevelRecord:
 
 @dataclass(frozen=True, slots=True)
 class RegisterControllerRecord:
-    """A controller's endpoints and features (KIP-919)."""
+    """The listeners and supported features of a controller (KIP-919)."""
 
     TYPE: ClassVar[int] = 10
     VERSION: ClassVar[int] = 0
@@ -224,7 +225,7 @@ def _uuid(raw: bytes | int) -> UUID:
 
 @lru_cache(maxsize=4096)
 def _uuids(raw: tuple[bytes | int, ...] | None) -> tuple[UUID, ...] | None:
-    """Shared by all who have the same: thousands of partitions have the same few directories."""
+    """One shared tuple for equal values: thousands of partitions have the same few directories."""
     return None if raw is None else tuple(_uuid(one) for one in raw)
 
 
@@ -245,7 +246,7 @@ _RECORD_TYPES: tuple[type[Record], ...] = (
     FeatureLevelRecord,
     RegisterControllerRecord,
 )
-# Fields that msgpack does not give back as they went in; all others are ints, strings, bools, None or tuples of them.
+# Fields whose types msgpack does not have; all others are ints, strings, bools, None or tuples of them.
 _DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "topic_id": _uuid,
     "incarnation_id": _uuid,
@@ -271,11 +272,11 @@ _SCHEMAS: Mapping[int, _Schema] = {record_class.TYPE: _schema(record_class) for 
 
 
 class _Compact(NamedTuple):
-    """How a record is written at level 1: the first fields always, of the others those that are not as usual."""
+    """A record at level 1: the first `fixed` fields, and those of the others that differ from a default."""
 
     fixed: int
-    usual: Callable[..., tuple[Any, ...]]
-    """The values of the other fields as they mostly are, given the first ones."""
+    defaults: Callable[..., tuple[Any, ...]]
+    """The defaults of the other fields, from the values of the first ones."""
 
 
 def _default_partition(topic_id: object, partition: int, replicas: tuple[int, ...]) -> tuple[Any, ...]:
@@ -300,42 +301,42 @@ def _pack_uuid(value: object) -> bytes:
 
 
 def _pack_uuid_compactly(value: object) -> bytes | int:
-    """The reserved ids, which most directories have for a while, are one byte."""
+    """Reserved ids, which many directories have, take one byte."""
     return value.int if isinstance(value, UUID) and value.int < 128 else _pack_uuid(value)
 
 
 def encode_record(record: Record, level: int) -> bytes:
-    """The record's payload in the metadata log at a level of `raftwerk.record.version`."""
+    """The bytes of the record in the metadata log, at a level of `raftwerk.record.version`."""
     schema, compact = _SCHEMAS[record.TYPE], _COMPACT.get(record.TYPE)
     values = [getattr(record, name) for name in schema.names]
     if compact is None or level < COMPACT_RECORDS:
         plain: bytes = msgpack.packb([record.TYPE, PLAIN_RECORDS, *values], default=_pack_uuid)
         return plain
     fixed, others = values[: compact.fixed], values[compact.fixed :]
-    mask, told = 0, []
-    for bit, (value, usual) in enumerate(zip(others, compact.usual(*fixed), strict=True)):
-        if value != usual:
+    mask, different = 0, []
+    for bit, (value, default) in enumerate(zip(others, compact.defaults(*fixed), strict=True)):
+        if value != default:
             mask |= 1 << bit
-            told.append(value)
-    row = [record.TYPE, COMPACT_RECORDS, *fixed, mask, *told]
+            different.append(value)
+    row = [record.TYPE, COMPACT_RECORDS, *fixed, mask, *different]
     packed: bytes = msgpack.packb(row, default=_pack_uuid_compactly)
     return packed
 
 
 def _expanded(compact: _Compact, row: list[Any]) -> list[Any]:
-    """All fields of a record that was written at level 1. Raises ValueError and its like when it is none."""
-    fixed, mask, told = row[: compact.fixed], row[compact.fixed], row[compact.fixed + 1 :]
-    usual = compact.usual(*fixed)
-    if mask.bit_count() != len(told) or mask >> len(usual):
-        raise ValueError(f"a mask of {mask:#x} with {len(told)} fields")
-    given = iter(told)
-    return fixed + [next(given) if mask >> bit & 1 else value for bit, value in enumerate(usual)]
+    """All fields of a record of level 1. Raises ValueError, TypeError or IndexError for a malformed one."""
+    fixed, mask, different = row[: compact.fixed], row[compact.fixed], row[compact.fixed + 1 :]
+    defaults = compact.defaults(*fixed)
+    if mask.bit_count() != len(different) or mask >> len(defaults):
+        raise ValueError(f"a mask of {mask:#x} with {len(different)} fields")
+    given = iter(different)
+    return fixed + [next(given) if mask >> bit & 1 else value for bit, value in enumerate(defaults)]
 
 
 def decode_record(payload: bytes | memoryview, level: int = COMPACT_RECORDS) -> Record:
-    """The record of a payload, for a node that reads up to `level`.
+    """The record of a payload, for a node that knows levels up to `level`.
 
-    Raises `NewerMetadataError` when newer software wrote it, `InvariantViolation` when it is no record at all.
+    Raises `NewerMetadataError` when newer software wrote it, `InvariantViolation` when it is not a record.
     """
     try:
         record_type, version, *values = msgpack.unpackb(payload, use_list=False, strict_map_key=False)

@@ -1,7 +1,7 @@
-"""The metadata image as a run of records, and back: what a snapshot holds (KIP-630).
+"""Metadata snapshots (KIP-630): the image as records, and the difference between two images.
 
-Replaying the records of `image_records` gives an equal image, in which everything iterates in the same order: nodes
-that started from a snapshot decide exactly like nodes that replayed the whole log.
+Restoring the records of `snapshot_records` gives an equal image that also iterates in the same order. A controller that
+started from a snapshot therefore decides as one that replayed the whole log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RECORDS_A_BATCH = 256
 
 
 def snapshot_records(image: MetadataImage) -> Iterator[Record]:
-    """The records that make `image` anew; it must not change meanwhile."""
+    """The records that restore `image`, which must not change meanwhile."""
     for name, level in image.features.items():
         yield FeatureLevelRecord(name, level)
     for controller in image.controllers.values():
@@ -73,7 +73,7 @@ def _partition_record(topic: TopicImage, index: int, partition: PartitionRegistr
 
 
 def snapshot_batches(image: MetadataImage) -> Iterator[list[bytes]]:
-    """`image_records` encoded as the level of `raftwerk.record.version` wants it, in batches."""
+    """`snapshot_records` in batches, encoded at the finalized level of `raftwerk.record.version`."""
     batch: list[bytes] = []
     for record in snapshot_records(image):
         batch.append(encode_record(record, image.record_level))
@@ -85,7 +85,7 @@ def snapshot_batches(image: MetadataImage) -> Iterator[list[bytes]]:
 
 
 def difference(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
-    """What a run of records that led from `old` to `new` would have touched."""
+    """The delta that records leading from `old` to `new` would have."""
     delta = MetadataDelta()
     for topic_id, topic in old.topics_by_id.items():
         if topic_id not in new.topics_by_id:

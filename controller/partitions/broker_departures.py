@@ -2,7 +2,7 @@
 
 A broker that is fenced, shuts down or restarts leaves every ISR that it is in. Where it led, another replica takes over
 in the same batch of records. When a broker is unfenced, partitions without a leader elect one. A directory that fails
-has the same effect on its replicas as an unclean stop of the broker: nobody knows what is left of their tails.
+has the same effect on its replicas as an unclean stop of the broker: the tails of their logs may be lost.
 
 A broker may have very many partitions. Then `CHANGES_PER_BATCH` of them change in one iteration of the controller's
 loop, those that the broker leads first, and the broker is fenced with the last of them.

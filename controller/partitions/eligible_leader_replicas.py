@@ -5,7 +5,8 @@ ISR which is then that small therefore still holds every committed record. It st
 until the ISR is large enough again, or until the replica restarts uncleanly and may have lost its tail.
 
 This makes an empty ISR safe. When the last member of an ISR loses what its disk had not synced, it is not elected as
-long as an eligible replica that kept its data may come back. The last known leader is remembered when nobody is left.
+long as an eligible replica that kept its data may come back. The last known leader is remembered when no replica is
+left.
 """
 
 from __future__ import annotations

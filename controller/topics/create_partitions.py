@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def create_partitions(context: TopicContext, request: CreatePartitionsRequest) -> ControllerResult:
-    """CreatePartitions 0-3: grow topics to `count` partitions."""
+    """CreatePartitions 0-3: more partitions, up to the `count` of each topic."""
     records: list[Record] = []
     results: dict[str, Response] = {}
     names = [topic.name for topic in request.topics]

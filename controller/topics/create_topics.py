@@ -39,10 +39,10 @@ _PARTITIONS_A_TOPIC_COSTS = 2
 
 
 class TopicCreation:
-    """One CreateTopics 2-7, decided some topics a turn: each succeeds or fails by itself, and is one batch with others.
+    """One CreateTopics 2-7, decided in parts of some topics, each part one batch of records.
 
-    A topic with all its partitions is never spread over two batches. -1 for partitions or replication factor means the
-    cluster's default.
+    The records of a topic are never spread over two batches. -1 for partitions or replication factor means the default
+    of the cluster.
     """
 
     def __init__(self, request: CreateTopicsRequest) -> None:
@@ -55,7 +55,7 @@ class TopicCreation:
         self._results: dict[str, Response] = {}
 
     def decide(self, context: TopicContext) -> ControllerResult:
-        """The next part. `context.image` is the same each time, with the records of the parts before in it."""
+        """The next part. `context.image` is the same each time, and has the records of the earlier parts."""
         taken = self._taken = self._taken or _NormalizedNames(context.image)
         records: list[Record] = []
         work = 0
@@ -104,7 +104,7 @@ class _TopicPlan(NamedTuple):
 
 
 class _NormalizedNames:
-    """Names under which metrics are kept: '.' and '_' are one there, so two topics must not differ in that alone."""
+    """Names with '.' written as '_', as metrics have them: no two topics may have the same one."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
@@ -112,6 +112,7 @@ class _NormalizedNames:
         self._known: dict[str, str] | None = None
 
     def check(self, name: str) -> None:
+        """Raise `ProtocolError` when a topic cannot get this name."""
         if name == CLUSTER_METADATA_TOPIC:
             raise ProtocolError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "")
         validate_topic_name(name)
@@ -127,6 +128,7 @@ class _NormalizedNames:
             raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, complaint)
 
     def add(self, name: str) -> None:
+        """Note a topic that this request creates."""
         self._added.append(name)
         if self._known is not None:
             self._known[name.replace(".", "_")] = name
@@ -135,14 +137,14 @@ class _NormalizedNames:
 def _plan_topic(context: TopicContext, topic: CreateTopicsRequest.CreatableTopic) -> _TopicPlan:
     configs = _requested_configs(topic)
     topic_id = _draw_topic_id(context)
-    ask = context.settings.policies.check_new_topic
+    check_policy = context.settings.policies.check_new_topic
     if topic.assignments:
         assignments = _manual_topic(context.image, topic)
-        ask(NewTopicRequest(topic.name, None, None, dict(enumerate(assignments)), dict(configs)))
+        check_policy(NewTopicRequest(topic.name, None, None, dict(enumerate(assignments)), dict(configs)))
     else:
         count, factor = _counts(context.settings, topic)
         assignments = place(usable_brokers(context.image), count, factor, context.rng)
-        ask(NewTopicRequest(topic.name, count, factor, None, dict(configs)))
+        check_policy(NewTopicRequest(topic.name, count, factor, None, dict(configs)))
     partitions = new_partitions(context.image, topic_id, 0, assignments)
     return _TopicPlan(topic.name, topic_id, partitions, configs)
 
@@ -159,7 +161,7 @@ def _requested_configs(topic: CreateTopicsRequest.CreatableTopic) -> dict[str, s
 
 
 def _draw_topic_id(context: TopicContext) -> UUID:
-    # Ids that look like an option on a command line are avoided, as Kafka does: its text form must not start with '-'.
+    # As in Kafka, the text form of an id must not start with '-', so that it is no option on a command line.
     while True:
         topic_id = UUID(int=context.rng.getrandbits(128), version=4)
         if topic_id.bytes[0] >> 2 != 62 and topic_id not in context.image.topics_by_id:

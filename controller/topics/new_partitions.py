@@ -1,4 +1,4 @@
-"""The partitions that CreateTopics and CreatePartitions make: which brokers may have them, and their records."""
+"""New partitions, for CreateTopics and CreatePartitions: the brokers that may have them, and their records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def topic_error(name: str | None, error: ProtocolError) -> Response:
 
 
 def usable_brokers(image: MetadataImage) -> list[UsableBroker]:
-    """Brokers that new replicas may go to; one in controlled shutdown gets none."""
+    """The brokers that may get new replicas: all but those in controlled shutdown."""
     return [
         UsableBroker(broker.broker_id, broker.rack, broker.fenced)
         for broker in sorted(image.brokers.values(), key=lambda broker: broker.broker_id)
@@ -67,6 +67,10 @@ def check_manual_assignment(
 def new_partitions(
     image: MetadataImage, topic_id: UUID, first_index: int, assignments: Sequence[tuple[int, ...]]
 ) -> list[PartitionRecord]:
+    """The records of new partitions with these replicas, numbered from `first_index`.
+
+    Raises `ProtocolError(INVALID_REPLICA_ASSIGNMENT)` for a partition without an active replica.
+    """
     records = []
     for index, replicas in enumerate(assignments, start=first_index):
         isr = tuple(broker_id for broker_id in replicas if image.is_active(broker_id))

@@ -1,9 +1,9 @@
-"""Which brokers hold the replicas of new partitions: rack-aware round robin (KIP-36).
+"""The placement of new replicas on brokers: rack-aware round robin (KIP-36; Kafka: `StripedReplicaPlacer`).
 
-Brokers are lined up so that racks alternate. Leaders go round the line from a start that is drawn at random; the other
-replicas follow at a distance that grows each time round, so that the partitions of one leader do not all share the same
-followers, and its load spreads over everybody when it dies. A replica goes to a rack that has none yet while there is
-one. Fenced brokers are used only to fill up, never first, as long as live ones are enough.
+Brokers stand in a line in which racks alternate. Leaders are chosen round the line from a random start. The other
+replicas follow at a distance that grows after each round. So the partitions of one leader have different followers, and
+its load spreads over all brokers when it dies. A replica goes to a rack without a replica as long as there is one.
+Fenced brokers get replicas only when there are not enough live brokers, and never the first replica.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class UsableBroker:
 def place(
     brokers: Sequence[UsableBroker], partition_count: int, replication_factor: int, rng: random.Random
 ) -> list[tuple[int, ...]]:
-    """Replicas of each new partition, the preferred leader first.
+    """The replicas of each new partition, the preferred leader first.
 
-    Raises `ProtocolError(INVALID_REPLICATION_FACTOR)` when there are not enough brokers, or none that is alive.
+    Raises `ProtocolError(INVALID_REPLICATION_FACTOR)` when there are too few brokers, or only fenced ones.
     """
     if replication_factor > len(brokers):
         raise ProtocolError(
@@ -54,7 +54,7 @@ def place(
 
 
 def _alternate_racks(brokers: Sequence[UsableBroker]) -> list[UsableBroker]:
-    """All brokers in a line: the first of each rack, then the second of each, and so on."""
+    """All brokers in one line: the first of each rack, then the second of each rack, and so on."""
     racks: dict[str, list[UsableBroker]] = {}
     for broker in sorted(brokers, key=lambda b: (b.rack or "", b.broker_id)):
         racks.setdefault(broker.rack or "", []).append(broker)
@@ -81,7 +81,7 @@ class _Placer:
         leader = self._line[first]
         replicas = [leader.broker_id]
         racks = {leader.rack or ""}
-        # Every other position once, in an order turned by the shift; racks without a replica first.
+        # All other positions once, rotated by the shift. Racks without a replica come first.
         others = len(self._line) - 1
         distances = [1 + (shift * self._stride() + step) % others for step in range(others)]
         candidates = [self._line[(first + distance) % len(self._line)] for distance in distances]
@@ -93,7 +93,7 @@ class _Placer:
         return tuple(replicas)
 
     def _stride(self) -> int:
-        # With several racks a turn by one would only swap racks; a turn by their number changes the broker.
+        # With several racks, a rotation by one would only exchange racks; by their number it changes the broker.
         return self._rack_count if self._rack_count > 1 else 1
 
     def _next(self, candidates: Sequence[UsableBroker], racks: set[str]) -> UsableBroker:

@@ -295,6 +295,7 @@ def short_file(source: str, path: str) -> Iterator[Finding]:
 # -- words
 
 DOCUMENTED: tuple[str, ...] = (
+    "controller",
     "raft",
     "wire",
 )
