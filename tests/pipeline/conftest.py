@@ -31,6 +31,8 @@ def spark() -> Iterator[object]:
     from raftwerk.pipeline.session import spark_session
 
     settings = {"spark.sql.streaming.numRecentProgressUpdates": "10000", "spark.sql.streaming.pollingDelay": "10ms"}
+    # Compiling Java for a few rows takes longer than reading them.
+    settings |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     try:
         session = spark_session("tests", kafka_connector=True, memory="1g", config=settings)
     except PipelineError as error:
