@@ -34,14 +34,14 @@ class Fault(IntEnum):
 
 
 class RecordScan(NamedTuple):
-    """What one pass found: the first fault with the record's index, and facts about the records before it.
+    """What one pass found: the first fault with the index of its record, and facts about the records before it.
 
-    Without a fault `index` is the number of records. The timestamp deltas are in ms from the batch's base timestamp,
-    0 where there is no record. `without_key` counts records whose key is null.
+    Without a fault `record_index` is the number of records. Timestamp deltas are in ms from the batch's base
+    timestamp, 0 where there is no record. `without_key` counts records whose key is null.
     """
 
     fault: int
-    index: int
+    record_index: int
     timestamp_delta_min: int
     timestamp_delta_max: int
     without_key: int

@@ -1,0 +1,3 @@
+from ..runtime.ports import Buffer
+
+def scan_records(records: Buffer, count: int, /) -> tuple[int, int, int, int, int]: ...
