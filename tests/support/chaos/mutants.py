@@ -48,6 +48,7 @@ from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.recovery.durability import Durability
 from raftwerk.log.state.producer_state import ProducerStates
 from raftwerk.raft.driver.quorum_state_store import QuorumStateStore, format_quorum_state
+from raftwerk.raft.replication.replica_progress import ProgressTracker
 from raftwerk.raft.roles import Leader
 from raftwerk.runtime.ports import File
 from raftwerk.wire.errors import ErrorCode
@@ -332,7 +333,11 @@ MUTANTS = (
         ("dirs",),
     ),
     Mutant("an exchanged disk goes unnoticed", take_no_notice_of_an_exchanged_disk, ("lost-dir",), first=5),
-    Mutant("a leader counts that was removed (KAFKA-16530)", replacing(Leader, "is_voter", True), ("voters",)),
+    Mutant(
+        "a leader counts that was removed (KAFKA-16530)",
+        replacing(ProgressTracker, "leader_is_voter", True),
+        ("voters",),
+    ),
     Mutant("acks before the followers have it", ack_uncommitted, ("kill",)),
     Mutant(
         "truncation by high watermark (KIP-101)",
