@@ -40,6 +40,7 @@ from raftwerk.isr.leader.leader_state import LeaderState
 from raftwerk.isr.partition import Partition
 from raftwerk.isr.replica import Replica
 from raftwerk.isr.roles import local_replicas
+from raftwerk.isr.roles.local_replicas import LocalReplicas
 from raftwerk.isr.roles.metadata_delta_applier import MetadataDeltaApplier
 from raftwerk.log.manager.log_directory import LogDirectory
 from raftwerk.log.manager.log_loading import LogLoader
@@ -180,7 +181,7 @@ def look_at_offsets_only(self: Replica, request: Any) -> Any:
 
 def names_for_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic is what bears its name, as before there were ids."""
-    monkeypatch.setattr(MetadataDeltaApplier, "_log_for", log_by_name)
+    monkeypatch.setattr(LocalReplicas, "_log_for", log_by_name)
     monkeypatch.setattr(LogManager, "set_strays_aside", strays_by_name)
 
 
@@ -194,7 +195,7 @@ def strays_by_name(self: LogManager, wanted: Any) -> Any:
     return ORIGINAL_STRAYS(self, own)
 
 
-def log_by_name(self: MetadataDeltaApplier, topic_partition: Any, topic_id: Any, *rest: Any) -> Any:
+def log_by_name(self: LocalReplicas, topic_partition: Any, topic_id: Any, *rest: Any) -> Any:
     """The log of this name, whoever's it is."""
     log = self._logs.get(topic_partition)
     if log is not None:
@@ -207,7 +208,7 @@ def commit_before_replication(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 ORIGINAL_STRAYS = LogManager.set_strays_aside
-ORIGINAL_LOG_FOR = MetadataDeltaApplier._log_for
+ORIGINAL_LOG_FOR = LocalReplicas._log_for
 ORIGINAL_DIVERGENCE = Replica._divergence
 ORIGINAL_MAKE_FOLLOWER = Replica.make_follower
 ORIGINAL_GOAL = partition_change.PartitionRules.goal
