@@ -7,40 +7,34 @@ A broker and its replicas need each other. So the node makes the broker first, t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from uuid import UUID
 
 from ..controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from ..controller.metadata.metadata_loader import MetadataLoader
-from ..isr.leader.leader_state import AlterPartitionResult
-from ..isr.ports import AlterPartitionItem, ReplicaPorts
+from ..isr.ports import ReplicaPorts
 from ..isr.replica_manager import ReplicaManager
 from ..raft.types import LeaderAndEpoch
 from ..runtime.invariants import invariant
 from ..runtime.ports import Runtime
-from ..wire.api_keys import ApiKey
 from ..wire.client import Connection, connect
-from ..wire.errors import ErrorCode, ProtocolError
 from .apis.api_table import broker_registry
+from .apis.metadata.recently_fenced_brokers import RecentlyFencedBrokers
+from .apis.metadata.suspected_brokers import SuspectedBrokers
 from .config import BrokerConfig
 from .groups.group_config import OFFSETS_TOPIC
 from .groups.group_coordinator import GroupCoordinator
 from .network.dispatch import Dispatcher
 from .services import BrokerServices
-from .to_controller.alter_partition_messages import alter_partition_fields, alter_partition_results
-from .to_controller.assign_replicas import AssignmentSender
+from .to_controller.alter_partition_sender import AlterPartitionSender
+from .to_controller.assignment_sender import AssignmentSender
 from .to_controller.auto_topic_creation_manager import AutoTopicCreationManager
 from .to_controller.broker_lifecycle import BrokerState
 from .to_controller.broker_lifecycle_manager import BrokerLifecycleManager
 from .to_controller.controller_channel import ControllerAddress, ControllerChannel
-from .to_controller.producer_id_manager import ProducerIdBlock, ProducerIdManager
-from .to_controller.recently_fenced_brokers import RecentlyFencedBrokers
-from .to_controller.suspected_brokers import SuspectedBrokers
+from .to_controller.producer_id_manager import ProducerIdBlockSource, ProducerIdManager
 from .topic_view import endpoint_of
 
-ALTER_PARTITION_VERSION = 3
-ALLOCATE_PRODUCER_IDS_VERSION = 0
-ALLOCATE_PRODUCER_IDS_TIMEOUT_MS = 5_000
 REPLICA_CONNECT_TIMEOUT_S = 2.0
 
 
@@ -72,7 +66,10 @@ class Broker:
             config, incarnation_id, loader, channel(), self._applied_offset, on_fatal
         )
         self.controller_channel = channel()
-        self.producer_ids = ProducerIdManager(self._allocate_producer_ids)
+        to_controller = self.controller_channel, config.node_id, lambda: self.broker_epoch
+        self.producer_ids = ProducerIdManager(ProducerIdBlockSource(*to_controller).allocate)
+        self._isr_proposals = AlterPartitionSender(*to_controller)
+        self._assignments = AssignmentSender(*to_controller)
         self._topic_creator = AutoTopicCreationManager(
             self.controller_channel, config.topics, {OFFSETS_TOPIC: config.groups.topic}
         )
@@ -80,7 +77,6 @@ class Broker:
         self._replicas: ReplicaManager | None = None
         self._recently_fenced_brokers = RecentlyFencedBrokers()
         self._suspected_brokers = SuspectedBrokers()
-        self._assignments = AssignmentSender(self.controller_channel, config.node_id, lambda: self.broker_epoch)
         loader.subscribe(self._on_metadata)
         loader.subscribe_leader(self._on_leader_change)
 
@@ -97,7 +93,7 @@ class Broker:
     def replica_ports(self) -> ReplicaPorts:
         """What the replica manager needs of its broker."""
         return ReplicaPorts(
-            self.alter_partition,
+            self._isr_proposals.send,
             self.connect,
             lambda: self.broker_epoch,
             assign_to_dirs=self._assignments.send,
@@ -131,18 +127,10 @@ class Broker:
     async def start(self) -> None:
         """Begin to register and to send heartbeats.
 
-        The replicas may take up their roles when `registered` returns, not before: the metadata of a former incarnation
-        may name this broker leader, with a log whose end it has lost.
+        The replicas may take up their roles when `lifecycle_manager.registered()` returns, not before: the metadata of
+        a former incarnation may name this broker leader, with a log whose end it has lost.
         """
         self.lifecycle_manager.start()
-
-    async def ready(self) -> None:
-        """Return when the broker is unfenced and this node's own metadata shows it. Raises `RegistrationRefused`."""
-        await self.lifecycle_manager.ready()
-
-    async def registered(self) -> None:
-        """Return when this node's own metadata shows the broker's present registration."""
-        await self.lifecycle_manager.registered()
 
     def begin_serving(self) -> None:
         """Replicas and listeners are up: coordinate groups, and ask to be unfenced."""
@@ -158,14 +146,6 @@ class Broker:
         self.producer_ids.close()
         self.controller_channel.close()
         await self.lifecycle_manager.stop()
-
-    async def alter_partition(self, items: Sequence[AlterPartitionItem]) -> Sequence[AlterPartitionResult]:
-        """Ask the controller for new ISRs. Raises ProtocolError when it refuses all of them or does not answer."""
-        fields = alter_partition_fields(self.config.node_id, self.broker_epoch, items)
-        response = await self.controller_channel.request(ApiKey.ALTER_PARTITION, ALTER_PARTITION_VERSION, fields)
-        if response.error_code:
-            raise ProtocolError(ErrorCode(response.error_code), "AlterPartition refused")
-        return alter_partition_results(response, items)
 
     async def connect(self, broker_id: int) -> Connection:
         """A new connection to another broker's inter-broker listener. Raises OSError."""
@@ -184,18 +164,6 @@ class Broker:
         if reason is not None:
             now = asyncio.get_running_loop().time()
             self._suspected_brokers.on_connection_lost(broker_id, self._loader.image, now)
-
-    async def _allocate_producer_ids(self) -> ProducerIdBlock:
-        fields = {"broker_id": self.config.node_id, "broker_epoch": self.broker_epoch}
-        response = await self.controller_channel.request(
-            ApiKey.ALLOCATE_PRODUCER_IDS,
-            ALLOCATE_PRODUCER_IDS_VERSION,
-            fields,
-            timeout_ms=ALLOCATE_PRODUCER_IDS_TIMEOUT_MS,
-        )
-        if response.error_code:
-            raise ProtocolError(ErrorCode(response.error_code), "AllocateProducerIds refused")
-        return ProducerIdBlock(response.producer_id_start, response.producer_id_len)
 
     def _applied_offset(self) -> int:
         """The offset up to which this broker does what the metadata asks of it."""

@@ -11,14 +11,14 @@ from ..isr.replica_manager import ReplicaManager
 from ..raft.driver.raft_driver import RaftDriver
 from ..runtime.ports import Runtime
 from .apis.controller.broker_connections import BrokerConnections
+from .apis.metadata.recently_fenced_brokers import RecentlyFencedBrokers
+from .apis.metadata.suspected_brokers import SuspectedBrokers
 from .config import BrokerConfig
 from .groups.group_coordinator import GroupCoordinator
 from .network.dispatch import Dispatcher
 from .to_controller.auto_topic_creation_manager import AutoTopicCreationManager
 from .to_controller.controller_channel import ControllerChannel
 from .to_controller.producer_id_manager import ProducerIdManager
-from .to_controller.recently_fenced_brokers import RecentlyFencedBrokers
-from .to_controller.suspected_brokers import SuspectedBrokers
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from ...wire.api_keys import ApiKey
 from ...wire.errors import ErrorCode, ProtocolError
+from .controller_channel import ControllerChannel
 
+ALLOCATE_PRODUCER_IDS_VERSION = 0
+ALLOCATE_TIMEOUT_MS = 5_000
 PREFETCH_AT = 0.9
 WAIT_S = 5.0
 RETRY_S = 0.05
@@ -18,6 +22,25 @@ class ProducerIdBlock(NamedTuple):
 
     first: int
     length: int
+
+
+class ProducerIdBlockSource:
+    """Asks the active controller for blocks."""
+
+    def __init__(self, channel: ControllerChannel, node_id: int, broker_epoch: Callable[[], int]) -> None:
+        self._channel = channel
+        self._node_id = node_id
+        self._broker_epoch = broker_epoch
+
+    async def allocate(self) -> ProducerIdBlock:
+        """A new block. Raises ProtocolError when the controller refuses or does not answer."""
+        fields = {"broker_id": self._node_id, "broker_epoch": self._broker_epoch()}
+        response = await self._channel.request(
+            ApiKey.ALLOCATE_PRODUCER_IDS, ALLOCATE_PRODUCER_IDS_VERSION, fields, timeout_ms=ALLOCATE_TIMEOUT_MS
+        )
+        if response.error_code:
+            raise ProtocolError(ErrorCode(response.error_code), "AllocateProducerIds refused")
+        return ProducerIdBlock(response.producer_id_start, response.producer_id_len)
 
 
 class ProducerIdManager:

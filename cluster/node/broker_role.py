@@ -91,7 +91,7 @@ class BrokerRole:
         if self.log_manager.previous_broker_epoch < 0:
             self.broker.lifecycle_manager.lifecycle.on_unclean_shutdown_found()
         await self.broker.start()
-        await self.broker.registered()
+        await self.broker.lifecycle_manager.registered()
         self.log_manager.set_strays_aside(self._topic_id_of)
         await self.replica_manager.start()
         self.log_manager.start(self.replica_manager.high_watermark_of)

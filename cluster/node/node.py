@@ -112,7 +112,7 @@ class Node:
         """Return when the node serves: a broker when it is unfenced, a controller when it knows a leader."""
         await self._wait_started()
         if self._broker_role is not None:
-            await self._broker_role.broker.ready()
+            await self._broker_role.broker.lifecycle_manager.ready()
 
     async def wait_failed(self) -> None:
         """Wait until the node fails; raises `NodeFailedError`, or the `InvariantViolation` that was the cause."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.broker.broker_harness import LISTENER, make_image
 
-from raftwerk.broker.to_controller.recently_fenced_brokers import LISTED_S, RecentlyFencedBrokers
+from raftwerk.broker.apis.metadata.recently_fenced_brokers import LISTED_S, RecentlyFencedBrokers
 from raftwerk.broker.topic_view import broker_rows
 from raftwerk.controller.metadata.metadata_image import MetadataDelta
 from raftwerk.controller.metadata.metadata_records import BrokerChangeRecord

@@ -64,7 +64,7 @@ def test_a_broker_that_answers_is_no_suspect():
 
 
 def test_the_wait_has_an_end(monkeypatch):
-    monkeypatch.setattr("raftwerk.broker.to_controller.suspected_brokers.SUSPICION_S", 0.05)
+    monkeypatch.setattr("raftwerk.broker.apis.metadata.suspected_brokers.SUSPICION_S", 0.05)
 
     async def main():
         harness = Harness()

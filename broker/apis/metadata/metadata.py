@@ -17,7 +17,6 @@ from ....wire.errors import ErrorCode
 from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
-from ...to_controller.suspected_brokers import NEW_CONNECTION_S, REFRESH_DELAY_S
 from ...topic_view import (
     CLUSTER_OPERATIONS,
     INTERNAL_TOPICS,
@@ -28,6 +27,7 @@ from ...topic_view import (
     controller_id_for_clients,
     sorted_partitions,
 )
+from .suspected_brokers import NEW_CONNECTION_S, REFRESH_DELAY_S
 
 if TYPE_CHECKING:
     from ....wire.message_types.cluster import MetadataRequest

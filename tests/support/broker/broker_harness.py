@@ -12,13 +12,13 @@ from typing import Any
 from uuid import UUID
 
 from raftwerk.broker.apis.api_table import broker_registry
+from raftwerk.broker.apis.metadata.suspected_brokers import SuspectedBrokers
 from raftwerk.broker.config import AdvertisedListener, BrokerConfig, TopicDefaults
 from raftwerk.broker.groups.group_coordinator import GroupCoordinator
 from raftwerk.broker.network.connection import Connection, ConnectionLimits
 from raftwerk.broker.network.dispatch import Dispatcher
 from raftwerk.broker.network.server import Server, ServerConfig
 from raftwerk.broker.services import BrokerServices
-from raftwerk.broker.to_controller.suspected_brokers import SuspectedBrokers
 from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from raftwerk.controller.metadata.metadata_records import (
     BrokerChangeRecord,

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from raftwerk.broker.broker import Broker
 from raftwerk.broker.groups import coordinator_partition_writer
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.consumer import consumer_group
+from raftwerk.broker.to_controller.broker_lifecycle_manager import BrokerLifecycleManager
 from raftwerk.chaos.sim.disk import sim_disk
 from raftwerk.chaos.sim.run import Run
 from raftwerk.chaos.sim.scenarios import SCENARIOS
@@ -99,7 +99,7 @@ def high_watermark_of_the_leader_alone(self: LeaderState, log_end_offset: int, n
     return self.watermark.advance(lowest)
 
 
-async def at_once(self: Broker) -> None:
+async def at_once(self: BrokerLifecycleManager) -> None:
     """Take up the roles that the metadata gave to a former incarnation."""
 
 
@@ -363,7 +363,9 @@ MUTANTS = (
         replacing(PendingExpandIsr, "maximal_isr", property(lambda self: self.committed.isr)),
         ("kill", "mixed"),
     ),
-    Mutant("leading for a former incarnation", replacing(Broker, "registered", at_once), ("leader-crash",)),
+    Mutant(
+        "leading for a former incarnation", replacing(BrokerLifecycleManager, "registered", at_once), ("leader-crash",)
+    ),
     Mutant(
         "a leader counts a diverging fetch (KAFKA-13141)",
         replacing(Replica, "_divergence", lambda *_: None),

@@ -1,15 +1,36 @@
-"""ISR proposals as an AlterPartition request, and its response as results (KIP-497, KIP-903)."""
+"""AlterPartition: sends ISR proposals to the controller (KIP-497, KIP-903)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
 from ...isr.leader.leader_state import AlterPartitionResult
 from ...isr.ports import AlterPartitionItem
+from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
-from ...wire.errors import ErrorCode
+from ...wire.errors import ErrorCode, ProtocolError
+from .controller_channel import ControllerChannel
+
+ALTER_PARTITION_VERSION = 3
+
+
+class AlterPartitionSender:
+    """Sends ISR proposals to the active controller."""
+
+    def __init__(self, channel: ControllerChannel, node_id: int, broker_epoch: Callable[[], int]) -> None:
+        self._channel = channel
+        self._node_id = node_id
+        self._broker_epoch = broker_epoch
+
+    async def send(self, items: Sequence[AlterPartitionItem]) -> Sequence[AlterPartitionResult]:
+        """One result per proposal. Raises ProtocolError when the controller refuses all of them or does not answer."""
+        fields = alter_partition_fields(self._node_id, self._broker_epoch(), items)
+        response = await self._channel.request(ApiKey.ALTER_PARTITION, ALTER_PARTITION_VERSION, fields)
+        if response.error_code:
+            raise ProtocolError(ErrorCode(response.error_code), "AlterPartition refused")
+        return alter_partition_results(response, items)
 
 
 def alter_partition_fields(broker_id: int, broker_epoch: int, items: Sequence[AlterPartitionItem]) -> dict[str, Any]:

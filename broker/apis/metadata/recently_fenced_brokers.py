@@ -8,7 +8,7 @@ for that time as well, unless it was shut down in a controlled way. Its partitio
 
 from __future__ import annotations
 
-from ...controller.metadata.metadata_image import MetadataDelta, MetadataImage
+from ....controller.metadata.metadata_image import MetadataDelta, MetadataImage
 
 LISTED_S = 9.0
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from ...controller.metadata.metadata_image import MetadataDelta, MetadataImage
+from ....controller.metadata.metadata_image import MetadataDelta, MetadataImage
 
 SUSPICION_S = 1.0
 REFRESH_DELAY_S = 0.02
