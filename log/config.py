@@ -74,7 +74,7 @@ class LogConfig:
         return "delete" in self.cleanup_policy
 
     @property
-    def reshapes(self) -> bool:
+    def looks_inside_batches(self) -> bool:
         """Whether a leader has to look inside clients' batches."""
         return self.compression_type is not None or self.is_compacted
 

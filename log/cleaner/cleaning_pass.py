@@ -207,7 +207,7 @@ class _GroupCopy:
             yield from self._copy(group, cleaned)
             cleaned.finish()
             yield Step(0, (cleaned.file, *cleaned.unsynced_index_files()))
-            while log.is_rearranged:
+            while log.is_changing_names:
                 yield PLAIN_STEP
             self._watch.check(*group)
             cleaned.indexes_synced()

@@ -21,9 +21,9 @@ from ...runtime.incremental_work import IncrementalTask, for_each
 from ...runtime.ports import Clock, Runtime
 from ...wire.types import TopicPartition
 from ..cleaner.log_cleaner import LogCleaner
+from ..durability import swallow
 from ..errors import StorageError
 from ..partition_log import PartitionLog
-from ..recovery.durability import swallow
 from .delayed_deletion import DelayedDeletion
 from .log_directories import LogDirectories
 from .log_manager_config import LogMaintenanceChange, LogManagerConfig, RetentionConfig
@@ -140,7 +140,7 @@ def _flush_if_dirty(log: PartitionLog, now_s: float) -> None:
         durability.last_flush_s = now_s
         log.flush_soon().add_done_callback(swallow)
     elif durability.has_unsynced_segments:
-        log.flush_rolled_soon().add_done_callback(swallow)
+        durability.flush_rolled_soon().add_done_callback(swallow)
 
 
 class RetentionRounds:

@@ -14,8 +14,8 @@ from functools import partial
 
 from ...runtime.incremental_work import IncrementalTask, for_each
 from ...wire.types import TopicPartition
+from ..durability import swallow
 from ..partition_log import PartitionLog
-from ..recovery.durability import swallow
 from .log_manager_config import RecoveryPointConfig
 
 _LOGS_PER_SLICE = 500

@@ -1,37 +1,135 @@
-"""Segments that take the place of others, or go, without holding up the loop: which names change, in which order.
+"""Changes of many file names in a partition's directory: compacted segments are put in place, expired ones put away.
 
-A compacted segment, whose files are durable, gets the ending `.swap`; when that is durable it is read in the place of
-those it covers, and an interrupted replacement is completed when the log is opened again
-(`recovery.complete_swaps`). Then the others get the ending `.deleted`, and it its own name. Expired segments go oldest
-first; where all of them do, not before the name of the next is durable, as the log's end is in that name alone.
+A rename waits while the file system commits what others have fsynced, and the step after a rename may have to wait
+until that is durable. So a change is made in stages, each by a thread of the disk; between two stages the loop brings
+the log's memory up to date. Nobody reads or writes by name what a stage renames. When a log cannot wait, as it is
+truncated or closed, the whole change is finished at once, blocking the loop; that is right at any moment.
+
+A compacted segment, whose files are durable, gets the ending `.swap`. When that name is durable, the segment is read in
+the place of those that it covers, and an interrupted replacement is completed when the log is opened again
+(`recovery.complete_swaps`). Then the covered segments get the ending `.deleted`, and the new one its final name.
+Expired segments go oldest first. If all segments go, the name of the new active one becomes durable before, as the
+log's end is in that name alone.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from ...runtime.invariants import invariant
+from ...runtime.ports import Disk, OrderedRenames
+from ..availability import LogAvailability
+from ..durability import Durability, LogFiles
 from ..errors import StorageError
-from ..recovery.durability import Durability, LogFiles
 from .segment import DELETED_SUFFIX, SWAP_SUFFIX, Segment
-from .segment_renames import SegmentRenames, Stage, in_a_loop
+
+
+class Stage(NamedTuple):
+    """One stage of a change: `renames` is called when it begins, `after` when these renames are durable."""
+
+    renames: Callable[[], list[tuple[str, str]]]
+    after: Callable[[], None]
+
+
+class StagedRenames:
+    """One change of file names. When the disk refuses, `fail` gets the error and returns the one to raise."""
+
+    def __init__(
+        self, disk: Disk, directory: str, stages: Sequence[Stage], fail: Callable[[BaseException], StorageError]
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._stages = list(stages)
+        self._fail = fail
+        self._under_way: OrderedRenames | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self.is_over = False
+
+    def soon(self) -> asyncio.Future[None]:
+        """Make the change without blocking the loop; the future ends when it is done. It fails with `StorageError`."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        if self.is_over:
+            self._end(None)
+        elif self._under_way is None:
+            self._begin()
+        return waiter
+
+    def finish(self) -> None:
+        """Make the change, blocking the loop. `StorageError`."""
+        try:
+            if self._under_way is not None:
+                self._under_way.finish()
+                self._stage_done()
+            while not self.is_over:
+                for source, target in self._stages[0].renames():
+                    self._disk.rename(source, target)
+                self._disk.fsync_dir(self._directory)
+                self._stage_done()
+        except OSError as error:
+            failure = self._fail(error)
+            self._end(failure)
+            raise failure from error
+
+    def _begin(self) -> None:
+        try:
+            self._under_way = self._disk.rearrange_soon(self._directory, self._stages[0].renames())
+        except OSError as error:
+            self._end(self._fail(error))
+            return
+        begun = self._under_way
+        begun.done.add_done_callback(lambda done: self._on_done(begun, done))
+
+    def _on_done(self, begun: OrderedRenames, done: asyncio.Future[None]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if self._under_way is not begun:
+            return  # `finish` was called meanwhile
+        if error is not None:
+            self._end(self._fail(error))
+            return
+        self._stage_done()
+        if not self.is_over:
+            self._begin()
+
+    def _stage_done(self) -> None:
+        self._under_way = None
+        self._stages.pop(0).after()
+        if not self._stages:
+            self._end(None)
+
+    def _end(self, failure: StorageError | None) -> None:
+        self._under_way = None
+        self.is_over = True
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if waiter.done():
+                continue
+            if failure is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(failure)
 
 
 class SegmentReplacement:
-    """One change at a time. `on_deleted` is told the new paths of files that nobody needs any more; None: they go."""
+    """Replaces and deletes segments of one log, one change at a time.
+
+    `on_deleted` gets the new paths of the files that nobody needs any more; with None they are removed.
+    """
 
     def __init__(
         self,
         files: LogFiles,
         durability: Durability,
         on_deleted: Callable[[list[str]], None] | None,
-        fail: Callable[[str, BaseException], StorageError],
+        availability: LogAvailability,
     ) -> None:
         self._files = files
         self._durability = durability
         self._on_deleted = on_deleted or self._remove
-        self._fail = fail
-        self._change: SegmentRenames | None = None
+        self._availability = availability
+        self._change: StagedRenames | None = None
 
     @property
     def is_under_way(self) -> bool:
@@ -39,12 +137,12 @@ class SegmentReplacement:
         return self._change is not None and not self._change.is_over
 
     def settle(self) -> None:
-        """Finish what is under way, here and now. `StorageError`."""
+        """Finish the change that is under way, blocking the loop. `StorageError`."""
         if self._change is not None and not self._change.is_over:
             self._change.finish()
 
-    def replace(self, group: Sequence[Segment], cleaned: Segment) -> SegmentRenames:
-        """Put `cleaned` in the place of `group`, when the caller has the change done."""
+    def replace(self, group: Sequence[Segment], cleaned: Segment) -> StagedRenames:
+        """Put `cleaned` in the place of `group`; returns the change, which the caller begins."""
         self._files.segments.check_replaceable(group, cleaned)
         deleted: list[str] = []
 
@@ -73,9 +171,9 @@ class SegmentReplacement:
         )
 
     def put_away(self, count: int, *, is_end_new: bool) -> None:
-        """The first `count` segments are gone; their files follow. `is_end_new`: the log's end has a new file's name.
+        """Delete the first `count` segments; `is_end_new` says that the log's end is in the name of a new file.
 
-        Done on return where there is no loop, `StorageError` then.
+        The files follow without blocking the loop; without a loop they are gone on return. `StorageError`.
         """
         files, deleted = self._files, list[str]()
         self._durability.segments_gone(files.segments.items[:count])
@@ -83,7 +181,7 @@ class SegmentReplacement:
         away = Stage(lambda: self._away(gone, deleted), lambda: self._on_deleted(deleted))
         stages = [Stage(list, _nothing), away] if is_end_new else [away]
         change = self._begin("a segment could not be deleted", *stages)
-        if in_a_loop():
+        if _is_in_loop():
             change.soon().add_done_callback(lambda done: done.cancelled() or done.exception())
         else:
             change.finish()
@@ -92,14 +190,16 @@ class SegmentReplacement:
         for path in paths:
             self._files.disk.remove(path)
 
-    def _begin(self, what: str, *stages: Stage) -> SegmentRenames:
-        invariant(not self.is_under_way, "names of a log's files are changed by one at a time")
+    def _begin(self, what: str, *stages: Stage) -> StagedRenames:
+        invariant(not self.is_under_way, "one change of names is under way at a time")
         files = self._files
-        self._change = SegmentRenames(files.disk, files.directory, stages, lambda error: self._fail(what, error))
+        self._change = StagedRenames(
+            files.disk, files.directory, stages, lambda error: self._availability.fail(what, error)
+        )
         return self._change
 
     def _away(self, segments: Iterable[Segment], deleted: list[str]) -> list[tuple[str, str]]:
-        """The files of these segments, and the snapshots that no segment needs any more, for `deleted`."""
+        """The renames of these segments' files, and of the snapshots that no segment needs; adds to `deleted`."""
         renames: list[tuple[str, str]] = []
         for segment in segments:
             segment.close()
@@ -112,3 +212,12 @@ class SegmentReplacement:
 
 def _nothing() -> None:
     pass
+
+
+def _is_in_loop() -> bool:
+    """Whether there is a running loop, which must not be blocked; tools and tests do without one."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

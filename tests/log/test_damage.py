@@ -269,7 +269,7 @@ def test_rolled_segments_are_flushed_without_the_active_one() -> None:
         while len(log.segments) < 4:
             append(log, 2)
         assert log.durability.has_unsynced_segments
-        assert await log.flush_rolled_soon() == log.segments[-1].base_offset == log.recovery_point
+        assert await log.durability.flush_rolled_soon() == log.segments[-1].base_offset == log.recovery_point
         assert not log.durability.has_unsynced_segments
         disk.crash()
         assert open_log(runtime, recovery_point=log.recovery_point).log_end_offset >= log.recovery_point

@@ -155,7 +155,7 @@ def test_a_small_file_system_fills_and_empties(tmp_path: Path) -> None:
 
 async def until_arranged(log: PartitionLog) -> None:
     for _ in range(1000):
-        if not log.is_rearranged:
+        if not log.is_changing_names:
             return
         await asyncio.sleep(0.01)
     raise AssertionError("files still get other names")

@@ -311,7 +311,7 @@ def test_maintenance_flushes_rolled_segments_and_checkpoints_them() -> None:
         while len(log.segments) < 3:
             append(log, 2)
         flush_dirty(manager.logs)
-        await log.flush_rolled_soon()
+        await log.durability.flush_rolled_soon()
         assert not log.durability.has_unsynced_segments
         manager.checkpoint_recovery_points()
         point = log.segments[-1].base_offset

@@ -281,7 +281,7 @@ def killed() -> tuple[Files, Seen]:
             if number == POINT // 2 - 1:
                 await asyncio.sleep(1)
         assert log.recovery_point == headers_of(read_all(log))[POINT].base_offset
-        log._active.save_indexes()
+        log.segments[-1].save_indexes()
         seen.append(look(log))
         disk.crash(power_loss=False)
 

@@ -103,7 +103,7 @@ def test_retention_holds_up_nobody_even_where_everything_goes(keep_bytes: int) -
         left, end = read_all(log), log.log_end_offset
         keeper = RetentionRounds(RetentionConfig(), runtime.clock, lambda: manager.logs, lambda tp: end)
         keeper.visit(TP, log)
-        assert log.is_rearranged
+        assert log.is_changing_names
         assert left.endswith(read_all(log)) and bool(log.size_bytes) == bool(keep_bytes)
         keeper.visit(TP, log)
         append(log, 3)

@@ -17,7 +17,7 @@ from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogManagerConfig, RetentionConfig
 from raftwerk.log.manager.meta_properties import format_dirs
 from raftwerk.log.partition_log import LogHooks, PartitionLog
-from raftwerk.log.segment.retention import count_expired
+from raftwerk.log.segment.rolling_and_retention import count_expired
 from raftwerk.wire.types import TopicPartition
 
 SMALL = LogConfig(segment_bytes=1500, index_interval_bytes=100, retention_ms=-1)

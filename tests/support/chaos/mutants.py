@@ -42,11 +42,11 @@ from raftwerk.isr.replica import Replica
 from raftwerk.isr.roles import local_replicas
 from raftwerk.isr.roles.local_replicas import LocalReplicas
 from raftwerk.isr.roles.metadata_delta_applier import MetadataDeltaApplier
+from raftwerk.log.durability import Durability
 from raftwerk.log.manager.log_directory import LogDirectory
 from raftwerk.log.manager.log_loading import LogLoader
 from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.partition_log import PartitionLog
-from raftwerk.log.recovery.durability import Durability
 from raftwerk.log.state.producer_state import ProducerStates
 from raftwerk.raft.driver.quorum_state_store import QuorumStateStore, format_quorum_state
 from raftwerk.raft.replication.replica_progress import ProgressTracker

@@ -15,7 +15,7 @@ from .checkpoints import LEADER_EPOCH_FILE, PARTITION_METADATA_FILE, render_epoc
 from .leader_epoch_cache import LeaderEpochCache
 
 
-class SideFiles:
+class PartitionMetadataFiles:
     """Knows which of them are behind."""
 
     def __init__(self, disk: Disk, directory: str, epoch_cache: LeaderEpochCache) -> None:

@@ -15,7 +15,7 @@ _COUNT = slice(BATCH_HEADER_SIZE - 4, BATCH_HEADER_SIZE)
 _NO_RECORDS = bytes(4)
 
 
-class SegmentList:
+class LogSegments:
     """Never empty but in the middle of a change; `active`, the last one, is appended to."""
 
     __slots__ = ("_bases", "_cuts", "_items", "active")

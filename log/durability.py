@@ -1,8 +1,8 @@
-"""What of a log would survive a loss of power, and how the rest gets there.
+"""What of a log would survive a loss of power: the recovery point, and the fsyncs that move it.
 
-Before the recovery point may pass an offset, everything that recovery takes on trust below it is made durable: the
-segments with their indexes, the leader epochs, the producer snapshots, and the names of new files. The active segment's
-indexes are not, but up to a snapshot of producers inside it: there recovery begins.
+Before the recovery point may pass an offset, everything that recovery trusts below it is made durable: the segments
+with their indexes, the leader epochs, the producer snapshots, and the names of new files. The indexes of the active
+segment are durable only up to a producer snapshot inside it, where recovery begins.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from ...runtime.ports import Disk, File
-from ..errors import NoSpaceError, StorageError, is_no_space, refused_write
-from ..segment.segment import Segment
-from ..segment.segment_list import SegmentList
-from ..state.leader_epoch_cache import LeaderEpochCache
-from ..state.producer_snapshots import ProducerSnapshots
-from ..state.side_files import SideFiles
+from ..runtime.ports import Disk, File
+from .availability import LogAvailability
+from .errors import NoSpaceError, StorageError, is_no_space, refused_write
+from .segment.log_segments import LogSegments
+from .segment.segment import Segment
+from .state.leader_epoch_cache import LeaderEpochCache
+from .state.partition_metadata_files import PartitionMetadataFiles
+from .state.producer_snapshots import ProducerSnapshots
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,35 +28,31 @@ class LogFiles:
 
     disk: Disk
     directory: str
-    segments: SegmentList
+    segments: LogSegments
     epoch_cache: LeaderEpochCache
     snapshots: ProducerSnapshots
 
 
 class Durability:
-    """Keeps the recovery point: everything below it is fsynced.
+    """Keeps the recovery point, below which everything is fsynced, and knows which files still need an fsync."""
 
-    `fail` is told of a disk that refuses, and gives the error to raise. `history` changes whenever offsets or files
-    that were there are no more; what was under way then counts for nothing.
-    """
-
-    def __init__(
-        self, files: LogFiles, recovery_point: int, is_settled: bool, fail: Callable[[str, BaseException], StorageError]
-    ) -> None:
+    def __init__(self, files: LogFiles, recovery_point: int, is_settled: bool, availability: LogAvailability) -> None:
+        """`is_settled`: the files are as a clean shutdown left them, so nothing needs an fsync."""
         self.recovery_point = recovery_point
         self.history = 0
+        """Changes when offsets or files are removed. An fsync that began before then says nothing about the rest."""
         self.last_flush_s: float | None = None
         """When log maintenance last flushed the whole log, in seconds of the loop; None before its first round."""
         self._files = files
-        self._fail = fail
+        self._availability = availability
         self._unsynced: list[Segment] = []
         self._names_changed = 0 if is_settled else 1
-        """How often names were made or changed in the directory; `_names_synced`: how many of these are durable."""
+        """How many changes of names were made in the directory; `_names_synced` of them are durable."""
         self._names_synced = 0
         self._is_name_new = not is_settled
-        self.side_files = SideFiles(files.disk, files.directory, files.epoch_cache)
+        self.metadata_files = PartitionMetadataFiles(files.disk, files.directory, files.epoch_cache)
         self._trusted: Segment | None = None
-        """The segment that has a snapshot of its producers in it, and `_trusted_bytes` stand before that."""
+        """The segment with a producer snapshot inside it; `_trusted_bytes` of it are before that snapshot."""
         self._trusted_bytes = 0
         if is_settled and files.snapshots.latest_offset == recovery_point:
             self._trust(files.segments.active, files.segments.active.size_bytes)
@@ -64,7 +62,7 @@ class Durability:
 
     @property
     def unchecked_bytes(self) -> int:
-        """How much of the active segment a recovery would check, if all that can be durable were."""
+        """Bytes of the active segment that recovery would check after a crash now."""
         active = self._files.segments.active
         return active.size_bytes - (self._trusted_bytes if self._trusted is active else 0)
 
@@ -74,7 +72,7 @@ class Durability:
         return bool(self._unsynced)
 
     def park(self) -> None:
-        """Give the descriptors of durable segments free; who reads or writes one opens it again."""
+        """Close the files of durable segments; a read or append opens them again."""
         *rolled, active = self._files.segments.items
         for segment in rolled:
             if segment not in self._unsynced:
@@ -85,30 +83,30 @@ class Durability:
     # What changes
 
     def segment_rolled(self, segment: Segment) -> None:
-        """`segment` is appended to no more, and a new file is there.
+        """`segment` takes no more appends, and the file of the next one is there.
 
-        Where all its records are durable but not its indexes' ends, recovery would start behind it: what a loss of
-        power leaves of them shows when they are used, and they are made again.
+        If all its records are durable but not the ends of its indexes, recovery would start after it. A loss of power
+        may then damage the indexes; that shows when they are used, and they are rebuilt.
         """
         if segment.next_offset > self.recovery_point or segment.unsynced_index_files():
             self._unsynced.append(segment)
         self._names_changed += 1
 
     def segments_replaced(self, removed: Sequence[Segment]) -> None:
-        """Their records are in another segment, which is durable, with its name."""
+        """The records of these segments are in another one now, which is durable, and so is its name."""
         self._unsynced = [segment for segment in self._unsynced if segment not in removed]
 
     def segments_gone(self, removed: Sequence[Segment]) -> None:
-        """Their files are no more; an fsync that is under way will count for nothing, nor will its failure."""
+        """The files of these segments are removed. The result of an fsync that is under way is ignored."""
         kept = [segment for segment in self._unsynced if segment not in removed]
         if len(kept) < len(self._unsynced):
             self._unsynced = kept
             self.history += 1
 
     def truncated(self, end_offset: int) -> None:
-        """The log ends at `end_offset` now; its rolled segments are those that are left.
+        """The log ends at `end_offset` now, and some segments are gone.
 
-        Epochs that are gone may stay in their file until the recovery point moves: recovery makes those above it anew.
+        Their leader epochs may stay in the checkpoint until the recovery point moves: recovery replaces those above it.
         """
         rolled = self._files.segments.items[:-1]
         self._unsynced = [segment for segment in self._unsynced if segment in rolled]
@@ -118,25 +116,59 @@ class Durability:
 
     # fsync
 
+    def flush(self) -> int:
+        """fsync everything; returns the new recovery point. `StorageError` for good when the fsync fails."""
+        self._availability.check()
+        try:
+            self.sync(self._files.segments.active.next_offset)
+        except OSError as error:
+            raise self._availability.fail("fsync failed", error) from error
+        return self.recovery_point
+
+    def flush_soon(self) -> asyncio.Future[int]:
+        """fsync what is in the log now without blocking the loop; the result is the recovery point after that.
+
+        It is less than the log's end at the call if the log was truncated meanwhile. Fails with `StorageError`.
+        """
+        return self._soon(partial(self.sync_soon, self._files.segments.active.next_offset, self.all_files))
+
+    def flush_rolled_soon(self) -> asyncio.Future[int]:
+        """Like `flush_soon`, for all segments but the active one."""
+        return self._soon(partial(self.sync_soon, self._files.segments.active.base_offset, self.rolled_files))
+
+    def flush_with_snapshot_soon(self, producers: bytes) -> asyncio.Future[int]:
+        """Like `flush_soon`; afterwards recovery begins where the log ends now. `producers` is the snapshot for it."""
+        return self._soon(partial(self.checkpoint_soon, self._files.segments.active.next_offset, producers))
+
+    def _soon(self, begin: Callable[[asyncio.Future[int]], None]) -> asyncio.Future[int]:
+        result: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        try:
+            self._availability.check()
+        except StorageError as error:
+            result.set_exception(error)
+        else:
+            begin(result)
+        return result
+
     def sync(self, target: int) -> None:
-        """fsync everything; the log ends at `target`. `OSError`."""
+        """fsync everything and move the recovery point to `target`, the end of the log. `OSError`."""
         if target == self.recovery_point and not self._unsynced:
             return
-        self.sync_side_files()
+        self.sync_metadata_files()
         for file in self.all_files():
             file.fsync()
         self._synced_up_to(target)
 
     def sync_soon(self, target: int, files_of: Callable[[], list[File]], result: asyncio.Future[int]) -> None:
-        """fsync without blocking the loop; `result` gets the recovery point it led to, or a `StorageError`.
+        """fsync without blocking the loop; `result` gets the recovery point after that, or a `StorageError`.
 
-        `NoSpaceError` where a small file could not be replaced: the log goes on as it is.
+        After a `NoSpaceError` the log goes on as it is: a small file could not be replaced.
         """
         history, names = self.history, self._names_changed
         disk, snapshots = self._files.disk, self._files.snapshots.unsynced()
         try:
             files = [*snapshots.values(), *(files_of() if target > self.recovery_point or self._unsynced else ())]
-            waiting = [*self.side_files.save_soon(), *(disk.fsync_soon(file) for file in files)]
+            waiting = [*self.metadata_files.save_soon(), *(disk.fsync_soon(file) for file in files)]
             waiting += [disk.fsync_dir_soon(path) for path in self._directories_to_sync(bool(snapshots))]
         except OSError as error:
             result.set_exception(self._refused(error))
@@ -153,7 +185,7 @@ class Durability:
                 elif isinstance(error, NoSpaceError):
                     failure = error
                 else:
-                    failure = self._fail("fsync failed", error)
+                    failure = self._availability.fail("fsync failed", error)
             if result.done():
                 return
             if failure is not None:
@@ -164,11 +196,11 @@ class Durability:
         _when_synced(waiting, synced)
 
     def checkpoint_soon(self, end: int, producers: bytes, result: asyncio.Future[int]) -> None:
-        """Like `sync_soon`, so that recovery begins at `end`, the log's end now, of which `producers` is the snapshot.
+        """Like `sync_soon`; afterwards recovery begins at `end`, the log's end now. `producers` is the snapshot for it.
 
-        A snapshot inside a segment tells recovery that the indexes are durable up to there. As the recovery point may
-        be that far already, it is written when they are; and their device is left to the records first. Where the
-        segment is rolled or cut meanwhile, nothing comes of it.
+        A snapshot inside a segment tells recovery that the indexes are durable up to there. The recovery point may be
+        that far already, so the snapshot is written after the indexes are durable; they are fsynced after the records.
+        If the segment is rolled or cut meanwhile, no snapshot is written.
         """
         history, segment, size_bytes = self.history, self._files.segments.active, self._files.segments.active.size_bytes
 
@@ -177,7 +209,7 @@ class Durability:
                 if history != self.history or segment is not self._files.segments.active:
                     result.set_result(self.recovery_point)
                 elif error is not None:
-                    result.set_exception(self._fail("fsync failed", error))
+                    result.set_exception(self._availability.fail("fsync failed", error))
                 else:
                     carry_out(step)
 
@@ -200,7 +232,7 @@ class Durability:
         def write_snapshot() -> None:
             snapshots = self._files.snapshots
             for path in snapshots.take_stray(one.base_offset for one in self._files.segments):
-                self._files.disk.remove_soon(path).add_done_callback(_look_at)
+                self._files.disk.remove_soon(path).add_done_callback(_ignore_error)
             snapshots.write(end, producers)
             self._trust(segment, size_bytes)
             self.sync_soon(end, self.all_files, result)
@@ -213,7 +245,7 @@ class Durability:
     def _refused(self, error: OSError) -> StorageError:
         if is_no_space(error):
             return refused_write(f"{self._files.directory} cannot be flushed now: {error}", error)
-        return self._fail("fsync failed", error)
+        return self._availability.fail("fsync failed", error)
 
     def sync_indexes(self, segment: Segment) -> None:
         """fsync one segment's indexes. `StorageError`."""
@@ -221,7 +253,7 @@ class Durability:
             for file in segment.unsynced_index_files():
                 file.fsync()
         except OSError as error:
-            raise self._fail("fsync failed", error) from error
+            raise self._availability.fail("fsync failed", error) from error
         segment.indexes_synced()
 
     def rolled_files(self) -> list[File]:
@@ -246,9 +278,9 @@ class Durability:
         self._unsynced = [segment for segment in self._unsynced if segment.next_offset > target]
         self.recovery_point = max(self.recovery_point, target)
 
-    def sync_side_files(self) -> None:
-        """What must be durable before the recovery point may pass it: epochs, snapshots, new names. `OSError`."""
-        self.side_files.save()
+    def sync_metadata_files(self) -> None:
+        """fsync what must be durable before the recovery point may move: epochs, snapshots, new names. `OSError`."""
+        self.metadata_files.save()
         for path in self._directories_to_sync(self._files.snapshots.sync()):
             self._files.disk.fsync_dir(path)
         self._names_synced = self._names_changed
@@ -261,21 +293,21 @@ class Durability:
 
 
 def _when_synced(waiting: Sequence[asyncio.Future[None]], done: Callable[[BaseException | None], None]) -> None:
-    """Call `done` once: with the first error, or with None when all went well. At once when there is none to wait for.
+    """Call `done` once: with the first error, or with None when all went well, at once if there are no futures.
 
-    Futures that end after the first error are looked at all the same, so that nobody complains of them.
+    Errors of futures that end after the first error are retrieved too, as asyncio would report them otherwise.
     """
     left = len(waiting)
-    is_told = False
+    is_done = False
 
     def synced(future: asyncio.Future[None]) -> None:
-        nonlocal left, is_told
+        nonlocal left, is_done
         left -= 1
         error = future.exception()
-        if is_told:
+        if is_done:
             return
         if error is not None or not left:
-            is_told = True
+            is_done = True
             done(error)
 
     for future in waiting:
@@ -284,13 +316,13 @@ def _when_synced(waiting: Sequence[asyncio.Future[None]], done: Callable[[BaseEx
         done(None)
 
 
-def _look_at(done: asyncio.Future[None]) -> None:
-    """A file that could not be removed is of no use, and does no harm."""
+def _ignore_error(done: asyncio.Future[None]) -> None:
+    """Ignore the error: a file that could not be removed does no harm."""
     if not done.cancelled():
         done.exception()
 
 
 def swallow(done: asyncio.Future[int]) -> None:
-    """The log itself has recorded the failure and told its hooks."""
+    """Ignore the error: the log itself has recorded the failure and told its owner."""
     if not done.cancelled():
         done.exception()

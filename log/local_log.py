@@ -1,0 +1,214 @@
+"""The files of one partition's log: appended to, rolled, read, truncated, deleted, replaced.
+
+This part knows nothing of producers, leader epochs, retention or the log start offset: `PartitionLog` does.
+Source: LocalLog of Apache Kafka, which UnifiedLog uses in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..runtime.files.file_slice import FileSlice
+from ..wire.records import BatchHeader
+from .availability import LogAvailability
+from .durability import Durability, LogFiles
+from .errors import NoSpaceError, refused_write
+from .segment.log_segments import LogSegments
+from .segment.segment import Segment, TimestampOffset
+from .segment.segment_replacement import SegmentReplacement, StagedRenames
+from .segment.transaction_index import AbortedTransaction
+
+
+class LocalLog:
+    """Owns the segments of a log and their files."""
+
+    def __init__(
+        self,
+        files: LogFiles,
+        durability: Durability,
+        availability: LogAvailability,
+        on_files_deleted: Callable[[list[str]], None] | None,
+    ) -> None:
+        self.segments: LogSegments = files.segments
+        self._files = files
+        self._durability = durability
+        self._availability = availability
+        self._replacement = SegmentReplacement(files, durability, on_files_deleted, availability)
+
+    # Appends
+
+    def append(self, batches: memoryview, headers: Sequence[BatchHeader], index_interval_bytes: int) -> None:
+        """Write batches to the active segment. On an error that is not for good the file is as before.
+
+        `StorageError`, `NoSpaceError`.
+        """
+        active = self.segments.active
+        try:
+            active.append(batches, headers, index_interval_bytes)
+        except OSError as error:
+            if active.is_torn:
+                what = "what a failed write left behind could not be cut off"
+                raise self._availability.fail(what, error) from error
+            raise refused_write(f"{self._files.directory} cannot be written: {error}", error) from error
+
+    def roll(self, base_offset: int, producers: bytes) -> None:
+        """Start a new segment at `base_offset`; `producers` is the snapshot of the producers at that offset.
+
+        On `StorageError` the active segment is what it was, and the same may be tried again.
+        """
+        files, rolled = self._files, self.segments.active
+        try:
+            rolled.finish()
+            files.snapshots.write(base_offset, producers)
+            segment = Segment.create(files.disk, files.directory, base_offset)
+        except OSError as error:
+            raise refused_write(f"{files.directory} cannot start a new segment: {error}", error) from error
+        self._durability.segment_rolled(rolled)
+        rolled.next_offset = base_offset
+        self.segments.add(segment)
+
+    # Reads: `StorageError`
+
+    def read(
+        self, offset: int, max_bytes: int, end_offset: int, min_one_batch: bool, *, allow_blocking_io: bool
+    ) -> bytes:
+        """As `LogSegments.read`."""
+        try:
+            return self.segments.read(offset, max_bytes, end_offset, min_one_batch, allow_blocking_io=allow_blocking_io)
+        except OSError as error:
+            raise refused_write(f"{self._files.directory} cannot be read: {error}", error) from error
+
+    def read_or_slice(
+        self,
+        offset: int,
+        max_bytes: int,
+        end_offset: int,
+        min_one_batch: bool,
+        slice_bytes_min: int,
+        *,
+        allow_blocking_io: bool,
+    ) -> bytes | FileSlice:
+        """As `LogSegments.read_or_slice`."""
+        try:
+            return self.segments.read_or_slice(
+                offset, max_bytes, end_offset, min_one_batch, slice_bytes_min, allow_blocking_io=allow_blocking_io
+            )
+        except OSError as error:
+            raise refused_write(f"{self._files.directory} cannot be read: {error}", error) from error
+
+    def find_timestamp(self, timestamp_ms: int, start_offset: int) -> TimestampOffset | None:
+        """As `LogSegments.find_timestamp`."""
+        try:
+            return self.segments.find_timestamp(timestamp_ms, start_offset)
+        except OSError as error:
+            raise refused_write(f"{self._files.directory} cannot be read: {error}", error) from error
+
+    def largest_timestamp(self) -> int:
+        """The greatest timestamp in the log, -1 when there is none."""
+        try:
+            return max(segment.largest_timestamp() for segment in self.segments)
+        except OSError as error:
+            raise refused_write(f"{self._files.directory} cannot be read: {error}", error) from error
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """As `LogSegments.aborted_transactions`."""
+        try:
+            return self.segments.aborted_transactions(start_offset, end_offset)
+        except OSError as error:
+            raise refused_write(f"{self._files.directory} cannot be read: {error}", error) from error
+
+    # Replacement and deletion
+
+    @property
+    def is_changing_names(self) -> bool:
+        """Whether files are being renamed: until that is over no segment is replaced or deleted."""
+        return self._replacement.is_under_way
+
+    def settle(self) -> None:
+        """Finish a change of file names that is under way, blocking the loop. `StorageError`."""
+        self._replacement.settle()
+
+    def replace(self, group: Sequence[Segment], cleaned: Segment) -> StagedRenames:
+        """Put `cleaned`, whose files are durable, in the place of `group`; the caller begins the returned change."""
+        return self._replacement.replace(group, cleaned)
+
+    def delete_oldest(self, count: int, roll: Callable[[], None]) -> int:
+        """Delete the `count` oldest segments, and return how many it were. `StorageError`, `OSError`.
+
+        If these are all segments, `roll` starts a new one first. When the disk is too full for that, the newest one
+        stays; deleting the others makes room for the next time.
+        """
+        if is_whole := count == len(self.segments):
+            try:
+                roll()
+            except NoSpaceError:
+                if count == 1:
+                    raise
+                count, is_whole = count - 1, False
+        self._replacement.put_away(count, is_end_new=is_whole)
+        return count
+
+    def delete_below(self, offset: int) -> None:
+        """Remove the segments that end at or below `offset`, which is fsynced, but never the active one. `OSError`.
+
+        They go oldest first, each durably before the next, so that a loss of power cannot leave a gap.
+        """
+        files = self._files
+        while len(self.segments) > 1 and self.segments.items[0].next_offset <= offset:
+            self._durability.segments_gone(self.segments.items[:1])
+            for path in self.segments.delete_first(1):
+                files.disk.remove(path)
+            files.disk.fsync_dir(files.directory)
+
+    # Truncation: `OSError`
+
+    def truncate_to(self, offset: int, before_cut: Callable[[int], None]) -> int:
+        """Remove every batch that reaches `offset`, durably; returns where the log ends then.
+
+        That is `offset`, or the base offset of the batch that held it; `before_cut` is called with it before any file
+        changes.
+        """
+        files = self._files
+        keep = self.segments.index_of(offset) + 1
+        position, end = self.segments.items[keep - 1].boundary_at(offset)
+        before_cut(end)
+        self._remove_segments(keep)
+        self.segments.active.truncate_to(position, end)
+        files.snapshots.remove_after(end)
+        files.disk.fsync_dir(files.directory)
+        return end
+
+    def start_over_at(self, offset: int) -> None:
+        """Remove everything and start an empty segment at `offset`; durable after an fsync of the directory."""
+        files = self._files
+        self._remove_segments(0)
+        files.snapshots.remove_after(-1)
+        self.segments.add(Segment.create(files.disk, files.directory, offset))
+
+    def _remove_segments(self, keep: int) -> None:
+        for segment in reversed(self.segments.cut(keep)):
+            segment.remove()
+
+    # Ending
+
+    def close_cleanly(self, producers: Callable[[], bytes]) -> None:
+        """Make everything durable; `producers` gives the snapshot of the producers at the log's end. `StorageError`."""
+        files, durability, active = self._files, self._durability, self.segments.active
+        end = active.next_offset
+        if not end and durability.metadata_files.unsaved_topic_id is not None:
+            return  # There never was a record in it: what a loss of power leaves of it is as good.
+        try:
+            active.finish()
+            if files.snapshots.latest_offset < end and end > self.segments.first_offset:
+                files.snapshots.write(end, producers())
+            durability.flush()
+            durability.sync_metadata_files()
+            durability.sync_indexes(active)
+        except OSError as error:
+            raise self._availability.fail("it could not be closed cleanly", error) from error
+
+    def close(self) -> None:
+        """Close the files."""
+        self._files.snapshots.close()
+        for segment in self.segments:
+            segment.close()
