@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import os
 import random
 import resource
 from pathlib import Path
 
 import pytest
-from support.log.logs import NOW_MS, SMALL, FixedClock, append, batch, make_runtime, open_log, read_all
+from support.log.logs import NOW_MS, SMALL, FixedClock, append, batch, make_runtime, open_files, open_log, read_all
 
 from raftwerk.chaos.live.nemesis import machine_capabilities
 from raftwerk.chaos.live.nemesis.node_filesystems import NodeFilesystems
@@ -188,11 +187,11 @@ def test_more_logs_are_written_than_files_can_be_open(tmp_path: Path, monkeypatc
         logs = [PartitionLog.open(runtime, f"{tmp_path}/t-{number}", LogConfig()) for number in range(100)]
         for expected in range(3):
             assert [append(log, 1) for log in logs] == [expected] * 100
-            assert held_in(tmp_path) <= 20
+            assert open_files(tmp_path) <= 20
         flushed = asyncio.gather(*(log.flush_soon() for log in logs))
         most = 0
         while not flushed.done():
-            most = max(most, held_in(tmp_path))
+            most = max(most, open_files(tmp_path))
             await asyncio.sleep(0)
         assert await flushed == [3] * 100
         assert most <= 20 + 16  # directories are synced beside
@@ -201,8 +200,3 @@ def test_more_logs_are_written_than_files_can_be_open(tmp_path: Path, monkeypatc
             log.close()
 
     asyncio.run(main())
-
-
-def held_in(directory: Path) -> int:
-    """Open descriptors of files below the directory."""
-    return sum(str(directory) in os.path.realpath(entry) for entry in Path("/proc/self/fd").iterdir())

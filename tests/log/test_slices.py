@@ -6,7 +6,7 @@ import errno
 from pathlib import Path
 
 import pytest
-from support.log.logs import NOW_MS, batch, make_runtime, open_log
+from support.log.logs import NOW_MS, batch, make_runtime, open_files, open_log
 
 from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import PartitionLog
@@ -29,10 +29,6 @@ def slice_of(log: PartitionLog, offset: int, max_bytes: int = 2_000) -> FileSlic
     )
     assert isinstance(found, FileSlice)
     return found
-
-
-def open_files(directory: Path) -> int:
-    return sum(str(directory) in str(one.readlink()) for one in Path("/proc/self/fd").iterdir() if one.is_symlink())
 
 
 def test_a_slice_is_whole_batches_wherever_it_begins() -> None:

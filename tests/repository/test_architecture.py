@@ -42,9 +42,7 @@ PROCESS_EDGE = (
 
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
-LONG_FILES = {
-    "log/partition_log.py": "a partition's log is one object with one owner of its state",
-}
+LONG_FILES: dict[str, str] = {}
 """Files above the limit, each with the reason why one file is easier to read than two. The limit is a hint to look."""
 FILES_PER_FOLDER_MAX = 15
 CONSTRUCTOR_PARAMETERS_MAX = 7

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+from pathlib import Path
 from typing import Any
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
@@ -67,3 +69,12 @@ def remove_deleted(manager: LogManager) -> None:
             deletion._disk.remove_tree(path)
         elif deletion._disk.exists(path):
             deletion._disk.remove(path)
+
+
+def open_files(directory: Path) -> int:
+    """How many descriptors of this process are open on files below the directory; other threads may close some."""
+    count = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            count += str(directory) in str(entry.readlink())
+    return count
