@@ -59,13 +59,13 @@ def reassign(
 
     async def run() -> None:
         from ...cluster.client.cluster_client import ClusterClient
-        from ...cluster.client.reassignment import choose_dirs, reassign
+        from ...cluster.client.reassignment import alter_replica_log_dirs, reassign
         from ...cluster.client.reassignment import throttle as set_throttle
 
         async with ClusterClient(bootstrap) as client:
             if throttle is not None:
                 await set_throttle(client, wanted, throttle)
-            await choose_dirs(client, wanted)
+            await alter_replica_log_dirs(client, wanted)
             await reassign(client, wanted)
             if wait:
                 await _see_through(client, wanted, timeout_s, is_throttled=throttle is not None)
@@ -78,14 +78,14 @@ def reassign(
 
 async def _see_through(client: ClusterClient, moves: list[Move], timeout_s: float, *, is_throttled: bool) -> None:
     """Wait for the moves, telling how far they are; take the throttle off where nothing else moves."""
-    from ...cluster.client.reassignment import Meter, reassignments, unthrottle, wait_for_moves
+    from ...cluster.client.reassignment import ProgressMeter, reassignments, unthrottle, wait_for_moves
 
-    meter, last = Meter(moves), ""
+    meter, last = ProgressMeter(moves), ""
     on_terminal = sys.stderr.isatty()
 
     async def tell() -> None:
         nonlocal last
-        line = str(await meter.look(client))
+        line = str(await meter.measure(client))
         if line != last:
             last = line
             click.echo(f"\r{line}\033[K" if on_terminal else line, err=True, nl=not on_terminal)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...cluster.client.rendering import DECODERS, RAW, as_json, decode, line_of
 from ..options import bootstrap_option, json_option, milliseconds, run_client
+from .decoding import DECODERS, RAW, as_json, decode, line_of
 
 if TYPE_CHECKING:
     from ...cluster.client.consumer import Consumed, Consumer

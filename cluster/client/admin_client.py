@@ -11,7 +11,7 @@ from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from .client_errors import ClientError, RefusedError
-from .cluster_client import LOST, ClusterClient, ClusterView
+from .cluster_client import NO_ANSWER, ClusterClient, ClusterView
 
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -21,12 +21,12 @@ _TIMEOUT_MS = 30_000
 _RETRY_PAUSE_S = 0.1
 _BROKER_SOURCES = (2, 3)
 _OWN_SOURCES = {TOPIC: (1,), BROKER: (2,), BROKER_LOGGER: (6,), 16: (7,), 32: (8,)}
-"""The sources of values that were set at run time, by type of resource."""
+"""The config sources (DescribeConfigs) of values that were set at run time, by type of resource."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to be made; -1 takes the cluster's default."""
+    """A topic to create; -1 stands for the cluster's default."""
 
     name: str
     partitions: int = -1
@@ -36,7 +36,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """A setting as DescribeConfigs tells it."""
+    """A setting, as DescribeConfigs reports it."""
 
     name: str
     value: str | None
@@ -47,7 +47,10 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """A log directory of a broker; sizes in bytes, -1 when it has failed. `replicas` has a row for each log in it."""
+    """A log directory of a broker.
+
+    Sizes are in bytes, -1 when it has failed. `replicas` has a row for each log in it.
+    """
 
     broker: int
     path: str
@@ -58,13 +61,13 @@ class LogDir:
 
 
 class AdminClient:
-    """Asks for changes of a cluster. Every method raises `RefusedError` when the cluster refuses."""
+    """Describes and changes a cluster. Every method raises `RefusedError` when the cluster answers with an error."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
 
     async def create_topic(self, topic: NewTopic, *, wait: bool = True) -> None:
-        """Make a topic; with `wait`, return when every partition has a leader. `RefusedError` when refused."""
+        """Create a topic. With `wait`, return when every partition has a leader."""
         configs = [{"name": name, "value": value} for name, value in (topic.configs or {}).items()]
         fields = {
             "topics": [
@@ -85,7 +88,7 @@ class AdminClient:
             await self._until(lambda view: _has_leaders(view, topic.name), topic.name)
 
     async def delete_topic(self, name: str, *, wait: bool = True) -> None:
-        """Delete a topic; with `wait`, return when the broker asked no longer shows it."""
+        """Delete a topic. With `wait`, return when the broker that is asked no longer shows it."""
         fields = {"topics": [{"name": name, "topic_id": None}], "timeout": int(self._client.timeout_s * 1000)}
         answer = await self._request_until_final(ApiKey.DELETE_TOPICS, _DELETE_TOPICS_VERSION, fields, "responses")
         _raise_if_refused(answer.error_code, f"topic {name}", answer.error_message)
@@ -93,7 +96,7 @@ class AdminClient:
             await self._until(lambda view: all(topic.name != name for topic in view.topics), name)
 
     async def describe_configs(self, resource_type: int, name: str, *, everything: bool = False) -> list[ConfigEntry]:
-        """The values of a topic or broker: those set at run time, or `everything`."""
+        """The settings of a resource: those that were set at run time, or with `everything` all of them."""
         resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
         fields = {"resources": [resource], "include_synonyms": False, "include_documentation": True}
         answer = await self._request_of(resource_type, name, ApiKey.DESCRIBE_CONFIGS, 4, fields)
@@ -108,7 +111,7 @@ class AdminClient:
     async def alter_configs(
         self, resource_type: int, name: str, values: Mapping[str, str], deleted: Sequence[str]
     ) -> None:
-        """Set `values` and take `deleted` back. `RefusedError` with what is wrong."""
+        """Set `values`, and reset the keys in `deleted` to their defaults."""
         changes = [{"name": key, "config_operation": SET, "value": value} for key, value in values.items()]
         changes += [{"name": key, "config_operation": DELETE, "value": None} for key in deleted]
         resource = {"resource_type": resource_type, "resource_name": name, "configs": changes}
@@ -118,13 +121,13 @@ class AdminClient:
         _check(answer.responses[0], _in_words(resource_type, name))
 
     async def describe_log_dirs(self, brokers: Sequence[int] = ()) -> list[LogDir]:
-        """The directories of some brokers, or of all that are alive. `ClientError` when one does not answer."""
+        """The log directories of these brokers, or of all live ones. Raises `ClientError` when one does not answer."""
         view = await self._client.metadata(())
         found = []
         for broker in brokers or [one.node_id for one in view.brokers]:
             try:
                 answer = await self._client.request_node(broker, ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": None})
-            except LOST as error:
+            except NO_ANSWER as error:
                 raise ClientError(f"broker {broker} does not answer: {error}") from error
             for row in answer.results:
                 replicas = tuple(
@@ -142,9 +145,9 @@ class AdminClient:
         return found
 
     async def elect_leaders(self, partitions: Sequence[tuple[str, int]] | None, *, unclean: bool) -> list[str]:
-        """Elect preferred, or with `unclean` any, leaders of some partitions or all; one line a partition that changed.
+        """Elect the preferred leaders of these partitions, or of all; with `unclean`, any live replica if none leads.
 
-        `RefusedError` when a partition that was named cannot have such a leader.
+        Returns a line for each partition. Raises `RefusedError` when a named partition cannot have such a leader.
         """
         named: dict[str, list[int]] = {}
         for topic, index in partitions or ():
@@ -167,19 +170,19 @@ class AdminClient:
         return lines
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Forget a broker that will not come back; its replicas stay assigned. `RefusedError`."""
+        """Remove the registration of a broker that will not come back. Its replicas stay assigned to it."""
         _check(await self._client.request(ApiKey.UNREGISTER_BROKER, 0, {"broker_id": broker_id}), f"broker {broker_id}")
 
     async def _request_of(
         self, resource_type: int, name: str, key: ApiKey, version: int, fields: Mapping[str, Any]
     ) -> Struct:
-        """Ask the broker that the resource belongs to, or any where it belongs to none."""
+        """Ask the broker to which the resource belongs, or any broker if it belongs to none."""
         if resource_type not in (BROKER, BROKER_LOGGER) or not name:
             return await self._client.request(key, version, fields)
         await self._client.metadata(())
         try:
             return await self._client.request_node(int(name), key, version, fields)
-        except LOST as error:
+        except NO_ANSWER as error:
             raise ClientError(f"broker {name} does not answer: {error}") from error
 
     async def _request_until_final(self, api: ApiKey, version: int, fields: Mapping[str, Any], rows: str) -> Any:

@@ -1,4 +1,4 @@
-"""What can go wrong on the client's side, in words for people."""
+"""The errors of the clients, with texts for people."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RETRIABLE = frozenset(
 
 
 class ClientError(Exception):
-    """A request was refused, or nobody answered."""
+    """A request was refused, or no broker answered."""
 
 
 class UnreachableError(ClientError):
@@ -44,7 +44,7 @@ class RefusedError(ClientError):
 
 
 def error_name(code: int) -> str:
-    """`TOPIC_ALREADY_EXISTS` for 36."""
+    """The name of an error code: `TOPIC_ALREADY_EXISTS` for 36."""
     try:
         return ErrorCode(code).name
     except ValueError:

@@ -19,8 +19,8 @@ from .client_errors import ClientError, RefusedError, UnreachableError, is_retri
 
 CLIENT_ID = "raftwerk-cli"
 _METADATA_VERSION = 12
-LOST = (OSError, WireFormatError)
-"""What a request raises when nobody answered it properly; a lost connection and a timeout are `OSError`s."""
+NO_ANSWER = (OSError, WireFormatError)
+"""What a request raises when it got no proper answer; a lost connection and a time-out are `OSError`s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class TopicView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """What Metadata tells."""
+    """The answer to a Metadata request."""
 
     cluster_id: str | None
     controller_id: int
@@ -64,7 +64,7 @@ class ClusterView:
     topics: tuple[TopicView, ...]
 
     def topic(self, name: str) -> TopicView:
-        """The topic of this name; `RefusedError` when there is none."""
+        """The topic of this name. Raises `RefusedError` when there is none."""
         for topic in self.topics:
             if topic.name == name:
                 return topic
@@ -90,7 +90,7 @@ class ClusterClient:
         self._connections.clear()
 
     async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
-        """Brokers and topics (all of them for None); an unknown topic is not in the result."""
+        """The brokers and these topics, or all topics for None. An unknown topic is left out."""
         wanted = None if topics is None else [{"name": name, "topic_id": None} for name in topics]
         fields = {"topics": wanted, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
         view = _cluster_view(await self.request(ApiKey.METADATA, _METADATA_VERSION, fields))
@@ -98,29 +98,29 @@ class ClusterClient:
         return view
 
     async def request(self, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
-        """Ask any broker that answers; `ClientError` when none does."""
+        """Ask the brokers one after the other until one answers. Raises `ClientError` when none does."""
         reasons = []
         known = [(broker.host, broker.port) for broker in self._brokers.values()]
         for host, port in dict.fromkeys((*self._connections, *self.bootstrap, *known)):
             try:
                 return await self._request_to(host, port, api, version, fields)
-            except LOST as error:
+            except NO_ANSWER as error:
                 reasons.append(f"{host}:{port} {_in_words(error)}")
         raise UnreachableError(f"no broker answers: {'; '.join(reasons)}")
 
     async def request_node(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
-        """Ask one broker; one of `LOST` when it does not answer."""
+        """Ask one broker. Raises one of `NO_ANSWER` when it does not answer."""
         connection = await self.connection(node_id)
         return await connection.request(api, version, fields, timeout_s=self.timeout_s)
 
     async def request_at(
         self, endpoint: tuple[str, int], api: ApiKey, version: int, fields: Mapping[str, Any]
     ) -> Struct:
-        """Ask the node at an address; one of `LOST` when it does not answer."""
+        """Ask the node at an address. Raises one of `NO_ANSWER` when it does not answer."""
         return await self._request_to(*endpoint, api, version, fields)
 
     async def connection(self, node_id: int) -> Connection:
-        """The connection to a broker of the last metadata, opened if need be."""
+        """The connection to a broker that the last metadata named; it is opened if there is none."""
         broker = self._brokers.get(node_id)
         if broker is None:
             raise ConnectionLostError(f"broker {node_id} is not there")
@@ -140,7 +140,7 @@ class ClusterClient:
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
-    """`host:port,host:port` as pairs; `ClientError` with the reason."""
+    """The pairs of `host:port,host:port`. Raises `ClientError` for anything else."""
     result = []
     for entry in text.split(","):
         host, colon, port = entry.strip().rpartition(":")

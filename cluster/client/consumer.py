@@ -1,4 +1,4 @@
-"""A small consumer of assigned partitions: no group, no commits; offsets are the caller's."""
+"""A small consumer of assigned partitions, without a group and without commits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...wire.api_keys import ApiKey
 from ...wire.errors import ErrorCode
 from ...wire.records import Record, iter_all_records
 from .client_errors import ClientError, RefusedError, is_retriable
-from .cluster_client import LOST, ClusterClient, TopicView
+from .cluster_client import NO_ANSWER, ClusterClient, TopicView
 
 EARLIEST, LATEST = -2, -1
 _LIST_OFFSETS_VERSION = 7
@@ -21,7 +21,7 @@ _MAX_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """A record and where it was."""
+    """A record and its partition."""
 
     partition: int
     record: Record
@@ -38,7 +38,7 @@ class Consumer:
         self._view: TopicView | None = None
 
     async def start(self, partitions: Iterable[int] = (), *, at: int = EARLIEST) -> None:
-        """Assign partitions (default all), from `EARLIEST`, `LATEST` or an offset."""
+        """Assign partitions (default: all) and begin at `EARLIEST`, `LATEST` or an offset."""
         self._view = (await self.client.metadata([self.topic])).topic(self.topic)
         known = [one.partition for one in self._view.partitions]
         wanted = list(partitions) or known
@@ -48,7 +48,7 @@ class Consumer:
         self.positions = dict.fromkeys(wanted, at) if at >= 0 else await self.offsets(at, wanted)
 
     async def start_at_time(self, timestamp_ms: int, partitions: Iterable[int] = ()) -> None:
-        """Assign partitions, each from its first record of this time or later; from the end where there is none."""
+        """Assign partitions, and begin each at its first record of this time or later, else at its end."""
         await self.start(partitions, at=LATEST)
         found = await self.offsets(timestamp_ms, self.positions)
         self.positions.update({partition: offset for partition, offset in found.items() if offset >= 0})
@@ -71,7 +71,7 @@ class Consumer:
         raise ClientError(f"topic {self.topic}: no leader tells the offsets of partitions {missing}")
 
     async def poll(self) -> list[Consumed]:
-        """What is there now, or comes within `max_wait_ms`; possibly nothing."""
+        """The records that are there, or that arrive within `max_wait_ms`; the list may be empty."""
         groups = self._by_leader(self.positions)
         answers = await asyncio.gather(*(self._fetch(leader, group) for leader, group in groups.items()))
         result = [consumed for answer in answers for consumed in answer]
@@ -80,7 +80,7 @@ class Consumer:
         return result
 
     async def records(self, *, end_offsets: dict[int, int] | None = None) -> AsyncIterator[Consumed]:
-        """Records for ever, or until every position has reached its end offset."""
+        """Yield records without end, or until every position has reached its end offset."""
         while end_offsets is None or self.is_before(end_offsets):
             for consumed in await self.poll():
                 yield consumed
@@ -112,7 +112,7 @@ class Consumer:
         }
         try:
             answer = await self.client.request_node(leader, ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, fields)
-        except LOST:
+        except NO_ANSWER:
             return {}
         found = {}
         for row in answer.topics[0].partitions:
@@ -148,7 +148,7 @@ class Consumer:
         }
         try:
             answer = await self.client.request_node(leader, ApiKey.FETCH, _FETCH_VERSION, fields)
-        except LOST:
+        except NO_ANSWER:
             await self._pause_and_refresh(1)
             return []
         result: list[Consumed] = []

@@ -1,7 +1,7 @@
-"""What people get wrong, found from where the client is: each finding is a sentence with the way out.
+"""Looks for common mistakes in a cluster, a configuration and this machine. Each finding is a sentence with a remedy.
 
-A cluster is asked as a client would ask it, from this machine; a configuration is read as a node would read it, and
-what it needs of this machine is tried.
+A cluster is examined as a client on this machine sees it. A configuration is read as a node would read it, and the
+ports and directories that it needs are tried.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...wire.errors import ErrorCode
 from ..settings.node_config import ConfigError, Listener, NodeConfig, load_config
 from ..settings.properties import parse_properties
 from .client_errors import ClientError
-from .cluster_client import LOST, ClusterClient, ClusterView, parse_bootstrap
+from .cluster_client import NO_ANSWER, ClusterClient, ClusterView, parse_bootstrap
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
 _FEW_DESCRIPTORS = 4096
@@ -34,12 +34,12 @@ _CLOCK_OFF_MS = 5_000
 _META_VERSIONS = (None, "0", "1")
 
 Apis: TypeAlias = frozenset[tuple[int, int, int]]
-"""API key, least and greatest version, of every API that a broker serves."""
+"""The key, lowest and highest version of every API that a broker serves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at; `way_out` is empty where nothing is wrong."""
+    """The result of one check. `way_out` is the remedy; it is empty when nothing is wrong."""
 
     level: str
     what: str
@@ -50,7 +50,7 @@ class Finding:
 
 
 async def examine_cluster(bootstrap: str) -> list[Finding]:
-    """Reachability, advertised addresses, versions, controller, clocks, partitions."""
+    """Check addresses, advertised addresses, versions, the controller, clocks and partitions."""
     found = [(await _reach(host, port, "bootstrap address"))[0] for host, port in parse_bootstrap(bootstrap)]
     async with ClusterClient(bootstrap, timeout_s=_TIMEOUT_S) as client:
         try:
@@ -66,13 +66,13 @@ async def examine_cluster(bootstrap: str) -> list[Finding]:
         found += [*_versions(served), *await _controller(client), *_partitions(view)]
         try:
             found += _min_isr(view, await _min_isr_by_topic(client, view))
-        except (ClientError, *LOST):
+        except (ClientError, *NO_ANSWER):
             found.append(Finding(WARNING, "the topics' configuration cannot be read", "look at the brokers' logs"))
     return found
 
 
 async def _reach(host: str, port: int, what: str) -> tuple[Finding, Apis | None]:
-    """Whether a broker answers there, and if so the APIs it serves."""
+    """Whether a broker answers there, and the APIs that it serves, if it does."""
     name = f"{what} {host}:{port}"
     try:
         connection = await connect(host, port, client_id="raftwerk-doctor", timeout_s=_TIMEOUT_S)
@@ -89,7 +89,7 @@ async def _reach(host: str, port: int, what: str) -> tuple[Finding, Apis | None]
         return Finding(FAILURE, f"{name}: cannot be reached from here ({error or 'timed out'})", way_out), None
     try:
         answer = await connection.request(ApiKey.API_VERSIONS, 0, {}, timeout_s=_TIMEOUT_S)
-    except LOST:
+    except NO_ANSWER:
         what_else = "is the port another service's, or TLS?"
         return Finding(FAILURE, f"{name}: answers, but not in Kafka's protocol", what_else), None
     finally:
@@ -100,7 +100,7 @@ async def _reach(host: str, port: int, what: str) -> tuple[Finding, Apis | None]
 
 
 def _versions(served: Mapping[int, Apis]) -> Iterator[Finding]:
-    """Brokers that serve other APIs than most do run another version of the software."""
+    """Report brokers that run another version of the software: they serve other APIs than most brokers."""
     if not served:
         return
     usual = max(served.values(), key=lambda apis: sum(one == apis for one in served.values()))
@@ -113,13 +113,13 @@ def _versions(served: Mapping[int, Apis]) -> Iterator[Finding]:
 
 
 async def _controller(client: ClusterClient) -> list[Finding]:
-    """Whether there is an active controller, and how its clock is."""
+    """Check that there is an active controller, and that its clock agrees with this machine's."""
     topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
     clock = SystemClock()
     asked_ms = clock.wall_ms()
     try:
         answer = await client.request(ApiKey.DESCRIBE_QUORUM, 1, {"topics": topics})
-    except (ClientError, *LOST):
+    except (ClientError, *NO_ANSWER):
         answer = None
     answered_ms = clock.wall_ms()
     row = answer.topics[0].partitions[0] if answer is not None and not answer.error_code else None
@@ -133,7 +133,7 @@ async def _controller(client: ClusterClient) -> list[Finding]:
 
 
 def _clock(node_id: int, told_ms: int, asked_ms: int, answered_ms: int) -> Finding:
-    """A node told its time between two readings of ours."""
+    """Compare the time `told_ms` of a node with two readings of this machine's clock, before and after the answer."""
     off_ms = told_ms - answered_ms if told_ms > answered_ms else min(0, told_ms - asked_ms)
     if abs(off_ms) < _CLOCK_OFF_MS:
         return Finding(OK, f"the clock of node {node_id} is that of this machine")
@@ -201,7 +201,7 @@ async def _min_isr_by_topic(client: ClusterClient, view: ClusterView) -> dict[st
 
 
 def examine_config(path: str) -> list[Finding]:
-    """What a node with this server.properties would stumble over."""
+    """Find what would keep a node with this server.properties from starting or running."""
     try:
         with open(path, encoding="utf-8") as file:
             config = load_config(file.read())
@@ -218,7 +218,7 @@ def examine_config(path: str) -> list[Finding]:
 
 
 def examine_machine() -> list[Finding]:
-    """Limits of this process, which nodes started from here inherit."""
+    """Check the limits of this process, which nodes started from here inherit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < _FEW_DESCRIPTORS:
         what = f"a process may open {soft} files: a node needs some for each partition and connection"

@@ -1,4 +1,4 @@
-"""What operators ask about features: which levels there are, which is in force, and to change it (KIP-584)."""
+"""Reads and changes the levels of a cluster's features (KIP-584)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ METADATA_RELEASES: Mapping[int, str] = {
     28: "4.2-IV0",
     29: "4.2-IV1",
 }
-"""The levels that a cluster can have."""
+"""The levels of `metadata.version` that a cluster can have, with the names of Apache Kafka's releases."""
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 _TIMEOUT_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One feature; `level` is None where none is in force."""
+    """One feature, with the range of levels that the broker supports. `level` is None when none is finalized."""
 
     name: str
     lowest: int
@@ -37,12 +37,12 @@ class Feature:
 
     @property
     def release(self) -> str | None:
-        """What Apache Kafka calls a level of `metadata.version`."""
+        """Apache Kafka's name of the level of `metadata.version`; None for other features."""
         return METADATA_RELEASES.get(self.level or 0) if self.name == METADATA_VERSION_FEATURE else None
 
 
 async def features(client: ClusterClient) -> list[Feature]:
-    """The features that the broker asked supports, and the levels that the cluster has."""
+    """The features that the broker supports, with the levels that the cluster has finalized."""
     answer = await client.request(
         ApiKey.API_VERSIONS, 4, {"client_software_name": "raftwerk", "client_software_version": "0"}
     )
@@ -54,9 +54,9 @@ async def features(client: ClusterClient) -> list[Feature]:
 
 
 async def upgrade_features(client: ClusterClient, names: Sequence[str], *, dry_run: bool) -> list[Feature]:
-    """Bring these features, or all but `kraft.version`, to the highest level that the broker asked knows.
+    """Raise these features, or all but `kraft.version`, to the highest level that the broker supports.
 
-    Returns those that are not there yet, as they were. `RefusedError`, also for a name that nobody knows.
+    Returns the features that were at a lower level, as they were. Raises `RefusedError`, also for an unknown name.
     """
     known = {one.name: one for one in await features(client)}
     unknown = [name for name in names if name not in known]
@@ -72,7 +72,10 @@ async def upgrade_features(client: ClusterClient, names: Sequence[str], *, dry_r
 async def set_features(
     client: ClusterClient, levels: Mapping[str, int], *, downgrade: bool = False, unsafe: bool = False, dry_run: bool
 ) -> None:
-    """Bring features to levels, all or none; with `dry_run` only find whether that could be. `RefusedError`."""
+    """Set the levels of features, all or none.
+
+    With `dry_run`, only ask whether it is possible. Raises `RefusedError`.
+    """
     kind = _UNSAFE_DOWNGRADE if unsafe else _SAFE_DOWNGRADE if downgrade else _UPGRADE
     updates = [{"feature": name, "max_version_level": level, "upgrade_type": kind} for name, level in levels.items()]
     fields = {"timeout": _TIMEOUT_MS, "feature_updates": updates, "validate_only": dry_run}

@@ -1,4 +1,4 @@
-"""Groups from the client's side: who is in them, how far they are, and moving their offsets."""
+"""Lists and describes groups, reports their lag, sets their offsets, and deletes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from ...wire.types import TopicPartition
 from .client_errors import ClientError, RefusedError, is_retriable
-from .cluster_client import LOST, ClusterClient
+from .cluster_client import NO_ANSWER, ClusterClient
 from .consumer import EARLIEST, LATEST, Consumer
 
 _FIND_COORDINATOR_VERSION = 4
@@ -28,7 +28,7 @@ _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorC
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """A group in a list. `kind` is classic or consumer (KIP-848)."""
+    """A group, as ListGroups reports it. `kind` is classic or consumer (KIP-848)."""
 
     group_id: str
     state: str
@@ -49,7 +49,7 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True)
 class LagView:
-    """How far a group is behind in one partition; `lag` is never negative, and None without a commit."""
+    """How far a group is behind in one partition. `committed` is None when it has committed no offset."""
 
     topic: str
     partition: int
@@ -58,11 +58,12 @@ class LagView:
 
     @property
     def lag(self) -> int | None:
+        """Records between the committed offset and the end; never negative, None without a committed offset."""
         return None if self.committed is None else max(self.end - self.committed, 0)
 
 
 class GroupClient:
-    """Asks coordinators, and finds the next one when one has moved."""
+    """Asks the coordinators of groups, and finds the new coordinator when one has moved."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
@@ -82,7 +83,10 @@ class GroupClient:
         return sorted(found, key=lambda one: one.group_id)
 
     async def members(self, group_id: str) -> tuple[str, list[MemberView]]:
-        """State and members of a group of either protocol. `RefusedError` when there is none."""
+        """The state and the members of a group of either protocol.
+
+        Raises `RefusedError` when there is no such group.
+        """
         asked = {"group_ids": [group_id], "include_authorized_operations": False}
         answer = await self._ask(
             group_id, ApiKey.CONSUMER_GROUP_DESCRIBE, _CONSUMER_GROUP_DESCRIBE_VERSION, asked, "groups"
@@ -107,7 +111,7 @@ class GroupClient:
         return row.group_state, members
 
     async def committed(self, group_id: str) -> dict[TopicPartition, int]:
-        """Every committed offset of the group."""
+        """All committed offsets of the group."""
         fields = {"groups": [{"group_id": group_id, "topics": None}], "require_stable": False}
         answer = await self._ask(group_id, ApiKey.OFFSET_FETCH, _OFFSET_FETCH_VERSION, fields, "groups")
         return {
@@ -118,7 +122,7 @@ class GroupClient:
         }
 
     async def lags(self, group_id: str) -> list[LagView]:
-        """Of every partition of every topic that the group has committed in."""
+        """The lag in every partition of the topics in which the group has committed offsets."""
         committed = await self.committed(group_id)
         rows: list[LagView] = []
         for topic in sorted({key.topic for key in committed}):
@@ -140,7 +144,7 @@ class GroupClient:
         return {TopicPartition(topic, partition): offset for partition, offset in found.items()}
 
     async def clamp(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The nearest offsets that are in the logs."""
+        """The offsets, each moved to the nearest one that is in its partition's log."""
         result: dict[TopicPartition, int] = {}
         for topic in sorted({key.topic for key in wanted}):
             first, last = await self._offsets(topic, EARLIEST), await self._offsets(topic, LATEST)
@@ -152,7 +156,7 @@ class GroupClient:
         return result
 
     async def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set the group's offsets. `RefusedError` when it has members."""
+        """Set the group's offsets. Raises `RefusedError` when it has members."""
         topics: dict[str, list[dict[str, Any]]] = {}
         for (topic, partition), offset in offsets.items():
             row = {"partition_index": partition, "committed_offset": offset, "committed_leader_epoch": -1}
@@ -174,7 +178,7 @@ class GroupClient:
                     raise RefusedError(row.error_code, f"group {group_id}, {topic.name}-{row.partition_index}")
 
     async def delete(self, group_id: str) -> None:
-        """Forget the group and its offsets. `RefusedError` when it has members, or is not there."""
+        """Delete the group and its offsets. Raises `RefusedError` when it has members, or does not exist."""
         fields = {"groups_names": [group_id]}
         answer = await self._ask(group_id, ApiKey.DELETE_GROUPS, _DELETE_GROUPS_VERSION, fields, "results")
         code = answer.results[0].error_code
@@ -194,14 +198,14 @@ class GroupClient:
         return await consumer.offsets(timestamp, [one.partition for one in view.partitions])
 
     async def _ask(self, group_id: str, api: ApiKey, version: int, fields: Mapping[str, Any], rows: str) -> Struct:
-        """Ask the coordinator; again when it has moved, is loading, or is gone."""
+        """Ask the coordinator; ask again when it has moved, is loading, or does not answer."""
         deadline = asyncio.get_running_loop().time() + self._client.timeout_s
         while True:
             try:
                 node_id = await self._coordinator(group_id)
                 answer = await self._client.request_node(node_id, api, version, fields)
                 codes = list(_codes(getattr(answer, rows)))
-            except LOST as error:
+            except NO_ANSWER as error:
                 codes = [ErrorCode.COORDINATOR_NOT_AVAILABLE]
                 reason = str(error)
             else:
@@ -234,7 +238,7 @@ class GroupClient:
         while True:
             try:
                 answer = await self._client.request_node(node_id, api, version, fields)
-            except LOST as error:
+            except NO_ANSWER as error:
                 raise ClientError(f"broker {node_id} does not list its groups: {error}") from error
             if not answer.error_code:
                 return answer

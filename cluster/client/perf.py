@@ -1,8 +1,8 @@
-"""How fast a cluster is, measured by a client that does as little as it can.
+"""Measures the throughput and latency of a cluster with a client that does as little work as possible.
 
-A producer's batch is made once and sent again and again, a consumer counts records by the headers of their batches: so
-that the cluster is measured and not Python's record codec. Records carry no producer id; after a failover a batch whose
-ack was lost is sent again, and may be there twice.
+The producer encodes one batch and sends it again and again; the consumer counts records by the headers of their
+batches. So the cluster is measured, and not Python's record codec. Records carry no producer id: after a failover a
+batch whose ack was lost is sent again, and may be in the log twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...wire.records import NewRecord, encode_batch, iter_headers
 from ..metrics.latency import Latency
 from .admin_client import AdminClient, NewTopic
 from .client_errors import ClientError, RefusedError, is_retriable
-from .cluster_client import LOST, ClusterClient, TopicView
+from .cluster_client import NO_ANSWER, ClusterClient, TopicView
 from .consumer import EARLIEST, LATEST, Consumed, Consumer
 from .producer import Producer
 
@@ -32,7 +32,7 @@ _STAMP_EVERY_MS = 200
 
 @dataclass(slots=True)
 class PerfResult:
-    """What was measured so far."""
+    """The figures so far."""
 
     records: int = 0
     size_bytes: int = 0
@@ -42,7 +42,7 @@ class PerfResult:
     latency: Latency = field(default_factory=Latency)
 
     def to_json(self) -> dict[str, float]:
-        """Plain figures: records, MB, seconds, rates, latency in milliseconds."""
+        """The figures as plain values: records, MB, seconds, rates, latencies in milliseconds."""
         seconds = self.seconds or 1e-9
         found = {
             "records": self.records,
@@ -62,7 +62,7 @@ class PerfResult:
 
 @dataclass(frozen=True, slots=True)
 class ProduceLoad:
-    """What to send. `records` and `seconds` 0 are no limit; `throughput` records/s over all partitions, 0 for all."""
+    """What to send. 0 means no limit for `records`, `seconds` and `throughput` (records/s over all partitions)."""
 
     topic: str
     records: int = 0
@@ -76,7 +76,10 @@ class ProduceLoad:
 
     @property
     def batch_size(self) -> int:
-        """Records a batch: as asked for, or what fits 64 KB; few enough that a paced load is even."""
+        """Records in a batch: `batch_records`, or as many as fit in 64 KB.
+
+        Fewer when a throughput is set, so that it is even.
+        """
         fitting = max(1, _BATCH_BYTES // (self.record_size + 10))
         if self.batch_records:
             return self.batch_records
@@ -84,7 +87,7 @@ class ProduceLoad:
 
 
 class _Batch:
-    """The same records again and again, with the time of now: not of each send, since encoding has its price."""
+    """A batch that is sent again and again. Its timestamp is not renewed for each send, since encoding takes time."""
 
     def __init__(self, load: ProduceLoad) -> None:
         self._load = load
@@ -104,7 +107,7 @@ class _Batch:
 
 
 class ProducePerf:
-    """`in_flight` requests for each partition at all times, each sent again until it is acked."""
+    """Keeps `in_flight` requests for each partition under way; each is sent again until it is acked."""
 
     def __init__(self, client: ClusterClient, load: ProduceLoad) -> None:
         self.result = PerfResult()
@@ -115,7 +118,7 @@ class ProducePerf:
         self._taken = 0
 
     async def run(self) -> PerfResult:
-        """Send until the limit; `ClientError` when the cluster refuses for good."""
+        """Send until the limit. Raises `ClientError` when the cluster refuses with an error that is not retriable."""
         load, loop = self._load, asyncio.get_running_loop()
         self._view = (await self._client.metadata([load.topic])).topic(load.topic)
         batch = _Batch(load)
@@ -181,7 +184,7 @@ class ProducePerf:
             return ErrorCode.LEADER_NOT_AVAILABLE
         try:
             answer = await self._client.request_node(leader, ApiKey.PRODUCE, _PRODUCE_VERSION, fields)
-        except LOST:
+        except NO_ANSWER:
             return ErrorCode.NETWORK_EXCEPTION
         return int(answer.responses[0].partition_responses[0].error_code)
 
@@ -193,7 +196,7 @@ class ProducePerf:
 
 
 class _CountingConsumer(Consumer):
-    """Counts records by their batches' headers."""
+    """Counts records by the headers of their batches."""
 
     def __init__(self, client: ClusterClient, topic: str) -> None:
         super().__init__(client, topic)
@@ -212,7 +215,7 @@ class _CountingConsumer(Consumer):
 
 
 async def consume_perf(client: ClusterClient, topic: str, max_records: int = 0) -> PerfResult:
-    """Read a topic from its beginning to what is its end now, or `max_records`; bytes are those of the batches."""
+    """Read a topic from its beginning to its present end, or `max_records`. Bytes are counted as sizes of batches."""
     consumer = _CountingConsumer(client, topic)
     await consumer.start((), at=EARLIEST)
     ends = await consumer.offsets(LATEST, consumer.positions)
@@ -227,13 +230,13 @@ async def consume_perf(client: ClusterClient, topic: str, max_records: int = 0) 
 
 
 async def e2e_perf(client: ClusterClient, topic: str, count: int, record_size: int) -> PerfResult:
-    """`count` records one after the other: the time from sending each until a consumer has it."""
+    """Send `count` records one after the other, and measure the time from sending each until a consumer has it."""
     view = (await client.metadata([topic])).topic(topic)
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[bytes | None] = asyncio.Queue()
     async with AsyncExitStack() as stack:
         readers = []
-        for one in view.partitions:  # each with its own connection: a fetch that waits holds up those behind it
+        for one in view.partitions:  # own connections, since a fetch that waits delays what is behind it
             reader = Consumer(await stack.enter_async_context(_another(client)), topic)
             await reader.start((one.partition,), at=LATEST)
             readers.append(loop.create_task(_read_into(arrived, reader)))
@@ -269,7 +272,7 @@ def _another(client: ClusterClient) -> ClusterClient:
 
 
 async def ensure_topic(client: ClusterClient, topic: str, partitions: int, replicas: int) -> None:
-    """Make the topic unless it is there."""
+    """Create the topic unless it exists."""
     view = await client.metadata([topic])
     if all(one.name != topic for one in view.topics):
         try:
@@ -280,7 +283,7 @@ async def ensure_topic(client: ClusterClient, topic: str, partitions: int, repli
 
 
 async def reported(perf: ProducePerf, interval_s: float, report: Callable[[PerfResult], None]) -> PerfResult:
-    """Run it, and `report` now and then."""
+    """Run the load, and call `report` every `interval_s` seconds."""
     running = asyncio.get_running_loop().create_task(perf.run())
     try:
         while not (await asyncio.wait([running], timeout=interval_s or None))[0]:

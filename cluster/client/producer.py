@@ -1,7 +1,7 @@
-"""A small idempotent producer: batches by partition, one request a leader in flight, retried until acked.
+"""A small idempotent producer. It sends a batch for each partition at a time, and retries it until it is acked.
 
-The partition of a key is Kafka's: murmur2 of the key, sign bit off, modulo the number of partitions; records without a
-key go round the partitions a batch at a time.
+A key's partition is Kafka's: murmur2 of the key without the sign bit, modulo the number of partitions. Records without
+a key go to one partition in each call of `send`, and to the next one in the next call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...wire.compression import Compression
 from ...wire.errors import ErrorCode
 from ...wire.records import NewRecord, encode_batch
 from .client_errors import ClientError, RefusedError, is_retriable
-from .cluster_client import LOST, ClusterClient, TopicView
+from .cluster_client import NO_ANSWER, ClusterClient, TopicView
 
 _INIT_PRODUCER_ID_VERSION = 4
 _PRODUCE_VERSION = 9
@@ -26,7 +26,7 @@ BATCH_BYTES = 256 * 1024
 
 @dataclass(slots=True)
 class Acked:
-    """Where a batch of records landed."""
+    """Where a batch of records was appended."""
 
     partition: int
     base_offset: int
@@ -64,13 +64,13 @@ class Producer:
         self._clock = SystemClock()
 
     async def start(self) -> None:
-        """Learn the partitions and take a producer id; `RefusedError` when there is no such topic."""
+        """Read the topic's partitions and get a producer id. Raises `RefusedError` when there is no such topic."""
         self._view = (await self.client.metadata([self.topic])).topic(self.topic)
         if self.acks == -1:
             self._producer = await self._init_producer_id()
 
     async def send(self, records: Iterable[tuple[bytes | None, bytes | None]]) -> list[Acked]:
-        """Send (key, value) pairs; returns when all are acked, in the order of their partitions."""
+        """Send pairs of key and value; returns when all are acked."""
         groups: dict[int, list[NewRecord]] = {}
         now_ms = self._clock.wall_ms()
         self._round += 1
@@ -80,7 +80,7 @@ class Producer:
         return [acked for acks in await asyncio.gather(*sent) for acked in acks]
 
     def partition_for(self, key: bytes | None) -> int:
-        """The partition a record with this key goes to now."""
+        """The partition to which a record with this key goes now."""
         count = len(self._topic().partitions)
         return self._round % count if key is None else (murmur2(key) & 0x7FFFFFFF) % count
 
@@ -144,7 +144,7 @@ class Producer:
             return ErrorCode.LEADER_NOT_AVAILABLE, -1, None
         try:
             answer = await self.client.request_node(leader, ApiKey.PRODUCE, _PRODUCE_VERSION, fields)
-        except LOST as error:
+        except NO_ANSWER as error:
             return ErrorCode.NETWORK_EXCEPTION, -1, f"broker {leader}: {error}"
         row = answer.responses[0].partition_responses[0]
         return row.error_code, row.base_offset, row.error_message
@@ -170,7 +170,7 @@ def _split(records: Sequence[NewRecord]) -> Iterable[list[NewRecord]]:
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit murmur2 hash that Kafka's clients partition by (seed 0x9747b28c), as an unsigned number."""
+    """The 32-bit murmur2 hash by which Kafka's clients choose partitions (seed 0x9747b28c), as an unsigned number."""
     mask, multiplier = 0xFFFFFFFF, 0x5BD1E995
     length = len(data)
     result = 0x9747B28C ^ length

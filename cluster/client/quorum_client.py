@@ -1,4 +1,4 @@
-"""The metadata quorum from outside: who votes, and who shall (DescribeQuorum, AddRaftVoter, RemoveRaftVoter)."""
+"""Describes the metadata quorum, and adds and removes voters (DescribeQuorum, AddRaftVoter, RemoveRaftVoter)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from .client_errors import ClientError, RefusedError
-from .cluster_client import LOST, ClusterClient
+from .cluster_client import NO_ANSWER, ClusterClient
 
 _LEADER_VERSION, _DESCRIBE_VERSION, _ADD_VERSION, _REMOVE_VERSION = 1, 2, 1, 0
 _TOPICS = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
@@ -24,7 +24,7 @@ _NO_DIRECTORY = UUID(int=0)
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplica:
-    """A voter or observer; times in milliseconds of the wall clock, -1 for unknown."""
+    """A voter or observer. Times are milliseconds of the wall clock, -1 when unknown."""
 
     node_id: int
     directory_id: UUID
@@ -36,7 +36,7 @@ class QuorumReplica:
 
 @dataclass(frozen=True, slots=True)
 class QuorumView:
-    """What DescribeQuorum tells."""
+    """The answer to DescribeQuorum."""
 
     leader_id: int
     leader_epoch: int
@@ -46,19 +46,22 @@ class QuorumView:
 
     @property
     def voters(self) -> list[QuorumReplica]:
+        """The replicas that vote."""
         return [replica for replica in self.replicas if replica.is_voter]
 
 
 class QuorumClient:
-    """Asks the quorum through brokers, or with `at_controllers` the controllers themselves, of which the leader is
-    looked for. Every method raises `ClientError` with the reason."""
+    """Asks the quorum through brokers; with `at_controllers` it asks the controllers, and finds the leader among them.
+
+    Every method raises `ClientError` with the reason.
+    """
 
     def __init__(self, client: ClusterClient, *, at_controllers: bool = False) -> None:
         self._client = client
         self._at_controllers = at_controllers
 
     async def describe(self) -> QuorumView:
-        """The quorum as its leader knows it."""
+        """The quorum, as its leader describes it."""
         answer = await self._ask(ApiKey.DESCRIBE_QUORUM, _DESCRIBE_VERSION, {"topics": _TOPICS})
         _raise_if_refused(answer, "the quorum")
         row = answer.topics[0].partitions[0]
@@ -77,7 +80,7 @@ class QuorumClient:
         return QuorumView(row.leader_id, row.leader_epoch, row.high_watermark, tuple(replicas), _endpoints(answer))
 
     async def leader_id(self) -> int | None:
-        """The node id of the active controller; None while there is none. Asks once."""
+        """The node id of the active controller; None while there is none. It asks once, without retries."""
         answer = await self._client.request(ApiKey.DESCRIBE_QUORUM, _LEADER_VERSION, {"topics": _TOPICS})
         if answer.error_code:
             raise RefusedError(answer.error_code, "the quorum")
@@ -85,7 +88,7 @@ class QuorumClient:
         return row.leader_id if not row.error_code and row.leader_id >= 0 else None
 
     async def add_voter(self, voter: Voter, cluster_id: str | None = None) -> None:
-        """Make a controller that follows the quorum a voter; returns when that is committed."""
+        """Make a controller that follows the quorum a voter; returns when the change is committed."""
         fields = {
             "cluster_id": cluster_id,
             "timeout": int(self._client.timeout_s * 1000),
@@ -98,12 +101,12 @@ class QuorumClient:
         _raise_if_refused(answer, f"controller {voter.key.id}")
 
     async def remove_voter(self, node_id: int, directory_id: UUID, cluster_id: str | None = None) -> None:
-        """Make a voter an observer; returns when that is committed."""
+        """Remove a voter from the quorum; returns when the change is committed."""
         fields = {"cluster_id": cluster_id, "voter_id": node_id, "voter_directory_id": directory_id}
         answer = await self._ask(ApiKey.REMOVE_RAFT_VOTER, _REMOVE_VERSION, fields)
         _raise_if_refused(answer, f"controller {node_id}")
 
-    # -- whom to ask
+    # -- requests
 
     async def _ask(self, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
         loop = asyncio.get_running_loop()
@@ -114,7 +117,7 @@ class QuorumClient:
                     answer = await self._ask_leader(api, version, fields)
                 else:
                     answer = await self._client.request(api, version, fields)
-            except LOST as error:
+            except NO_ANSWER as error:
                 reason: Exception = ClientError(f"the leader of the quorum does not answer: {error}")
             else:
                 code = _code_of(answer)
@@ -127,7 +130,7 @@ class QuorumClient:
 
     async def _ask_leader(self, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
         answer = await self._client.request(ApiKey.DESCRIBE_QUORUM, _DESCRIBE_VERSION, {"topics": _TOPICS})
-        # A controller that is going, or whose disk failed, knows no topics.
+        # A controller that is stopping, or whose disk has failed, knows no topics.
         leader_id: int = answer.topics[0].partitions[0].leader_id if answer.topics else -1
         endpoint = _endpoints(answer).get(leader_id)
         if endpoint is None:

@@ -1,8 +1,8 @@
-"""Moves of partitions between brokers and directories: begin them, throttle them, follow them, call them off.
+"""Reassigns partitions to other brokers and log directories: starts, throttles, follows and cancels moves.
 
-A throttle (KIP-73) is what kafka-reassign-partitions sets and takes off: two rates on each broker that gives or gets a
-replica, and on each topic two lists of replicas: those that are copied from, and those that are copied to. It stays
-until it is taken off.
+A throttle (KIP-73) is what kafka-reassign-partitions sets and removes: two rates on each broker that sends or receives
+a replica, and on each topic two lists of replicas, those that are copied from and those that are copied to. It stays
+until it is removed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
 from .admin_client import APPEND, BROKER, DELETE, SET, TOPIC, AdminClient
 from .client_errors import ClientError, RefusedError
-from .cluster_client import LOST, ClusterClient
+from .cluster_client import NO_ANSWER, ClusterClient
 
 _TIMEOUT_MS = 30_000
 _LOOK_AGAIN_S = 0.2
@@ -30,9 +30,9 @@ _Changes = Mapping[tuple[int, str], Sequence[tuple[str, int, str | None]]]
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Where a partition shall go; None calls off the move it is on.
+    """The new replicas of a partition; None cancels the move that is under way.
 
-    `log_dirs`, one a replica, are directories on their brokers; "any" leaves the choice to the broker.
+    `log_dirs` names a directory for each replica on its broker; "any" leaves the choice to the broker.
     """
 
     topic: str
@@ -42,8 +42,8 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Moving:
-    """A partition on its way."""
+class OngoingMove:
+    """A move that is under way."""
 
     topic: str
     partition: int
@@ -52,8 +52,8 @@ class Moving:
     removing: tuple[int, ...]
 
 
-async def choose_dirs(client: ClusterClient, moves: Sequence[Move]) -> None:
-    """Tell the brokers in which directories they shall have replicas, those that they get later too. `RefusedError`."""
+async def alter_replica_log_dirs(client: ClusterClient, moves: Sequence[Move]) -> None:
+    """Tell the brokers in which directories to keep replicas, including those that they do not have yet."""
     await client.metadata(())
     wanted: dict[int, dict[str, dict[str, list[int]]]] = {}
     for move in moves:
@@ -68,16 +68,16 @@ async def choose_dirs(client: ClusterClient, moves: Sequence[Move]) -> None:
         ]
         try:
             answer = await client.request_node(broker, ApiKey.ALTER_REPLICA_LOG_DIRS, 2, {"dirs": rows})
-        except LOST as error:
+        except NO_ANSWER as error:
             raise ClientError(f"broker {broker} does not answer: {error}") from error
         for topic in answer.results:
             for row in topic.partitions:
-                if row.error_code != ErrorCode.REPLICA_NOT_AVAILABLE:  # it will be made there when it comes
+                if row.error_code != ErrorCode.REPLICA_NOT_AVAILABLE:  # the broker will create it there
                     _check_code(row.error_code, f"{topic.topic_name}-{row.partition_index} on broker {broker}")
 
 
 async def reassign(client: ClusterClient, moves: Sequence[Move]) -> None:
-    """Begin (or call off) the moves; `RefusedError` for the first that is refused, the others begin."""
+    """Start or cancel the moves. Raises `RefusedError` for the first that is refused; the others start."""
     topics: dict[str, list[dict[str, Any]]] = {}
     for move in moves:
         replicas = None if move.replicas is None else list(move.replicas)
@@ -90,12 +90,12 @@ async def reassign(client: ClusterClient, moves: Sequence[Move]) -> None:
             _check(row, f"{topic.name}-{row.partition_index}")
 
 
-async def reassignments(client: ClusterClient) -> list[Moving]:
-    """The moves under way."""
+async def reassignments(client: ClusterClient) -> list[OngoingMove]:
+    """The moves that are under way."""
     answer = await client.request(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, {"timeout": _TIMEOUT_MS, "topics": None})
     _check(answer, "the reassignments")
     return [
-        Moving(
+        OngoingMove(
             topic.name,
             row.partition_index,
             tuple(row.replicas),
@@ -113,9 +113,9 @@ async def wait_for_moves(
     timeout_s: float,
     on_wait: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Return when none of the moves is under way; `ClientError` when some still are after `timeout_s`.
+    """Return when none of the moves is under way. Raises `ClientError` when some still are after `timeout_s`.
 
-    `on_wait` is called each time that some are.
+    Calls `on_wait` before each wait.
     """
     moves = list(moves)
     loop = asyncio.get_running_loop()
@@ -136,7 +136,7 @@ async def _between_brokers(client: ClusterClient, moves: Sequence[Move]) -> list
 
 
 async def _between_dirs(client: ClusterClient, moves: Sequence[Move]) -> list[tuple[str, int]]:
-    """Replicas that are not, or not only, in the directory that was chosen for them."""
+    """The partitions with a replica that is not yet in the directory that was chosen for it."""
     chosen = {
         (broker, move.topic, move.partition): path
         for move in moves
@@ -169,7 +169,7 @@ def _check(row: Struct, what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far moves are: partitions and bytes."""
+    """The progress of moves, in partitions and bytes."""
 
     moved: int
     partitions: int
@@ -184,7 +184,7 @@ class Progress:
 
 
 async def throttle(client: ClusterClient, moves: Sequence[Move], bytes_per_s: int) -> None:
-    """Before the moves begin. What is throttled already stays so; the rates of the brokers are the new ones."""
+    """Throttle moves before they start. Earlier throttled replicas stay throttled; the brokers' rates are replaced."""
     view = await client.metadata(dict.fromkeys(move.topic for move in moves))
     changes: dict[tuple[int, str], list[tuple[str, int, str | None]]] = {}
     brokers: dict[int, None] = {}
@@ -205,7 +205,7 @@ async def throttle(client: ClusterClient, moves: Sequence[Move], bytes_per_s: in
 
 
 async def unthrottle(client: ClusterClient) -> list[str]:
-    """Take off all throttles; the names of what had one."""
+    """Remove all throttles; returns the names of the topics and brokers that had one."""
     view = await client.metadata()
     resources = [(TOPIC, topic.name, (LEADER_REPLICAS, FOLLOWER_REPLICAS)) for topic in view.topics]
     resources += [(BROKER, str(broker.node_id), RATES) for broker in view.brokers]
@@ -219,15 +219,16 @@ async def unthrottle(client: ClusterClient) -> list[str]:
     return [name if kind == TOPIC else f"broker {name}" if name else "all brokers" for kind, name in changes]
 
 
-class Meter:
-    """Measures the replicas that are being added, against the largest there is of each partition."""
+class ProgressMeter:
+    """Measures how much of the added replicas is copied, compared with the largest replica of each partition."""
 
     def __init__(self, moves: Iterable[Move]) -> None:
         self._keys = {(move.topic, move.partition): None for move in moves}
         self._totals: dict[tuple[str, int], int] = {}
-        """Bytes to copy, as they were last seen."""
+        """Bytes to copy for each partition, as last measured."""
 
-    async def look(self, client: ClusterClient) -> Progress:
+    async def measure(self, client: ClusterClient) -> Progress:
+        """Ask the brokers for the sizes of their replicas."""
         under_way = {(one.topic, one.partition): one for one in await reassignments(client)}
         moving = [under_way[key] for key in self._keys if key in under_way]
         sizes = await _sizes(client, moving)
@@ -241,8 +242,8 @@ class Meter:
         return Progress(len(self._keys) - len(moving), len(self._keys), copied, sum(self._totals.values()))
 
 
-async def _sizes(client: ClusterClient, moving: Sequence[Moving]) -> dict[tuple[str, int, int], int]:
-    """Bytes by topic, partition and broker; a broker that is down has none to tell."""
+async def _sizes(client: ClusterClient, moving: Sequence[OngoingMove]) -> dict[tuple[str, int, int], int]:
+    """Bytes by topic, partition and broker; brokers that are down are left out."""
     alive = [one.node_id for one in (await client.metadata(())).brokers]
     wanted = dict.fromkeys(broker for one in moving for broker in one.replicas)
     found: dict[tuple[str, int, int], int] = {}
@@ -261,7 +262,7 @@ async def _sizes(client: ClusterClient, moving: Sequence[Moving]) -> dict[tuple[
 
 
 def _joined(rows: list[tuple[str, int, str | None]]) -> list[tuple[str, int, str | None]]:
-    """One row a key, as a request may name each once."""
+    """The rows with one row for each key, since a request may name each key once."""
     by_key: dict[str, list[str]] = {}
     for key, _, value in rows:
         by_key.setdefault(key, []).append(value or "")
@@ -269,7 +270,7 @@ def _joined(rows: list[tuple[str, int, str | None]]) -> list[tuple[str, int, str
 
 
 async def _alter(client: ClusterClient, changes: _Changes) -> None:
-    """Topics at any broker, and each broker's settings too: they are forwarded. `RefusedError`."""
+    """Change settings of topics and brokers through any broker, which forwards them. Raises `RefusedError`."""
     if not changes:
         return
     resources = [

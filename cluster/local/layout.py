@@ -1,12 +1,12 @@
-"""Where the nodes of a local cluster live: ids, ports, directories and the server.properties of each.
+"""The plan of a local cluster: ids, ports, directories and the server.properties of each node.
 
 Nodes 1..N are brokers on consecutive ports from the base port; controller i listens on base + 1000 + i. Node i has its
 data in `D/node-i`, its settings in `D/s<i>.properties`, its process id in `D/n<i>.pid`, its log in `D/n<i>.log`.
 
-A new cluster has dynamic voters (KIP-853). Who votes first stands in `D/initial-controllers` until all nodes have
-started once: a node that loses its disk later must not be formatted as the voter that it was. Its controllers stay
-where they are when the brokers' ports change, since the voters' record says where to find them; nodes that are added
-later join by themselves. A cluster that was made with static voters keeps them.
+A new cluster has dynamic voters (KIP-853). The file `D/initial-controllers` names the first voters until all nodes have
+started once; after that a node that loses its disk must not be formatted as the voter that it was. The controllers keep
+their ports when the brokers' ports change, since the voters' record holds their addresses. Nodes that are added later
+join the quorum by themselves. A cluster that was made with static voters keeps them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAX_CONTROLLERS = 3
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """One node of a local cluster; `port` is its broker's, None for a controller alone."""
+    """One node of a local cluster. `port` is its broker's port, None if it is only a controller."""
 
     node_id: int
     port: int | None
@@ -42,56 +42,64 @@ class NodePlan:
 
     @property
     def roles(self) -> str:
+        """`process.roles`."""
         return self.properties["process.roles"]
 
     @property
     def addresses(self) -> list[str]:
-        """`host:port` of each listener, as other nodes connect to it."""
+        """`host:port` of each listener."""
         return [entry.partition("://")[2] for entry in self.properties["listeners"].split(",")]
 
     @property
     def controller_address(self) -> str | None:
-        """`host:port` of its controller's listener."""
+        """`host:port` of the controller's listener; None if the node is only a broker."""
         entries = (entry.partition("://") for entry in self.properties["listeners"].split(","))
         return next((at for name, _, at in entries if name == "CONTROLLER"), None)
 
     @property
     def data_dir(self) -> str:
+        """The log directory."""
         return os.path.join(self.directory, f"node-{self.node_id}")
 
     @property
     def properties_file(self) -> str:
+        """The path of its server.properties."""
         return os.path.join(self.directory, f"s{self.node_id}.properties")
 
     @property
     def pid_file(self) -> str:
+        """The path of the file with its process id."""
         return os.path.join(self.directory, f"n{self.node_id}.pid")
 
     @property
     def log_file(self) -> str:
+        """The path of what it logs."""
         return os.path.join(self.directory, f"n{self.node_id}.log")
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """A whole local cluster."""
+    """All nodes of a local cluster."""
 
     cluster_id: str
     directory: str
     nodes: tuple[NodePlan, ...]
     first_voters: str | None = None
-    """`--initial-controllers` for the nodes that are not formatted yet; None where the voters are known."""
+    """`--initial-controllers` for nodes that are not formatted yet; None when the cluster has its voters."""
 
     @property
     def initial_controllers_file(self) -> str:
+        """The path of the file with `first_voters`."""
         return os.path.join(self.directory, INITIAL_CONTROLLERS)
 
     @property
     def brokers(self) -> tuple[NodePlan, ...]:
+        """The nodes that are brokers."""
         return tuple(node for node in self.nodes if node.port is not None)
 
     @property
     def bootstrap(self) -> str:
+        """`bootstrap.servers` for clients."""
         return ",".join(f"{_host(node)}:{node.port}" for node in self.brokers)
 
     def node(self, node_id: int) -> NodePlan:
@@ -104,7 +112,7 @@ class ClusterPlan:
 
 @dataclass(frozen=True, slots=True)
 class ClusterShape:
-    """What `raftwerk up` is asked for. `port` 0 looks for free ports."""
+    """The size and the settings of a local cluster. With `port` 0 free ports are chosen."""
 
     brokers: int = 3
     host: str = "127.0.0.1"
@@ -112,7 +120,7 @@ class ClusterShape:
     separate: bool = False
     overrides: Mapping[str, str] = field(default_factory=dict)
     metrics_port: int | None = None
-    """The first node's port of metrics and health; the others' follow. None: not served."""
+    """The first node's port for metrics and health; the other nodes have the next ports. None: not served."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.brokers <= 100:
@@ -124,13 +132,14 @@ class ClusterShape:
 
     @property
     def controllers(self) -> int:
+        """The number of controllers."""
         return min(_MAX_CONTROLLERS, self.brokers) if self.separate else self.brokers
 
 
 def plan_cluster(directory: str, shape: ClusterShape) -> ClusterPlan:
-    """Lay a cluster out under `directory`. One that was there before keeps its cluster id and its voters.
+    """Plan a cluster under `directory`. A cluster that is there already keeps its cluster id and its voters.
 
-    ValueError when controllers that vote would be left out.
+    Raises ValueError when voters would be left out.
     """
     directory = os.path.abspath(directory)
     former = _former(directory)
@@ -175,7 +184,7 @@ def _former(directory: str) -> ClusterPlan | None:
 
 
 def _voting(former: ClusterPlan, planned: Mapping[int, str]) -> dict[int, str]:
-    """Where the controllers of a cluster are, all of which have to be planned again."""
+    """The addresses of an existing cluster's controllers; ValueError unless all of them are in the new plan."""
     there = {node.node_id: node.controller_address for node in former.nodes if node.controller_address is not None}
     missing = ", ".join(str(node_id) for node_id in there if node_id not in planned)
     if missing:
@@ -199,7 +208,7 @@ def write_properties(plan: ClusterPlan) -> None:
 
 
 def load_plan(directory: str) -> ClusterPlan:
-    """The cluster that was laid out under `directory`, as its files tell; FileNotFoundError when there is none."""
+    """The plan of the cluster under `directory`, read from its files. Raises FileNotFoundError when there is none."""
     directory = os.path.abspath(directory)
     names = [name for name in os.listdir(directory) if name[:1] == "s" and name.endswith(".properties")]
     nodes = []
@@ -223,7 +232,7 @@ def load_plan(directory: str) -> ClusterPlan:
 
 
 def existing_cluster_id(data_dirs: Iterable[str]) -> str | None:
-    """The cluster id in the first formatted directory."""
+    """The cluster id in the first formatted directory; None when none is formatted."""
     for directory in data_dirs:
         try:
             with open(os.path.join(directory, "meta.properties"), encoding="utf-8") as file:
@@ -236,7 +245,7 @@ def existing_cluster_id(data_dirs: Iterable[str]) -> str | None:
 
 
 def new_cluster_id() -> str:
-    """A fresh id as Kafka writes them: 22 characters of URL-safe base64, not starting with a dash."""
+    """A new random id in Kafka's form: 22 characters of URL-safe base64 that do not start with a dash."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):
@@ -244,7 +253,7 @@ def new_cluster_id() -> str:
 
 
 def find_free_base_port(shape: ClusterShape) -> int:
-    """A base port at which every port the cluster needs is free now; OSError when none is found."""
+    """A base port from which all ports that the cluster needs are free now. Raises OSError when none is found."""
     for _ in range(200):
         base = random.randrange(20000, 30000)
         wanted = [base + i for i in range(shape.brokers)]

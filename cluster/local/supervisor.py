@@ -1,7 +1,7 @@
-"""Runs the nodes of a local cluster as child processes: starts, waits for readiness, kills, restarts, stops.
+"""Runs the nodes of a local cluster as child processes: starts them, waits until they serve, kills and stops them.
 
-A child says that it is ready by a line on a pipe, and stops by itself when its standard input ends: so that no node
-outlives a supervisor that was killed.
+A child writes a line to a pipe when it serves. It stops when its standard input ends, so that no node outlives a
+supervisor that was killed; a detached child does not.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ STOP_TIMEOUT_S = 30.0
 
 
 class LocalNodeError(Exception):
-    """A node did not come up; the message holds the last line it logged."""
+    """A node did not start, or did not do what it was asked; the message says where to look."""
 
 
 @dataclass
 class Child:
-    """One node's process, dead or alive."""
+    """One node's process, running or ended."""
 
     plan: NodePlan
     process: subprocess.Popen[bytes]
@@ -37,15 +37,17 @@ class Child:
 
     @property
     def alive(self) -> bool:
+        """Whether the process runs, paused or not."""
         return self.process.poll() is None
 
     @property
     def pid(self) -> int:
+        """The process id."""
         return self.process.pid
 
 
 class Supervisor:
-    """The processes of one local cluster. Synchronous; every wait has a limit in seconds."""
+    """The processes of one local cluster. Its methods block; every wait has a limit in seconds."""
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class Supervisor:
         log_format: str = TEXT,
         cuttable: bool = False,
     ) -> None:
-        """`cuttable` nodes take `cut`; they cannot be detached."""
+        """With `cuttable`, connections between nodes can be cut (`cut`); such nodes cannot be detached."""
         self.plan = plan
         self.detach = detach
         self._options = ["--log-level", log_level, "--log-format", log_format, *["--cuttable"] * cuttable]
@@ -86,7 +88,7 @@ class Supervisor:
         return time.monotonic() - began
 
     def start_node(self, node_id: int) -> Child:
-        """Start one node's process without waiting; one that runs is left alone."""
+        """Start one node's process, unless it runs, without waiting until it serves."""
         running = self.children.get(node_id)
         if running is not None and running.alive:
             return running
@@ -111,7 +113,10 @@ class Supervisor:
         return child
 
     def wait_ready(self, node_ids: list[int] | None = None, timeout_s: float = 30.0) -> None:
-        """Wait until these nodes (default all) serve; NodeFailed when one dies or the time is over."""
+        """Wait until these nodes (default: all) serve.
+
+        Raises `LocalNodeError` when one dies or does not serve in time.
+        """
         waiting = [self.children[node_id] for node_id in (node_ids or list(self.children))]
         waiting = [child for child in waiting if child.ready_at is None]
         deadline = time.monotonic() + timeout_s
@@ -139,7 +144,10 @@ class Supervisor:
             child.process.wait()
 
     def cut(self, node_id: int, others: Iterable[int], timeout_s: float = 10.0) -> None:
-        """Cut what a node opened to others, and open what is not named again; returns when the node has done it."""
+        """Cut the connections that a node opens to `others`, and no other connections.
+
+        Returns when the node has done it.
+        """
         child = self.children[node_id]
         if child.process.stdin is None:
             raise ValueError("the nodes of a detached cluster cannot be cut")
@@ -179,7 +187,7 @@ class Supervisor:
         return forced
 
     def leave_running(self) -> None:
-        """Let go of the nodes of a detached cluster."""
+        """Stop supervising the nodes of a detached cluster; they go on."""
         for child in self.children.values():
             self._forget_pipe(child)
         self.children.clear()
@@ -210,7 +218,7 @@ class Supervisor:
 
 
 def stop_by_pid_files(directory: str, timeout_s: float = STOP_TIMEOUT_S) -> list[int]:
-    """Stop the nodes that a detached supervisor left; returns the node ids of those that were running."""
+    """Stop the nodes whose pid files are in `directory`; returns the ids of those that were running."""
     running: dict[int, int] = {}
     for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else []:
         stem, dot, suffix = name.partition(".")
@@ -230,7 +238,7 @@ def stop_by_pid_files(directory: str, timeout_s: float = STOP_TIMEOUT_S) -> list
 
 
 def node_pid(plan: NodePlan) -> int | None:
-    """The process of a node, whoever started it; None when it does not run."""
+    """The process id of a node by its pid file, also if another supervisor started it; None when it does not run."""
     pid = _read_pid(plan.pid_file)
     return pid if pid is not None and _is_node(pid) else None
 
@@ -279,7 +287,7 @@ def last_line(path: str) -> str:
 
 
 def last_line_with(path: str, text: str) -> str:
-    """The last line of a log's end that holds `text`; empty when there is none."""
+    """The last line with `text` among the last 200,000 bytes of a log; empty when there is none."""
     with open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - 200_000))
         lines = file.read().decode(errors="replace").splitlines()

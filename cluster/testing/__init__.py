@@ -1,1 +1,1 @@
-"""Clusters for tests: the pytest plugin and what its fixtures give."""
+"""Clusters for tests: the pytest plugin, and the class that its fixtures return."""

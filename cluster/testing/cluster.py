@@ -1,4 +1,4 @@
-"""A cluster of real processes in the hands of a test."""
+"""A cluster of real processes for a test, with methods that make nodes fail."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ T = TypeVar("T")
 
 
 class TestCluster:
-    """A running cluster on free ports. Nodes have ids 1 to N; waits raise after their limit in seconds.
+    """A running cluster on free ports, with nodes 1 to N. Every wait has a limit, and raises when it is over.
 
-    Usable without pytest too: `with TestCluster.start(nodes=3) as cluster: ...`.
+    It works without pytest too: `with TestCluster.start(nodes=3) as cluster: ...`.
     """
 
     __test__ = False
@@ -46,12 +46,12 @@ class TestCluster:
     ) -> TestCluster:
         """Start `nodes` brokers, each a controller too unless `separate`; returns when all serve.
 
-        `settings` are server.properties of every node. Without a `directory` data is in a temporary one, which goes
-        with the cluster. `NodeFailed` with the log's last line when a node does not come up.
+        `settings` are server.properties of every node. Without a `directory` the data is in a temporary one, which is
+        removed with the cluster. Raises `LocalNodeError` with the last line of its log when a node does not start.
         """
         where = directory or tempfile.mkdtemp(prefix="raftwerk-test-")
         reason: LocalNodeError | None = None
-        for _ in range(_START_ATTEMPTS):  # another process may take a port between its choice and its use
+        for _ in range(_START_ATTEMPTS):  # another process may take a port after it was chosen
             shape = ClusterShape(nodes, port=0, separate=separate, overrides=dict(settings or {}))
             supervisor = Supervisor(plan_cluster(where, shape), cuttable=True)
             try:
@@ -80,16 +80,16 @@ class TestCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """For any client's `bootstrap.servers`."""
+        """`bootstrap.servers` for any client."""
         return self.plan.bootstrap
 
     @property
     def node_ids(self) -> list[int]:
-        """Every node, alive or not."""
+        """The ids of all nodes, running or not."""
         return [node.node_id for node in self.plan.nodes]
 
     def log_of(self, node_id: int) -> str:
-        """What a node has logged."""
+        """The log of a node."""
         with open(self.plan.node(node_id).log_file, encoding="utf-8", errors="replace") as file:
             return file.read()
 
@@ -103,7 +103,7 @@ class TestCluster:
         replicas: int = -1,
         config: Mapping[str, str] | None = None,
     ) -> str:
-        """Make a topic and wait for its leaders; without a name it gets one that nobody else has. Returns the name."""
+        """Create a topic and wait for its leaders; returns its name. Without a `name` it gets a unique one."""
         chosen = name or unique_topic()
         self._ask(lambda client: AdminClient(client).create_topic(NewTopic(chosen, partitions, replicas, config)))
         return chosen
@@ -113,7 +113,7 @@ class TestCluster:
         self._ask(lambda client: AdminClient(client).delete_topic(name))
 
     def describe(self) -> ClusterView:
-        """Brokers, topics, partitions with leader and ISR, as any client sees them."""
+        """The brokers, topics, and partitions with leader and ISR, as any client sees them."""
         view: ClusterView = self._ask(lambda client: client.metadata())
         return view
 
@@ -122,24 +122,24 @@ class TestCluster:
         return self.describe().topic(topic).partitions[partition].leader
 
     def controller(self) -> int | None:
-        """The node id of the active controller."""
+        """The node id of the active controller; None while there is none."""
         found: int | None = self._ask(lambda client: QuorumClient(client).leader_id())
         return found
 
     # ---- failure
 
     def kill(self, node_id: int) -> None:
-        """SIGKILL: as a crash. Returns when the process is gone."""
+        """Crash a node with SIGKILL; returns when its process is gone."""
         self._supervisor.kill(node_id, signal.SIGKILL)
 
     def stop_node(self, node_id: int) -> None:
-        """SIGTERM: the node hands its leaderships over, then ends."""
+        """Stop a node with SIGTERM: it hands its leaderships over, then ends. Returns when its process is gone."""
         child = self._supervisor.children[node_id]
         self._supervisor.kill(node_id, signal.SIGTERM)
         child.process.wait(START_TIMEOUT_S)
 
     def pause(self, node_id: int) -> None:
-        """SIGSTOP: the process is there and does nothing, as a machine that swaps or a long pause of a collector."""
+        """Pause a node with SIGSTOP: its process exists but does nothing, as in a long garbage collection."""
         self._supervisor.kill(node_id, signal.SIGSTOP)
 
     def resume(self, node_id: int) -> None:
@@ -147,11 +147,11 @@ class TestCluster:
         self._supervisor.kill(node_id, signal.SIGCONT)
 
     def partition(self, *sides: int | Iterable[int]) -> None:
-        """Cut the network between sides: `partition(1)` node 1 from all others, `partition([1, 2], [3])` two from one.
+        """Cut the network between sides: `partition(1)` cuts off node 1, `partition([1, 2], [3])` node 3.
 
-        Nodes that no side names are together. Nothing passes between sides, and nothing refuses: it is as if cables
-        were pulled. Clients reach every node as before. The next `partition` replaces this one, `heal` ends it; a
-        node that is started again comes back without its cuts.
+        Nodes that are in no side form one side together. Nothing passes between sides, and no connection is refused, as
+        if cables were pulled. Clients reach every node as before. The next `partition` replaces this one, `heal` ends
+        it. A node that is started again comes back without its cuts.
         """
         named = [frozenset([side] if isinstance(side, int) else side) for side in sides]
         rest = frozenset(self.node_ids).difference(*named)
@@ -170,7 +170,7 @@ class TestCluster:
         self.start_node(node_id)
 
     def is_alive(self, node_id: int) -> bool:
-        """Whether the process is there, paused or not."""
+        """Whether the process of a node runs, paused or not."""
         return self._supervisor.children[node_id].alive
 
     def heal(self) -> None:
@@ -183,7 +183,7 @@ class TestCluster:
                 self.start_node(node_id)
 
     def stop(self) -> None:
-        """Stop everything; a temporary directory goes too."""
+        """Stop all nodes, and remove a temporary directory."""
         for node_id, child in self._supervisor.children.items():
             if child.alive:
                 self.resume(node_id)
@@ -200,13 +200,13 @@ class TestCluster:
 
 
 def unique_topic(hint: str = "topic") -> str:
-    """A topic's name made from `hint` that no other test, worker or run has."""
+    """A unique topic name that begins with `hint`."""
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", hint).strip("-.")[:80] or "topic"
     return f"{readable}-{uuid.uuid4().hex[:8]}"
 
 
 def _run_apart(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run it to its end, also when the caller is inside a running loop, as a test under pytest-asyncio is."""
+    """Run it to its end, also when the caller is in a running loop, as a test under pytest-asyncio is."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -1,7 +1,7 @@
 """The pytest plugin `raftwerk`: clusters of real processes as fixtures.
 
-Loaded by its entry point in every project that has Raftwerk installed, so it imports nothing of Raftwerk until a
-fixture is asked for.
+Its entry point loads it in every project that has Raftwerk installed, so it imports nothing of Raftwerk until a fixture
+is used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`raftwerk_nodes` in pytest's ini file, or `--raftwerk-nodes`."""
+    """Add `raftwerk_nodes` to pytest's ini file, and `--raftwerk-nodes` to its options."""
     parser.addini("raftwerk_nodes", "Nodes of the session's Raftwerk cluster.", default="1")
     group = parser.getgroup("raftwerk", "Kafka-compatible clusters for tests")
     group.addoption("--raftwerk-nodes", type=int, default=None, help="nodes of the session's cluster (default: 1)")
@@ -24,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def raftwerk_cluster(request: pytest.FixtureRequest) -> Iterator[TestCluster]:
-    """The session's cluster; each xdist worker has its own. Leave it whole: for killing take `raftwerk_factory`."""
+    """The session's cluster; each xdist worker has its own. To kill nodes, use `raftwerk_factory` instead."""
     from .cluster import TestCluster
 
     nodes = request.config.getoption("--raftwerk-nodes") or int(request.config.getini("raftwerk_nodes"))
@@ -34,7 +34,7 @@ def raftwerk_cluster(request: pytest.FixtureRequest) -> Iterator[TestCluster]:
 
 @pytest.fixture
 def raftwerk_factory() -> Iterator[Callable[..., TestCluster]]:
-    """`raftwerk_factory(nodes=3, settings={...})` starts a cluster of the test's own, stopped at its end."""
+    """`raftwerk_factory(nodes=3, settings={...})` starts a cluster for one test, which is stopped at the test's end."""
     from .cluster import TestCluster
 
     running: list[TestCluster] = []
@@ -51,7 +51,7 @@ def raftwerk_factory() -> Iterator[Callable[..., TestCluster]]:
 
 @pytest.fixture
 def raftwerk_topic(request: pytest.FixtureRequest, raftwerk_cluster: TestCluster) -> Iterator[str]:
-    """A topic of the test's own in the session's cluster: its name. Deleted afterwards."""
+    """The name of a topic for one test in the session's cluster. The topic is deleted afterwards."""
     from .cluster import unique_topic
 
     name = raftwerk_cluster.create_topic(unique_topic(request.node.name))

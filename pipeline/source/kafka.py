@@ -12,7 +12,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from ...cluster.client.client_errors import ClientError, RefusedError, is_retriable
-from ...cluster.client.cluster_client import LOST, ClusterClient, ClusterView, parse_bootstrap
+from ...cluster.client.cluster_client import NO_ANSWER, ClusterClient, ClusterView, parse_bootstrap
 from ...cluster.client.group_client import GroupClient
 from ...wire.api_keys import ApiKey
 from ...wire.errors import ErrorCode
@@ -205,7 +205,7 @@ class Kafka:
         }
         try:
             answer = await self._client.request_node(leader, ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, fields)
-        except LOST:
+        except NO_ANSWER:
             return {}
         found: dict[TopicPartition, int | None] = {}
         for topic in answer.topics:
@@ -257,7 +257,7 @@ class Kafka:
             timeout_s = self._client.timeout_s + options.fetch_max_wait_ms / 1000
             answer = await connection.send_raw(ApiKey.FETCH, _FETCH_VERSION, [body], timeout_s=timeout_s)
             response = decode_fetch_response(_FETCH_VERSION, answer)
-        except LOST:
+        except NO_ANSWER:
             return None
         if response.error_code:
             raise RefusedError(response.error_code, f"the fetch of {key.topic}-{key.partition}")

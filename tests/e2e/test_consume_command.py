@@ -11,7 +11,7 @@ import msgpack
 import pytest
 from confluent_kafka import Producer
 
-from raftwerk.cluster.client.rendering import line_of
+from raftwerk.cli.records.decoding import line_of
 from raftwerk.cluster.local.supervisor import Supervisor
 
 RAFTWERK = [sys.executable, "-m", "raftwerk"]

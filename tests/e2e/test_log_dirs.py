@@ -16,7 +16,7 @@ from support.e2e.java_tools import JavaTools
 
 from raftwerk.cluster.client.admin_client import AdminClient, LogDir
 from raftwerk.cluster.client.cluster_client import ClusterClient
-from raftwerk.cluster.client.reassignment import Move, choose_dirs, wait_for_moves
+from raftwerk.cluster.client.reassignment import Move, alter_replica_log_dirs, wait_for_moves
 from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 from raftwerk.cluster.local.supervisor import Supervisor
 
@@ -74,7 +74,7 @@ def test_moves_between_directories(nodes: Supervisor, topic: str) -> None:
     async def move(paths: list[str]) -> None:
         async with ClusterClient(bootstrap) as client:
             moves = [Move(topic, 0, (1, 2, 3), tuple(paths))]
-            await choose_dirs(client, moves)
+            await alter_replica_log_dirs(client, moves)
             await wait_for_moves(client, moves, LIMIT_S)
 
     asyncio.run(move(targets))
@@ -134,7 +134,7 @@ def test_a_disk_that_fails_under_load(nodes: Supervisor, topic: str) -> None:
         async def move(path: str) -> None:
             async with ClusterClient(bootstrap) as client:
                 moves = [Move(topic, 0, (victim,), (path,))]
-                await choose_dirs(client, moves)
+                await alter_replica_log_dirs(client, moves)
                 await wait_for_moves(client, moves, LIMIT_S)
 
         lost = disks_of(nodes.plan.directory, victim)[0]

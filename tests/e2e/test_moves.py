@@ -14,9 +14,9 @@ from support.e2e.load_process import LoadProcess
 from raftwerk.cluster.client.client_errors import ClientError
 from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.cluster.client.reassignment import (
-    Meter,
     Move,
-    Moving,
+    OngoingMove,
+    ProgressMeter,
     reassign,
     reassignments,
     throttle,
@@ -59,7 +59,7 @@ class Scene:
         self.topic = topic
         self.moves = [Move(topic, index, replicas) for index, replicas in enumerate(TARGETS)]
 
-    def under_way(self) -> list[Moving]:
+    def under_way(self) -> list[OngoingMove]:
         return ask(self.bootstrap, reassignments)
 
     def kill_while_moving(self, victim: int) -> None:
@@ -136,9 +136,9 @@ def test_a_throttle_holds_while_acks_all_go_on_and_progress_is_told(
     told = ok("partitions", "reassign", f"{topic}-0=1,2,4", "--throttle", str(THROTTLE), *at)
     assert "The throttle stays until" in told
     stream = helpers.Load(bootstrap, topic, rate=100)
-    meter, seen = Meter([Move(topic, 0, (1, 2, 4))]), []
+    meter, seen = ProgressMeter([Move(topic, 0, (1, 2, 4))]), []
     while ask(bootstrap, reassignments):
-        seen.append(ask(bootstrap, meter.look))
+        seen.append(ask(bootstrap, meter.measure))
         stream.run(0.2)
     taken_s = time.monotonic() - began
     stream.finish()

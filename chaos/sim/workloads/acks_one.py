@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from ....cluster.client.admin_client import NewTopic
-from ....cluster.client.cluster_client import LOST
+from ....cluster.client.cluster_client import NO_ANSWER
 from ....wire.api_keys import ApiKey
 from ....wire.errors import ErrorCode
 from ....wire.records import NewRecord, encode_batch
@@ -88,7 +88,7 @@ class AcksOneLoad:
         try:
             connection = await self._client.cluster.connection(self._client.partitions[partition].leader)
             answer = await connection.request(ApiKey.PRODUCE, _PRODUCE_VERSION, fields, timeout_s=_TIMEOUT_S)
-        except LOST:
+        except NO_ANSWER:
             return False
         code: int = answer.responses[0].partition_responses[0].error_code
         return code == ErrorCode.NONE

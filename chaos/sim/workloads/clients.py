@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from ....cluster.client.client_errors import ClientError, is_retriable
-from ....cluster.client.cluster_client import LOST, ClusterClient, PartitionView
+from ....cluster.client.cluster_client import NO_ANSWER, ClusterClient, PartitionView
 from ....wire.api_keys import ApiKey
 from ....wire.client import Connection
 from ....wire.codec import decode_response, encode_request
@@ -153,7 +153,7 @@ class IdempotentProducer:
         view = self._client.partitions[partition]
         try:
             connection = await self._client.cluster.connection(view.leader)
-        except LOST:
+        except NO_ANSWER:
             return False
         is_deposed = view.leader_epoch < self._acked_epochs.get(partition, -1)
         sent = [self._send(connection, partition, batch) for batch in window]
@@ -187,7 +187,7 @@ class IdempotentProducer:
         """The error code and the base offset of an answer."""
         try:
             answer = decode_response(ApiKey.PRODUCE, _PRODUCE_VERSION, await sent)
-        except LOST:
+        except NO_ANSWER:
             return ErrorCode.NETWORK_EXCEPTION, -1
         row = answer.responses[0].partition_responses[0]
         return row.error_code, row.base_offset
@@ -238,7 +238,7 @@ class TopicConsumer:
         while True:
             try:
                 code = await self.fetch(partition)
-            except LOST:
+            except NO_ANSWER:
                 code = ErrorCode.NETWORK_EXCEPTION
             if code:
                 if not is_retriable(code):
@@ -253,7 +253,7 @@ class TopicConsumer:
         self._context.history.consumed.setdefault(partition, {})
 
     async def fetch(self, partition: int) -> int:
-        """Fetch once at the partition's position; the error code. Raises one of `LOST` when the connection is lost."""
+        """Fetch once at the partition's position; the error code. Raises one of `NO_ANSWER` without an answer."""
         view = self.client.partitions[partition]
         if view.leader < 0:
             return ErrorCode.LEADER_NOT_AVAILABLE

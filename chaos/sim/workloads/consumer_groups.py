@@ -24,7 +24,7 @@ from ....broker.groups.classic.consumer_protocol import (
     write_subscription,
 )
 from ....cluster.client.client_errors import ClientError
-from ....cluster.client.cluster_client import LOST
+from ....cluster.client.cluster_client import NO_ANSWER
 from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
@@ -164,7 +164,7 @@ class MemberIncarnation:
         while not self._has_left:
             try:
                 await self._heartbeat_and_read()
-            except (ClientError, *LOST):
+            except (ClientError, *NO_ANSWER):
                 self.lose_coordinator()
                 await self.reader.client.refresh()
             await asyncio.sleep(_HEARTBEAT_EVERY_S)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ....cluster.client.admin_client import NewTopic
 from ....cluster.client.client_errors import ClientError, is_retriable
-from ....cluster.client.cluster_client import LOST
+from ....cluster.client.cluster_client import NO_ANSWER
 from ....wire.api_keys import ApiKey
 from ....wire.errors import ErrorCode
 from ..invariants.invariant_broken import InvariantBroken
@@ -123,7 +123,7 @@ class DeletedRecordsLoad:
         fields = {"topics": [{"name": self._context.topic, "partitions": partitions}], "timeout_ms": 500}
         try:
             answer = await self._client.cluster.request_node(leader, ApiKey.DELETE_RECORDS, _DELETE_RECORDS, fields)
-        except (ClientError, *LOST):
+        except (ClientError, *NO_ANSWER):
             await self._client.refresh()
             return
         row = answer.topics[0].partitions[0]
@@ -143,7 +143,7 @@ class _SkippingConsumer(TopicConsumer):
                 code = await self.fetch(partition)
                 if code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     code = await self._skip_deleted(partition)
-            except LOST:
+            except NO_ANSWER:
                 code = ErrorCode.NETWORK_EXCEPTION
             if code:
                 if not is_retriable(code):

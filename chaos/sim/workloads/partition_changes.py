@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ....cluster.client.client_errors import ClientError
-from ....cluster.client.cluster_client import LOST, ClusterClient
+from ....cluster.client.cluster_client import NO_ANSWER, ClusterClient
 from ....wire.api_keys import ApiKey
 from ....wire.codec import Struct
 from ....wire.errors import ErrorCode
@@ -163,7 +163,7 @@ class LogDirMoves(RepeatedChange):
         rng = self.context.rng
         try:
             await self._move(rng.choice(self._brokers), rng.choice(self._dirs))
-        except (ClientError, *LOST):
+        except (ClientError, *NO_ANSWER):
             return
 
     async def _move(self, broker: int, path: str) -> None:

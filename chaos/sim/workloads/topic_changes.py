@@ -7,7 +7,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from ....cluster.client.client_errors import ClientError
-from ....cluster.client.cluster_client import LOST, TopicView
+from ....cluster.client.cluster_client import NO_ANSWER, TopicView
 from ....wire.api_keys import ApiKey
 from ....wire.errors import ErrorCode
 from ....wire.fetch import FetchPartition, FetchRequest, FetchTopic, decode_fetch_response, encode_fetch_request
@@ -119,7 +119,7 @@ class TopicChanges:
             partition = self._context.rng.choice(topic.partitions)
             await self._produce(topic.topic_id, partition.partition, partition.leader)
             await self._read(topic.topic_id, partition.partition, partition.leader)
-        except (ClientError, *LOST):
+        except (ClientError, *NO_ANSWER):
             return
 
     async def _look(self) -> TopicView | None:

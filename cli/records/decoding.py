@@ -1,4 +1,4 @@
-"""Keys and values of records in a form to read: text, JSON, msgpack, hexadecimal, or the bytes as they are."""
+"""Shows keys and values of records as text, JSON, msgpack, hexadecimal, or as the bytes that they are."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ DECODERS: Mapping[str, Callable[[bytes], object]] = MappingProxyType(
     {"string": _as_text, "json": _as_json, "msgpack": _as_msgpack, "hex": _as_hex}
 )
 RAW = "raw"
-"""The bytes as they are: for pipes."""
+"""The bytes as they are, for pipes."""
 
 
 def decode(data: bytes | None, how: str) -> object:
-    """`data` by one of `DECODERS`; what it cannot read is given as text, so that one bad record stops nobody."""
+    """`data` decoded by one of `DECODERS`; as text if that fails, so that a bad record does not end the reading."""
     if data is None:
         return None
     try:
@@ -43,7 +43,7 @@ def decode(data: bytes | None, how: str) -> object:
 
 
 def line_of(data: bytes | None, how: str) -> bytes:
-    """One record's key or value for a line; strings bare, everything else as JSON; nothing for a tombstone."""
+    """A key or value for a line: a string without quotes, anything else as JSON, a tombstone as nothing."""
     if how == RAW or data is None:
         return data or b""
     value = decode(data, how)
@@ -51,7 +51,7 @@ def line_of(data: bytes | None, how: str) -> bytes:
 
 
 def as_json(value: object) -> str:
-    """Compact JSON; bytes inside become hexadecimal, times their ISO form."""
+    """Compact JSON; bytes in it become hexadecimal, times their ISO form."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=_plain)
 
 
