@@ -82,7 +82,7 @@ def test_dynamic_voters_are_checked(properties: dict[str, str], reason: str) -> 
     assert any(reason in problem for problem in problems(properties))
 
 
-def test_roles_apart() -> None:
+def test_brokers_and_controllers_apart() -> None:
     assert NodeConfig.from_properties(BROKER).controller_listeners == ()
     assert NodeConfig.from_properties(CONTROLLER).broker_listeners == ()
 
@@ -151,7 +151,7 @@ def test_refused(change: dict[str, str], reason: str) -> None:
         assert "=" in line.split(":")[0] or "is not set" in line
 
 
-def test_a_default_that_does_not_fit_is_shown_as_such() -> None:
+def test_a_default_in_a_problem_is_shown_as_such() -> None:
     told = problems(COMBINED | {"broker.session.timeout.ms": "3000"})
     assert told == [
         "broker.heartbeat.interval.ms=2000 (the default): one lost heartbeat would fence the broker: it must be at "
@@ -164,7 +164,7 @@ def test_all_problems_at_once() -> None:
     assert [line.partition("=")[0].partition(" ")[0] for line in told] == ["process.roles", "node.id", "num.partitions"]
 
 
-def test_broker_id_is_told_its_new_name() -> None:
+def test_broker_id_is_refused_with_its_new_name() -> None:
     changed = {key: value for key, value in COMBINED.items() if key != "node.id"} | {"broker.id": "1"}
     assert problems(changed) == ["broker.id=1: the node's id is called node.id; rename the key to node.id"]
 
@@ -221,7 +221,7 @@ def test_an_override_without_equals_sign() -> None:
         load_config("", overrides=["num.partitions"])
 
 
-def test_every_setting_is_described() -> None:
+def test_every_configuration_is_described() -> None:
     text = describe_broker_configs()
     assert all(f"{name}  (" in text for name in BROKER_CONFIGS)
 

@@ -36,7 +36,7 @@ def test_syntax(text: str, expected: dict[str, str]) -> None:
     assert parse_properties(text) == expected
 
 
-def test_a_broken_unicode_escape_is_told() -> None:
+def test_a_broken_unicode_escape_is_refused() -> None:
     with pytest.raises(ValueError, match="four hexadecimal digits"):
         parse_properties("a=\\u12")
 
@@ -45,7 +45,7 @@ _TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_siz
 
 
 @given(st.dictionaries(_TEXT.filter(bool), _TEXT, max_size=4))
-def test_what_is_written_reads_back(values: dict[str, str]) -> None:
+def test_written_properties_read_back(values: dict[str, str]) -> None:
     assert parse_properties(format_properties(values)) == values
 
 

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs and AlterConfigs: what is stored, what is refused, what holds on a broker's logs."""
+"""IncrementalAlterConfigs and AlterConfigs: stored values, refusals, and the values that hold for logs."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_refusals(kind: int, name: str, key: str, value: str, code: ErrorCode) -
     assert not image.configs
 
 
-def test_what_one_broker_was_told_holds_before_what_all_were_told() -> None:
+def test_a_value_for_one_broker_counts_before_the_value_for_all() -> None:
     image = new_image()
     change(image, BROKER, "", ("log.retention.ms", SET, "70"), ("log.roll.ms", SET, "71"))
     change(image, BROKER, "1", ("log.retention.ms", SET, "60"))
@@ -123,14 +123,14 @@ def test_what_one_broker_was_told_holds_before_what_all_were_told() -> None:
     ]
 
 
-def test_another_min_isr_empties_the_elr() -> None:
+def test_a_change_of_min_insync_replicas_empties_the_elr() -> None:
     image = new_image()
     assert change(image, BROKER, "", ("min.insync.replicas", SET, "2")) == 0
     assert image.topics_by_name["t"].partitions[0].elr == ()
 
 
-def test_another_min_isr_leaves_the_elr_of_a_partition_that_nobody_leads() -> None:
-    """Its members are all that may lead it again; while nobody leads, they miss nothing."""
+def test_a_partition_without_a_leader_keeps_its_elr() -> None:
+    """Only the members of its ELR may lead it, and without a leader they miss no records."""
     image = new_image()
     topic_id = UUID(int=1)
     apply(
@@ -144,7 +144,7 @@ def test_another_min_isr_leaves_the_elr_of_a_partition_that_nobody_leads() -> No
     assert led is not None and led.elr == ()
 
 
-def test_throttles_of_kafkas_tools_come_and_go() -> None:
+def test_throttles_can_be_set_and_removed() -> None:
     image = new_image()
     assert change(image, BROKER, "1", ("leader.replication.throttled.rate", SET, "1000")) == 0
     assert change(image, BROKER, "1", ("leader.replication.throttled.rate", DELETE, None)) == 0
@@ -221,6 +221,6 @@ def test_a_session_must_be_longer_than_a_heartbeat() -> None:
         ("max.connections.per.ip.overrides", "some.host:5", False),
     ],
 )
-def test_settings_of_running_brokers(name: str, value: str, is_taken: bool) -> None:
+def test_dynamic_broker_configurations(name: str, value: str, is_taken: bool) -> None:
     expected = ErrorCode.NONE if is_taken else ErrorCode.INVALID_CONFIG
     assert change(new_image(), BROKER, "", (name, SET, value)) == expected

@@ -1,8 +1,8 @@
-"""Random lives of brokers and partitions against the invariants, and against the promise of KIP-966.
+"""Random histories of brokers and partitions, checked against the invariants and the promise of KIP-966.
 
-The model keeps, for each partition, what every broker's log may hold: a leader commits as long as its ISR is large
-enough, everybody in the ISR (and, below the minimum, everybody eligible) has all that is committed, and an unclean
-restart loses it. Then no clean election may ever choose a leader that lacks a committed record.
+The model keeps the records that each broker's log may have, for each partition. A leader commits while its ISR is large
+enough. All members of the ISR, and below the minimum all eligible replicas, have the committed records. An unclean
+restart loses the records of its broker. No clean election may choose a leader that lacks a committed record.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ BROKERS = st.sampled_from(IDS)
 PARTITIONS = st.integers(0, 1)
 
 
-class BrokerLives(RuleBasedStateMachine):
+class BrokerHistories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.settings = ControllerSettings(1, topic_defaults={"min.insync.replicas": "2"})
@@ -57,7 +57,7 @@ class BrokerLives(RuleBasedStateMachine):
         self.incarnations = dict.fromkeys(IDS, 0)
         self.up = dict.fromkeys(IDS, False)
         self.clean_epoch = dict.fromkeys(IDS, -1)
-        # log[partition][broker]: records held; committed[partition]: how many were acked.
+        # log[partition][broker]: number of records; committed[partition]: number of acknowledged records.
         self.log: dict[int, dict[int, int]] = {}
         self.committed: dict[int, int] = {}
 
@@ -88,10 +88,10 @@ class BrokerLives(RuleBasedStateMachine):
                 self.log[index][broker_id] = 0  # what it held is deleted
         if record.leader is None or after.leader == NO_LEADER:
             return
-        # The change that lets the last one in may end a reassignment, and with it the leadership of one that goes.
+        # The change that takes the last added replica into the ISR may complete a reassignment and move the leader.
         ends = record.replicas is not None and after.leader_recovery_state != RECOVERING
         if after.leader not in (*before.isr, *before.elr) and not ends:
-            # The last known leader or an unclean one: what it lacks is lost.
+            # The last known leader or an unclean one: the records that it lacks are lost.
             assert after.isr == (after.leader,) and after.leader_recovery_state == RECOVERING
             self.committed[index] = min(self.committed[index], self.log[index][after.leader])
         assert self.log[index][after.leader] >= self.committed[index], "a clean leader holds all that is committed"
@@ -118,7 +118,7 @@ class BrokerLives(RuleBasedStateMachine):
 
     @rule(broker_id=BROKERS)
     def restart(self, broker_id: int) -> None:
-        """A new process registers; unless the last one stopped cleanly, it may have lost all that it held."""
+        """A new process registers. Unless the last one stopped cleanly, it may have lost all of its records."""
         if self.up[broker_id]:
             return
         clean = self.clean_epoch[broker_id] != -1
@@ -187,7 +187,7 @@ class BrokerLives(RuleBasedStateMachine):
     @precondition(lambda self: self.log)
     @rule(index=PARTITIONS)
     def produce(self, index: int) -> None:
-        """The leader takes a record; the rest of the ISR fetches it; with enough of them it is committed."""
+        """The leader appends a record, and the rest of the ISR fetches it. A large enough ISR commits it."""
         partition = self.topic.partitions[index]
         if partition.leader == NO_LEADER or not self.up[partition.leader]:
             return
@@ -204,7 +204,7 @@ class BrokerLives(RuleBasedStateMachine):
     @precondition(lambda self: self.log)
     @rule(index=PARTITIONS, chosen=st.lists(BROKERS, max_size=3), stale=st.sampled_from([0, 0, 0, -1, 1]))
     def leader_alters_isr(self, index: int, chosen: list[int], stale: int = 0) -> None:
-        """The leader proposes an ISR of replicas that hold all it holds; stale epochs change nothing."""
+        """The leader proposes an ISR of replicas that have all of its records. Stale epochs change nothing."""
         partition = self.topic.partitions[index]
         if partition.leader == NO_LEADER or not self.up[partition.leader]:
             return
@@ -239,7 +239,7 @@ class BrokerLives(RuleBasedStateMachine):
     @precondition(lambda self: self.log)
     @rule(index=PARTITIONS, replicas=st.lists(BROKERS, min_size=1, max_size=3, unique=True))
     def reassign(self, index: int, replicas: list[int] | None) -> None:
-        """Move the partition, or with None call the move off."""
+        """Reassign the partition; None cancels a reassignment."""
         partition = {"partition_index": index, "replicas": replicas}
         request = decoded(ApiKey.ALTER_PARTITION_REASSIGNMENTS, topics=[{"name": "t", "partitions": [partition]}])
         self.apply(alter_partition_reassignments(self.image, self.settings, request).records)
@@ -314,10 +314,10 @@ class BrokerLives(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_random_lives(seed: int) -> None:
-    """The same by a walk that favours the deep states: few brokers left, and restarts that lose everything."""
+def test_random_histories(seed: int) -> None:
+    """The same by a random walk that prefers rare states: few brokers left, and restarts that lose all records."""
     rng = random.Random(seed)
-    lives = BrokerLives()
+    lives = BrokerHistories()
     lives.start(elr=True)
     for _ in range(150):
         action = rng.choice(
@@ -343,5 +343,5 @@ def test_random_lives(seed: int) -> None:
         lives.reassignments_end_when_they_can()
 
 
-BrokerLives.TestCase.settings = hypothesis_settings(max_examples=60, stateful_step_count=50)
-TestBrokerLives = BrokerLives.TestCase
+BrokerHistories.TestCase.settings = hypothesis_settings(max_examples=60, stateful_step_count=50)
+TestBrokerLives = BrokerHistories.TestCase

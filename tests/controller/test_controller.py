@@ -1,4 +1,4 @@
-"""The shell: order, commit, leadership, sessions, probes."""
+"""The active controller: order of requests, commit, leadership, sessions, probes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_responses_wait_for_commit_and_keep_their_order() -> None:
 
 
 @scenario
-async def test_loss_of_leadership_fails_what_is_pending_and_forgets_it() -> None:
+async def test_loss_of_leadership_answers_pending_requests_and_drops_their_records() -> None:
     harness = Harness()
     harness.quorum.commit()
     harness.quorum.auto_commit = False
@@ -70,7 +70,7 @@ async def test_loss_of_leadership_fails_what_is_pending_and_forgets_it() -> None
 
 
 @scenario
-async def test_an_append_that_finds_leadership_gone_ends_the_term() -> None:
+async def test_an_append_after_the_loss_of_leadership_ends_it() -> None:
     harness = Harness()
     harness.quorum.leader = harness.quorum.leader.__class__(2, 2)
     response = await harness.controller.register_broker(harness.registration(1))
@@ -108,7 +108,7 @@ async def test_a_dead_process_is_fenced_at_once() -> None:
     await asyncio.sleep(0.01)
     assert harness.image.brokers[2].fenced
     assert harness.partition("t").leader == 1
-    # Its next incarnation need not wait for the session to end.
+    # Its next incarnation need not wait for the end of the session.
     await harness.add_broker(2, incarnation=2)
 
 
@@ -136,7 +136,7 @@ async def test_a_broker_that_only_lost_its_connection_keeps_its_session() -> Non
 
 
 @scenario
-async def test_a_new_controller_probes_whom_it_has_not_heard_and_grants_the_rest_a_session() -> None:
+async def test_a_new_controller_probes_all_brokers_and_gives_them_a_session() -> None:
     harness = Harness()
     for broker_id in (1, 2, 3):
         await harness.add_broker(broker_id)
@@ -161,8 +161,8 @@ async def test_a_new_controller_probes_whom_it_has_not_heard_and_grants_the_rest
 
 
 @scenario
-async def test_a_broker_whose_death_did_not_end_its_connection_is_found_by_its_silence() -> None:
-    """The connection's end was lost with the packets that told of it, or is one of a term before."""
+async def test_a_dead_broker_with_an_open_connection_is_found_by_its_silence() -> None:
+    """The packets that close the connection were lost, or the connection is older than this leadership."""
     harness = Harness()
     await harness.add_broker(1)
     harness.probes.down[("b1", 9092)] = ProbeResult.REFUSED
@@ -178,8 +178,8 @@ async def test_a_broker_whose_death_did_not_end_its_connection_is_found_by_its_s
 
 
 @scenario
-async def test_a_broker_that_dies_before_it_spoke_to_a_new_controller_is_found_out() -> None:
-    """It was cut off, and took itself for the controller until its disk was full: nobody had a connection to it."""
+async def test_a_broker_that_dies_before_its_first_heartbeat_to_a_new_controller_is_fenced() -> None:
+    """It was cut off from the other nodes, so the new controller has no connection to it."""
     harness = Harness()
     await harness.add_broker(1)
     harness.quorum.elect(2, 2)
@@ -205,7 +205,7 @@ async def test_a_broker_that_is_silent_and_listens_keeps_its_session() -> None:
 
 
 @scenario
-async def test_a_controller_that_was_stopped_itself_fences_nobody_for_it() -> None:
+async def test_a_controller_that_did_not_run_fences_no_broker_for_it() -> None:
     harness = Harness()
     await harness.add_broker(1)
     loop = asyncio.get_running_loop()
@@ -217,7 +217,7 @@ async def test_a_controller_that_was_stopped_itself_fences_nobody_for_it() -> No
 
 
 @scenario
-async def test_an_idle_controller_sleeps() -> None:
+async def test_an_idle_controller_has_no_timers() -> None:
     harness = Harness(ControllerSettings(1, broker_session_timeout_ms=9_000))
     await asyncio.sleep(60)
     fired = 0
@@ -235,7 +235,7 @@ async def test_an_idle_controller_sleeps() -> None:
 
 
 @scenario
-async def test_duplicate_registration_waits_for_the_session_unless_it_is_the_same_broker_restarted() -> None:
+async def test_another_incarnation_waits_for_the_session_unless_the_same_broker_restarted() -> None:
     harness = Harness()
     await harness.add_broker(1)
     refused = await harness.controller.register_broker(harness.registration(1, incarnation=2))
@@ -270,7 +270,7 @@ async def test_controlled_shutdown_moves_leaders_and_waits_until_the_others_know
 
 
 @scenario
-async def test_preferred_leaders_return_a_while_after_the_isr_grew() -> None:
+async def test_preferred_leaders_lead_again_some_time_after_the_isr_grew() -> None:
     harness = Harness(ControllerSettings(1, broker_session_timeout_ms=60_000))
     for broker_id in (1, 2):
         await harness.add_broker(broker_id)
@@ -307,7 +307,7 @@ def alter(harness: Harness, broker_id: int, topic_id: object, isr: tuple[int, ..
 
 
 @scenario
-async def test_close_refuses_what_is_pending_and_stays_down() -> None:
+async def test_close_answers_pending_requests_and_is_final() -> None:
     harness = Harness()
     harness.quorum.commit()
     harness.quorum.auto_commit = False
@@ -336,7 +336,7 @@ async def test_the_image_ahead_of_commit_is_the_committed_image_once_committed()
 
 
 async def without_leader(harness: Harness) -> None:
-    """Broker 2 lives and is out of sync; 1, which has all, is gone."""
+    """Broker 2 is alive and out of sync; broker 1, which has all records, is dead."""
     for broker in (1, 2):
         await harness.add_broker(broker)
     await harness.create("t", [1, 2])
@@ -357,8 +357,8 @@ async def configure(harness: Harness, kind: int, name: str, value: str) -> None:
 
 
 @scenario
-async def test_an_unclean_election_that_is_allowed_is_held_at_once() -> None:
-    """Where it is allowed, and for what has no leader."""
+async def test_allowing_unclean_elections_elects_at_once() -> None:
+    """For topics that allow it, and for partitions without a leader."""
     for kind, name in ((TOPIC_RESOURCE, "t"), (BROKER_RESOURCE, "")):
         harness = Harness()
         await without_leader(harness)

@@ -1,6 +1,6 @@
-"""The lives of brokers once more, each with two disks that fail, come back, or are exchanged for empty ones.
+"""Random histories of brokers with two disks each, which fail, come back, or are exchanged for empty ones.
 
-The promises of `BrokerLives` hold all the same. And one more: a replica that was lost with its disk is not elected
+All promises of test_broker_machine.py hold. In addition, a replica that was lost with its disk is not elected
 unless an operator asks for an unclean election, not even as the last known leader.
 """
 
@@ -27,18 +27,18 @@ from raftwerk.isr.directories.directory_assignments import Place, place_of
 from raftwerk.runtime.invariants import InvariantViolation
 from raftwerk.wire.api_keys import ApiKey
 
-from .test_broker_machine import BROKERS, IDS, PARTITIONS, BrokerLives
+from .test_broker_machine import BROKERS, IDS, PARTITIONS, BrokerHistories
 
 DISKS = st.integers(0, 1)
 
 
-class DirectoryLives(BrokerLives):
+class DirectoryLives(BrokerHistories):
     def __init__(self) -> None:
         super().__init__()
         self.serial = 1000
         self.dirs = {broker_id: [self.new_id(), self.new_id()] for broker_id in IDS}
         self.failed: dict[UUID, None] = {}
-        # Where logs are; and which replicas begin anew, because theirs were on a disk that is gone.
+        # Where logs are; and which replicas start empty, because their log was on a lost disk.
         self.place: dict[tuple[int, int], UUID] = {}
         self.lost: dict[tuple[int, int], None] = {}
         self.unclean_asked = False
@@ -89,7 +89,7 @@ class DirectoryLives(BrokerLives):
     @precondition(lambda self: self.log)
     @rule(broker_id=BROKERS, disk=DISKS)
     def disk_fails(self, broker_id: int, disk: int) -> None:
-        """While the broker is up it tells so; what the disk had not synced is gone."""
+        """A running broker reports it. Records that the disk had not synced are lost."""
         directory = self.dirs[broker_id][disk]
         if self.online(broker_id) == [directory] or directory in self.failed:
             return
@@ -131,7 +131,7 @@ class DirectoryLives(BrokerLives):
     @precondition(lambda self: self.log)
     @rule(broker_id=BROKERS, disk=DISKS)
     def disk_is_exchanged(self, broker_id: int, disk: int) -> None:
-        """By an empty one with an id of its own; even after a clean stop, whose mark is on the other disk too."""
+        """The new disk is empty and has another id. The mark of a clean stop may be on the other disk."""
         if self.up[broker_id]:
             return
         old, self.dirs[broker_id][disk] = self.dirs[broker_id][disk], self.new_id()
@@ -145,7 +145,7 @@ class DirectoryLives(BrokerLives):
     @precondition(lambda self: self.log)
     @rule(broker_id=BROKERS)
     def tell_places(self, broker_id: int) -> None:
-        """One round of the broker's assignments."""
+        """The broker reports its assignments once."""
         if not self.up[broker_id] or broker_id not in self.image.brokers:
             return
         online = self.online(broker_id)
@@ -192,12 +192,12 @@ class DirectoryLives(BrokerLives):
                     assert self.image.is_replica_online(broker_id, partition)
 
 
-TestDirectoryLives = DirectoryLives.TestCase
-TestDirectoryLives.settings = hypothesis_settings(max_examples=40, stateful_step_count=40)
+TestDirectoryHistories = DirectoryLives.TestCase
+TestDirectoryHistories.settings = hypothesis_settings(max_examples=40, stateful_step_count=40)
 
 
 def walk(seed: int, *, elr: bool = True) -> None:
-    """Favours the deep states: few brokers left, disks that fail and are exchanged."""
+    """Prefers rare states: few brokers left, disks that fail and are exchanged."""
     rng = random.Random(seed)
     lives = DirectoryLives()
     lives.start(elr=elr)
@@ -228,7 +228,7 @@ def walk(seed: int, *, elr: bool = True) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_random_lives(seed: int) -> None:
+def test_random_histories(seed: int) -> None:
     walk(seed, elr=seed % 5 > 0)
 
 
@@ -237,7 +237,7 @@ def ignore_offline_dirs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lost_as_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty log takes the place of a lost one without a word."""
+    """An empty log replaces a lost one without a report."""
     monkeypatch.setattr(sys.modules[__name__], "place_of", lambda registered, online, some_failed: Place.ANYWHERE)
 
 

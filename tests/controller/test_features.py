@@ -1,4 +1,4 @@
-"""UpdateFeatures: all or nothing, in the direction that was allowed, and never away from who needs it."""
+"""UpdateFeatures: all updates or none, in the allowed direction, and to levels that all nodes know."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def image_of(*records: Record) -> MetadataImage:
 
 
 class Kraft:
-    """The quorum's part; it refuses what it is told to."""
+    """The quorum's part, which refuses the levels that a test names."""
 
     def __init__(self, level: int = 0, *, refuses: bool = False) -> None:
         self.level = level
@@ -66,7 +66,7 @@ def broker(*features: tuple[str, int, int]) -> RegisterBrokerRecord:
     return RegisterBrokerRecord(1, UUID(int=5), (Endpoint("PLAINTEXT", "h", 1),), fenced=False, features=features)
 
 
-def test_on_and_off() -> None:
+def test_elr_can_be_switched_on_and_off() -> None:
     assert ask(image_of(), (ELR, 1, 1)) == ([FeatureLevelRecord(ELR, 1)], 0)
     assert ask(image_of(), (ELR, 1, 1), validate_only=True) == ([], 0)
     assert ask(image_of(FeatureLevelRecord(ELR, 1)), (ELR, 0, 2)) == ([FeatureLevelRecord(ELR, 0)], 0)
@@ -92,7 +92,7 @@ def test_refusals(update: tuple[str, int, int]) -> None:
     assert ask(image_of(FeatureLevelRecord(ELR, 1)), update) == ([], ErrorCode.INVALID_UPDATE_VERSION)
 
 
-def test_kraft_version_is_the_quorums() -> None:
+def test_the_quorum_decides_on_kraft_version() -> None:
     kraft = Kraft()
     assert ask(image_of(), ("kraft.version", 1, 1), kraft=kraft, validate_only=True) == ([], 0)
     assert kraft.level == 0
@@ -106,7 +106,7 @@ def test_kraft_version_is_the_quorums() -> None:
     assert ask(image_of(broker(("kraft.version", 0, 0))), ("kraft.version", 1, 1))[1]
 
 
-def test_metadata_version_moves_where_kafka_lets_it() -> None:
+def test_metadata_version_moves_as_in_kafka() -> None:
     assert ask(image_of(), ("metadata.version", 23, 2)) == ([FeatureLevelRecord("metadata.version", 23)], 0)
     low = image_of(FeatureLevelRecord("metadata.version", 23))
     assert ask(low, ("metadata.version", 29, 1)) == ([FeatureLevelRecord("metadata.version", 29)], 0)
@@ -116,8 +116,8 @@ def controller(node_id: int, *features: tuple[str, int, int]) -> RegisterControl
     return RegisterControllerRecord(node_id, UUID(int=node_id), (Endpoint("C", "h", 1),), features)
 
 
-def test_the_form_of_records_changes_when_all_know_it() -> None:
-    """Every registered broker, and every voter, which says so by its registration."""
+def test_the_record_version_changes_when_all_nodes_know_it() -> None:
+    """All registered brokers and all voters must have registered with the level."""
     knows = (RECORDS, 0, 1)
     voters = [controller(1, knows), controller(2, knows)]
     up, down = (RECORDS, 1, 1), (RECORDS, 0, 2)
@@ -143,7 +143,7 @@ def test_brokers_must_know_the_level() -> None:
     assert ask(image_of(broker((ELR, 0, 1))), (ELR, 1, 1))[1] == 0
 
 
-def test_elrs_go_with_the_feature_unless_they_are_needed() -> None:
+def test_switching_elr_off_empties_elrs_unless_one_is_needed() -> None:
     base = [
         FeatureLevelRecord(ELR, 1),
         broker(),
@@ -158,8 +158,8 @@ def test_elrs_go_with_the_feature_unless_they_are_needed() -> None:
     assert ask(image_of(*base, *gone), (ELR, 0, 2)) == ([], ErrorCode.INVALID_UPDATE_VERSION)
 
 
-def test_consumer_groups_come_with_the_software() -> None:
-    """group.version is 1 without a record, and goes nowhere else."""
+def test_group_version_is_fixed() -> None:
+    """group.version is 1 without a record, and cannot change."""
     assert ask(image_of(), ("group.version", 1, 1)) == ([], ErrorCode.NONE)
     assert ask(image_of(), ("group.version", 0, 2)) == ([], ErrorCode.INVALID_UPDATE_VERSION)
     assert ask(image_of(), ("group.version", 2, 1)) == ([], ErrorCode.INVALID_UPDATE_VERSION)

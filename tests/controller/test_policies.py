@@ -1,4 +1,4 @@
-"""Policies of the operator's for new topics and changed configurations."""
+"""Policies of the operator for new topics and for changed configurations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from raftwerk.wire.errors import ErrorCode
 
 
 class Asked:
-    """Remembers what it was asked; refuses names with `bad`, breaks at names with `bug`, asks to exit at `exit`."""
+    """Remembers its requests. Refuses names with `bad`, fails at names with `bug`, and exits at `exit`."""
 
     def __init__(self) -> None:
         self.requests: list[Any] = []
@@ -110,8 +110,8 @@ def test_configurations() -> None:
 
 
 @pytest.mark.parametrize("replaced", [{}, {"retention.ms": "8"}])
-def test_what_is_not_named_is_not_asked_about(replaced: dict[str, str]) -> None:
-    """AlterConfigs takes it away all the same."""
+def test_policies_do_not_see_removals_by_alter_configs(replaced: dict[str, str]) -> None:
+    """AlterConfigs removes the configurations that it does not name."""
 
     async def scenario() -> None:
         policy = Asked()

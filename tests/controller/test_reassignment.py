@@ -1,4 +1,4 @@
-"""Reassignments step by step: plans, completion, cancelling, refusals, and what ListPartitionReassignments shows."""
+"""Reassignments step by step: plans, completion, cancellation, refusals, and ListPartitionReassignments."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Cluster:
         return row["error_code"], row["error_message"]
 
     def joins(self, *isr: int) -> None:
-        """The leader's AlterPartition brings the ISR to `isr`."""
+        """The leader changes the ISR to `isr`."""
         from raftwerk.controller.partitions.partition_change import Goal, decide_partition_change
 
         goal = Goal(isr, self.image.is_active, self.settings.min_insync_replicas(self.image, "t"), elr_enabled=True)
@@ -77,7 +77,7 @@ class Cluster:
         return one.replicas, one.adding_replicas, one.removing_replicas
 
 
-def test_a_move_from_beginning_to_end() -> None:
+def test_a_reassignment_from_beginning_to_end() -> None:
     cluster = Cluster((1, 2), (1, 2))
     assert cluster.ask([3, 4]) == (0, None)
     assert cluster.sets() == ((3, 4, 1, 2), (3, 4), (1, 2))
@@ -90,20 +90,20 @@ def test_a_move_from_beginning_to_end() -> None:
     assert (cluster.partition.leader, cluster.partition.leader_epoch) == (3, 1)
 
 
-def test_taking_replicas_away_is_done_at_once_and_cuts_them_off() -> None:
+def test_removing_replicas_completes_at_once_and_raises_the_leader_epoch() -> None:
     cluster = Cluster((1, 2, 3), (1, 2, 3))
     assert cluster.ask([1, 2]) == (0, None)
     assert cluster.sets() == ((1, 2), (), ())
     assert (cluster.partition.leader, cluster.partition.leader_epoch) == (1, 1), "the epoch grows: 3 is cut off"
 
 
-def test_another_order_is_done_at_once() -> None:
+def test_another_order_of_replicas_completes_at_once() -> None:
     cluster = Cluster((1, 2, 3), (1, 2, 3))
     assert cluster.ask([3, 1, 2]) == (0, None)
     assert (cluster.sets(), cluster.partition.leader) == (((3, 1, 2), (), ()), 1)
 
 
-def test_too_few_left_in_sync_is_waited_for() -> None:
+def test_completion_waits_for_enough_replicas_in_sync() -> None:
     cluster = Cluster((1, 2, 3), (1, 2), min_insync_replicas="2")
     assert cluster.ask([1, 3]) == (0, None)
     assert cluster.sets() == ((1, 3, 2), (), (2,)), "1 alone could not be written to"
@@ -111,7 +111,7 @@ def test_too_few_left_in_sync_is_waited_for() -> None:
     assert (cluster.sets(), cluster.partition.isr) == (((1, 3), (), ()), (1, 3))
 
 
-def test_calling_off() -> None:
+def test_cancelling() -> None:
     cluster = Cluster((1, 2), (1, 2))
     cluster.ask([3, 4])
     cluster.joins(1, 2, 3)
@@ -121,7 +121,7 @@ def test_calling_off() -> None:
     assert cluster.ask(None) == (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None)
 
 
-def test_calling_off_never_loses_records() -> None:
+def test_cancelling_never_needs_an_unclean_election() -> None:
     cluster = Cluster((1,), (1,))
     cluster.ask([3, 4])
     cluster.joins(1, 3)
@@ -131,7 +131,7 @@ def test_calling_off_never_loses_records() -> None:
     assert cluster.sets() == ((3, 4, 1), (3, 4), (1,))
 
 
-def test_changing_ones_mind_on_the_way() -> None:
+def test_a_reassignment_replaces_one_under_way() -> None:
     cluster = Cluster((1, 2), (1, 2))
     cluster.ask([3, 4])
     cluster.ask([3, 5])
@@ -176,7 +176,7 @@ SOME = st.lists(st.sampled_from(list(BROKERS)), min_size=1, max_size=4, unique=T
 def test_plans_and_completion_against_sets(
     first: tuple[int, ...], second: tuple[int, ...], third: tuple[int, ...], isr: tuple[int, ...], min_isr: int
 ) -> None:
-    """The second plan is made on the way of the first; in the end only the last target counts."""
+    """The second plan begins during the first. In the end only the last target counts."""
     start = PartitionRegistration(first, first, (), (), (), (), first[0], 0, 0)
     way = plan(start, second)
     on_the_way = start._replace(replicas=way.replicas, adding_replicas=way.adding, removing_replicas=way.removing)

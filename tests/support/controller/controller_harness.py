@@ -1,4 +1,4 @@
-"""A controller on a loop with virtual time, over a metadata log in memory that commits when it is told to."""
+"""A controller on a loop with virtual time, with a metadata log in memory that commits when a test says so."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class _VirtualSelector(selectors.SelectSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Never waits: an idle loop jumps to its next timer."""
+    """A loop that never waits: when it is idle, it jumps to its next timer."""
 
     def __init__(self) -> None:
         self._virtual = _VirtualSelector()
@@ -72,7 +72,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 class MemoryQuorum:
-    """What the controller sees of the quorum: an append port and the loader's commits."""
+    """The quorum as the controller sees it: the port to append, and commits to the loader."""
 
     def __init__(self) -> None:
         self.batches: list[CommittedBatch] = []
@@ -100,7 +100,7 @@ class MemoryQuorum:
             self.loader.on_commit(batches)
 
     def elect(self, leader_id: int | None, epoch: int) -> None:
-        """A new epoch; its leader change record is committed with all before it when this node leads."""
+        """Begin an epoch. When this node leads, its leader change record and all records before it are committed."""
         self.leader = LeaderAndEpoch(leader_id, epoch)
         if leader_id == 1:
             base = self.log_end_offset()
@@ -112,7 +112,7 @@ class MemoryQuorum:
         del self.batches[self.committed :]
 
     def upgrade_kraft_version(self, epoch: int, level: int, validate_only: bool) -> None:
-        """A control batch, as the quorum would write it."""
+        """Append a control batch, as the quorum does."""
         if epoch != self.leader.epoch:
             raise NotLeaderError(epoch, self.leader)
         if not validate_only:
@@ -125,7 +125,7 @@ class MemoryQuorum:
 
 
 class Probes:
-    """Answers probes as told; CONNECTED unless the address is down."""
+    """Answers probes: with the result that a test sets for the address, else CONNECTED."""
 
     def __init__(self) -> None:
         self.down: dict[tuple[str, int], ProbeResult] = {}
@@ -141,7 +141,7 @@ class Probes:
 
 
 class Harness:
-    """One controller node (id 1), active in epoch 1 unless told otherwise."""
+    """A controller (node 1), active in epoch 1 unless a test says otherwise."""
 
     def __init__(self, settings: ControllerSettings | None = None, *, elect: bool = True) -> None:
         self.quorum = MemoryQuorum()
@@ -192,7 +192,7 @@ class Harness:
         return decoded(ApiKey.BROKER_HEARTBEAT, **{**fields, **more})
 
     async def add_broker(self, broker_id: int, incarnation: int = 1, **more: Any) -> None:
-        """Register and unfence."""
+        """Register a broker and unfence it."""
         response = await self.controller.register_broker(self.registration(broker_id, incarnation, **more))
         assert response["error_code"] == 0, response
         response = await self.controller.broker_heartbeat(self.heartbeat(broker_id))
@@ -218,7 +218,7 @@ class Harness:
 
 
 def scenario(body: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """A test that is a coroutine on the virtual loop."""
+    """Decorator: run the coroutine of a test on the virtual loop."""
 
     def test() -> None:
         run(body())

@@ -1,4 +1,4 @@
-"""Transcripts: requests, the records they became, the answers. Run this file to write the answers anew.
+"""Transcripts: requests, their records, their responses. Run this file to write the responses again.
 
 Lines that start with `>` are requests; what follows each is produced by the controller's decisions.
 """

@@ -42,7 +42,7 @@ def test_replicas_are_distinct_live_first_and_spread(
 
 
 @given(count=st.integers(2, 7), rounds=st.integers(1, 6), factor=st.integers(1, 7), seed=st.integers(0, 99))
-def test_without_racks_whole_rounds_load_everybody_alike(count: int, rounds: int, factor: int, seed: int) -> None:
+def test_without_racks_whole_rounds_load_all_brokers_alike(count: int, rounds: int, factor: int, seed: int) -> None:
     brokers = [UsableBroker(i) for i in range(count)]
     placed = place(brokers, rounds * count, min(factor, count), random.Random(seed))
     load = Counter(broker_id for replicas in placed for broker_id in replicas)

@@ -1,4 +1,4 @@
-"""A CreateTopics of very many topics: some a turn, each topic whole in one batch, one answer at the end."""
+"""A CreateTopics of very many topics is decided in parts; each topic is in one batch, and one response follows."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from raftwerk.controller.topics import create_topics
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
 
-AT_ONCE, COUNT, PARTITIONS = 10, 40, 3
+PER_BATCH, COUNT, PARTITIONS = 10, 40, 3
 
 
 @pytest.fixture(autouse=True)
 def _few_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(create_topics, "PARTITIONS_PER_BATCH", AT_ONCE)
+    monkeypatch.setattr(create_topics, "PARTITIONS_PER_BATCH", PER_BATCH)
     yield
 
 
@@ -39,11 +39,11 @@ def request(*rows: dict[str, Any], validate_only: bool = False) -> Any:
 
 
 @scenario
-async def test_topics_come_in_batches_each_of_them_whole() -> None:
+async def test_topics_are_created_in_batches_and_each_is_in_one_batch() -> None:
     harness = await cluster()
     before = len(harness.quorum.batches)
     rows = [row(f"t{i}") for i in range(COUNT)]
-    asked = harness.controller.create_topics(request(*rows, row("t7"), row("bad/name"), row("wide", 2 * AT_ONCE)))
+    asked = harness.controller.create_topics(request(*rows, row("t7"), row("bad/name"), row("wide", 2 * PER_BATCH)))
     await asyncio.sleep(0)
     meanwhile = harness.controller.create_topics(request(row("between")))
     answer = await asked
@@ -53,7 +53,7 @@ async def test_topics_come_in_batches_each_of_them_whole() -> None:
     assert list(codes) == [name for name in [*(f"t{i}" for i in range(COUNT)), "wide"] if name != "t7"]
     assert not any(codes.values()) and (await meanwhile)["topics"][0]["error_code"] == 0
     batches = [batch.records for batch in harness.quorum.batches[before:] if batch.records]
-    assert len(batches) > COUNT * PARTITIONS // AT_ONCE
+    assert len(batches) > COUNT * PARTITIONS // PER_BATCH
     by_offset = dict(harness.quorum.records())
     position = harness.quorum.batches[before].base_offset
     for records in batches:
@@ -62,12 +62,12 @@ async def test_topics_come_in_batches_each_of_them_whole() -> None:
         made = [one.topic_id for one in decoded if isinstance(one, TopicRecord)]
         assert {one.topic_id for one in decoded if isinstance(one, PartitionRecord)} == set(made)
         assert (
-            len(decoded) <= AT_ONCE + PARTITIONS + 1
+            len(decoded) <= PER_BATCH + PARTITIONS + 1
             or len(made) == 1
             or "wide" in {one.name for one in decoded if isinstance(one, TopicRecord)}
         )
-    assert len(harness.image.topics_by_name["wide"].partitions) == 2 * AT_ONCE
-    assert {len(topic.partitions) for topic in harness.image.topics_by_id.values()} >= {PARTITIONS, 2 * AT_ONCE}
+    assert len(harness.image.topics_by_name["wide"].partitions) == 2 * PER_BATCH
+    assert {len(topic.partitions) for topic in harness.image.topics_by_id.values()} >= {PARTITIONS, 2 * PER_BATCH}
 
 
 @scenario
@@ -82,7 +82,7 @@ async def test_the_limit_of_a_request_counts_all_its_parts() -> None:
 
 
 @scenario
-async def test_what_is_only_looked_at_is_looked_at_in_parts_too() -> None:
+async def test_a_request_that_only_validates_is_decided_in_parts_too() -> None:
     harness = await cluster()
     offset = harness.image.offset
     answer = await harness.controller.create_topics(request(*[row(f"t{i}") for i in range(COUNT)], validate_only=True))

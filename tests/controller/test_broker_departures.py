@@ -1,4 +1,4 @@
-"""A broker with very many partitions goes: some change in each batch, what it led first; it is fenced with the last."""
+"""A broker with very many partitions leaves: some partitions change in each batch, those that it led first."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from raftwerk.controller.metadata.metadata_records import (
 from raftwerk.controller.partitions import broker_departures
 from raftwerk.wire.errors import ErrorCode
 
-AT_ONCE = 4
+PER_BATCH = 4
 COUNT = 30
 
 
 @pytest.fixture(autouse=True)
 def _few_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(broker_departures, "CHANGES_PER_BATCH", AT_ONCE)
+    monkeypatch.setattr(broker_departures, "CHANGES_PER_BATCH", PER_BATCH)
     yield
 
 
@@ -66,13 +66,13 @@ async def test_a_silent_broker_is_fenced_with_its_last_partition() -> None:
     check(harness.image, 3)
     assert harness.image.brokers[3].fenced
     batches = [batch for batch in new_batches(harness) if batch.records]
-    assert all(len(batch.records) <= AT_ONCE + 1 for batch in batches) and len(batches) >= COUNT // AT_ONCE
+    assert all(len(batch.records) <= PER_BATCH + 1 for batch in batches) and len(batches) >= COUNT // PER_BATCH
     records = [record for offset, record in harness.quorum.records() if offset >= batches[0].base_offset]
     changes = [record for record in records if isinstance(record, PartitionChangeRecord)]
     assert [change.partition for change in changes[: len(led)]] == led, "what it led comes first"
     fenced = [at for at, record in enumerate(records) if isinstance(record, BrokerChangeRecord) and record.fenced]
     left = [record for record in records[fenced[0] :] if isinstance(record, PartitionChangeRecord)]
-    assert len(left) < AT_ONCE
+    assert len(left) < PER_BATCH
 
 
 @scenario
@@ -82,7 +82,7 @@ async def test_controlled_shutdown_waits_until_others_know_of_the_last_move() ->
     assert not first["should_shut_down"]
     check(harness.image, 2)
     moved = harness.image.offset
-    for behind in (moved - AT_ONCE, moved - 1):
+    for behind in (moved - PER_BATCH, moved - 1):
         for broker_id in (1, 3):
             await harness.controller.broker_heartbeat(harness.heartbeat(broker_id, current_metadata_offset=behind))
         again = await harness.controller.broker_heartbeat(harness.heartbeat(2, want_shut_down=True))
@@ -94,7 +94,7 @@ async def test_controlled_shutdown_waits_until_others_know_of_the_last_move() ->
 
 
 @scenario
-async def test_a_new_controller_goes_on_with_a_shutdown_that_stopped_half_way() -> None:
+async def test_a_new_controller_continues_a_controlled_shutdown() -> None:
     harness = await cluster()
     pending = harness.controller.broker_heartbeat(harness.heartbeat(2, want_shut_down=True))
     await asyncio.sleep(0)
@@ -109,7 +109,7 @@ async def test_a_new_controller_goes_on_with_a_shutdown_that_stopped_half_way() 
 
 
 @scenario
-async def test_a_restart_registers_when_its_former_life_has_left_everything() -> None:
+async def test_a_restart_registers_after_its_previous_incarnation_has_left_all_isrs() -> None:
     harness = await cluster()
     harness.controller.on_broker_disconnected(3)
     answer = await harness.controller.register_broker(harness.registration(3, incarnation=2))
@@ -120,20 +120,20 @@ async def test_a_restart_registers_when_its_former_life_has_left_everything() ->
 
 
 @scenario
-async def test_partitions_that_cannot_move_do_not_stand_in_the_way_of_others() -> None:
-    """Alone in its ISRs, and without the ELR, the broker stays in them: nothing changes there twice."""
+async def test_partitions_that_cannot_move_do_not_block_others() -> None:
+    """Without the ELR, the broker stays in the ISRs in which it is alone, and these do not change twice."""
     harness = Harness()
     for broker_id in (1, 2, 3):
         await harness.add_broker(broker_id)
-    await harness.create("alone", *[(3,)] * (3 * AT_ONCE))
-    await harness.create("t", *[(1, 2, 3)] * (3 * AT_ONCE))
+    await harness.create("alone", *[(3,)] * (3 * PER_BATCH))
+    await harness.create("t", *[(1, 2, 3)] * (3 * PER_BATCH))
     answer = await harness.controller.unregister_broker(harness.heartbeat(3))
     assert answer["error_code"] == 0 and 3 not in harness.image.brokers
     check(harness.image, 3)
 
 
 @scenario
-async def test_all_partitions_are_looked_through_twice_not_with_each_batch() -> None:
+async def test_all_partitions_are_searched_twice_and_not_for_each_batch() -> None:
     harness = await cluster()
     looked, original = [], MetadataImage.all_partitions
 
@@ -151,21 +151,21 @@ async def test_all_partitions_are_looked_through_twice_not_with_each_batch() -> 
     check(harness.image, 3)
     batches = [batch for batch in new_batches(harness) if batch.records]
     rebalances = 4
-    assert harness.image.brokers[3].fenced and len(batches) >= COUNT // AT_ONCE > 2 + rebalances
+    assert harness.image.brokers[3].fenced and len(batches) >= COUNT // PER_BATCH > 2 + rebalances
     assert len(looked) <= 2 + rebalances
 
 
-def test_hints_are_looked_at_again_and_nothing_is_left_out() -> None:
+def test_remembered_partitions_are_checked_again_and_none_is_left_out() -> None:
     image, departures = MetadataImage(), broker_departures.Departures()
     topic_id = UUID(int=7)
     image.restore(TopicRecord("t", topic_id))
     for index in range(20):
         image.restore(PartitionRecord(topic_id, index, (1, 2), (1, 2), leader=1 + index % 2))
-    is_touched = lambda partition: 2 in partition.isr  # noqa: E731
-    first = [index for _, index, _ in islice(departures.candidates(image, 2, is_touched), AT_ONCE)]
+    is_affected = lambda partition: 2 in partition.isr  # noqa: E731
+    first = [index for _, index, _ in islice(departures.candidates(image, 2, is_affected), PER_BATCH)]
     assert first == [1, 3, 5, 7], "what it leads comes first"
     partitions = image.topics_by_id[topic_id].partitions
     for index in (1, 3, 5, 9):  # 7 stays as it is, 9 goes by another's decision
         partitions[index] = partitions[index]._replace(isr=(1,), leader=1)
-    rest = [index for _, index, _ in departures.candidates(image, 2, is_touched)]
+    rest = [index for _, index, _ in departures.candidates(image, 2, is_affected)]
     assert rest[:2] == [11, 13] and sorted(rest) == sorted({*range(20)} - {1, 3, 5, 9})

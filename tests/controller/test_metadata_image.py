@@ -44,8 +44,8 @@ def test_codec_round_trip(record: Record, level: int) -> None:
 
 
 @given(st.binary(max_size=60), st.sampled_from((4, 5)))
-def test_no_bytes_are_more_than_refused(tail: bytes, kind: int) -> None:
-    """Neither whole rubbish nor rubbish after a mask."""
+def test_malformed_records_are_refused(tail: bytes, kind: int) -> None:
+    """Random bytes, alone and after the mask of a compact record."""
     for payload in (tail, bytes((0x9F, kind, 1)) + tail, bytes((0x96, kind, 1, 0, 0, 0x91, 1)) + tail):
         try:
             decode_record(payload)
@@ -56,7 +56,7 @@ def test_no_bytes_are_more_than_refused(tail: bytes, kind: int) -> None:
 ONE, TWO, THREE = (UUID(int=2**127 + each) for each in (1, 2, 3))
 
 
-def test_the_compact_form_is_a_good_deal_smaller() -> None:
+def test_compact_records_are_much_smaller() -> None:
     made = PartitionRecord(ONE, 0, (1, 2, 3), (1, 2, 3), 1, directories=(UNASSIGNED,) * 3)
     kept = PartitionRecord(ONE, 0, (1, 2, 3), (1, 2, 3), 1, 4, 9, directories=(ONE, TWO, THREE))
     moved = PartitionChangeRecord(ONE, 7, isr=(1, 2), leader=1)
@@ -64,13 +64,13 @@ def test_the_compact_form_is_a_good_deal_smaller() -> None:
     assert sizes == [[93, 33], [93, 86], [33, 27]]
 
 
-def test_older_software_stops_at_the_compact_form() -> None:
+def test_older_software_stops_at_compact_records() -> None:
     with pytest.raises(NewerMetadataError, match=r"PartitionChangeRecord version 1 .* upgrade this one"):
         decode_record(encode_record(PartitionChangeRecord(TOPIC, 0, leader=1), 1), 0)
     assert decode_record(encode_record(TopicRecord("t", TOPIC), 1), 0) == TopicRecord("t", TOPIC)
 
 
-def test_a_level_that_is_not_known_stops_the_node() -> None:
+def test_an_unknown_feature_level_stops_the_node() -> None:
     for name, level in (("metadata.version", 30), ("raftwerk.record.version", 2), ("new.version", 1)):
         loader = MetadataLoader("c")
         with pytest.raises(NewerMetadataError, match=f"{name} at level {level}.*upgrade this node"):
@@ -146,7 +146,7 @@ def test_copies_do_not_see_each_other() -> None:
     assert "t" in twin.topics_by_name and twin.brokers[2].fenced is False
 
 
-def test_a_topic_created_and_deleted_in_one_delta_leaves_no_trace() -> None:
+def test_a_topic_created_and_deleted_in_one_delta_is_not_in_it() -> None:
     image, delta = small(), MetadataDelta()
     other = UUID(int=9)
     for offset, record in enumerate(

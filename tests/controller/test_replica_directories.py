@@ -1,4 +1,4 @@
-"""Failed directories and assignments, request by request; their lives at random are in test_directory_machine.py."""
+"""Failed directories and assignments, request by request. Random histories are in test_directory_machine.py."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def id_of(harness: Harness) -> Any:
 
 
 @scenario
-async def test_new_replicas_are_where_there_is_no_choice() -> None:
+async def test_the_directory_of_a_new_replica_is_known_for_brokers_with_one_directory() -> None:
     harness = await three_brokers()
     assert harness.partition("t", 0).directories == (UNASSIGNED, C, D)
     assert harness.partition("t", 1).directories == (C, UNASSIGNED, D)
 
 
 @scenario
-async def test_a_failed_directory_costs_its_replicas() -> None:
+async def test_replicas_in_a_failed_directory_leave_isrs_and_leaderships() -> None:
     harness = await three_brokers()
     topic_id = id_of(harness)
     assert await assign(harness, A, (topic_id, 0)) == [ErrorCode.NONE]
@@ -74,7 +74,7 @@ async def test_a_failed_directory_costs_its_replicas() -> None:
 
 
 @scenario
-async def test_the_last_directory_costs_the_broker() -> None:
+async def test_a_broker_without_a_directory_is_fenced() -> None:
     harness = await three_brokers()
     answer = await harness.controller.broker_heartbeat(harness.heartbeat(2, offline_log_dirs=[C]))
     assert answer["is_fenced"] is True
@@ -83,8 +83,8 @@ async def test_the_last_directory_costs_the_broker() -> None:
 
 
 @scenario
-async def test_what_went_into_a_failed_directory_leaves_too() -> None:
-    """The failure was told before the assignment: the replica counted as sound, its directory being unknown."""
+async def test_a_replica_assigned_to_a_failed_directory_leaves_the_isr() -> None:
+    """The failure was reported before the assignment. Until then the directory of the replica was unknown."""
     harness = await three_brokers()
     await harness.controller.broker_heartbeat(harness.heartbeat(1, offline_log_dirs=[A]))
     assert harness.partition("t", 0).leader == 1
@@ -93,7 +93,7 @@ async def test_what_went_into_a_failed_directory_leaves_too() -> None:
 
 
 @scenario
-async def test_a_leader_may_not_let_in_who_is_in_a_failed_directory() -> None:
+async def test_a_replica_in_a_failed_directory_cannot_enter_the_isr() -> None:
     harness = await three_brokers()
     await assign(harness, A, (id_of(harness), 0))
     await harness.controller.broker_heartbeat(harness.heartbeat(1, offline_log_dirs=[A]))
@@ -124,7 +124,7 @@ async def test_a_leader_may_not_let_in_who_is_in_a_failed_directory() -> None:
 
 
 @scenario
-async def test_assignments_that_make_no_sense() -> None:
+async def test_invalid_assignments() -> None:
     harness = await three_brokers()
     topic_id = id_of(harness)
     await harness.create("other", [2])
@@ -142,8 +142,8 @@ async def test_assignments_that_make_no_sense() -> None:
 
 
 @scenario
-async def test_lost_is_lost_and_found_is_found() -> None:
-    """Alone in the ISR, its broker stopped cleanly: with its log found elsewhere it leads again; when lost, never."""
+async def test_a_found_replica_may_lead_and_a_lost_one_may_not() -> None:
+    """The only member of the ISR stopped cleanly. It leads again only if its log is found in another directory."""
     for is_lost in (False, True):
         harness = Harness()
         await harness.add_broker(1, log_dirs=[A, B])
@@ -166,7 +166,7 @@ async def test_lost_is_lost_and_found_is_found() -> None:
     ("directories", "accepted"),
     [([A, A], False), ([UUID(int=1)], False), ([None], False), ([C], False), ([A, B], True)],
 )
-def test_directories_that_cannot_be_the_brokers(directories: list[UUID | None], accepted: bool) -> None:
+def test_directories_of_a_registration_are_checked(directories: list[UUID | None], accepted: bool) -> None:
     async def body() -> None:
         harness = Harness()
         await harness.add_broker(2, log_dirs=[C])

@@ -1,4 +1,4 @@
-"""Snapshots of the image: when they are made, what they hold, and what a node is told that goes on from one."""
+"""Snapshots of the image: when they are made, their records, and the delta of a node that loads one."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_large_images_come_in_batches() -> None:
     assert [len(batch) for batch in snapshot_batches(image_of(many))] == [RECORDS_A_BATCH, RECORDS_A_BATCH, 2]
 
 
-def test_difference_tells_what_a_replay_would_have() -> None:
+def test_the_difference_is_what_a_replay_would_have_changed() -> None:
     old = image_of(HISTORY)
     new = image_of(
         [
@@ -135,14 +135,14 @@ def image_at(end: int) -> MetadataImage:
     return image
 
 
-def test_time_alone_makes_no_snapshot() -> None:
+def test_no_snapshot_is_made_without_new_records() -> None:
     policy = SnapshotPolicy(max_bytes=100, max_interval_ms=1_000)
     assert policy.is_due(1, 1_000) and policy.is_due(100, 0)
     assert not policy.is_due(99, 999)
     assert not SnapshotPolicy(max_bytes=100, max_interval_ms=0).is_due(99, 10**9)
 
 
-def test_a_refused_snapshot_is_tried_again() -> None:
+def test_a_refused_snapshot_is_made_later() -> None:
     async def scenario() -> None:
         loader = MetadataLoader("c", SnapshotPolicy(max_bytes=100))
         answers = iter([False, True])
@@ -156,7 +156,7 @@ def test_a_refused_snapshot_is_tried_again() -> None:
     asyncio.run(scenario())
 
 
-def test_who_holds_the_image_sees_the_snapshot() -> None:
+def test_references_to_the_image_see_the_snapshot() -> None:
     loader = MetadataLoader("c")
     held, seen = loader.image, []
     loader.subscribe(lambda image, delta: seen.append((image.offset, list(delta.created_topics))))
