@@ -1,9 +1,9 @@
-"""The history of a run: what clients did and saw, and what was done to the cluster, as lines of JSON.
+"""The history of a run as lines of JSON: what clients sent and read, and which faults the cluster had.
 
-One object a line, one file a process (or all in one file; only the polls of one process must stand in their order).
-Every line has `process`, `type` (`invoke`, `ok`, `fail`, `info`, with Jepsen's meanings) and `f`; times are nanoseconds
-of the machine's monotonic clock. A completion repeats what its invocation said, so a checker needs no pairing. The
-whole format is in docs/chaos-history.md.
+Each line is one object; each process writes a file of its own. Only the polls of one process must be in order, so the
+files may be joined. Every line has `process`, `type` (`invoke`, `ok`, `fail` or `info`, as in Jepsen) and `f`. Times
+are nanoseconds of the machine's monotonic clock. A completion repeats the fields of its invocation, so that a checker
+need not pair them. docs/chaos-history.md describes the whole format.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _FLUSH_BYTES = 1 << 16
 
 Line = dict[str, Any]
 ReadRecord = tuple[int, int, int, int]
-"""What a poll saw: offset, producer, number, key; producer -1 for bytes that no producer of the run wrote."""
+"""A record that a poll returned: offset, producer, number, key. Producer -1: no producer of the run wrote it."""
 
 
 class HistoryError(Exception):
-    """A history that is not in the format; the message names the file, the line and what is wrong."""
+    """A history that is not in the format; the message names the file, the line and the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """One record on its way: `number` counts a producer's sends from 0, in the order of its calls."""
+    """The send of one record. `number` counts the sends of a producer from 0, in the order of its calls."""
 
     producer: int
     number: int
@@ -42,7 +42,7 @@ class Send:
 
 
 class HistoryWriter:
-    """Writes one process's lines. `flush` when it matters that others see them; `close` at the end."""
+    """Writes the lines of one process. Call `flush` when other processes must see them, and `close` at the end."""
 
     def __init__(self, path: str, process: str) -> None:
         self.process = process
@@ -52,34 +52,34 @@ class HistoryWriter:
         self._head = f'{{"process":{json.dumps(process)},"type":"'
 
     def begin(self, **facts: Any) -> None:
-        """The first line of a process; a producer says `producer` and `idempotent`."""
+        """The first line of a process; a producer gives `producer` and `idempotent`."""
         self.event(
             "info", "history", version=VERSION, start=time.monotonic_ns(), wall_ms=time.time_ns() // 10**6, **facts
         )
 
     def event(self, type_: str, f: str, **fields: Any) -> None:
-        """Any line."""
+        """Write a line."""
         line: Line = {"process": self.process, "type": type_, "f": f, **fields}
         self._add(json.dumps(line, separators=(",", ":")))
 
     def send_invoked(self, send: Send) -> None:
-        """Before the client is given the record."""
+        """Write a send before the record is given to the client."""
         self._add(f'{self._head}invoke","f":"send",{_send_fields(send)}}}')
 
     def send_done(self, send: Send, type_: str, end_ns: int, *, offset: int | None = None, error: str = "") -> None:
-        """`ok` with the offset (None where it was not told), `fail` (surely not written) or `info` (unknown)."""
+        """Write its outcome: `ok` with the offset (None: unknown), `fail` (surely not written) or `info` (unknown)."""
         outcome = f',"error":{json.dumps(error)}' if error else ""
         told = "" if offset is None else f',"offset":{offset}'
         self._add(f'{self._head}{type_}","f":"send",{_send_fields(send)}{told},"end":{end_ns}{outcome}}}')
 
     def assigned(self, topic: str, partition: int, offset: int) -> None:
-        """From now on this process reads the partition from this offset."""
+        """This process reads the partition from this offset on."""
         self.event("ok", "assign", topic=topic, partition=partition, offset=offset, start=time.monotonic_ns())
 
     def polled(
         self, place: tuple[str, int], records: Sequence[ReadRecord], times_ns: tuple[int, int], *, final: bool = False
     ) -> None:
-        """Records of one partition that one poll returned, in its order. `final`: read after the last fault healed."""
+        """Write the records of a partition that one poll returned. `final`: after the last fault was healed."""
         rows = ",".join(f"[{offset},{producer},{number},{key}]" for offset, producer, number, key in records)
         marked = ',"final":true' if final else ""
         self._add(
@@ -88,7 +88,7 @@ class HistoryWriter:
         )
 
     def flush(self) -> None:
-        """Hand all lines to the operating system."""
+        """Write all lines to the file."""
         if self._buffer:
             self._file.write("\n".join(self._buffer) + "\n")
             self._buffer.clear()
@@ -96,7 +96,7 @@ class HistoryWriter:
         self._file.flush()
 
     def close(self) -> None:
-        """Flush and close."""
+        """Flush, and close the file."""
         self.flush()
         self._file.close()
 
@@ -115,7 +115,7 @@ def _send_fields(send: Send) -> str:
 
 
 def history_files(paths: Iterable[str]) -> list[str]:
-    """The history files that these files and directories hold (a run's directory holds `history/`), sorted."""
+    """The history files in these files and directories, sorted. The directory of a run holds them in `history/`."""
     found: list[str] = []
     for path in paths:
         if not os.path.isdir(path):
@@ -130,7 +130,7 @@ def history_files(paths: Iterable[str]) -> list[str]:
 
 
 def read_lines(path: str) -> Iterator[Line]:
-    """The lines of a file, in order; `HistoryError` for one that is no object. A last one cut short is left out."""
+    """The lines of a file, in order, without an incomplete last line. `HistoryError` for a line that is no object."""
     with _open(path) as file:
         for number, text in enumerate(file, 1):
             try:
@@ -145,7 +145,7 @@ def read_lines(path: str) -> Iterator[Line]:
 
 
 def event_ns(line: Mapping[str, Any]) -> int:
-    """When the line was written: a completion's end, else its start."""
+    """When a line was written: a completion's end, else its start."""
     at = line.get("end", line.get("start", 0))
     return at if isinstance(at, int) else 0
 

@@ -1,4 +1,4 @@
-"""One run against real processes: start, load, faults, heal, final read, verdict, report."""
+"""A chaos run against real processes: start, load, faults, heal, final read, verdict."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ...cluster.local.supervisor import last_line
 from .checker.checker import Result, check_paths
 from .history import HistoryWriter
 from .load.cluster_observer import look
-from .load.java_producer import why_not as why_no_java
+from .load.java_producer import why_unavailable as why_java_unavailable
 from .load.load_task import Task
 from .nemesis.faults import FAULTS, ClusterUnderTest, Fault, start_all
 from .nemesis.machine_capabilities import unmet_needs
@@ -31,7 +31,7 @@ from .nemesis.node_filesystems import NodeFilesystems
 from .nemesis.node_processes import AdoptedNodes, Nodes, PrefixedSupervisor, SupervisedNodes
 
 _PACKAGES = ("confluent_kafka", "jinja2")
-"""What a run needs beside the base install; the extra `chaos` brings it."""
+"""Packages that a run needs besides the base install; the extra `chaos` installs them."""
 _HEAL_LIMIT_S = 60.0
 _CALM_LIMIT_S = 30.0
 _DRAIN_LIMIT_S = 90.0
@@ -43,7 +43,7 @@ _DISK_MB = 1024
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What `raftwerk chaos run` is asked for. With `bootstrap` it is another's cluster."""
+    """The options of `raftwerk chaos run`. With `bootstrap` the run uses a cluster that is already running."""
 
     directory: str
     minutes: float = 3.0
@@ -65,7 +65,7 @@ class RunOptions:
         unknown = [name for name in self.faults if name not in FAULTS]
         if unknown:
             raise ValueError(f"there is no fault {', '.join(unknown)}; there are {', '.join(FAULTS)}")
-        if self.bootstrap and any(FAULTS[name].labs for name in self.faults):
+        if self.bootstrap and any(FAULTS[name].setups for name in self.faults):
             raise ValueError("faults of networks and disks need a cluster that the run starts itself")
         if self.bootstrap and self.faults and not self.pid_files:
             raise ValueError("faults to another's cluster need --pid-files, for example /tmp/k/n%d.pid")
@@ -73,7 +73,7 @@ class RunOptions:
 
 @dataclass
 class RunResult:
-    """How it ended."""
+    """The result of a run."""
 
     result: Result
     inflicted: dict[str, int]
@@ -82,7 +82,7 @@ class RunResult:
 
 
 class ChaosRun:
-    """Carries one run out. `say` is told what happens."""
+    """Carries out one run. `say` is called with lines about its progress."""
 
     def __init__(self, options: RunOptions, say: Callable[[str], None]) -> None:
         self.options = options
@@ -95,7 +95,7 @@ class ChaosRun:
         self._fault_number = 0
 
     def execute(self) -> RunResult:
-        """The whole run. The directory then holds `history/`, the nodes' data and logs."""
+        """Run to the end. The directory then holds `history/`, the nodes' data, and logs."""
         missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
         if missing:
             raise ClientError(f"not installed: {', '.join(missing)}; pip install 'raftwerk[chaos]'")
@@ -109,7 +109,7 @@ class ChaosRun:
                 finishing = [load.enter_context(self._process(module, task)) for module, task in self._tasks(cluster)]
                 time.sleep(_WARM_UP_S)
                 self._check_load(finishing)
-                self._torment(cluster, faults, nemesis)
+                self._inject_faults(cluster, faults, nemesis)
                 self._heal(cluster, nemesis)
                 self._drain(finishing)
             nemesis.close()
@@ -119,7 +119,7 @@ class ChaosRun:
     # -- the cluster
 
     def _choose(self) -> list[Fault]:
-        """The faults that this machine can do; the others are left out, and that is said."""
+        """The faults that this machine can cause. The others are reported as left out."""
         chosen = []
         for name in self.options.faults:
             reasons = unmet_needs(FAULTS[name].needs)
@@ -140,17 +140,17 @@ class ChaosRun:
             yield ClusterUnderTest(nodes, self.rng, options.bootstrap, self.topic, hold_s=options.hold_s)
             return
         plan = plan_cluster(os.path.join(options.directory, "nodes"), ClusterShape(brokers=options.nodes, port=0))
-        labs = [lab for fault in faults for lab in fault.labs]
+        setups = [setup for fault in faults for setup in fault.setups]
         with ExitStack() as stack:
             network = disks = None
             prefixes: dict[int, list[str]] = {}
-            if "network" in labs:
+            if "network" in setups:
                 network = NetworkNamespaces([node.node_id for node in plan.nodes])
                 stack.callback(network.close)
                 network.open()
                 plan, prefixes = network.placed(plan), network.prefixes()
-            if "disks" in labs or "power" in labs:
-                disks = NodeFilesystems(plan, ext4="power" in labs, size_mb=_DISK_MB)
+            if "disks" in setups or "power" in setups:
+                disks = NodeFilesystems(plan, ext4="power" in setups, size_mb=_DISK_MB)
                 stack.callback(disks.close)
                 disks.open()
             nodes = self._start(plan, prefixes, stack)
@@ -184,7 +184,7 @@ class ChaosRun:
         for number in range(options.producers):
             yield "producer", task("producer", number, options.rate)
         if options.java:
-            reason = why_no_java()
+            reason = why_java_unavailable()
             if reason is None:
                 yield "java_producer", task("java-producer", options.producers, options.rate)
             else:
@@ -213,7 +213,7 @@ class ChaosRun:
                 raise ClientError(f"{name} ended with exit code {process.returncode}: {last_line(log)}")
 
     def _drain(self, finishing: Sequence[tuple[str, subprocess.Popen[bytes]]]) -> None:
-        """Producers first, so that consumers may follow to the end."""
+        """End the load: the producers first, so that the consumers can read all records."""
         producing = [one for one in finishing if "producer" in one[0]]
         for group in (producing, [one for one in finishing if one not in producing]):
             for _, process in group:
@@ -238,23 +238,23 @@ class ChaosRun:
 
     # -- the faults
 
-    def _torment(self, cluster: ClusterUnderTest, faults: Sequence[Fault], nemesis: HistoryWriter) -> None:
+    def _inject_faults(self, cluster: ClusterUnderTest, faults: Sequence[Fault], nemesis: HistoryWriter) -> None:
         until = time.monotonic() + self.options.minutes * 60
         while (left_s := until - time.monotonic()) > 0:
             if not faults or left_s < self.options.hold_s:
                 time.sleep(min(left_s, 1.0))
                 continue
-            self._inflict(cluster, self.rng.choice(list(faults)), nemesis)
+            self._inject(cluster, self.rng.choice(list(faults)), nemesis)
             time.sleep(self.rng.uniform(0.3, 1.7) * self.options.interval_s / 2)
 
-    def _inflict(self, cluster: ClusterUnderTest, fault: Fault, nemesis: HistoryWriter) -> None:
-        if fault.calm and self._wait_in_sync(cluster, _CALM_LIMIT_S) is not None:
+    def _inject(self, cluster: ClusterUnderTest, fault: Fault, nemesis: HistoryWriter) -> None:
+        if fault.needs_in_sync and self._wait_in_sync(cluster, _CALM_LIMIT_S) is not None:
             return
-        start_all(cluster.nodes)  # who ended by itself after its heal, as after an fsync that failed late
+        start_all(cluster.nodes)  # a node may have ended by itself after its heal, after a late failed fsync
         self._fault_number += 1
         number, asked_ns = self._fault_number, time.monotonic_ns()
         inflicted = fault.inflict(cluster)
-        start_ns = cluster.struck_ns if inflicted.hold_s is None else asked_ns
+        start_ns = cluster.began_ns if inflicted.hold_s is None else asked_ns
         fields = {"fault": fault.name, "id": number, "target": inflicted.target, "start": start_ns}
         nemesis.event("invoke", "fault", **fields)
         nemesis.flush()
@@ -280,7 +280,7 @@ class ChaosRun:
             self.say(f"NOT healed after {_HEAL_LIMIT_S:g} s: {missing}")
 
     def _wait_in_sync(self, cluster: ClusterUnderTest, limit_s: float) -> str | None:
-        """None when all replicas are in sync; else, at the end of the time, what is missing."""
+        """Wait until all replicas are in sync; what is missing after the time limit, else None."""
         deadline = time.monotonic() + limit_s
         while (missing := self._not_in_sync(cluster)) is not None and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -289,7 +289,7 @@ class ChaosRun:
     def _not_in_sync(self, cluster: ClusterUnderTest) -> str | None:
         for node_id in cluster.nodes.ids:
             if not cluster.nodes.alive(node_id):
-                return f"node {node_id} is down: {cluster.nodes.last_words(node_id)}"
+                return f"node {node_id} is down: {cluster.nodes.last_log_line(node_id)}"
         try:
             seen = asyncio.run(asyncio.wait_for(look(cluster.bootstrap, self.topic), 5))
         except (ClientError, OSError, TimeoutError) as error:
@@ -300,7 +300,7 @@ class ChaosRun:
                 return f"{self.topic}-{partition} has leader {seen['leaders'][partition]} and in-sync replicas {isr}"
         return None
 
-    # -- odds and ends
+    # -- helpers
 
     def _history(self, process: str) -> str:
         return os.path.join(self.options.directory, "history", f"{process}.jsonl")

@@ -113,7 +113,7 @@ def test_a_small_file_system_fills_and_empties(tmp_path: Path) -> None:
     if reasons:
         pytest.skip(f"no small file systems here ({reasons[0]}): NOT tested")
     plan = plan_cluster(str(tmp_path), ClusterShape(brokers=1, port=21000))
-    lab = NodeFilesystems(plan, ext4=False, size_mb=4)
+    setup = NodeFilesystems(plan, ext4=False, size_mb=4)
 
     async def main(directory: str) -> None:
         runtime = Runtime(RealDisk(), FixedClock(), random.Random(1))
@@ -131,25 +131,25 @@ def test_a_small_file_system_fills_and_empties(tmp_path: Path) -> None:
                         await log.flush_soon()
             assert not log.is_failed
             end = log.log_end_offset
-            lab.make_room(1)
+            setup.make_room(1)
             log.raise_start(end)
             for _ in range(2):
                 log.delete_expired(NOW_MS, end)
                 await until_arranged(log)
             assert append(log, value=b"y") == end
             assert await log.flush_soon() == end + 1
-            lab.fill(1)
-        lab.make_room(1)
+            setup.fill(1)
+        setup.make_room(1)
         log.close()
         again = PartitionLog.open(runtime, directory, LogConfig(), clean_shutdown=True)
         assert again.log_end_offset == log.log_end_offset and len(read_all(again)) > 0
         again.close()
 
     try:
-        lab.open()
+        setup.open()
         asyncio.run(main(f"{plan.nodes[0].data_dir}/t-0"))
     finally:
-        lab.close()
+        setup.close()
 
 
 async def until_arranged(log: PartitionLog) -> None:

@@ -1,7 +1,7 @@
-"""Judges a history: every line once, in bounded memory, whatever its length.
+"""Judges a history: reads every line once, in bounded memory for any length.
 
-Files may come in any order, since what clients did and saw goes into tables that do not care (see `ledger`). Only the
-polls of one process must stand in their order, and a producer's acks for the gaps between them.
+The files may come in any order, because sends and reads are collected in tables that do not depend on it (`ledger`).
+Only the polls of one process must be in order; and the acks of one producer, for the gaps between them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TOTALS = ("sends", "acked", "failed", "unknown", "unanswered", "reads")
 
 @dataclass
 class HistoryCheck:
-    """A check under way, and after `finish` its results."""
+    """A check of a history: `add` all lines, then `finish`."""
 
     ledger: Ledger
     findings: Findings
@@ -31,7 +31,7 @@ class HistoryCheck:
     untimed: dict[int, None] = field(default_factory=dict)
 
     def add(self, line: Line) -> None:
-        """One line. `HistoryError` when it is not in the format."""
+        """Add a line. `HistoryError` if it is not in the format."""
         try:
             handle = _HANDLERS.get(line["f"])
             if handle is not None:
@@ -40,7 +40,7 @@ class HistoryCheck:
             raise HistoryError(f"a line is not in the format ({type(error).__name__}: {error}): {line}") from None
 
     def finish(self) -> Verdict:
-        """Walk the tables and judge."""
+        """Judge the whole history."""
         self.ledger.judge(self.totals)
         self.totals["sends"] = sum(self.totals[name] for name in ("acked", "failed", "unknown", "unanswered"))
         notes = []
@@ -56,6 +56,7 @@ class HistoryCheck:
     # -- one handler for each f
 
     def on_header(self, line: Mapping[str, Any]) -> None:
+        """The first line of a process."""
         if line["version"] != VERSION:
             raise ValueError(f"version {line['version']}; this checker knows version {VERSION}")
         if "producer" in line:
@@ -64,6 +65,7 @@ class HistoryCheck:
                 self.untimed[line["producer"]] = None
 
     def on_send(self, line: Mapping[str, Any]) -> None:
+        """An invocation or an outcome of a send."""
         state = STATES[line["type"]]
         place = self.ledger.place(line["topic"], line["partition"])
         producer, number, start_ns = line["producer"], line["number"], line["start"]
@@ -79,10 +81,12 @@ class HistoryCheck:
             self.series.second(end_ns).failed += 1
 
     def on_assign(self, line: Mapping[str, Any]) -> None:
+        """A consumer reads a partition from a new offset on."""
         place = self.ledger.place(line["topic"], line["partition"])
         self.positions[line["process"], place] = line["offset"] - 1
 
     def on_poll(self, line: Mapping[str, Any]) -> None:
+        """The records of a poll."""
         if line["type"] != "ok":
             return
         ledger, process, records = self.ledger, line["process"], line["records"]
@@ -114,21 +118,24 @@ class HistoryCheck:
             self.ledger.skips.append((process, place, position, offset))
 
     def on_final(self, line: Mapping[str, Any]) -> None:
-        """A final read that came to the end of a partition, even of one that holds nothing."""
+        """A final read reached the end of a partition, which may be empty."""
         self.ledger.reached(self.ledger.place(line["topic"], line["partition"]), line["offset"] - 1, True)
 
     def on_heal(self, line: Mapping[str, Any]) -> None:
-        """Whether all replicas got in sync again after the last fault."""
+        """Whether all replicas were in sync again after the last fault."""
         if line["type"] != "ok":
             self.findings.add("not-healed", str(line.get("error", "the replicas did not get in sync")))
 
     def on_fault(self, line: Mapping[str, Any]) -> None:
+        """The begin or the end of a fault."""
         self.series.fault(line)
 
     def on_stall(self, line: Mapping[str, Any]) -> None:
+        """The machine was stalled."""
         self.series.stalls.append((line["start"], line["end"]))
 
     def on_cluster(self, line: Mapping[str, Any]) -> None:
+        """A change that an observer saw."""
         self.series.cluster(line)
 
 
@@ -147,14 +154,14 @@ _HANDLERS = {
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A verdict and what a report draws."""
+    """A verdict, and the figures of its report."""
 
     verdict: Verdict
     series: TimeSeries
 
 
 def check_lines(lines: Iterable[Line], *, evidence_max: int = 20) -> Result:
-    """Judge lines that are at hand."""
+    """Judge lines in memory."""
     with tempfile.TemporaryDirectory(prefix="raftwerk-check-") as directory:
         findings = Findings(evidence_max)
         check = HistoryCheck(Ledger(directory, findings), findings)
@@ -167,5 +174,5 @@ def check_lines(lines: Iterable[Line], *, evidence_max: int = 20) -> Result:
 
 
 def check_paths(paths: Iterable[str], *, evidence_max: int = 20) -> Result:
-    """Judge the histories in these files or directories. `HistoryError` when they cannot be read."""
+    """Judge the histories in these files and directories. `HistoryError` if they cannot be read."""
     return check_lines((line for path in history_files(paths) for line in read_lines(path)), evidence_max=evidence_max)

@@ -1,7 +1,7 @@
-"""What a checker can find, what it found, and the evidence.
+"""The kinds of anomalies that a check can find, and the anomalies that it found, with evidence.
 
-Every kind breaks a promise that Kafka's documentation makes to clients of acks=all with idempotence. The last three
-kinds are about liveness: a promise of an answer, not of what it says.
+Each kind breaks a promise of Kafka's documentation to clients with acks=all and idempotence. The last three kinds are
+about liveness: they say that an answer is missing, not that it is wrong.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EVIDENCE_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One case: a sentence for a person, fields for a program."""
+    """One anomaly: a sentence, and the same as fields."""
 
     text: str
     fields: dict[str, Any]
@@ -39,26 +39,27 @@ class Evidence:
 
 @dataclass
 class Findings:
-    """Counts by kind, and the first cases of each."""
+    """The number of anomalies of each kind, and the first of them."""
 
     evidence_max: int = EVIDENCE_MAX
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     evidence: dict[str, list[Evidence]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
 
     def add(self, kind: str, text: str, **fields: Any) -> None:
-        """One more case of this kind."""
+        """Add an anomaly."""
         self.counts[kind] += 1
         if len(self.evidence[kind]) < self.evidence_max:
             self.evidence[kind].append(Evidence(text, fields))
 
     @property
     def total(self) -> int:
+        """The number of anomalies."""
         return sum(self.counts.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The end of a check. `valid` is None when the history is too poor to say: nothing acked or nothing read."""
+    """The result of a check. `valid` is None if nothing was acked or nothing was read: there is nothing to judge."""
 
     valid: bool | None
     findings: Findings
@@ -67,10 +68,11 @@ class Verdict:
 
     @property
     def word(self) -> str:
+        """VALID, INVALID or UNKNOWN."""
         return "UNKNOWN" if self.valid is None else "VALID" if self.valid else "INVALID"
 
     def to_json(self) -> dict[str, Any]:
-        """For `--json` and for the report."""
+        """The verdict for `--json` and for verdict.json."""
         return {
             "verdict": self.word,
             "totals": self.totals,

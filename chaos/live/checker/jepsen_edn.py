@@ -1,7 +1,7 @@
-"""The same history in EDN, as `jepsen.tests.kafka` reads it, so that a third party can check the checker.
+"""The history in EDN, as `jepsen.tests.kafka` reads it, so that Jepsen can check the checker.
 
-A Jepsen process has one operation at a time, and none after an `:info`. Our producers have many on the way, so each
-operation takes the lowest process number that is free. Keys of Jepsen's are partitions; values are unique integers,
+A Jepsen process has one operation at a time, and none after an `:info`. Our producers have many sends in flight, so
+each send gets the lowest process number that is free. Jepsen's keys are partitions; its values are unique integers,
 producer * 2^40 + number.
 """
 
@@ -18,7 +18,7 @@ _PRODUCER_SHIFT = 40
 
 
 class EdnWriter:
-    """Gives operations their index and process, and writes them."""
+    """Gives each operation an index and a process, and writes it."""
 
     def __init__(self, file: TextIO) -> None:
         self.count = 0
@@ -30,7 +30,7 @@ class EdnWriter:
         self._assigned: dict[int, dict[int, None]] = {}
 
     def add(self, line: Line) -> None:
-        """One line of the history; lines must come in the order of their times."""
+        """Write a line of the history. Lines must come in the order of their times."""
         f = line["f"]
         if f == "send":
             self._send(line)
@@ -72,7 +72,7 @@ class EdnWriter:
         self._write("ok", "poll", f"[[:poll {{{line['partition']} [{pairs}]}}]]", str(process), line["end"])
 
     def _assign(self, line: Line, process: int) -> None:
-        """Jepsen's assignments replace each other, ours add up."""
+        """Write all partitions that were assigned so far: Jepsen's assignments replace each other."""
         assigned = self._assigned.setdefault(process, {})
         assigned[line["partition"]] = None
         for type_ in ("invoke", "ok"):
@@ -90,7 +90,7 @@ class EdnWriter:
 
 
 def write_edn(paths: Iterable[str], output: str) -> int:
-    """Convert; the number of operations written. `HistoryError` for a history that is not in the format."""
+    """Convert histories; how many operations were written. `HistoryError` if they are not in the format."""
     with open(output, "w", encoding="utf-8") as file:
         writer = EdnWriter(file)
         for line in in_time_order(paths):
@@ -99,5 +99,5 @@ def write_edn(paths: Iterable[str], output: str) -> int:
 
 
 def in_time_order(paths: Iterable[str]) -> Iterator[Line]:
-    """The lines of all files, merged by time; each file is in order by itself."""
+    """The lines of all files, merged by time; each file must be in order."""
     return heapq.merge(*(read_lines(path) for path in history_files(paths)), key=event_ns)

@@ -1,7 +1,7 @@
-"""Two tables of everything that was sent and everything that was read, filled in any order.
+"""Two tables of everything that was sent and everything that was read; they may be filled in any order.
 
-A record's row says what its producer was told and where it was read; an offset's row says what was found there. Two
-records at one offset are found at once; what only the end can tell, `judge` finds by walking the tables.
+The row of a record holds its outcome and where it was read; the row of an offset holds the record that was found there.
+Two records at one offset are found at once. `judge` walks the tables at the end and finds all other anomalies.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ SKIPS_MAX = 10_000
 
 
 @dataclass
-class PlaceState:
-    """What is known of one partition."""
+class PartitionState:
+    """A partition, and how far it was read."""
 
     topic: str
     partition: int
@@ -40,13 +40,13 @@ class PlaceState:
 
 
 class Ledger:
-    """The tables. `sent` and `read` fill them; nothing here depends on the order of the calls."""
+    """The tables of a history. The order in which `sent` and `read` are called does not matter."""
 
     def __init__(self, directory: str, findings: Findings) -> None:
         self.findings = findings
         self.records = PagedTable(os.path.join(directory, "records"), 11)
         self.offsets = PagedTable(os.path.join(directory, "offsets"), 3)
-        self.places: list[PlaceState] = []
+        self.places: list[PartitionState] = []
         self.idempotent: dict[int, bool] = {}
         self.has_final = False
         self.origin_ns: int | None = None
@@ -55,25 +55,27 @@ class Ledger:
         self._directory = directory
 
     def close(self) -> None:
+        """Remove the tables."""
         self.records.close()
         self.offsets.close()
 
     def place(self, topic: str, partition: int) -> int:
-        """The number of a partition, given at first sight."""
+        """The number of a partition, given when it is first seen."""
         key = (topic, partition)
         number = self._place_numbers.get(key)
         if number is None:
             number = self._place_numbers[key] = len(self.places)
-            self.places.append(PlaceState(topic, partition))
+            self.places.append(PartitionState(topic, partition))
         return number
 
     def is_idempotent(self, producer: int) -> bool:
+        """Whether a producer is idempotent; True if the history does not say."""
         return self.idempotent.get(producer, True)
 
     # -- filling
 
     def sent(self, producer: int, number: int, state: int, key: int, place: int, times_ns: tuple[int, int]) -> None:
-        """An invocation or an outcome; an outcome wins over the invocation."""
+        """Add an invocation or an outcome; an outcome replaces the invocation."""
         _check_limits(producer, number)
         if self.origin_ns is None or times_ns[0] < self.origin_ns:
             self.origin_ns = times_ns[0]
@@ -87,14 +89,14 @@ class Ledger:
         page[at + END] = times_ns[1]
 
     def acked_at(self, producer: int, number: int, place: int, offset: int) -> None:
-        """Where the broker says that it put the record."""
+        """Add the offset that the broker acknowledged."""
         _check_limits(0, offset)
         page, at = self.records.row(producer, number)
         page[at + ACK] = offset + 1
         self._found(place, offset, producer, number, "acked")
 
     def read(self, place: int, offset: int, record: tuple[int, int, int], end_ns: int, final: bool) -> None:
-        """A record (producer, number, key) that a poll returned."""
+        """Add a record (producer, number, key) that a poll returned."""
         producer, number, key = record
         _check_limits(producer, number)
         _check_limits(0, offset)
@@ -111,7 +113,7 @@ class Ledger:
             page[at + FINAL] = 1
 
     def reached(self, place: int, offset: int, final: bool) -> None:
-        """A poll came as far as this offset."""
+        """A poll has read up to this offset."""
         state = self.places[place]
         state.last_read = max(state.last_read, offset)
         if final:
@@ -148,7 +150,7 @@ class Ledger:
     # -- the end
 
     def judge(self, totals: dict[str, int]) -> None:
-        """Walk both tables: what only the whole tells."""
+        """Walk both tables and find the remaining anomalies."""
         for place in self.offsets.groups:
             self._judge_place(place)
         for producer in self.records.groups:
@@ -207,7 +209,7 @@ class Ledger:
             self._about("unseen", producer, number, f"acked for {where}; reading ended at offset {reach}{before}")
 
     def _judge_place(self, place: int) -> None:
-        """Duplicates, and the order of each key: an offset at which two records were found says nothing of either."""
+        """Find duplicates and reordered records of a partition. Offsets with two records are left out."""
         last = PagedTable(os.path.join(self._directory, "order"), 1)
         for offset in range(self.offsets.size(place)):
             page, at = self.offsets.row(place, offset)
@@ -239,7 +241,7 @@ class Ledger:
                 return
 
     def _seconds(self, ns: int) -> str:
-        """A time, counted from the first send."""
+        """A time in seconds since the first send."""
         return f"{(ns - (self.origin_ns or 0)) / 1e9:.3f} s"
 
     def _about(self, kind: str, producer: int, number: int, said: str) -> None:
@@ -254,12 +256,12 @@ _STATE_TOTALS = {INVOKED: "unanswered", ACKED: "acked", FAILED: "failed", INFO: 
 
 
 def name_record(producer: int, number: int) -> str:
-    """How evidence names a record."""
+    """The name of a record in evidence."""
     return f"record {producer}:{number}"
 
 
 def name_value(value: int) -> str:
-    """How evidence names what an offset's row holds."""
+    """The name of the record in an offset's row."""
     return name_record(value >> _NUMBER_BITS, value & _NUMBER_MASK)
 
 

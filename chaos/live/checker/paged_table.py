@@ -1,8 +1,7 @@
-"""Tables of integers that live on disk and hold a bounded number of pages in memory.
+"""Tables of integers on disk, with a bounded number of pages in memory.
 
-A history of 10^8 operations does not fit in memory as Python objects. Its record numbers and offsets are dense, though,
-so a table addressed by them needs no keys and no index; and clients walk both nearly in order, so that few pages are in
-use at a time.
+A history of 10^8 operations does not fit in memory as Python objects. Its record numbers and offsets are dense, so a
+table needs no keys and no index. Clients go through both almost in order, so few pages are in use at a time.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ PAGE_ROWS = 4096
 _SHIFT = 12
 _MASK = PAGE_ROWS - 1
 INDEX_LIMIT = 1 << 36
-"""Numbers and offsets beyond this are refused: they cannot be dense."""
+"""Higher numbers and offsets are refused: they cannot be dense."""
 
 
 class PagedTable:
     """Rows of 64-bit integers, zero until written, addressed by a group (a producer, a partition) and an index.
 
     `row` gives the page and where the row begins in it: `page, at = table.row(group, index)`, then `page[at + column]`.
-    The page is good for reading and writing until the next call of `row`.
+    The page may be read and written until the next call of `row`.
     """
 
     def __init__(self, directory: str, columns: int, *, pages_in_memory: int = 128) -> None:
@@ -36,7 +35,7 @@ class PagedTable:
         os.makedirs(directory, exist_ok=True)
 
     def row(self, group: int, index: int) -> tuple[array[int], int]:
-        """The page that holds the row, and the position of its first column."""
+        """The page with the row, and the position of its first column."""
         key = (group, index >> _SHIFT)
         page = self._pages.get(key)
         if page is None:
@@ -48,21 +47,21 @@ class PagedTable:
         return page, (index & _MASK) * self._columns
 
     def size(self, group: int) -> int:
-        """One more than the highest index asked for in this group."""
+        """One more than the highest index of the group that was used."""
         return self._sizes.get(group, 0)
 
     @property
     def groups(self) -> list[int]:
-        """All groups that have rows, in order."""
+        """All groups with rows, sorted."""
         return sorted(self._sizes)
 
     @property
     def pages_in_memory(self) -> int:
-        """For tests: how many pages are held now."""
+        """How many pages are in memory; for tests."""
         return len(self._pages)
 
     def close(self) -> None:
-        """Forget everything and remove the files."""
+        """Forget everything, and remove the files."""
         self._pages.clear()
         for group, fd in self._files.items():
             os.close(fd)

@@ -1,7 +1,7 @@
-"""Watches leaders, in-sync replicas and the active controller from outside, and writes down every change.
+"""Observes leaders, in-sync replicas and the active controller as a client, and writes every change.
 
-It also tells when it was itself woken much too late: then the machine had no time for anybody, and a gap between acks
-may not be the cluster's.
+It also writes when it was itself woken much too late. Then the machine was stalled, and a gap between acks may not be a
+fault of the cluster.
 
 `python -m raftwerk.chaos.live.load.cluster_observer TASK`.
 """
@@ -26,7 +26,7 @@ _TIMEOUT_S = 1.0
 
 
 async def observe(task: Task) -> None:
-    """Until standard input ends."""
+    """Write every change until standard input ends."""
     history = HistoryWriter(task.history, task.process)
     history.begin()
     last: dict[str, Any] | None = None
@@ -47,7 +47,7 @@ async def observe(task: Task) -> None:
 
 
 async def look(bootstrap: str, topic: str) -> dict[str, Any]:
-    """Leaders and in-sync replicas by partition, and the active controller."""
+    """The leaders and in-sync replicas of all partitions, and the active controller."""
     async with ClusterClient(bootstrap, timeout_s=_TIMEOUT_S) as client:
         partitions = (await client.metadata([topic])).topic(topic).partitions
         controller = None

@@ -1,4 +1,4 @@
-"""Consumers of confluent-kafka with assigned partitions, which write down every record that they see.
+"""Consumers of confluent-kafka with assigned partitions, which write every record that they read into a history.
 
 `python -m raftwerk.chaos.live.load.consumer TASK`.
 
@@ -22,7 +22,7 @@ _POLL_RECORDS = 2000
 
 
 class LoadConsumer:
-    """Reads all partitions of the topic."""
+    """A consumer of all partitions of the topic."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -40,7 +40,7 @@ class LoadConsumer:
         self.positions = dict.fromkeys(range(task.partitions), 0)
 
     def follow(self) -> None:
-        """Until standard input ends."""
+        """Read until standard input ends."""
         self._assign()
         while not asked_to_stop():
             self._poll()
@@ -48,7 +48,7 @@ class LoadConsumer:
         self._close()
 
     def read_to_end(self) -> bool:
-        """Whether it came to the end of every partition in the time it was given."""
+        """Read to the current end; whether every partition was read to its end within the time limit."""
         deadline = time.monotonic() + self.task.limit_s
         ends = {partition: self._end_of(partition, deadline) for partition in self.positions}
         self._assign()
@@ -98,7 +98,7 @@ class LoadConsumer:
 
 
 def main(task: Task) -> int:
-    """Exit code 1 when a final read did not come to the end."""
+    """Run a task; exit code 1 if a final read did not reach the end of every partition."""
     consumer = LoadConsumer(task)
     if consumer.final:
         return 0 if consumer.read_to_end() else 1

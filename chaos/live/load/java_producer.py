@@ -1,9 +1,8 @@
-"""Apache Kafka's own Java client as load: runs VerifiableProducer and turns what it prints into a history.
+"""Apache Kafka's Java client as load: runs VerifiableProducer and turns its output into a history.
 
 `python -m raftwerk.chaos.live.load.java_producer TASK`.
 
-The tool tells no starts, so its sends count for everything but latency: each
-is taken to have begun when the tool did.
+The tool does not print when a send began. Each send is taken to have begun with the tool, and has no latency.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ TOOL = "org.apache.kafka.tools.VerifiableProducer"
 _CONFIG = "enable.idempotence=true\nretries=2147483647\ndelivery.timeout.ms=120000\nlinger.ms=2\nretry.backoff.ms=50\n"
 
 
-def why_not() -> str | None:
-    """The reason why this machine cannot run it; None when it can."""
+def why_unavailable() -> str | None:
+    """The reason why this machine cannot run the tool; None if it can."""
     if shutil.which("java") is None:
         return "there is no java"
     if not os.path.isdir(jars()):
@@ -41,7 +40,7 @@ def jars() -> str:
 
 
 class JavaProducer:
-    """One VerifiableProducer and its history."""
+    """Runs one VerifiableProducer and writes its history."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -51,7 +50,7 @@ class JavaProducer:
         self.answered = bytearray()
 
     def run(self) -> None:
-        """Until standard input ends; then the tool is asked to end, and given the time limit to do so."""
+        """Run until standard input ends; then stop the tool, and wait for its end up to the time limit."""
         with subprocess.Popen(self._command(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as tool:
             try:
                 self._follow(tool)

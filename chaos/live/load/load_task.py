@@ -1,4 +1,4 @@
-"""What a load process is told: its task as JSON in the first argument; it ends when its standard input does."""
+"""The task of a load process: JSON in its first argument. The process ends when its standard input ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _JAVA_MARK = b"."
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One process of load. `number` tells producers apart, and consumers."""
+    """One load process. `number` distinguishes producers, and consumers."""
 
     role: str
     number: int
@@ -38,30 +38,33 @@ class Task:
 
     @property
     def process(self) -> str:
+        """The name of the process in the history."""
         return f"{self.role}-{self.number}"
 
     def to_argument(self) -> str:
+        """The task as JSON."""
         return json.dumps(asdict(self))
 
     @staticmethod
     def from_argument(text: str) -> Task:
+        """The task of this JSON."""
         return Task(**json.loads(text))
 
 
 def asked_to_stop() -> bool:
-    """Whether standard input has ended: then the run wants no more, or is dead."""
+    """Whether standard input has ended, because the run stops the load or has ended itself."""
     readable, _, _ = select.select([sys.stdin], [], [], 0)
     return bool(readable)
 
 
 def encode_value(producer: int, number: int, key: int, size_bytes: int) -> bytes:
-    """A record's value: a checksum, who sent it, and padding."""
+    """The value of a record: a checksum, the record's name, and padding."""
     body = f"{producer}:{number}:{key}:".encode().ljust(max(0, size_bytes - 9), b"x")
     return b"%08x:%b" % (zlib.crc32(body), body)
 
 
 def decode_record(offset: int, key: bytes | None, value: bytes | None) -> ReadRecord:
-    """What the bytes of a record say; producer -1 when they are not of our making or were changed."""
+    """The record that these bytes name; producer -1 if no producer of the run wrote them, or if they were changed."""
     try:
         if value is None:
             return (offset, -1, 0, 0)

@@ -1,9 +1,9 @@
-"""A producer of confluent-kafka at a steady rate, idempotent where acks=all, that writes down what it was told.
+"""A producer of confluent-kafka at a steady rate, idempotent if acks=all, which writes every answer into a history.
 
 `python -m raftwerk.chaos.live.load.producer TASK`.
 
-An error of delivery leaves open whether the record was written (`info`),
-but for the few that say so (`fail`). Nothing is ever sent twice by the process itself.
+After most delivery errors it is unknown whether the record was written (`info`); a few say that it was not (`fail`).
+The process itself never sends a record twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SURELY_NOT_WRITTEN = (
 
 
 class LoadProducer:
-    """Sends until standard input ends, then waits for the answers."""
+    """Sends records until standard input ends, then waits for the answers."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -40,7 +40,7 @@ class LoadProducer:
         self._client = self._new_client()
 
     def run(self) -> None:
-        """All of it; sends without an answer stay without a completion in the history."""
+        """Run to the end. A send without an answer has no completion in the history."""
         began = flushed = time.monotonic()
         while not asked_to_stop():
             now = time.monotonic()
@@ -59,7 +59,7 @@ class LoadProducer:
         self.history.close()
 
     def _send(self) -> bool:
-        """Whether the client took it; its queue is full while the cluster does not answer."""
+        """Send the next record; False if the client's queue is full."""
         if len(self._client) >= self.task.rate * 20:
             return False
         number, key = self.sent, (self.sent * 7919) % self.task.keys

@@ -1,7 +1,7 @@
-"""The faults, by name: what each does, what it needs of the machine, and how it is taken back.
+"""The faults by name: what each one does, what it needs of the machine, and how it is healed.
 
-A fault picks its target at the moment it strikes, since leaders move. Whatever it does, `Inflicted.heal` undoes, and a
-heal may be called when half of the harm is already gone.
+A fault chooses its target when it begins, because leaders move. `ActiveFault.heal` undoes all effects, and may be
+called when some of them are already gone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CHASE_PAUSE_S = 1.5
 
 @dataclass
 class ClusterUnderTest:
-    """Where the faults strike. Labs are there only when a chosen fault asked for them."""
+    """The cluster that gets the faults. `network` and `disks` exist only if a chosen fault needs them."""
 
     nodes: Nodes
     rng: random.Random
@@ -35,12 +35,12 @@ class ClusterUnderTest:
     network: NetworkNamespaces | None = None
     disks: NodeFilesystems | None = None
     hold_s: float = 4.0
-    struck_ns: int = 0
+    began_ns: int = 0
 
     def pick(self, role: str) -> tuple[int, str]:
-        """A node that has this role now (any node when nobody can tell), and in words which."""
+        """A node that has the role now, and a description of it; any node if nobody knows the role."""
         seen = self._look()
-        self.struck_ns = time.monotonic_ns()
+        self.began_ns = time.monotonic_ns()
         leaders, controller = seen.get("leaders", []), seen.get("controller")
         partition = self.rng.randrange(len(leaders)) if leaders else 0
         leader = leaders[partition] if leaders else -1
@@ -68,7 +68,7 @@ class ClusterUnderTest:
 
 @dataclass(frozen=True, slots=True)
 class ActiveFault:
-    """A fault that is on: whom it struck, how to take it back, and how long it should last (None: as long as asked)."""
+    """A fault that has begun: its target, how to heal it, and how long it lasts (None: as the options say)."""
 
     target: str
     heal: Callable[[], None]
@@ -77,18 +77,18 @@ class ActiveFault:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One kind of fault. `labs` names what must be built under the nodes: `network`, `disks`, `power`.
+    """One kind of fault. `setups` names what the run prepares for the nodes: `network`, `disks`, `power`.
 
-    `calm`: it strikes only when all replicas are in sync. Acked records are durable by replication, not by fsync, so
-    that two hosts that lose power one right after the other may lose what both had acked.
+    `needs_in_sync`: the fault begins only when all replicas are in sync. Acked records are durable by replication, not
+    by fsync, so two hosts that lose power one after the other may lose records that both had.
     """
 
     name: str
     what: str
     inflict: Callable[[ClusterUnderTest], ActiveFault]
     needs: tuple[str, ...] = ()
-    labs: tuple[str, ...] = ()
-    calm: bool = False
+    setups: tuple[str, ...] = ()
+    needs_in_sync: bool = False
 
 
 # -- processes
@@ -110,7 +110,7 @@ def _kill_all(field: ClusterUnderTest) -> ActiveFault:
 
 
 def start_all(nodes: Nodes) -> None:
-    """Start the dead ones, so that a quorum comes together before any is waited for."""
+    """Start the dead nodes together, so that a quorum can form before any of them is waited for."""
     from concurrent.futures import ThreadPoolExecutor
 
     dead = [node_id for node_id in nodes.ids if not nodes.alive(node_id)]
@@ -119,7 +119,7 @@ def start_all(nodes: Nodes) -> None:
 
 
 def _chase(field: ClusterUnderTest) -> ActiveFault:
-    """Kill the leader of a partition, then its successor, and so on; the one before comes back first."""
+    """Kill the leader of a partition, then the next leader, and so on; each one is started again first."""
     killed = []
     until = time.monotonic() + field.hold_s * 2
     while time.monotonic() < until:
@@ -151,7 +151,7 @@ def _pause(role: str) -> Callable[[ClusterUnderTest], ActiveFault]:
 
 
 def _rules(role: str, *kinds: str) -> Callable[[ClusterUnderTest], ActiveFault]:
-    """Rules in the chosen node's namespace: `in`, `out`, `loss`, `reset` for peers; `clients` for the outside."""
+    """Packet filters for a node: `in`, `out`, `loss`, `reset` against its peers; `clients` against the clients."""
 
     def inflict(field: ClusterUnderTest) -> ActiveFault:
         network = _network(field)
@@ -209,7 +209,7 @@ def _disk_full(field: ClusterUnderTest) -> ActiveFault:
 
 
 def _power(field: ClusterUnderTest) -> ActiveFault:
-    """The process stops, its device is gone, the process is gone; later the device is mounted anew."""
+    """Stop the process, cut its device off, kill it. The heal mounts the device again."""
     disks = _disks(field)
     node_id, who = field.pick("any")
     field.nodes.signal(node_id, signal.SIGSTOP)
@@ -225,7 +225,7 @@ def _power(field: ClusterUnderTest) -> ActiveFault:
 
 
 def _eio(field: ClusterUnderTest) -> ActiveFault:
-    """Every fsync of the node fails for as long as a tracer is at it."""
+    """Every fsync of the node fails while a tracer is attached."""
     import subprocess
 
     node_id, who = field.pick("any")
@@ -279,7 +279,7 @@ FAULTS = {
             _power,
             ("loop-device",),
             ("power",),
-            calm=True,
+            needs_in_sync=True,
         ),
         Fault("eio", "every fsync of a node fails", _eio, ("strace",)),
     )

@@ -1,4 +1,4 @@
-"""What this machine can do: each fault names its needs, and a need that is not met is told in words."""
+"""What this machine can do. Each fault names its needs; a need that is not met has a reason in words."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _TIMEOUT_S = 20.0
 
 
 class CommandFailed(Exception):
-    """A tool of the machine refused; the message is the command and what it said."""
+    """A command failed; the message holds the command and its output."""
 
 
 def run_tool(command: Sequence[str], *, check: bool = True) -> str:
-    """Run a tool to its end; its output. `CommandFailed` with what it said."""
+    """Run a command and return its output. `CommandFailed` if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -29,7 +29,7 @@ def run_tool(command: Sequence[str], *, check: bool = True) -> str:
 
 
 def unmet_needs(needs: Iterable[str]) -> list[str]:
-    """The reasons, in words, why these needs are not met here; empty when all are."""
+    """The reasons why these needs are not met; empty if all are."""
     reasons = [_PROBES[need]() for need in needs]
     return [reason for reason in dict.fromkeys(reasons) if reason is not None]
 

@@ -1,6 +1,6 @@
 """A network namespace of its own for each node, so that packet filters can cut one node off from the others.
 
-It undoes itself in `close`, also when it is closed twice or was only half made.
+`close` removes everything, also when it is called twice or when `open` has failed half-way.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from .machine_capabilities import run_tool
 
 
 class NetworkNamespaces:
-    """A namespace with an address of its own for each node, joined by a bridge. Clients stay outside.
+    """A namespace with an address of its own for each node, joined by a bridge. Clients are outside of them.
 
-    The bridge stands in a namespace too, so that no rule of the machine (Docker's, say) touches its packets.
+    The bridge is in a namespace too, so that packet filters of the machine (Docker's, for example) do not affect it.
     """
 
     def __init__(self, node_ids: Sequence[int]) -> None:
@@ -27,7 +27,7 @@ class NetworkNamespaces:
         self.client_address = f"{self._subnet}.254"
 
     def open(self) -> None:
-        """Make it; `CommandFailed` when the machine refuses."""
+        """Create the namespaces. `CommandFailed` if the machine refuses."""
         run_tool(["ip", "netns", "add", self._hub])
         run_tool(["ip", "-n", self._hub, "link", "add", "hub", "type", "bridge"])
         run_tool(["ip", "-n", self._hub, "link", "set", "hub", "up"])
@@ -44,36 +44,39 @@ class NetworkNamespaces:
             run_tool(["ip", "-n", name, "link", "set", "lo", "up"])
 
     def _plug(self, port: str, device: str) -> None:
-        """Make a cable: one end is a port of the hub, the other a device outside."""
+        """Create a pair of connected devices: one is a port of the bridge, the other is outside of it."""
         run_tool(["ip", "link", "add", device, "type", "veth", "peer", "name", port, "netns", self._hub])
         run_tool(["ip", "-n", self._hub, "link", "set", port, "master", "hub", "up"])
 
     def close(self) -> None:
+        """Remove everything."""
         for name in (self._hub, *(self.namespace(node_id) for node_id in self._node_ids)):
             run_tool(["ip", "netns", "del", name], check=False)
         run_tool(["ip", "link", "del", self._tag], check=False)
 
     def namespace(self, node_id: int) -> str:
+        """The name of a node's namespace."""
         return f"{self._tag}n{node_id}"
 
     def address(self, node_id: int) -> str:
+        """The IP address of a node."""
         return f"{self._subnet}.{node_id}"
 
     def prefixes(self) -> dict[int, list[str]]:
-        """What to put before each node's command."""
+        """The command prefix that runs each node in its namespace."""
         return {node_id: ["nsenter", f"--net=/run/netns/{self.namespace(node_id)}"] for node_id in self._node_ids}
 
     def inside(self, node_id: int, *command: str) -> None:
-        """Run a tool in a node's namespace."""
+        """Run a command in a node's namespace."""
         run_tool(["ip", "netns", "exec", self.namespace(node_id), *command])
 
     def heal(self, node_id: int) -> None:
-        """Take back every rule in a node's namespace."""
+        """Remove all packet filters and limits from a node's namespace."""
         self.inside(node_id, "iptables", "-F")
         run_tool(["tc", "-n", self.namespace(node_id), "qdisc", "del", "dev", "eth0", "root"], check=False)
 
     def placed(self, plan: ClusterPlan) -> ClusterPlan:
-        """The plan with every node at its own address; ports stay."""
+        """The plan with an address of its own for each node; the ports stay."""
         moves = {}
         for node in plan.nodes:
             for port in (node.port, node.controller_port):

@@ -1,6 +1,6 @@
-"""A small file system of its own under the data of each node, so that it can be filled, or lose its power.
+"""A small file system of its own for the data of each node, so that it can be full, or lose its power.
 
-It undoes itself in `close`, also when it is closed twice or was only half made.
+`close` removes everything, also when it is called twice or when `open` has failed half-way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BALLAST = "ballast"
 
 
 class NodeFilesystems:
-    """A small file system under each node's data: tmpfs, or ext4 on a loop device where power is to be cut."""
+    """A file system for each node's data: tmpfs, or ext4 on a loop device if the power is to be cut."""
 
     def __init__(self, plan: ClusterPlan, *, ext4: bool, size_mb: int) -> None:
         self._directories = {node.node_id: node.data_dir for node in plan.nodes}
@@ -27,7 +27,7 @@ class NodeFilesystems:
         self._size_mb = size_mb
 
     def open(self) -> None:
-        """Make and mount all; `CommandFailed` when the machine refuses."""
+        """Create and mount all of them. `CommandFailed` if the machine refuses."""
         for node_id, directory in self._directories.items():
             os.makedirs(directory, exist_ok=True)
             if self._ext4:
@@ -37,6 +37,7 @@ class NodeFilesystems:
             self.mount(node_id)
 
     def close(self) -> None:
+        """Unmount and remove everything."""
         for node_id in self._directories:
             with contextlib.suppress(CommandFailed, OSError):
                 self.unmount(node_id)
@@ -44,6 +45,7 @@ class NodeFilesystems:
                 os.unlink(self._image(node_id))
 
     def mount(self, node_id: int) -> None:
+        """Mount the file system of a node."""
         directory = self._directories[node_id]
         if self._ext4:
             run_tool(["mount", "-o", "loop", self._image(node_id), directory])
@@ -53,10 +55,11 @@ class NodeFilesystems:
             run_tool(["mount", "-t", "tmpfs", "-o", f"size={self._size_mb}m", "raftwerk", directory])
 
     def unmount(self, node_id: int) -> None:
+        """Unmount the file system of a node."""
         run_tool(["umount", self._directories[node_id]])
 
     def cut_power(self, node_id: int) -> None:
-        """From this moment on nothing more reaches the device, and what was not synced is lost at the next mount."""
+        """Let nothing more reach the device; what was not synced is lost when it is mounted again."""
         fd = os.open(self._directories[node_id], os.O_RDONLY)
         try:
             fcntl.ioctl(fd, _EXT4_IOC_SHUTDOWN, struct.pack("I", _SHUTDOWN_NO_FLUSH))
@@ -64,7 +67,7 @@ class NodeFilesystems:
             os.close(fd)
 
     def fill(self, node_id: int) -> None:
-        """Leave no room."""
+        """Fill the file system completely."""
         directory = self._directories[node_id]
         status = os.statvfs(directory)
         fd = os.open(os.path.join(directory, _BALLAST), os.O_RDWR | os.O_CREAT, 0o600)
@@ -79,7 +82,7 @@ class NodeFilesystems:
             os.close(fd)
 
     def make_room(self, node_id: int) -> None:
-        """Take the ballast away."""
+        """Free the space that `fill` took."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self._directories[node_id], _BALLAST))
 

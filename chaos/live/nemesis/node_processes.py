@@ -1,4 +1,4 @@
-"""The processes that faults are done to: nodes of a local supervisor, or those of any cluster that has pid files."""
+"""The processes of the nodes: those of a local supervisor, or those of any cluster with pid files."""
 
 from __future__ import annotations
 
@@ -17,27 +17,30 @@ _START_TRIES = 3
 
 
 class Nodes(Protocol):
-    """What faults do with processes. Every wait has a limit."""
+    """What faults do with the processes of nodes. Every wait has a time limit."""
 
     @property
-    def ids(self) -> list[int]: ...
+    def ids(self) -> list[int]:
+        """The ids of all nodes."""
 
-    def pid(self, node_id: int) -> int: ...
+    def pid(self, node_id: int) -> int:
+        """The process id of a node."""
 
-    def alive(self, node_id: int) -> bool: ...
+    def alive(self, node_id: int) -> bool:
+        """Whether the node's process runs."""
 
     def signal(self, node_id: int, sent: signal.Signals) -> None:
-        """Send a signal; one that ends the process is waited for."""
+        """Send a signal; wait for the end of the process if the signal ends it."""
 
-    def last_words(self, node_id: int) -> str:
-        """The last line that a node logged, where that is known."""
+    def last_log_line(self, node_id: int) -> str:
+        """The last line of the node's log; empty if it is not known."""
 
     def start(self, node_id: int) -> None:
-        """Start a dead node and wait until it serves, or give up quietly: the heal at the end tells."""
+        """Start a dead node and wait until it is ready. Does not raise: the heal at the end detects a failure."""
 
 
 class PrefixedSupervisor(Supervisor):
-    """A supervisor whose nodes may run under a prefix, such as `ip netns exec NAME`."""
+    """A supervisor that runs nodes with a command prefix, such as `ip netns exec NAME`."""
 
     def __init__(self, plan: ClusterPlan, prefixes: dict[int, list[str]]) -> None:
         super().__init__(plan)
@@ -48,30 +51,36 @@ class PrefixedSupervisor(Supervisor):
 
 
 class SupervisedNodes:
-    """The nodes of a cluster that the run itself started."""
+    """The nodes of a cluster that the run has started."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
 
     @property
     def ids(self) -> list[int]:
+        """See `Nodes`."""
         return [node.node_id for node in self._supervisor.plan.nodes]
 
     def pid(self, node_id: int) -> int:
+        """See `Nodes`."""
         return self._supervisor.children[node_id].pid
 
     def alive(self, node_id: int) -> bool:
+        """See `Nodes`."""
         return self._supervisor.children[node_id].alive
 
     def signal(self, node_id: int, sent: signal.Signals) -> None:
+        """See `Nodes`."""
         self._supervisor.kill(node_id, sent)
         if sent is signal.SIGTERM:
             _wait(lambda: not self.alive(node_id), 30.0)
 
-    def last_words(self, node_id: int) -> str:
+    def last_log_line(self, node_id: int) -> str:
+        """See `Nodes`."""
         return last_line(self._supervisor.plan.node(node_id).log_file)
 
     def start(self, node_id: int, timeout_s: float = 20.0) -> None:
+        """See `Nodes`."""
         for _ in range(_START_TRIES):
             try:
                 self._supervisor.start_node(node_id)
@@ -89,9 +98,9 @@ class _Origin:
 
 
 class AdoptedNodes:
-    """Nodes that somebody else started: `pid_files` names each node's file with `%d`. Any cluster will do.
+    """Nodes of a cluster that is already running, of any software. `pid_files` names each node's pid file with `%d`.
 
-    A killed node is started again by the command line, environment and directory that it had.
+    A killed node is started again with the command line, environment and directory that it had.
     """
 
     def __init__(self, pid_files: str, node_ids: list[int]) -> None:
@@ -107,25 +116,31 @@ class AdoptedNodes:
 
     @property
     def ids(self) -> list[int]:
+        """See `Nodes`."""
         return list(self._ids)
 
     def pid(self, node_id: int) -> int:
+        """See `Nodes`."""
         return self._pids[node_id]
 
     def alive(self, node_id: int) -> bool:
+        """See `Nodes`."""
         child = self._children.get(node_id)
         return child.poll() is None if child is not None else _runs(self._pids[node_id])
 
     def signal(self, node_id: int, sent: signal.Signals) -> None:
+        """See `Nodes`."""
         if self.alive(node_id):
             os.kill(self._pids[node_id], sent)
         if sent in (signal.SIGKILL, signal.SIGTERM):
             _wait(lambda: not self.alive(node_id), 30.0)
 
-    def last_words(self, node_id: int) -> str:
+    def last_log_line(self, node_id: int) -> str:
+        """See `Nodes`."""
         return last_line(self._pid_files % node_id + ".log")
 
     def start(self, node_id: int) -> None:
+        """See `Nodes`."""
         if self.alive(node_id):
             return
         origin = self._origins[node_id]

@@ -1,4 +1,4 @@
-"""The picture of a run as SVG: faults, who leads, acks and reads a second, latency, all over one axis of time."""
+"""The timeline of a run as SVG: faults, leaders, acks and reads a second, and latency, on one time axis."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from ..checker.time_series import SECOND_NS, FaultSpan, LeadersSeen, Second, TimeSeries, quantile_ms
+from ..checker.time_series import SECOND_NS, ClusterView, FaultSpan, Second, TimeSeries, quantile_ms
 
 _WIDTH = 1016
 _LEFT = 120
@@ -22,18 +22,18 @@ _FAULTS = ("kill", "pause", "cut", "loss", "reset", "slow", "disk", "power", "ei
 
 
 def fault_color(fault: str) -> str:
-    """One color a family of faults, the same in the picture and in the table."""
+    """The color of a family of faults, for the timeline and the table."""
     family = fault.partition("-")[0]
     return _PALETTE[(_FAULTS.index(family) if family in _FAULTS else len(fault)) % len(_PALETTE)]
 
 
 def node_color(node_id: int) -> str:
-    """One color a node; no leader is dark."""
+    """The color of a node; dark for no leader."""
     return _PALETTE[(node_id - 1) % len(_PALETTE)] if node_id >= 0 else _NOBODY
 
 
 class Timeline:
-    """Collects lanes and plots from top to bottom."""
+    """Draws lanes and plots from top to bottom."""
 
     def __init__(self, series: TimeSeries) -> None:
         self.series = series
@@ -44,11 +44,12 @@ class Timeline:
         self.y = 4.0
 
     def x(self, at_ns: int) -> float:
-        """Where a time stands."""
+        """The x coordinate of a time."""
         inside = min(max(at_ns, self.start_ns), self.end_ns)
         return _LEFT + (_WIDTH - _LEFT - _RIGHT) * (inside - self.start_ns) / (self.end_ns - self.start_ns)
 
     def render(self) -> str:
+        """The SVG element."""
         self._faults()
         self._leaders()
         self._plots()
@@ -90,7 +91,7 @@ class Timeline:
         self.y += _GAP / 2
 
     def _leader_bars(self, partition: int) -> list[tuple[int, int, str, str]]:
-        def leader(look: LeadersSeen) -> int:
+        def leader(look: ClusterView) -> int:
             return look.leaders[partition] if partition < len(look.leaders) else -1
 
         return [
@@ -106,13 +107,13 @@ class Timeline:
             if look.controller is not None
         ]
 
-    def _looks(self) -> Iterator[tuple[int, int, LeadersSeen]]:
+    def _looks(self) -> Iterator[tuple[int, int, ClusterView]]:
         seen = self.series.leaders
         ends = [*(one.at_ns for one in seen[1:]), self.end_ns]
         return ((look.at_ns, end, look) for look, end in zip(seen, ends))
 
     def _thin_isr(self, partition: int, full: int) -> None:
-        """A light stripe under the bar wherever replicas are missing."""
+        """A red line under the bar while replicas are out of sync."""
         y = self.y - 5
         for start, end, look in self._looks():
             if partition < len(look.isr) and len(look.isr[partition]) < full:
@@ -165,7 +166,7 @@ class Timeline:
         self._draw(title, at, [(_scaled(values, top), color, label) for values, color, label in lines], ticks)
 
     def _log_plot(self, title: str, at: list[int], lines: list[Line]) -> None:
-        """Milliseconds on a scale of powers of ten."""
+        """A plot of milliseconds on a logarithmic scale."""
         known = [value for values, _, _ in lines for value in values if value]
         low, high = math.floor(math.log10(min(known, default=1.0))), math.ceil(math.log10(max(known, default=10.0)))
         span = max(1, high - low)
@@ -230,7 +231,7 @@ class Timeline:
 
 
 def draw_timeline(series: TimeSeries) -> str:
-    """The whole picture."""
+    """The timeline as an SVG element."""
     return Timeline(series).render()
 
 

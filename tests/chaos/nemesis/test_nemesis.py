@@ -1,4 +1,4 @@
-"""Faults, nodes and labs without a cluster; and one short run with one."""
+"""Faults, nodes, namespaces and file systems without a cluster; and one short run with a cluster."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PaperNodes:
         if sent in (signal.SIGKILL, signal.SIGTERM):
             self.dead.append(node_id)
 
-    def last_words(self, node_id: int) -> str:
+    def last_log_line(self, node_id: int) -> str:
         return ""
 
     def start(self, node_id: int) -> None:
@@ -181,9 +181,9 @@ def wait_until(condition: Callable[[], bool], limit_s: float = 10.0) -> None:
 
 def test_a_plan_moves_to_the_addresses_of_the_network(tmp_path: Path) -> None:
     plan = plan_cluster(str(tmp_path), ClusterShape(brokers=2, port=21000))
-    lab = NetworkNamespaces([1, 2])
-    moved = lab.placed(plan)
-    one, two = lab.address(1), lab.address(2)
+    setup = NetworkNamespaces([1, 2])
+    moved = setup.placed(plan)
+    one, two = setup.address(1), setup.address(2)
     assert moved.bootstrap == f"{one}:21000,{two}:21001"
     assert [voter.rpartition(":")[0] for voter in str(moved.first_voters).split(",")] == [
         f"1@{one}:22001",
@@ -199,17 +199,17 @@ def test_a_full_disk_has_no_room_and_then_has_again(tmp_path: Path) -> None:
     if reasons:
         pytest.skip(f"no small file systems here ({reasons[0]}): NOT tested")
     plan = plan_cluster(str(tmp_path), ClusterShape(brokers=1, port=21000))
-    lab = NodeFilesystems(plan, ext4=False, size_mb=2)
+    setup = NodeFilesystems(plan, ext4=False, size_mb=2)
     try:
-        lab.open()
+        setup.open()
         file = Path(plan.nodes[0].data_dir) / "x"
-        lab.fill(1)
+        setup.fill(1)
         with pytest.raises(OSError, match="No space"):
             file.write_bytes(b"x" * 10000)
-        lab.make_room(1)
+        setup.make_room(1)
         file.write_bytes(b"x" * 10000)
     finally:
-        lab.close()
+        setup.close()
     assert not os.path.ismount(plan.nodes[0].data_dir)
 
 
@@ -218,23 +218,23 @@ def test_what_was_not_synced_is_gone_after_a_power_cut(tmp_path: Path) -> None:
     if reasons:
         pytest.skip(f"no loop devices here ({reasons[0]}): NOT tested")
     plan = plan_cluster(str(tmp_path), ClusterShape(brokers=1, port=21000))
-    lab = NodeFilesystems(plan, ext4=True, size_mb=8)
+    setup = NodeFilesystems(plan, ext4=True, size_mb=8)
     try:
-        lab.open()
+        setup.open()
         synced, unsynced = (Path(plan.nodes[0].data_dir) / name for name in ("synced", "unsynced"))
         synced.write_bytes(b"kept")
         with synced.open("rb+") as file:
             os.fsync(file.fileno())
         unsynced.write_bytes(b"forgotten")
-        lab.cut_power(1)
+        setup.cut_power(1)
         with pytest.raises(OSError):
             unsynced.write_bytes(b"more")
-        lab.unmount(1)
-        lab.mount(1)
+        setup.unmount(1)
+        setup.mount(1)
         assert synced.read_bytes() == b"kept"
         assert not unsynced.exists() or unsynced.read_bytes() != b"forgotten"
     finally:
-        lab.close()
+        setup.close()
 
 
 @pytest.mark.process
@@ -256,19 +256,19 @@ def test_a_cut_node_is_cut_and_heals(tmp_path: Path) -> None:
     reasons = machine_capabilities.unmet_needs(["network", "iptables"])
     if reasons:
         pytest.skip(f"no network namespaces here ({reasons[0]}): NOT tested")
-    lab = NetworkNamespaces([1, 2])
+    setup = NetworkNamespaces([1, 2])
     try:
-        lab.open()
-        with served(lab, 2) as port:
-            assert reaches(lab, 1, lab.address(2), port)
-            assert reaches(None, 1, lab.address(2), port)
-            lab.inside(2, "iptables", "-A", "INPUT", "-s", lab.address(1), "-j", "DROP")
-            assert not reaches(lab, 1, lab.address(2), port)
-            assert reaches(None, 1, lab.address(2), port)
-            lab.heal(2)
-            assert reaches(lab, 1, lab.address(2), port)
+        setup.open()
+        with served(setup, 2) as port:
+            assert reaches(setup, 1, setup.address(2), port)
+            assert reaches(None, 1, setup.address(2), port)
+            setup.inside(2, "iptables", "-A", "INPUT", "-s", setup.address(1), "-j", "DROP")
+            assert not reaches(setup, 1, setup.address(2), port)
+            assert reaches(None, 1, setup.address(2), port)
+            setup.heal(2)
+            assert reaches(setup, 1, setup.address(2), port)
     finally:
-        lab.close()
+        setup.close()
 
 
 LISTEN = """
@@ -281,8 +281,8 @@ with socket.create_server((sys.argv[1], 0)) as server:
 
 
 @contextmanager
-def served(lab: NetworkNamespaces, node_id: int) -> Iterator[str]:
-    command = [*lab.prefixes()[node_id], sys.executable, "-c", LISTEN, lab.address(node_id)]
+def served(setup: NetworkNamespaces, node_id: int) -> Iterator[str]:
+    command = [*setup.prefixes()[node_id], sys.executable, "-c", LISTEN, setup.address(node_id)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
@@ -291,9 +291,9 @@ def served(lab: NetworkNamespaces, node_id: int) -> Iterator[str]:
             server.kill()
 
 
-def reaches(lab: NetworkNamespaces | None, node_id: int, address: str, port: str) -> bool:
+def reaches(setup: NetworkNamespaces | None, node_id: int, address: str, port: str) -> bool:
     script = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=0.7)"
-    prefix = lab.prefixes()[node_id] if lab is not None else []
+    prefix = setup.prefixes()[node_id] if setup is not None else []
     done = subprocess.run(
         [*prefix, sys.executable, "-c", script, address, port], stderr=subprocess.DEVNULL, check=False
     )
