@@ -31,7 +31,7 @@ def test_listeners_serve_what_the_table_says() -> None:
     )
 
 
-def test_what_is_forwarded_is_served_on_both_sides() -> None:
+def test_forwarded_apis_are_served_on_both_listeners() -> None:
     for spec in API_TABLE:
         if spec.is_forwarded:
             assert spec.broker is not None

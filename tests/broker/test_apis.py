@@ -49,7 +49,7 @@ SOFTWARE = {"client_software_name": "apache-kafka-java", "client_software_versio
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_api_versions_lists_what_is_declared(version):
+def test_api_versions_lists_the_table_of_apis(version):
     answer = call(ApiKey.API_VERSIONS, version, SOFTWARE)
     rows = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
     assert answer.error_code == 0
@@ -148,7 +148,7 @@ def test_metadata_of_a_missing_topic(name, may_create, code, created):
     run(main())
 
 
-def test_metadata_tells_of_missing_leaders_and_fenced_brokers():
+def test_metadata_of_missing_leaders_and_fenced_brokers():
     def prepare(harness):
         delta, offset = MetadataDelta(), harness.image.offset
         change = PartitionChangeRecord(TOPIC_ID, 0, isr=(2, 3), leader=-1)
@@ -247,7 +247,7 @@ def test_produce_refusals(version, fields, code):
     assert [one.error_code for one in answer.responses[0].partition_responses] == [code]
 
 
-def test_a_stale_leader_says_who_leads_now():
+def test_a_stale_leader_names_the_new_leader():
     def prepare(harness):
         harness.replicas.error = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         harness.replicas.current_leader = LeaderIdAndEpoch(2, 0)
@@ -296,8 +296,8 @@ def test_fetch_of_an_unknown_id_is_answered_at_once():
     assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_an_answered_fetch_leaves_nothing_to_the_garbage_collector():
-    """It holds the loop for milliseconds when it finds thousands of them."""
+def test_an_answered_fetch_leaves_no_reference_cycles():
+    """The garbage collector would block the loop for milliseconds when it finds thousands of them."""
     count, key, purgatory = 50, TopicPartition(TOPIC, 0), Purgatory(TimerWheel())
 
     async def main():
@@ -366,7 +366,7 @@ def test_list_offsets(version):
 
 
 @pytest.mark.parametrize(("version", "timestamp", "code"), [(6, -3, 35), (7, -3, 0), (7, -4, 35), (11, -99, 35)])
-def test_list_offsets_special_times_came_one_by_one(version, timestamp, code):
+def test_list_offsets_of_special_timestamps_by_version(version, timestamp, code):
     rows = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": timestamp}]
     fields = {"replica_id": -1, "topics": [{"name": TOPIC, "partitions": rows}]}
     assert call(ApiKey.LIST_OFFSETS, version, fields).topics[0].partitions[0].error_code == code
@@ -388,7 +388,7 @@ def test_init_producer_id(version):
     assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_a_broker_that_gets_no_producer_ids_sends_its_clients_elsewhere(monkeypatch):
+def test_without_producer_ids_the_connection_is_closed(monkeypatch):
     async def nobody_gives(self):
         raise ProtocolError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the controller gave no producer ids")
 
@@ -408,14 +408,14 @@ def test_a_broker_that_gets_no_producer_ids_sends_its_clients_elsewhere(monkeypa
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_whoever_looks_for_a_transaction_coordinator_is_told_that_there_is_none(version):
+def test_find_coordinator_of_a_transaction_is_not_supported(version):
     answer = call(ApiKey.FIND_COORDINATOR, version, {"key": "t", "key_type": 1, "coordinator_keys": ["t"]})
     row = answer.coordinators[0] if version >= 4 else answer
     assert (row.error_code, row.node_id) == (ErrorCode.UNSUPPORTED_VERSION, -1)
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_describe_configs_tells_values_and_sources(version):
+def test_describe_configs_has_values_and_sources(version):
     def prepare(harness):
         harness.image.replay(
             ConfigRecord(2, TOPIC, "min.insync.replicas", "2"), harness.image.offset + 1, MetadataDelta()
@@ -448,7 +448,7 @@ def test_forwarded_requests_without_a_controller_time_out_with_an_answer(version
     assert [(one.name, one.error_code) for one in answer.topics] == [("t", ErrorCode.REQUEST_TIMED_OUT)]
 
 
-def test_answers_speak_of_the_listener_that_was_asked():
+def test_responses_have_endpoints_of_the_listener_of_the_request():
     async def main():
         harness = Harness()
         harness.server.listener_name = "INTERNAL"

@@ -1,4 +1,4 @@
-"""The broker's conversation with the controller, as a state machine and over the real channel."""
+"""Registration, heartbeats and shutdown of a broker, as a state machine."""
 
 from __future__ import annotations
 
@@ -68,21 +68,21 @@ def test_a_duplicate_registration_is_tried_again():
     assert lifecycle.delay_ms == 100
 
 
-def test_another_cluster_is_final():
+def test_a_registration_in_another_cluster_is_fatal():
     lifecycle = BrokerLifecycle(CONFIG, UUID(int=5))
     refused = SimpleNamespace(error_code=int(ErrorCode.INCONSISTENT_CLUSTER_ID), broker_epoch=-1)
     with pytest.raises(RegistrationRefused, match="INCONSISTENT_CLUSTER_ID"):
         exchange(lifecycle, 0, refused)
 
 
-def test_fenced_again_it_hurries():
+def test_heartbeats_are_frequent_while_the_broker_is_fenced():
     lifecycle = running()
     exchange(lifecycle, 20, beat(fenced=True))
     assert (lifecycle.state, lifecycle.delay_ms) == (BrokerState.RUNNING, 50)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED])
-def test_a_lost_registration_is_made_anew(code):
+def test_a_lost_registration_is_repeated(code):
     lifecycle = running()
     exchange(lifecycle, 20, beat(code=int(code)))
     assert (lifecycle.state, lifecycle.fenced) == (BrokerState.STARTING, True)
@@ -91,7 +91,7 @@ def test_a_lost_registration_is_made_anew(code):
     assert lifecycle.broker_epoch == 30
 
 
-def test_an_answer_to_a_heartbeat_of_a_former_registration_is_ignored():
+def test_a_response_of_a_former_registration_is_ignored():
     lifecycle = running()
     old = lifecycle.next_request(20)
     exchange(lifecycle, 20, beat(code=int(ErrorCode.STALE_BROKER_EPOCH)))
@@ -109,13 +109,13 @@ def test_controlled_shutdown():
     assert lifecycle.over
 
 
-def test_an_unregistered_broker_just_goes():
+def test_an_unregistered_broker_shuts_down_at_once():
     lifecycle = BrokerLifecycle(CONFIG, UUID(int=5))
     lifecycle.begin_shutdown()
     assert lifecycle.over
 
 
-def test_a_failed_directory_is_told_until_the_controller_knows_and_is_not_registered_again():
+def test_a_failed_directory_is_reported_and_not_registered_again():
     config = replace(CONFIG, log_dir_ids=(UUID(int=200), UUID(int=201)))
     lifecycle = BrokerLifecycle(config, UUID(int=5))
     first = exchange(lifecycle, 0, registered(10))
@@ -134,7 +134,7 @@ def test_a_failed_directory_is_told_until_the_controller_knows_and_is_not_regist
     assert again.fields["log_dirs"] == [UUID(int=200)]
 
 
-def test_a_copied_directory_is_refused_with_the_way_out():
+def test_a_copied_directory_is_refused_with_advice():
     lifecycle = BrokerLifecycle(CONFIG, UUID(int=5))
     refused = SimpleNamespace(error_code=ErrorCode.INVALID_REGISTRATION)
     with pytest.raises(RegistrationRefused, match=r"same directory\.id, as after a copy of its disk: empty the copy"):

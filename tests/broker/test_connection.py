@@ -1,4 +1,4 @@
-"""Connections driven in memory: order, back-pressure, refusals, and that one bad client harms nobody."""
+"""Connections in memory: order, back-pressure, refusals, and that a bad client does not affect others."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_responses_completed_in_one_iteration_go_out_in_one_write_and_in_order()
 
 @given(st.lists(st.sampled_from(["produce", "fetch", "forward", "versions"]), min_size=1, max_size=12), st.randoms())
 @settings(max_examples=60)
-def test_answers_come_in_the_order_of_requests_whatever_finishes_first(kinds, rng):
+def test_responses_are_in_the_order_of_the_requests(kinds, rng):
     async def main():
         harness = Harness()
         harness.replicas.hold = True
@@ -95,7 +95,7 @@ def fetch_fields():
     return {"replica_id": -1, "max_wait": 10, "min_bytes": 1, "max_bytes": 1000, "topics": topics}
 
 
-def test_a_request_waits_for_the_effects_of_those_before_it():
+def test_a_request_starts_when_earlier_ones_are_answered():
     async def main():
         harness = Harness()
         harness.controller.answer = {"topics": [], "throttle_time": 0}
@@ -115,7 +115,7 @@ def test_a_request_waits_for_the_effects_of_those_before_it():
     run(main())
 
 
-def test_reading_stops_at_the_limit_and_goes_on_when_answers_are_out():
+def test_reading_stops_at_the_limit_of_requests_in_flight():
     async def main():
         harness = Harness(ConnectionLimits(max_in_flight=3))
         harness.replicas.hold = True
@@ -132,7 +132,7 @@ def test_reading_stops_at_the_limit_and_goes_on_when_answers_are_out():
     run(main())
 
 
-def test_a_flood_leaves_room_for_others():
+def test_other_connections_are_served_during_a_flood_of_requests():
     async def main():
         harness = Harness()
         transport = harness.connect()
@@ -147,7 +147,7 @@ def test_a_flood_leaves_room_for_others():
     run(main())
 
 
-def test_in_flight_bytes_are_limited_too():
+def test_reading_stops_at_the_limit_of_bytes_in_flight():
     async def main():
         harness = Harness(ConnectionLimits(max_in_flight_bytes=300))
         harness.replicas.hold = True
@@ -159,7 +159,7 @@ def test_in_flight_bytes_are_limited_too():
     run(main())
 
 
-def test_a_client_that_does_not_read_is_not_read_from():
+def test_reading_stops_while_the_client_does_not_read():
     async def main():
         harness = Harness()
         transport = harness.connect()
@@ -195,7 +195,7 @@ def test_write_pause_while_blocked_is_not_forgotten():
     run(main())
 
 
-def test_a_client_that_hangs_up_early_still_has_its_requests_carried_out():
+def test_requests_are_carried_out_after_the_client_has_closed_its_side():
     async def main():
         harness = Harness(ConnectionLimits(max_in_flight=1))
         harness.replicas.hold = True
@@ -239,7 +239,7 @@ def test_acks_0_is_never_answered_and_an_error_closes():
         (struct.pack(">ihhihi", 14, 0, 3, 1, -1, 2**31 - 1), "malformed PRODUCE v3"),
     ],
 )
-def test_what_is_not_kafka_is_closed_with_its_reason_logged_once(bytes_sent, reason, caplog):
+def test_other_protocols_are_closed_and_logged_once(bytes_sent, reason, caplog):
     async def main():
         harness = Harness()
         other = harness.connect("192.0.2.9")
@@ -292,7 +292,7 @@ def test_random_bodies_of_every_api_end_in_an_answer_or_a_closed_connection(key,
     run(main())
 
 
-def test_a_handlers_defect_is_answered_and_logged_and_others_are_served(caplog):
+def test_an_exception_in_a_handler_is_answered_and_logged(caplog):
     async def main():
         harness = Harness()
         harness.replicas.fail_with = RuntimeError("a defect")
@@ -307,7 +307,7 @@ def test_a_handlers_defect_is_answered_and_logged_and_others_are_served(caplog):
     assert "a defect" in caplog.text
 
 
-def test_a_broken_invariant_goes_to_the_node():
+def test_a_broken_invariant_is_reported_as_fatal():
     async def main():
         harness = Harness()
         harness.replicas.fail_with = InvariantViolation("must hold")
@@ -334,7 +334,7 @@ def test_idle_connections_are_closed_and_busy_ones_kept():
     run(main())
 
 
-def test_when_few_more_files_can_be_opened_connections_are_closed_and_later_ones_taken(caplog):
+def test_connections_are_refused_while_few_file_descriptors_are_left(caplog):
     async def main():
         harness = Harness()
         await harness.server.start()

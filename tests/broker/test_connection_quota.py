@@ -18,7 +18,7 @@ def set_to(image: MetadataImage, broker: str, name: str, value: str | None) -> N
     image.replay(ConfigRecord(4, broker, name, value), image.offset + 1, MetadataDelta())
 
 
-def test_what_holds_for_this_broker() -> None:
+def test_the_value_that_holds_for_this_broker() -> None:
     """Its own value, else that of all, else its server.properties', else no limit."""
     image = MetadataImage("c")
     quota = ConnectionQuota(image, 1, {"max.connections.per.ip": "2"})
@@ -55,7 +55,10 @@ def test_addresses_with_limits_of_their_own() -> None:
 
 @pytest.mark.parametrize("given", [100.0, 0.0])
 def test_connections_a_second(given: float) -> None:
-    """On average over ten seconds; who comes too early waits for a turn, and turns do not pile up for ever."""
+    """The rate is an average over ten seconds.
+
+    Connections beyond it are delayed; unused time is kept for ten seconds.
+    """
     image = MetadataImage("c")
     quota = ConnectionQuota(image, 1, {"max.connection.creation.rate": "5"})
     assert [quota.delay_s(given) for _ in range(50)] == pytest.approx([0.0] * 50, abs=1e-9)
@@ -82,7 +85,7 @@ class Echo:
         connection.complete(request, [bytes(frame)])
 
 
-def test_one_too_early_is_answered_later() -> None:
+def test_a_connection_beyond_the_rate_is_answered_later() -> None:
     async def scenario() -> None:
         dispatcher: Any = Echo()
         quota = ConnectionQuota(MetadataImage("c"), 1, {"max.connection.creation.rate": "20"})
@@ -111,7 +114,7 @@ class Nothing:
 
 
 @pytest.mark.parametrize("name", ["max.connections", "max.connections.per.ip"])
-def test_one_too_many_is_closed(name: str) -> None:
+def test_a_connection_beyond_the_limit_is_closed(name: str) -> None:
     async def connect(port: int) -> asyncio.StreamReader:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writers.append(writer)

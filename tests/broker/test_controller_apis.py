@@ -114,7 +114,7 @@ def forwarded(version=5):
     return request, body
 
 
-def test_a_brokers_connection_is_known_by_its_first_heartbeat_and_missed_when_it_closes():
+def test_the_end_of_a_brokers_connection_is_reported():
     async def main():
         controller = FakeController()
         async with Node(controller) as node:
@@ -130,7 +130,7 @@ def test_a_brokers_connection_is_known_by_its_first_heartbeat_and_missed_when_it
     run(main())
 
 
-def test_the_end_of_a_connection_that_its_broker_has_left_for_another_says_nothing():
+def test_the_end_of_an_earlier_connection_is_not_reported():
     async def main():
         controller = FakeController()
         async with Node(controller) as node:
@@ -152,7 +152,7 @@ def test_the_end_of_a_connection_that_its_broker_has_left_for_another_says_nothi
 
 
 @pytest.mark.parametrize("version", [2, 5, 7])
-def test_a_forwarded_request_comes_back_with_the_controllers_answer(version):
+def test_a_forwarded_request_gets_the_controllers_response(version):
     async def main():
         async with Node(FakeController()) as node:
             channel = channel_to(lambda: node.address)
@@ -165,7 +165,7 @@ def test_a_forwarded_request_comes_back_with_the_controllers_answer(version):
 
 
 @pytest.mark.parametrize("active", [True, False])
-def test_not_controller_is_tried_again_until_there_is_one(active):
+def test_not_controller_is_retried_until_there_is_a_controller(active):
     async def main():
         async with Node(FakeController(NOT_CONTROLLER, active)) as old, Node(FakeController()) as new:
             current = [old]
@@ -179,7 +179,7 @@ def test_not_controller_is_tried_again_until_there_is_one(active):
     run(main())
 
 
-def test_a_request_that_hangs_at_a_former_controller_goes_to_the_new_one_at_once():
+def test_a_request_that_hangs_at_a_former_controller_is_sent_to_the_new_one():
     async def main():
         old, new = FakeController(), FakeController()
         old.hang = True
@@ -197,7 +197,7 @@ def test_a_request_that_hangs_at_a_former_controller_goes_to_the_new_one_at_once
     run(main())
 
 
-def test_without_a_controller_the_time_out_is_told():
+def test_without_a_controller_a_request_times_out():
     async def main():
         channel = channel_to(lambda: None)
         with pytest.raises(ProtocolError) as caught:
@@ -223,7 +223,7 @@ def test_quorum_requests_and_fetch_are_answered():
 
 
 @pytest.mark.parametrize("inner", [b"", b"\0\0", b"\x00\x03\x00\x01\x00\x00\x00\x01\xff\xff\x00\x00\x00\x00"])
-def test_an_envelope_holds_only_what_may_be_forwarded(inner):
+def test_an_envelope_with_another_api_is_refused(inner):
     async def main():
         async with Node(FakeController()) as node:
             connection = await connect("127.0.0.1", node.server.port)
@@ -261,7 +261,7 @@ def test_producer_ids_are_unique_and_fetched_ahead():
     run(main())
 
 
-def test_no_producer_ids_is_an_error_that_clients_retry(monkeypatch):
+def test_no_producer_ids_is_a_retriable_error(monkeypatch):
     monkeypatch.setattr("raftwerk.broker.to_controller.producer_id_manager.WAIT_S", 0.1)
 
     async def main():
@@ -275,7 +275,7 @@ def test_no_producer_ids_is_an_error_that_clients_retry(monkeypatch):
     run(main())
 
 
-def test_forwarding_is_what_a_client_sees():
+def test_a_client_gets_a_response_through_the_broker():
     async def main():
         async with Node(FakeController()) as node:
             harness = Harness()

@@ -1,4 +1,4 @@
-"""The way to the active controller, where connecting, closing and cancelling meet."""
+"""The channel to the active controller: connecting, closing and cancelling at the same time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def begin(channel: ControllerChannel) -> asyncio.Task[object]:
 
 
 @pytest.mark.parametrize("turns", range(4))
-def test_who_is_cancelled_while_the_channel_closes_is_cancelled(channel: ControllerChannel, turns: int) -> None:
+def test_a_request_can_be_cancelled_while_the_channel_closes(channel: ControllerChannel, turns: int) -> None:
     async def main() -> None:
         task = await begin(channel)
         channel.close()
@@ -54,7 +54,7 @@ def test_who_is_cancelled_while_the_channel_closes_is_cancelled(channel: Control
     asyncio.run(main())
 
 
-def test_another_controller_is_no_cancellation(channel: ControllerChannel) -> None:
+def test_a_change_of_controller_cancels_no_request(channel: ControllerChannel) -> None:
     async def main() -> None:
         task = await begin(channel)
         channel._find = lambda: ControllerAddress(2, "h", 2)

@@ -1,4 +1,4 @@
-"""The frame reader against the obvious way to cut a stream, at every way of arriving."""
+"""The frame reader against a naive oracle, for every split of the stream into reads."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ lengths = st.one_of(
 
 @given(st.lists(lengths, max_size=8), st.lists(st.integers(1, 50_000), max_size=40))
 @settings(max_examples=150)
-def test_frames_are_those_sent_however_they_arrive(frame_lengths, sizes):
+def test_frames_are_those_sent_for_every_split_into_reads(frame_lengths, sizes):
     frames = [bytes([index % 251]) * length for index, length in enumerate(frame_lengths)]
     taken = []
     feed(make_reader(taken), stream_of(frames), sizes)
@@ -58,7 +58,7 @@ def test_frames_are_those_sent_however_they_arrive(frame_lengths, sizes):
     st.lists(lengths, min_size=1, max_size=6), st.lists(st.integers(1, 50_000), max_size=20), st.lists(st.booleans())
 )
 @settings(max_examples=100)
-def test_refused_frames_come_again_in_order(frame_lengths, sizes, answers):
+def test_refused_frames_are_passed_again_in_order(frame_lengths, sizes, answers):
     frames = [bytes([index % 251]) * length for index, length in enumerate(frame_lengths)]
     taken, script = [], iter(answers)
     reader = make_reader(taken, takes=lambda: next(script, True))
@@ -99,7 +99,7 @@ def test_a_large_size_alone_allocates_little_and_the_frame_grows_with_its_bytes(
         (bytes.fromhex("160301020001000c"), "a TLS handshake"),
     ],
 )
-def test_what_is_no_frame_is_named(start, reason):
+def test_other_protocols_are_recognised(start, reason):
     with pytest.raises(BadFrameError, match=reason):
         feed(make_reader([]), start, [])
 

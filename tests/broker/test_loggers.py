@@ -20,7 +20,7 @@ NAME = "raftwerk.groups"
 
 @pytest.fixture(autouse=True)
 def _levels() -> Iterator[None]:
-    """As they were before, afterwards."""
+    """Restores the levels after each test."""
     loggers = [logging.getLogger(), logging.getLogger(NAME)]
     before = [one.level for one in loggers]
     yield
@@ -43,7 +43,7 @@ def levels(harness: Harness, broker: str = "1") -> Any:
     return {row.name: row.value for row in result.configs} if not result.error_code else result.error_code
 
 
-def test_a_level_is_set_shown_and_taken_back() -> None:
+def test_a_level_is_set_shown_and_removed() -> None:
     harness = Harness()
     assert alter(harness, "1", ("root", SET, "WARN")) == (0, None)
     assert alter(harness, "1", (NAME, SET, "DEBUG")) == (0, None)
@@ -67,7 +67,7 @@ def test_a_level_is_set_shown_and_taken_back() -> None:
         ("", ("root", SET, "INFO"), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_is_refused(broker: str, change: tuple[str, int, str | None], code: int) -> None:
+def test_invalid_changes_are_refused(broker: str, change: tuple[str, int, str | None], code: int) -> None:
     harness = Harness()
     before = levels(harness)
     answered, text = (
@@ -77,7 +77,7 @@ def test_what_is_refused(broker: str, change: tuple[str, int, str | None], code:
     assert levels(harness) == before, "nothing of it is done"
 
 
-def test_only_this_brokers_are_shown() -> None:
+def test_only_the_loggers_of_this_broker_are_shown() -> None:
     harness = Harness()
     assert levels(harness, "7") == ErrorCode.INVALID_REQUEST
     assert levels(harness, "") == ErrorCode.INVALID_REQUEST

@@ -1,4 +1,4 @@
-"""A broker that died without a word stays listed for some seconds."""
+"""A broker that was fenced without a controlled shutdown stays listed for some seconds."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ def listed(image, ids):
     return [row["node_id"] for row in broker_rows(image, LISTENER, ids)]
 
 
-def test_the_dead_linger_and_then_go():
+def test_a_fenced_broker_is_listed_for_nine_seconds():
     image, recently_fenced = tracker()
     change(image, recently_fenced, 5.0, fenced=True)
     assert listed(image, recently_fenced.ids(5.0)) == [1, 2, 3]
     assert listed(image, recently_fenced.ids(5.0 + LISTED_S)) == [1, 3]
 
 
-def test_one_that_comes_back_is_simply_alive():
+def test_a_broker_that_comes_back_is_only_unfenced():
     image, recently_fenced = tracker()
     change(image, recently_fenced, 5.0, fenced=True)
     change(image, recently_fenced, 6.0, fenced=False)
     assert recently_fenced.ids(6.0) == []
 
 
-def test_one_that_said_good_bye_is_gone_at_once():
+def test_a_broker_after_controlled_shutdown_is_not_listed():
     image, recently_fenced = tracker()
     change(image, recently_fenced, 4.0, in_controlled_shutdown=True)
     change(image, recently_fenced, 5.0, fenced=True)
     assert recently_fenced.ids(5.0) == []
 
 
-def test_history_read_at_a_start_is_no_news():
+def test_metadata_replayed_at_a_start_is_ignored():
     image, recently_fenced = tracker()
     change(image, recently_fenced, 5.0, is_running=False, fenced=True)
     assert recently_fenced.ids(5.0) == []

@@ -1,4 +1,4 @@
-"""Files and memory on their way out of one connection: in order, whole, and not before the socket takes them."""
+"""The responses of one connection, buffers and file slices: in order, whole, and not before the socket has room."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class MemoryFile:
 
 
 class MemoryDisk:
-    """Sends as much as the scripted socket takes."""
+    """Sends as much as the scripted socket has room for."""
 
     def __init__(self) -> None:
         self.warmings: list[asyncio.Future[None]] = []
@@ -100,16 +100,16 @@ class ScriptedTransport(asyncio.Transport):
     def is_closing(self) -> bool:
         return self.closing
 
-    def open_window(self, room: int, outbox: ResponseQueue) -> None:
+    def open_window(self, room: int, queue: ResponseQueue) -> None:
         self.room += room
         del self.buffered[: self.take(bytes(self.buffered))]
         if self.paused and len(self.buffered) <= self.high // 4:
             self.paused = False
-            outbox.drained()
+            queue.drained()
 
 
 class Scripted:
-    """An outbox over the transport above."""
+    """A response queue over the transport above."""
 
     def __init__(self, room: int = 0) -> None:
         self.transport = ScriptedTransport(room)
@@ -118,7 +118,7 @@ class Scripted:
         self.sent = 0
         self.broken: list[OSError] = []
         self.is_true = True
-        self.outbox = ResponseQueue(self.transport, self._on_sent, self.broken.append)
+        self.queue = ResponseQueue(self.transport, self._on_sent, self.broken.append)
 
     def _on_sent(self) -> None:
         self.sent += 1
@@ -132,7 +132,7 @@ PART = st.one_of(st.binary(max_size=40), st.tuples(st.integers(0, 5_000), st.int
 
 @given(st.lists(st.tuples(st.lists(PART, max_size=5), st.lists(st.integers(1, 4_000), max_size=3)), max_size=8))
 @settings(deadline=None, max_examples=300)
-def test_everything_arrives_once_and_in_order_whatever_the_socket_takes(
+def test_everything_arrives_once_and_in_order(
     steps: list[tuple[list[bytes | tuple[int, int]], list[int]]],
 ) -> None:
     async def main() -> None:
@@ -144,64 +144,64 @@ def test_everything_arrives_once_and_in_order_whatever_the_socket_takes(
                 data = part if isinstance(part, bytes) else CONTENT[part[0] : sum(part)]
                 expected.extend(data)
                 response.append(data if isinstance(part, bytes) else one.slice(*part))
-            one.outbox.put(response)
-            one.outbox.flush()
+            one.queue.put(response)
+            one.queue.flush()
             for room in windows:
-                one.transport.open_window(room, one.outbox)
-        while one.transport.buffered or one.outbox.is_sending_files:
-            one.transport.open_window(10_000, one.outbox)
+                one.transport.open_window(room, one.queue)
+        while one.transport.buffered or one.queue.is_sending_files:
+            one.transport.open_window(10_000, one.queue)
         assert one.transport.received == expected
         assert not one.broken
 
     run(main())
 
 
-def test_cold_bytes_are_brought_in_by_a_thread_first() -> None:
+def test_bytes_outside_the_page_cache_are_read_by_a_thread_first() -> None:
     async def main() -> None:
         one = Scripted(room=1_000)
-        one.outbox.put([b"head", one.slice(0, 9_000), b"tail"])
-        one.outbox.flush()
+        one.queue.put([b"head", one.slice(0, 9_000), b"tail"])
+        one.queue.flush()
         one.file.warm = 5_000  # the rest was dropped while the client did not read
-        one.transport.open_window(8_000, one.outbox)
+        one.transport.open_window(8_000, one.queue)
         assert len(one.disk.warmings) == 1
         waiting_at = len(one.transport.received)
-        one.transport.open_window(50_000, one.outbox)
+        one.transport.open_window(50_000, one.queue)
         assert len(one.transport.received) == waiting_at
         one.disk.warmings[0].set_result(None)
         await asyncio.sleep(0)
         assert one.transport.received == b"head" + CONTENT[:9_000] + b"tail"
         assert one.sent == 1, "told, since it did not go on by itself"
-        assert not one.outbox.is_sending_files
+        assert not one.queue.is_sending_files
 
     run(main())
 
 
 @pytest.mark.parametrize("what", ["cut", "disk"])
-def test_what_cannot_be_sent_breaks_the_connection(what: str) -> None:
+def test_a_failed_send_breaks_the_connection(what: str) -> None:
     async def main() -> None:
         one = Scripted(room=1_000)
-        one.outbox.put([one.slice(0, 9_000), b"tail"])
-        one.outbox.flush()
+        one.queue.put([one.slice(0, 9_000), b"tail"])
+        one.queue.flush()
         one.is_true = what != "cut"
         one.disk.error = OSError("the disk is gone") if what == "disk" else None
-        one.transport.open_window(20_000, one.outbox)
+        one.transport.open_window(20_000, one.queue)
         assert len(one.broken) == 1
-        assert not one.outbox.is_sending_files
+        assert not one.queue.is_sending_files
         assert b"tail" not in one.transport.received
 
     run(main())
 
 
-def test_nothing_is_sent_on_a_connection_that_closes() -> None:
+def test_nothing_is_sent_on_a_closing_connection() -> None:
     async def main() -> None:
         one = Scripted(room=1_000)
-        one.outbox.put([one.slice(0, 9_000), b"tail"])
-        one.outbox.flush()
+        one.queue.put([one.slice(0, 9_000), b"tail"])
+        one.queue.flush()
         one.transport.closing = True
         before = len(one.transport.received)
-        one.outbox.drained()
+        one.queue.drained()
         assert len(one.transport.received) == before
-        assert not one.outbox.is_sending_files
+        assert not one.queue.is_sending_files
 
     run(main())
 
@@ -215,9 +215,9 @@ class SendingProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
-        self.outbox = ResponseQueue(transport, self.count_turn, self.give_up)
-        self.outbox.put(self.response)
-        self.outbox.flush()
+        self.queue = ResponseQueue(transport, self.count_turn, self.give_up)
+        self.queue.put(self.response)
+        self.queue.flush()
 
     def count_turn(self) -> None:
         self.turns += 1
@@ -227,10 +227,10 @@ class SendingProtocol(asyncio.Protocol):
         self.transport.abort()
 
     def resume_writing(self) -> None:
-        self.outbox.drained()
+        self.queue.drained()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.outbox.clear()
+        self.queue.clear()
         self.lost.set_result(None)
 
 
@@ -289,7 +289,7 @@ def test_real_files_to_a_real_socket_with_memory_between_them(tmp_path: Path, lo
 
 
 @LOOPS
-def test_a_client_that_goes_away_half_way_leaves_no_descriptor_behind(tmp_path: Path, loop_factory: Any) -> None:
+def test_a_client_that_disconnects_leaves_no_descriptor_open(tmp_path: Path, loop_factory: Any) -> None:
     async def main() -> None:
         protocol, client = await serve(
             tmp_path, lambda disk, file: [FileSlice(disk, file, 0, len(LARGE), lambda: True)]

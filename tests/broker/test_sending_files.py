@@ -1,4 +1,4 @@
-"""Connections on real sockets whose answers are files: pipelined, half closed, refused, cut off by the server's end."""
+"""Connections on real sockets whose responses are files: pipelined, half closed, refused, closed by a stop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Scenario = Callable[["FileServer", socket.socket], Awaitable[None]]
 
 
 class FileServer:
-    """Stands in for the dispatcher: a request's body says from where to where it wants the file."""
+    """A dispatcher whose requests name a range of a file, which is the response."""
 
     def __init__(self, directory: Path) -> None:
         self.disk = RealDisk()
@@ -100,7 +100,7 @@ def test_answers_to_pipelined_requests_follow_each_other(run: Callable[[Scenario
     run(scenario)
 
 
-def test_who_has_sent_all_still_gets_the_whole_answer(run: Callable[[Scenario], None]) -> None:
+def test_a_half_closed_client_gets_the_whole_response(run: Callable[[Scenario], None]) -> None:
     async def scenario(_: FileServer, client: socket.socket) -> None:
         await asyncio.get_running_loop().sock_sendall(client, ask(0, 6_000_000))
         client.shutdown(socket.SHUT_WR)
@@ -109,7 +109,7 @@ def test_who_has_sent_all_still_gets_the_whole_answer(run: Callable[[Scenario], 
     run(scenario)
 
 
-def test_a_refused_request_closes_behind_the_answers_before_it(run: Callable[[Scenario], None]) -> None:
+def test_a_refused_request_closes_after_earlier_responses(run: Callable[[Scenario], None]) -> None:
     async def scenario(files: FileServer, client: socket.socket) -> None:
         await asyncio.get_running_loop().sock_sendall(client, ask(0, 5_000_000) + ask(2, 1) + ask(0, 10))
         assert await receive(client, 7_000_000) == answer(0, 5_000_000)
@@ -118,7 +118,7 @@ def test_a_refused_request_closes_behind_the_answers_before_it(run: Callable[[Sc
     run(scenario)
 
 
-def test_the_servers_end_waits_for_no_client(run: Callable[[Scenario], None]) -> None:
+def test_stopping_the_server_waits_for_no_client(run: Callable[[Scenario], None]) -> None:
     async def scenario(files: FileServer, client: socket.socket) -> None:
         await asyncio.get_running_loop().sock_sendall(client, ask(0, 6_000_000))
         assert (await receive(client, 1_000))[:1_000] == answer(0, 6_000_000)[:1_000]

@@ -1,4 +1,4 @@
-"""Metadata waits while a leader's fate is open, and not a moment longer."""
+"""Metadata waits while a leader is suspected to be dead, and no longer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_metadata_waits_for_the_election():
     run(main())
 
 
-def test_a_broker_that_answers_is_no_suspect():
+def test_a_broker_that_accepts_a_connection_is_not_suspected():
     async def main():
         harness = Harness()
         suspect(harness, 1)
@@ -63,7 +63,7 @@ def test_a_broker_that_answers_is_no_suspect():
     run(main())
 
 
-def test_the_wait_has_an_end(monkeypatch):
+def test_the_wait_ends_after_a_second(monkeypatch):
     monkeypatch.setattr("raftwerk.broker.apis.metadata.suspected_brokers.SUSPICION_S", 0.05)
 
     async def main():
@@ -77,7 +77,7 @@ def test_the_wait_has_an_end(monkeypatch):
     run(main())
 
 
-def test_nobody_waits_for_one_who_leads_nothing_asked_for_or_is_fenced():
+def test_suspicion_of_other_or_fenced_brokers_causes_no_wait():
     async def main():
         harness = Harness()
         suspect(harness, 3)
@@ -91,7 +91,7 @@ def test_nobody_waits_for_one_who_leads_nothing_asked_for_or_is_fenced():
     run(main())
 
 
-def test_an_old_client_that_asks_again_waits_until_a_death_could_be_noticed():
+def test_an_older_connection_waits_a_moment_before_the_answer():
     async def main():
         harness = Harness()
         transport = harness.connect()

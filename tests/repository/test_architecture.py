@@ -293,6 +293,7 @@ def short_file(source: str, path: str) -> Iterator[Finding]:
 # -- words
 
 DOCUMENTED: tuple[str, ...] = (
+    "broker",
     "chaos",
     "controller",
     "raft",

@@ -1,4 +1,4 @@
-"""The assignors against what is plainly wanted: everything is read, by subscribers, evenly, and moves little."""
+"""Properties of the assignors: complete, only to subscribers, balanced, sticky."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def mixed(draw: st.DrawFn) -> dict[str, tuple[UUID, ...]]:
 
 @st.composite
 def alike(draw: st.DrawFn) -> dict[str, tuple[UUID, ...]]:
-    """Members that all read the same."""
+    """Members that all read the same topics."""
     topics = draw(some_topics)
     return dict.fromkeys(draw(members), topics)
 
@@ -56,7 +56,7 @@ def test_every_partition_has_one_reader(
 
 
 @given(alike(), alike(), counts)
-def test_uniform_is_even_and_moves_no_more_than_it_must(
+def test_uniform_is_balanced_and_moves_as_little_as_possible(
     before: dict[str, tuple[UUID, ...]], after: dict[str, tuple[UUID, ...]], counts: dict[UUID, int]
 ) -> None:
     old = uniform_assignment(before, known(counts, before), {})
@@ -74,7 +74,7 @@ def test_uniform_is_even_and_moves_no_more_than_it_must(
 
 @settings(max_examples=200)
 @given(mixed(), mixed(), counts)
-def test_uniform_leaves_no_move_that_would_even_things_out(
+def test_uniform_leaves_no_move_that_improves_the_balance(
     before: dict[str, tuple[UUID, ...]], after: dict[str, tuple[UUID, ...]], counts: dict[UUID, int]
 ) -> None:
     old = uniform_assignment(before, known(counts, before), {})
@@ -88,7 +88,7 @@ def test_uniform_leaves_no_move_that_would_even_things_out(
                     assert len(new[member]) <= len(new[other]) + 1
 
 
-def test_range_gives_runs() -> None:
+def test_range_assigns_ranges() -> None:
     first, second = TOPICS[:2]
     result = range_assignment({"a": (first, second), "b": (first, second), "c": (first,)}, {first: 7, second: 3}, {})
     assert result == {

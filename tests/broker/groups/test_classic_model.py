@@ -1,4 +1,4 @@
-"""Random lives of a classic group: whatever happens, every request is answered once, and no member lives for ever."""
+"""Random histories of a classic group: each request is answered once, and each silent member expires."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ CLIENTS = 4
 STEPS = 150
 
 
-class Life:
-    """A group and the clients that join, sync, heartbeat and leave as they please."""
+class History:
+    """A group, and clients that join, sync, send heartbeats and leave at random."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -146,9 +146,9 @@ class Life:
 
 
 @pytest.mark.parametrize("first", range(0, 300, 50))
-def test_random_lives(first: int) -> None:
+def test_random_histories(first: int) -> None:
     for seed in range(first, first + 50):
         try:
-            Life(seed).run()
+            History(seed).run()
         except Exception as error:
             raise AssertionError(f"seed {seed}") from error

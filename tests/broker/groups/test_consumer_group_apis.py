@@ -72,7 +72,7 @@ def test_join_describe_commit_and_leave(version: int) -> None:
         ({"member_epoch": 1}, ErrorCode.GROUP_ID_NOT_FOUND),
     ],
 )
-def test_what_no_client_may_send(fields: dict[str, Any], code: int) -> None:
+def test_invalid_heartbeats_are_refused(fields: dict[str, Any], code: int) -> None:
     async def test(harness: GroupHarness) -> None:
         assert (await join(harness, **fields)).error_code == code
 
@@ -80,7 +80,7 @@ def test_what_no_client_may_send(fields: dict[str, Any], code: int) -> None:
 
 
 @played
-async def test_a_regular_expression_finds_topics_but_no_internal_ones(harness: GroupHarness) -> None:
+async def test_a_regular_expression_matches_no_internal_topics(harness: GroupHarness) -> None:
     joined = await join(harness, subscribed_topic_names=None, subscribed_topic_regex=".*")
     assert [row.topic_id for row in joined.assignment.topic_partitions] == [TOPIC_ID]
 
@@ -105,7 +105,7 @@ async def test_an_empty_classic_group_becomes_a_consumer_group_and_back(harness:
 
 
 @played
-async def test_a_consumer_group_is_deleted_whole(harness: GroupHarness) -> None:
+async def test_a_deleted_consumer_group_leaves_no_records(harness: GroupHarness) -> None:
     await join(harness)
     refused = await harness.call(ApiKey.DELETE_GROUPS, 2, {"groups_names": ["g"]})
     assert refused.results[0].error_code == ErrorCode.NON_EMPTY_GROUP
@@ -117,7 +117,7 @@ async def test_a_consumer_group_is_deleted_whole(harness: GroupHarness) -> None:
 
 
 @played
-async def test_a_refused_write_is_answered_and_the_group_loaded_anew(harness: GroupHarness) -> None:
+async def test_after_a_refused_write_the_group_is_loaded_again(harness: GroupHarness) -> None:
     await join(harness)
     harness.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     assert (await join(harness, member_id="n")).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -128,7 +128,7 @@ async def test_a_refused_write_is_answered_and_the_group_loaded_anew(harness: Gr
 
 
 @played
-async def test_a_session_that_ends_frees_the_partitions(harness: GroupHarness) -> None:
+async def test_an_expired_session_frees_the_partitions(harness: GroupHarness) -> None:
     import asyncio
 
     await join(harness)
@@ -152,7 +152,7 @@ def test_records_of_another_version_are_refused() -> None:
 
 
 @played
-async def test_a_member_commits_with_its_epoch_or_not_at_all(harness: GroupHarness) -> None:
+async def test_a_commit_needs_the_epoch_of_the_member(harness: GroupHarness) -> None:
     joined = await join(harness)
     who = {"member_id": joined.member_id, "generation_id_or_member_epoch": joined.member_epoch}
     assert await harness.commit("g", 8, **who) == ErrorCode.UNSUPPORTED_VERSION

@@ -59,7 +59,7 @@ def test_find_coordinator(version: int) -> None:
 
 
 @played
-async def test_find_coordinator_makes_the_topic(harness: GroupHarness) -> None:
+async def test_find_coordinator_creates_the_topic(harness: GroupHarness) -> None:
     harness.remove_topic(harness.image.topics_by_name[OFFSETS_TOPIC].topic_id)
     answer = harness.parked(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
     await settle()
@@ -127,7 +127,7 @@ def test_all_offsets_of_a_group(version: int) -> None:
 
 
 @played
-async def test_commits_that_are_refused(harness: GroupHarness) -> None:
+async def test_refused_commits(harness: GroupHarness) -> None:
     joined = await alone(harness)
     mine = {"member_id": joined.member_id, "generation_id_or_member_epoch": 1}
     assert await harness.commit("g", **mine) == 0
@@ -145,7 +145,7 @@ async def test_commits_that_are_refused(harness: GroupHarness) -> None:
 
 
 @played
-async def test_a_commit_is_answered_and_seen_when_the_replicas_have_it(harness: GroupHarness) -> None:
+async def test_a_commit_is_answered_and_visible_when_the_replicas_have_it(harness: GroupHarness) -> None:
     await harness.commit("g", offset=1)
     harness.hold = True
     row = {"partition_index": 0, "committed_offset": 2, "committed_metadata": None}
@@ -172,7 +172,7 @@ async def test_a_commit_is_answered_and_seen_when_the_replicas_have_it(harness: 
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
     ],
 )
-def test_what_the_log_refuses_is_not_committed(append_error: int, told: int) -> None:
+def test_a_commit_that_the_log_refuses_is_not_stored(append_error: int, told: int) -> None:
     async def test(harness: GroupHarness) -> None:
         harness.append_error = append_error
         assert await harness.commit("g") == told
@@ -251,7 +251,7 @@ async def test_offset_delete(harness: GroupHarness) -> None:
 
 
 @played
-async def test_a_coordinator_that_loses_its_partition_tells_all_who_wait(harness: GroupHarness) -> None:
+async def test_a_coordinator_that_loses_its_partition_answers_all_waiting_requests(harness: GroupHarness) -> None:
     joined = await alone(harness)
     await alone(harness, "h")
     fields = {
@@ -279,7 +279,7 @@ async def test_a_coordinator_that_loses_its_partition_tells_all_who_wait(harness
 
 
 @played
-async def test_an_append_of_a_lost_epoch_changes_nothing(harness: GroupHarness) -> None:
+async def test_an_append_of_an_earlier_leader_epoch_changes_nothing(harness: GroupHarness) -> None:
     harness.hold = True
     row = {"partition_index": 0, "committed_offset": 2, "committed_metadata": None}
     fields = {"group_id": "g", "generation_id_or_member_epoch": -1, "topics": [{"name": TOPIC, "partitions": [row]}]}
@@ -294,7 +294,7 @@ async def test_an_append_of_a_lost_epoch_changes_nothing(harness: GroupHarness) 
 
 
 @played
-async def test_the_next_coordinator_knows_everything(harness: GroupHarness) -> None:
+async def test_the_next_coordinator_loads_everything(harness: GroupHarness) -> None:
     joined = await alone(harness)
     mine = {"member_id": joined.member_id, "generation_id_or_member_epoch": 1}
     for offset in range(1, 40):
@@ -310,7 +310,7 @@ async def test_the_next_coordinator_knows_everything(harness: GroupHarness) -> N
 
 
 @played
-async def test_rotten_and_foreign_records_do_not_stop_loading(harness: GroupHarness) -> None:
+async def test_corrupt_and_unknown_records_do_not_stop_loading(harness: GroupHarness) -> None:
     from raftwerk.wire.records import encode_batch
 
     await harness.commit("g")
@@ -323,7 +323,7 @@ async def test_rotten_and_foreign_records_do_not_stop_loading(harness: GroupHarn
 
 
 @played
-async def test_a_load_that_fails_is_tried_again(harness: GroupHarness) -> None:
+async def test_a_failed_load_is_retried(harness: GroupHarness) -> None:
     await harness.commit("g")
     log = harness.logs[TopicPartition(OFFSETS_TOPIC, partition_for("g", 3))]
     read = log.read
@@ -343,7 +343,7 @@ async def test_a_load_that_fails_is_tried_again(harness: GroupHarness) -> None:
 
 
 @played
-async def test_offsets_of_a_deleted_topic_go_with_it(harness: GroupHarness) -> None:
+async def test_offsets_of_a_deleted_topic_are_removed(harness: GroupHarness) -> None:
     await harness.commit("g")
     harness.remove_topic(TOPIC_ID)
     (value, tombstone) = harness.records()
@@ -366,8 +366,8 @@ async def test_unused_offsets_expire(harness: GroupHarness) -> None:
 
 
 @played
-async def test_who_joins_while_a_group_expires_is_told_what_the_log_says(harness: GroupHarness) -> None:
-    """Else offsets would be there until another broker takes the group over, and then not."""
+async def test_a_member_that_joins_while_the_group_expires_finds_no_offsets(harness: GroupHarness) -> None:
+    """Otherwise the offsets would be visible until another broker loads the group, and then be gone."""
     await harness.commit("g")
     harness.groups.wall_ms = lambda: 1_000_000 + 7 * 24 * 3_600_000  # type: ignore[method-assign]
     harness.hold = True
@@ -382,7 +382,7 @@ async def test_who_joins_while_a_group_expires_is_told_what_the_log_says(harness
 
 
 @played
-async def test_refusals_before_any_group_is_looked_for(harness: GroupHarness) -> None:
+async def test_requests_that_are_refused_before_the_group_lookup(harness: GroupHarness) -> None:
     short = await harness.join("g", session_timeout=5_999)
     assert short.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
     assert (await harness.join("g", session_timeout=1_800_001)).error_code == ErrorCode.INVALID_SESSION_TIMEOUT

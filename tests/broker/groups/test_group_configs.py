@@ -41,7 +41,7 @@ def members(harness: GroupHarness) -> list[str]:
 
 
 @played
-async def test_the_heartbeat_interval_that_members_are_told(harness: GroupHarness) -> None:
+async def test_members_get_the_groups_heartbeat_interval(harness: GroupHarness) -> None:
     joined = await join(harness)
     assert joined.heartbeat_interval == 5_000
     own(harness, INTERVAL, "7000")
@@ -53,7 +53,7 @@ async def test_the_heartbeat_interval_that_members_are_told(harness: GroupHarnes
 
 
 @played
-async def test_a_longer_session_holds_from_the_next_heartbeat(harness: GroupHarness) -> None:
+async def test_a_longer_session_time_out_holds_from_the_next_heartbeat(harness: GroupHarness) -> None:
     joined = await join(harness)
     own(harness, SESSION, "60000")
     await beat(harness, member_id=joined.member_id, member_epoch=joined.member_epoch)
@@ -64,7 +64,7 @@ async def test_a_longer_session_holds_from_the_next_heartbeat(harness: GroupHarn
 
 
 @played
-async def test_a_shorter_session_holds_from_the_next_heartbeat(harness: GroupHarness) -> None:
+async def test_a_shorter_session_time_out_holds_from_the_next_heartbeat(harness: GroupHarness) -> None:
     own(harness, SESSION, "60000")
     joined = await join(harness)
     own(harness, SESSION, None)
@@ -74,13 +74,13 @@ async def test_a_shorter_session_holds_from_the_next_heartbeat(harness: GroupHar
 
 
 @played
-async def test_a_value_beyond_this_brokers_limits_is_held_to_them(harness: GroupHarness) -> None:
+async def test_a_value_beyond_this_brokers_limits_is_moved_to_the_limit(harness: GroupHarness) -> None:
     own(harness, INTERVAL, "1")
     assert (await join(harness)).heartbeat_interval == 5_000
 
 
 @played
-async def test_they_are_described_and_listed(harness: GroupHarness) -> None:
+async def test_group_configs_are_described_and_listed(harness: GroupHarness) -> None:
     assert await described(harness, GROUP, "g") == {INTERVAL: ("5000", 5), SESSION: ("45000", 5)}
     own(harness, SESSION, "50000")
     assert await described(harness, GROUP, "g") == {INTERVAL: ("5000", 5), SESSION: ("50000", 8)}

@@ -1,4 +1,4 @@
-"""A coordinator that stood still does not take its own silence for that of the members."""
+"""A coordinator that was stopped for a while gives its members a second more."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class OneMember:
 
 
 @pytest.mark.parametrize("kind", ["classic", "consumer"])
-def test_a_session_that_ends_in_time_is_over(kind: str) -> None:
+def test_a_session_whose_timer_fires_in_time_has_expired(kind: str) -> None:
     one = OneMember(kind)
     while one.timer_ms > 0 and one.timer_ms < SESSION_MS:
         one.fire(one.timer_ms)
@@ -61,7 +61,7 @@ def test_a_session_that_ends_in_time_is_over(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["classic", "consumer"])
-def test_one_that_is_noticed_late_has_a_moment_more(kind: str) -> None:
+def test_a_session_whose_timer_fires_late_lasts_a_second_more(kind: str) -> None:
     one = OneMember(kind)
     late_ms = one.timer_ms + 20_000
     assert one.fire(late_ms)

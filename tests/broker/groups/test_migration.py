@@ -1,4 +1,4 @@
-"""Groups that go from one protocol to the other with members in them."""
+"""Groups that change their protocol while they have members."""
 
 from __future__ import annotations
 

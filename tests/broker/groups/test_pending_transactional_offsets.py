@@ -1,4 +1,4 @@
-"""Commits within transactions, as Apache Kafka leaves them in its log, and commits to topics that are gone."""
+"""Commits within transactions that Apache Kafka wrote, and commits for deleted topics."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def fetched(harness: GroupHarness, *, stable: bool) -> tuple[int, int]:
 
 
 @played
-async def test_a_commit_counts_when_its_transaction_does(harness: GroupHarness) -> None:
+async def test_a_commit_takes_effect_with_its_transaction(harness: GroupHarness) -> None:
     write(harness, 5)
     write(harness, 9, producer=PRODUCER)
     mark(harness, ControlRecordType.COMMIT)
@@ -58,7 +58,7 @@ async def test_a_commit_counts_when_its_transaction_does(harness: GroupHarness) 
 
 
 @played
-async def test_a_commit_of_an_aborted_transaction_never_was(harness: GroupHarness) -> None:
+async def test_a_commit_of_an_aborted_transaction_is_dropped(harness: GroupHarness) -> None:
     write(harness, 5)
     write(harness, 9, producer=PRODUCER)
     mark(harness, ControlRecordType.ABORT)
@@ -66,7 +66,7 @@ async def test_a_commit_of_an_aborted_transaction_never_was(harness: GroupHarnes
 
 
 @played
-async def test_while_it_is_open_the_offset_is_not_stable(harness: GroupHarness) -> None:
+async def test_an_offset_is_unstable_while_its_transaction_is_open(harness: GroupHarness) -> None:
     write(harness, 5)
     write(harness, 9, producer=PRODUCER)
     other = await loaded(harness)
@@ -75,7 +75,7 @@ async def test_while_it_is_open_the_offset_is_not_stable(harness: GroupHarness) 
 
 
 @played
-async def test_a_later_commit_outside_of_it_holds(harness: GroupHarness) -> None:
+async def test_a_later_commit_outside_the_transaction_wins(harness: GroupHarness) -> None:
     write(harness, 9, producer=PRODUCER)
     write(harness, 12)
     mark(harness, ControlRecordType.COMMIT)
@@ -83,7 +83,7 @@ async def test_a_later_commit_outside_of_it_holds(harness: GroupHarness) -> None
 
 
 @played
-async def test_offsets_of_a_topic_that_was_made_anew_are_not_its_own(harness: GroupHarness) -> None:
+async def test_a_recreated_topic_has_no_offsets_of_the_former_one(harness: GroupHarness) -> None:
     assert await harness.commit("g") == 0
     assert await fetched(harness, stable=True) == (42, 0)
     other = await loaded(harness)

@@ -97,7 +97,7 @@ def test_a_group_is_written_as_kafka_does() -> None:
 
 
 @given(texts, texts, int32s, st.builds(OffsetAndMetadata, int64s, int32s, texts, int64s, st.just(-1), topic_ids))
-def test_offsets_come_back(group_id: str, topic: str, partition: int, value: OffsetAndMetadata) -> None:
+def test_offsets_round_trip(group_id: str, topic: str, partition: int, value: OffsetAndMetadata) -> None:
     record = offset_record(group_id, TopicPartition(topic, partition), value)
     assert decode_key(record.key) == OffsetKey(group_id, TopicPartition(topic, partition))
     assert record.value is not None
@@ -105,7 +105,7 @@ def test_offsets_come_back(group_id: str, topic: str, partition: int, value: Off
 
 
 @given(texts, groups)
-def test_groups_come_back(group_id: str, value: GroupMetadataValue) -> None:
+def test_groups_round_trip(group_id: str, value: GroupMetadataValue) -> None:
     record = classic_group_record(group_id, value)
     assert decode_key(record.key) == ClassicGroupKey(group_id)
     assert record.value is not None
@@ -130,12 +130,12 @@ def test_older_and_newer_versions_are_read() -> None:
     assert decode_classic_group(bytes(g4.data)) == GroupMetadataValue("consumer", 1, "range", "m", 5, (member,))
 
 
-def test_keys_of_others_are_passed_over() -> None:
+def test_unknown_keys_are_skipped() -> None:
     assert decode_key(bytes(FieldWriter().int16(99).string("g").data)) is None
 
 
 @given(st.binary(max_size=40))
-def test_rotten_records_are_refused_in_one_way(data: bytes) -> None:
+def test_corrupt_records_raise_bad_record(data: bytes) -> None:
     for decode in (decode_key, decode_offset, decode_classic_group):
         try:
             decode(data)

@@ -1,4 +1,4 @@
-"""The admin APIs beside the groups that every tool calls."""
+"""Small admin APIs that many tools call."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_describe_client_quotas(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(2))
-def test_there_are_no_transactions(version: int) -> None:
+def test_transactions_are_empty(version: int) -> None:
     async def test(harness: GroupHarness) -> None:
         fields = {"state_filters": ["Ongoing", "Odd"], "producer_id_filters": [], "duration_filter": -1}
         answer = await harness.call(ApiKey.LIST_TRANSACTIONS, version, fields)
@@ -69,7 +69,7 @@ def test_there_are_no_transactions(version: int) -> None:
     play(test)
 
 
-def test_clients_are_not_asked_for_their_metrics() -> None:
-    """As with Apache Kafka without a reporter that takes them: the APIs are not there, and clients do not ask."""
+def test_client_telemetry_is_not_served() -> None:
+    """As in Apache Kafka without a metrics reporter that receives them: the APIs are not listed."""
     served = {int(api.key) for api in broker_registry()}
     assert not served & {int(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS), int(ApiKey.PUSH_TELEMETRY)}

@@ -1,4 +1,4 @@
-"""In-memory twins for driving the server: a scripted transport, replicas that do as they are told, a small image."""
+"""In-memory twins of a broker's surroundings: a scripted transport, scripted replicas, a small metadata image."""
 
 from __future__ import annotations
 
@@ -340,7 +340,7 @@ def connection_of(transport: FakeTransport) -> Connection:
 
 
 async def settle(rounds: int = 10) -> None:
-    """Let everything that is ready run."""
+    """Run everything that is ready."""
     for _ in range(rounds):
         await asyncio.sleep(0)
 

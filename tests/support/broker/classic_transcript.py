@@ -132,7 +132,7 @@ class Stage:
         self.persisted(ErrorCode[names[0]])
 
     def on_failover(self, names: list[str], options: dict[str, str]) -> None:
-        """The coordinator dies; the next one knows what is in the log."""
+        """The coordinator dies, and the next one loads the log."""
         assert self.written is not None
         self.group = ClassicGroup.restored("g", self.config, self.written, self.now_ms)
         self.timers.clear()

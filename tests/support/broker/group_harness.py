@@ -82,7 +82,7 @@ class GroupHarness(Harness):
         return delta
 
     def tell(self, record: Any) -> None:
-        """A change of the metadata that the coordinator hears of."""
+        """Replay a record, and tell the coordinator."""
         self.groups.on_metadata(self.image, self.replay(record))
 
     def lead(self, broker_id: int) -> None:
@@ -123,7 +123,7 @@ class GroupHarness(Harness):
         return answer
 
     async def join(self, group: str, version: int = 9, **fields: Any) -> Struct:
-        """Become the only member, or come back as it."""
+        """Join as the only member, or join again."""
         asked = {
             "group_id": group,
             "session_timeout": 10_000,
@@ -181,7 +181,7 @@ def subscription(*topics: str) -> bytes:
 
 
 def on_virtual_time(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run on the simulator's loop, where waiting costs nothing."""
+    """Run on the simulator's loop, in virtual time."""
     ProcessLoop(Scheduler(), "test").run_until_complete(test(), 100_000.0)
 
 
