@@ -1,4 +1,4 @@
-"""Failed directories and assignments, request by request. Random histories are in test_directory_machine.py."""
+"""Failed directories and assignments, request by request. Random histories are in test_directory_histories.py."""
 
 from __future__ import annotations
 

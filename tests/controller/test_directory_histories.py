@@ -1,6 +1,6 @@
 """Random histories of brokers with two disks each, which fail, come back, or are exchanged for empty ones.
 
-All promises of test_broker_machine.py hold. In addition, a replica that was lost with its disk is not elected
+All invariants of `BrokerHistories` hold. In addition, a replica that was lost with its disk is not elected
 unless an operator asks for an unclean election, not even as the last known leader.
 """
 
@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
+from support.controller.broker_histories import BROKERS, IDS, PARTITIONS, BrokerHistories
 from support.controller.controller_harness import decoded
 
 from raftwerk.controller.brokers import broker_heartbeat
@@ -27,12 +28,12 @@ from raftwerk.isr.directories.directory_assignments import Place, place_of
 from raftwerk.runtime.invariants import InvariantViolation
 from raftwerk.wire.api_keys import ApiKey
 
-from .test_broker_machine import BROKERS, IDS, PARTITIONS, BrokerHistories
-
 DISKS = st.integers(0, 1)
 
 
-class DirectoryLives(BrokerHistories):
+class DirectoryHistories(BrokerHistories):
+    """Rules for directories, and the invariants of them."""
+
     def __init__(self) -> None:
         super().__init__()
         self.serial = 1000
@@ -123,7 +124,7 @@ class DirectoryLives(BrokerHistories):
 
     @precondition(lambda self: self.log)
     @rule(broker_id=BROKERS)
-    def disks_are_mended(self, broker_id: int) -> None:
+    def disks_are_repaired(self, broker_id: int) -> None:
         if not self.up[broker_id]:
             for directory in self.dirs[broker_id]:
                 self.failed.pop(directory, None)
@@ -144,7 +145,7 @@ class DirectoryLives(BrokerHistories):
 
     @precondition(lambda self: self.log)
     @rule(broker_id=BROKERS)
-    def tell_places(self, broker_id: int) -> None:
+    def report_directories(self, broker_id: int) -> None:
         """The broker reports its assignments once."""
         if not self.up[broker_id] or broker_id not in self.image.brokers:
             return
@@ -179,12 +180,12 @@ class DirectoryLives(BrokerHistories):
 
     @precondition(lambda self: self.log)
     @rule()
-    def all_tell_places(self) -> None:
+    def all_report_directories(self) -> None:
         for broker_id in IDS:
-            self.tell_places(broker_id)
+            self.report_directories(broker_id)
 
     @invariant()
-    def nobody_leads_from_a_failed_directory(self) -> None:
+    def no_leader_is_in_a_failed_directory(self) -> None:
         for partition in self.topic.partitions.values() if self.log else ():
             for broker_id in partition.isr:
                 broker = self.image.brokers.get(broker_id)
@@ -192,39 +193,39 @@ class DirectoryLives(BrokerHistories):
                     assert self.image.is_replica_online(broker_id, partition)
 
 
-TestDirectoryHistories = DirectoryLives.TestCase
+TestDirectoryHistories = DirectoryHistories.TestCase
 TestDirectoryHistories.settings = hypothesis_settings(max_examples=40, stateful_step_count=40)
 
 
 def walk(seed: int, *, elr: bool = True) -> None:
     """Prefers rare states: few brokers left, disks that fail and are exchanged."""
     rng = random.Random(seed)
-    lives = DirectoryLives()
-    lives.start(elr=elr)
+    history = DirectoryHistories()
+    history.start(elr=elr)
     for _ in range(150):
         broker_id, disk, index = rng.choice(IDS), rng.randrange(2), rng.randrange(2)
         actions: list[Callable[[], None]] = [
-            partial(lives.kill_and_notice, broker_id),
-            partial(lives.heartbeat, broker_id, want_shut_down=True),
-            partial(lives.restart_and_catch_up, broker_id),
-            partial(lives.restart_and_catch_up, broker_id),
-            partial(lives.disk_fails, broker_id, disk),
-            partial(lives.disk_is_exchanged, broker_id, disk),
-            partial(lives.disks_are_mended, broker_id),
-            partial(lives.tell_places, broker_id),
-            lives.all_tell_places,
-            partial(lives.produce, index),
-            partial(lives.produce, index),
-            partial(lives.leader_alters_isr, index, []),
-            partial(lives.leader_alters_isr, index, [broker_id]),
-            partial(lives.elections, rng.random() < 0.1),
-            partial(lives.reassign, index, rng.sample(IDS, rng.randrange(1, 4))),
+            partial(history.kill_and_notice, broker_id),
+            partial(history.heartbeat, broker_id, want_shut_down=True),
+            partial(history.restart_and_catch_up, broker_id),
+            partial(history.restart_and_catch_up, broker_id),
+            partial(history.disk_fails, broker_id, disk),
+            partial(history.disk_is_exchanged, broker_id, disk),
+            partial(history.disks_are_repaired, broker_id),
+            partial(history.report_directories, broker_id),
+            history.all_report_directories,
+            partial(history.produce, index),
+            partial(history.produce, index),
+            partial(history.leader_alters_isr, index, []),
+            partial(history.leader_alters_isr, index, [broker_id]),
+            partial(history.elections, rng.random() < 0.1),
+            partial(history.reassign, index, rng.sample(IDS, rng.randrange(1, 4))),
         ]
         rng.choice(actions)()
-        lives.fenced_brokers_lead_nothing()
-        lives.nobody_leads_from_a_failed_directory()
-        lives.a_snapshot_tells_all()
-        lives.who_can_lead_does()
+        history.fenced_brokers_lead_nothing()
+        history.no_leader_is_in_a_failed_directory()
+        history.a_snapshot_restores_the_image()
+        history.a_replica_that_can_lead_leads()
 
 
 @pytest.mark.parametrize("seed", range(60))
