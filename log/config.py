@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
 from ..wire.compression import Compression
@@ -30,6 +31,12 @@ _CONVERTERS: Mapping[str, Callable[[Any], Any]] = {
 def _converted(name: str, value: Any) -> Any:
     convert = _CONVERTERS.get(name)
     return value if convert is None else convert(value)
+
+
+@lru_cache(maxsize=1024)
+def _parsed(name: str, text: str) -> Any:
+    """The value of a text. Thousands of partitions have the same few texts."""
+    return _converted(name, TOPIC_CONFIGS[name].parse_for_client(text))
 
 
 _DEFAULTS: Mapping[str, Any] = {name: _converted(name, key.default_value) for name, key in TOPIC_CONFIGS.items()}
@@ -88,11 +95,7 @@ class LogConfig:
 
         Raises `ProtocolError(INVALID_CONFIG)` naming the configuration, its value and the reason.
         """
-        changes = {
-            _FIELDS[name]: _converted(name, TOPIC_CONFIGS[name].parse_for_client(text))
-            for name, text in overrides.items()
-            if name in _FIELDS
-        }
+        changes = {_FIELDS[name]: _parsed(name, text) for name, text in overrides.items() if name in _FIELDS}
         return replace(self, **changes) if changes else self
 
 
