@@ -1,8 +1,9 @@
 """The high watermark of one replica: the offset below which every record is committed.
 
 A leader advances it to the smallest log end offset among the replicas that it has to wait for (`LeaderState`); a
-follower learns it from its leader's answers (`Partition`). Both go through `HighWatermark.advance`. This is the one
-place where it moves forward, and the one place that says so: delayed produces and fetches are completed from there.
+follower learns it from its leader's answers (`Partition`). Both go through `HighWatermark.advance`. This is the
+only place where it moves forward, and the only source of that notification: delayed produces and fetches are completed
+from there.
 The object outlives changes of role: a follower that becomes leader starts from what it has learnt.
 """
 
@@ -33,5 +34,5 @@ class HighWatermark:
         return True
 
     def reset(self, offset: int) -> None:
-        """Set it without telling anyone: the log was truncated, or begins anew at `offset`."""
+        """Set it without a notification: the log was truncated, or all its records were deleted."""
         self.offset = offset

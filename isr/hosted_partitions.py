@@ -1,4 +1,4 @@
-"""Which replicas this broker has, and what the metadata says of the others."""
+"""The replicas that this broker hosts, and the metadata image that it acts on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class BrokersOfPartition:
         self._topic_partition = topic_partition
 
     def broker_epoch(self, broker_id: int) -> int | None:
-        """See `BrokerView`. A fenced registration counts: it shows that all earlier lives are over."""
+        """See `BrokerView`. A fenced registration counts: all earlier incarnations of that broker have ended."""
         directory = self._directory
         if broker_id == directory.local_id:
             return directory.local_epoch()
@@ -38,7 +38,7 @@ class BrokersOfPartition:
 
 
 class HostedPartitions:
-    """Replicas by partition."""
+    """Replicas by partition. `local_epoch` gives the epoch of this broker."""
 
     def __init__(self, local_id: int, local_epoch: Callable[[], int]) -> None:
         self.local_id = local_id
@@ -46,10 +46,10 @@ class HostedPartitions:
         self.image = MetadataImage()
         self.replicas: dict[TopicPartition, Replica] = {}
         self.unusable: dict[TopicPartition, None] = {}
-        """Assigned here, but their log could not be made or opened."""
+        """Partitions that are assigned to this broker, but whose log could not be created or opened."""
 
     def find(self, topic_partition: TopicPartition) -> Replica:
-        """The replica, or `ProtocolError` with the reason why there is none here."""
+        """The replica. Raises `ProtocolError` with the reason why there is none here."""
         replica = self.replicas.get(topic_partition)
         if replica is not None:
             return replica
@@ -60,12 +60,12 @@ class HostedPartitions:
         raise ProtocolError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"no replica of {topic_partition} is here")
 
     def registration(self, topic_partition: TopicPartition) -> PartitionRegistration | None:
-        """What the metadata says of the partition."""
+        """What the metadata says about the partition; None when it does not exist."""
         topic = self.image.topics_by_name.get(topic_partition.topic)
         return None if topic is None else topic.partitions.get(topic_partition.partition)
 
     def leader_hint(self, topic_partition: TopicPartition, error_code: int) -> LeaderIdAndEpoch | None:
-        """The newest known leader, for the errors whose answer names it (KIP-951)."""
+        """The leader by the metadata, for the errors whose answer names it (KIP-951); None for other errors."""
         if error_code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
             return None
         registration = self.registration(topic_partition)

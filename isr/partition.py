@@ -1,7 +1,7 @@
-"""A partition on this node: leader, follower or neither, without its log.
+"""The state of one replica without its log: leader, or follower of another broker or of none.
 
-Roles change only by metadata, in the order of leader epoch and then partition epoch; what is older is ignored. The high
-watermark outlives the roles: a follower that becomes leader starts from the one it had learnt.
+Roles change by metadata only, in the order of leader epoch and then partition epoch; older metadata is ignored. The
+high watermark outlives the roles: a follower that becomes leader starts from the one that it has learnt.
 """
 
 from __future__ import annotations
@@ -22,15 +22,29 @@ class Registration(Protocol):
     """What the controller has committed about a partition (`PartitionRegistration`)."""
 
     @property
-    def replicas(self) -> tuple[int, ...]: ...
+    def replicas(self) -> tuple[int, ...]:
+        """The ids of the brokers that have a replica."""
+        ...
+
     @property
-    def isr(self) -> tuple[int, ...]: ...
+    def isr(self) -> tuple[int, ...]:
+        """The in-sync replicas."""
+        ...
+
     @property
-    def leader(self) -> int: ...
+    def leader(self) -> int:
+        """The id of the leader, -1 for none."""
+        ...
+
     @property
-    def leader_epoch(self) -> int: ...
+    def leader_epoch(self) -> int:
+        """Counts the leaders."""
+        ...
+
     @property
-    def partition_epoch(self) -> int: ...
+    def partition_epoch(self) -> int:
+        """Counts the changes of the registration."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +58,7 @@ class FollowerState:
 
 
 class Partition:
-    """Pure state of one replica of a partition. Raises `ProtocolError` where a request must be refused."""
+    """Owns the role of one replica and its high watermark. Pure: without I/O."""
 
     __slots__ = ("_brokers", "config", "follower", "leader", "topic_partition", "watermark")
 
@@ -65,26 +79,29 @@ class Partition:
 
     @property
     def leader_epoch(self) -> int:
+        """The leader epoch that this node has acted on; -1 before the first one."""
         return self.follower.leader_epoch if self.leader is None else self.leader.leader_epoch
 
     @property
     def partition_epoch(self) -> int:
+        """The partition epoch that this node has acted on; -1 before the first one."""
         return self.follower.partition_epoch if self.leader is None else self.leader.partition_epoch
 
     @property
     def leader_id(self) -> int:
+        """The leader that this node knows; -1 for none."""
         return self.follower.leader_id if self.leader is None else self.config.local_id
 
     def is_news(self, registration: Registration) -> bool:
-        """Not older than what this node has acted on."""
+        """Whether it is not older than what this node has acted on."""
         return registration.leader_epoch >= self.leader_epoch and registration.partition_epoch >= self.partition_epoch
 
     def is_newer(self, registration: Registration) -> bool:
-        """Newer than what this node has acted on."""
+        """Whether it is newer than what this node has acted on."""
         return registration.leader_epoch > self.leader_epoch or registration.partition_epoch > self.partition_epoch
 
     def make_leader(self, registration: Registration, log_end_offset: int, now_ms: int) -> bool:
-        """This node leads. True when it did not before. The high watermark may move: the ISR may be this node alone."""
+        """This node leads; true when it did not before. The high watermark advances if the ISR is this node alone."""
         became_leader = self.leader is None
         if self.leader is None:
             self.leader = LeaderState(self.config, self._brokers, self.watermark)
@@ -98,7 +115,7 @@ class Partition:
         return became_leader
 
     def make_follower(self, registration: Registration) -> bool:
-        """Another node leads, or none. True when the leader or its epoch is a new one."""
+        """Another node leads, or none; true when the leader or its epoch is new."""
         changed = (
             self.leader is not None
             or registration.leader_epoch != self.follower.leader_epoch
@@ -126,13 +143,16 @@ class Partition:
             self.watermark.reset(log_end_offset)
 
     def update_config(self, config: LeaderConfig) -> None:
-        """New settings; a lower `min_isr` lets the high watermark move at the next chance."""
+        """Use new settings. A lower `min_isr` may let the high watermark advance; that is for the caller to try."""
         self.config = config
         if self.leader is not None:
             self.leader.update_config(config)
 
     def check_leader_epoch(self, requested_epoch: int) -> None:
-        """Refuse who knows less or more than this node; -1 does not ask. Source: KIP-320."""
+        """Refuse a request that names another leader epoch than this node knows; -1 names none (KIP-320).
+
+        Raises `ProtocolError`: FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one.
+        """
         if requested_epoch < 0:
             return
         leader_epoch = self.leader_epoch
@@ -142,7 +162,7 @@ class Partition:
             raise ProtocolError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"epoch {requested_epoch} not known, {leader_epoch} is")
 
     def require_leader(self) -> LeaderState:
-        """The leader's state, or NOT_LEADER_OR_FOLLOWER."""
+        """The leader's state. Raises `ProtocolError`: NOT_LEADER_OR_FOLLOWER."""
         if self.leader is None:
             raise ProtocolError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"not the leader of {self.topic_partition}")
         return self.leader

@@ -1,4 +1,4 @@
-"""What a broker's replicas need from their surroundings, and the settings that rule them."""
+"""What a `ReplicaManager` needs from the rest of the node, and its settings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class WantedPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AlterPartitionItem:
-    """One partition's wish for a new ISR."""
+    """One partition's ISR proposal, as it goes to the controller."""
 
     topic_id: UUID
     topic_partition: TopicPartition
@@ -46,7 +46,7 @@ class AlterPartitionItem:
 
 
 class AlterPartitionPort(Protocol):
-    """Carries wishes to the active controller."""
+    """Sends ISR proposals to the active controller."""
 
     def __call__(self, items: Sequence[AlterPartitionItem]) -> Awaitable[Sequence[AlterPartitionResult]]:
         """One result per item, in order. Raises any exception when there is no answer; the caller tries again."""
@@ -57,24 +57,30 @@ class FetchConnection(Protocol):
     """A connection to another broker (`wire.client.Connection`)."""
 
     @property
-    def is_closed(self) -> bool: ...
+    def is_closed(self) -> bool:
+        """Whether the connection is lost, or was closed."""
+        ...
 
     @property
     def received_bytes(self) -> int:
-        """What has come over it so far, answers and parts of them."""
+        """How much was received so far: responses, and parts of them."""
         ...
 
     def send_raw(self, api_key: int, version: int, body: Sequence[Buffer]) -> asyncio.Future[memoryview]:
         """The response's body; fails when the connection is lost."""
         ...
 
-    async def request(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any: ...
+    async def request(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any:
+        """Send a request; the decoded response."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the connection; requests without a response fail."""
+        ...
 
 
 class ReplicaObserver:
-    """Sees the records that pass through a replica manager, to count them. This class does nothing with what it sees.
+    """Observes the records that pass through a replica manager, to count them. This class ignores them.
 
     Its methods run on the path of every request, so an implementation must be fast and must not raise.
     """
@@ -107,21 +113,21 @@ NO_OBSERVER = ReplicaObserver()
 
 
 def _ignore_storage_error(topic_partition: TopicPartition, error: OSError) -> None:
-    """Nobody asked to be told."""
+    """The default of `ReplicaPorts.on_storage_error`."""
 
 
 def _ignore_no_space(topic_partition: TopicPartition) -> None:
-    """Nobody asked to be told."""
+    """The default of `ReplicaPorts.on_no_space`."""
 
 
 async def _assign_nowhere(assignments: Mapping[ReplicaKey, UUID]) -> Mapping[ReplicaKey, int]:
-    """Nobody asked where replicas are."""
+    """The default of `ReplicaPorts.assign_to_dirs`."""
     return dict.fromkeys(assignments, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPorts:
-    """The outside of a ReplicaManager."""
+    """What a `ReplicaManager` calls in the node around it."""
 
     alter_partition: AlterPartitionPort
     connect: Callable[[int], Awaitable[FetchConnection]]
@@ -129,10 +135,13 @@ class ReplicaPorts:
     broker_epoch: Callable[[], int]
     """This broker's own epoch, -1 before it is registered."""
     on_storage_error: Callable[[TopicPartition, OSError], None] = _ignore_storage_error
+    """A partition's log cannot be used any more."""
     on_no_space: Callable[[TopicPartition], None] = _ignore_no_space
     """A write to the partition's log found the disk full, and was taken back."""
     assign_to_dirs: Callable[[Mapping[ReplicaKey, UUID]], Awaitable[Mapping[ReplicaKey, int]]] = _assign_nowhere
-    """Tells the controller in which directories replicas are; the error code of each. Raises as `alter_partition`."""
+    """Tells the controller in which log directories replicas are; returns the error code of each (KIP-858).
+
+    Raises as `alter_partition`."""
     observer: ReplicaObserver = NO_OBSERVER
 
 

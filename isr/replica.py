@@ -1,7 +1,6 @@
-"""A partition's pure state coupled with its log: every effect on the log goes through here.
+"""A replica: the state of its partition together with its log. All reads and writes of the log go through here.
 
-An `OSError` of the log takes the replica offline, for what the disk then holds is unknown; the error goes on to the
-caller as KAFKA_STORAGE_ERROR, and other partitions are not touched.
+An `OSError` of the log is passed on; the caller takes the replica offline (`storage_errors.py`).
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ _logger = logging.getLogger(__name__)
 ACKS_ALL = -1
 _state_changes = logging.getLogger(STATE_CHANGE)
 _UNCOMMITTED_ENTRIES_MAX = 4_096
-"""More appends than these above the high watermark are counted together."""
+"""If there are more appends than these above the high watermark, the newest are counted as one."""
 
 
 class Replica:
     """One replica of a partition. Methods raise `ProtocolError` for requests that must be refused."""
 
     __slots__ = (
-        "_refused_openings",
+        "_refused_first_batches",
         "_uncommitted",
-        "has_room",
+        "has_space",
         "log",
         "offline",
         "partition",
@@ -56,42 +55,46 @@ class Replica:
         self.partition = partition
         self.log = log
         self.offline = False
-        self.has_room = True
-        """Whether its disk has space for more records."""
+        self.has_space = True
+        """Whether its log directory has space for more records."""
         self._uncommitted: deque[tuple[int, int]] = deque()
-        """(next offset, bytes) of what this life appended above the high watermark."""
-        self._refused_openings = RefusedFirstBatches()
+        """(next offset, bytes) of the appends above the high watermark since the node started."""
+        self._refused_first_batches = RefusedFirstBatches()
         partition.watermark.on_advanced = partial(on_high_watermark, self)
 
     # ---------------------------------------------------------------- views
 
     @property
     def high_watermark(self) -> int:
+        """The offset below which this replica knows all records to be committed."""
         return self.partition.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
-        """Without transactions every committed record is stable."""
+        """The end of what read_committed consumers get. There are no transactions: all committed records are stable."""
         return self.partition.high_watermark
 
     @property
     def log_end_offset(self) -> int:
+        """The offset of the next record."""
         return self.log.log_end_offset
 
     @property
     def is_leader(self) -> bool:
+        """Whether this broker leads the partition."""
         return self.partition.leader is not None
 
     def current_leader(self) -> LeaderIdAndEpoch:
-        """The hint that goes with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951)."""
+        """The leader that this replica knows (KIP-951)."""
         return LeaderIdAndEpoch(self.partition.leader_id, self.partition.leader_epoch)
 
-    def check_room(self) -> None:
-        """`NoSpaceError` while the disk is full: what the log holds is served, more is not taken."""
-        if not self.has_room:
+    def check_space(self) -> None:
+        """Raise `NoSpaceError` while the disk is full: the log is served, but records are refused."""
+        if not self.has_space:
             raise NoSpaceError(f"the log directory of {self.topic_partition} is full: it takes no records for now")
 
     def check_online(self) -> None:
+        """Raise KAFKA_STORAGE_ERROR when the replica is offline."""
         if self.offline:
             raise ProtocolError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {self.topic_partition} is offline")
 
@@ -100,7 +103,8 @@ class Replica:
     def make_leader(self, registration: Registration, now_ms: int) -> bool:
         """See `Partition.make_leader`.
 
-        A batch of an epoch that is still to come was damaged on the disk, where no CRC covers the epoch.
+        A batch with an epoch above the leader's was damaged on the disk, since no CRC covers the epoch: the log is cut
+        there.
         """
         for epoch, start_offset in self.log.epoch_cache.entries:
             if epoch > registration.leader_epoch:
@@ -111,7 +115,7 @@ class Replica:
                 self.truncate_to(start_offset)
                 break
         if self.partition.leader is None:
-            self._refused_openings = RefusedFirstBatches()
+            self._refused_first_batches = RefusedFirstBatches()
         became_leader = self.partition.make_leader(registration, self.log.log_end_offset, now_ms)
         self.check_high_watermark()
         return became_leader
@@ -123,7 +127,10 @@ class Replica:
     # ---------------------------------------------------------------- leader
 
     def append_as_leader(self, records: memoryview, acks: int, now_ms: int, wall_ms: int) -> AppendInfo:
-        """Append a producer's batches; the high watermark moves at once when no follower is waited for."""
+        """Append a producer's batches; the high watermark advances at once when there is no follower to wait for.
+
+        Raises `ProtocolError` and `OSError`.
+        """
         self.check_online()
         leader = self.partition.require_leader()
         log = self.log
@@ -133,12 +140,12 @@ class Replica:
                     ErrorCode.NOT_ENOUGH_REPLICAS,
                     f"{len(leader.isr_state.isr)} in sync, {leader.effective_min_isr} required",
                 )
-            self.check_room()
+            self.check_space()
         except (ProtocolError, NoSpaceError):
-            self._refused_openings.note(records, log.producers, now_ms)
+            self._refused_first_batches.note(records, log.producers, now_ms)
             raise
-        if self._refused_openings:
-            self._refused_openings.check(records, log.producers, now_ms)
+        if self._refused_first_batches:
+            self._refused_first_batches.check(records, log.producers, now_ms)
         info = log.append_as_leader(records, leader.leader_epoch, wall_ms)
         if not info.duplicate:
             self._count_uncommitted(info)
@@ -153,7 +160,7 @@ class Replica:
         uncommitted.append((info.last_offset + 1, size_bytes))
 
     def committed_bytes(self) -> int:
-        """Bytes that went below the high watermark since the last call."""
+        """How many bytes the high watermark has passed since the last call."""
         uncommitted = self._uncommitted
         high_watermark = self.partition.high_watermark
         size_bytes = 0
@@ -162,15 +169,16 @@ class Replica:
         return size_bytes
 
     def check_high_watermark(self) -> None:
+        """Hold the invariant that the high watermark is within the log."""
         invariant(
             self.partition.high_watermark <= self.log.log_end_offset, "a high watermark is within its replica's log"
         )
 
-    def check_fetch(self, params: FetchParams, request: FetchPartition, now_ms: int) -> IsrProposal | None:
-        """Refuse a fetch from the wrong epoch, life or node; count where the right follower is.
+    def on_fetch(self, params: FetchParams, request: FetchPartition, now_ms: int) -> IsrProposal | None:
+        """A fetch has come: refuse a wrong epoch, incarnation or broker; record the position of a follower.
 
-        The high watermark may move, and a change of the ISR be wished for. What diverges is not counted
-        (KAFKA-13141), nor what is out of range.
+        The high watermark may advance. Returns the ISR expansion to propose, if any. A fetch that diverges is not
+        recorded (KAFKA-13141), nor one that is out of range. Raises `ProtocolError`.
         """
         self.check_online()
         partition = self.partition
@@ -187,10 +195,10 @@ class Replica:
         return leader.on_follower_fetch(follower, params.replica_epoch, offsets, self.log.log_end_offset, now_ms)
 
     def is_clean_for(self, replica_id: int, fetch_offset: int, *, is_counted: bool) -> bool:
-        """Whether the follower has all records, so that it is to be told of changes only.
+        """Whether the follower has all records and nothing happens by its next fetch (see `dirty_partitions.py`).
 
-        One that is not in the ISR has its fetches counted, as each may ask to let it in: when that was just done
-        (`is_counted`), nothing comes of asking again before something has changed.
+        Each fetch of a follower outside the ISR may lead to a proposal to add it. If this fetch was just recorded
+        (`is_counted`), the next one leads to nothing new unless the partition changes.
         """
         leader = self.partition.leader
         if leader is None or self.offline or fetch_offset != self.log.log_end_offset:
@@ -206,9 +214,10 @@ class Replica:
         min_one_batch: bool,
         allow_blocking_io: bool = True,
     ) -> FetchPartitionResponse:
-        """What a fetch gets now: records, the point of divergence, or nothing new. Check it first, with `check_fetch`.
+        """What a fetch gets now: records, the point of divergence, or nothing new. `on_fetch` comes first.
 
-        Checked again is what may have changed while it waited. `ColdReadError` as in `PartitionLog.read`.
+        What may have changed while the fetch waited is checked again. Raises `ProtocolError`, `OSError`, and
+        `ColdReadError` as `PartitionLog.read` does.
         """
         self.check_online()
         partition = self.partition
@@ -244,7 +253,7 @@ class Replica:
         min_one_batch: bool,
         allow_blocking_io: bool,
     ) -> bytes | FileSlice:
-        """Only what is committed is left in its file until it is sent: the rest may be cut off and written anew."""
+        """Committed records may stay in their file until they are sent; what is above may still be truncated."""
         log, high_watermark = self.log, self.partition.high_watermark
         if params.slice_bytes_min is None or max_bytes < params.slice_bytes_min or offset >= high_watermark:
             return log.read(
@@ -264,7 +273,7 @@ class Replica:
         )
 
     def _divergence(self, request: FetchPartition) -> EpochEndOffset | None:
-        """Where the fetcher's log and this one part, or None when its offset is one to read from.
+        """Where the fetcher's log and this one diverge; None when its offset can be read from.
 
         Raises OFFSET_OUT_OF_RANGE when the offset, or the epoch before it, is not in this log.
         """
@@ -286,8 +295,8 @@ class Replica:
     def end_offset_for_epoch(self, epoch: int) -> EpochEndOffset:
         """The largest epoch of this log not above `epoch`, and its end; (-1, -1) when the epoch is not known here.
 
-        The leader's own epoch begins at its election, though its first record may come later: so an epoch between the
-        last recorded one and the leader's ends where the leader's begins.
+        The leader's own epoch begins at its election, though its first record may come later. So an epoch between the
+        last one in the log and the leader's ends where the leader's begins.
         """
         log = self.log
         leader = self.partition.leader
@@ -315,7 +324,7 @@ class Replica:
         return -1 if latest is None else latest
 
     def truncate_to_divergence(self, diverging: EpochEndOffset) -> None:
-        """Cut what the leader does not have; before anything else is appended (KAFKA-14704)."""
+        """Truncate what the leader does not have, before anything is appended (KAFKA-14704)."""
         log = self.log
         latest = log.epoch_cache.latest_epoch()
         if latest is not None and latest <= diverging.epoch:
@@ -325,7 +334,7 @@ class Replica:
         self.truncate_to(truncation_offset(diverging, local, log.log_start_offset, log.log_end_offset))
 
     def truncate_to(self, offset: int) -> None:
-        """Cut everything from `offset` on."""
+        """Truncate the log to end at `offset`."""
         log = self.log
         if offset < log.log_end_offset:
             topic, partition = self.topic_partition
@@ -336,7 +345,7 @@ class Replica:
         self.partition.on_truncated(log.log_end_offset)
 
     def restart_at(self, offset: int) -> None:
-        """Forget everything: the leader's log begins above the end of this one."""
+        """Delete all records and start again at `offset`: the leader's log starts above the end of this one."""
         self.log.truncate_fully_and_start_at(offset)
         self._uncommitted.clear()
         self.partition.watermark.reset(offset)
@@ -345,7 +354,7 @@ class Replica:
         """Append what the leader sent, byte for byte, and learn its high watermark."""
         log = self.log
         if len(records):
-            self.check_room()
+            self.check_space()
             info = log.append_as_follower(records, may_skip=True)
             self._count_uncommitted(info)
         self.partition.learn_high_watermark(leader_high_watermark, log.log_end_offset)

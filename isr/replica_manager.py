@@ -1,4 +1,9 @@
-"""The replicas of one broker, as its request handlers and its metadata loader see them."""
+"""The replicas of one broker: what its request handlers and its metadata loader call.
+
+The parts do the work: `appends.py` and `fetch_requests.py` serve requests, `metadata_delta_applier.py` takes up roles,
+`fetcher_manager.py` replicates from other leaders, `isr_proposals.py` proposes ISR changes to the controller, and
+`delayed_operations.py` answers what waits for a replica.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +44,11 @@ from .results import AppendDone, DeletedRecords, EpochEndResult, FetchDone, Fetc
 from .roles.local_replicas import LocalReplicas
 from .roles.metadata_delta_applier import MetadataDeltaApplier
 from .storage_errors import StorageErrors
-from .throttling.throttles import Throttles, is_held_back
+from .throttling.throttles import Throttles, is_throttled_for
 
 
 class ReplicaManager:
-    """Made on the running loop. Until `start`, metadata is only remembered and every request is refused."""
+    """To be made on the running loop. Until `start`, it only stores the metadata and refuses every request."""
 
     def __init__(self, config: ReplicaManagerConfig, runtime: Runtime, logs: LogManager, ports: ReplicaPorts) -> None:
         self.config = config
@@ -86,7 +91,7 @@ class ReplicaManager:
     # ---------------------------------------------------------------- start and stop
 
     async def start(self) -> None:
-        """Take up the roles that the image last applied gives; call when the broker has caught up with the metadata."""
+        """Take up the roles by the metadata applied so far. Call it when the broker has caught up with the metadata."""
         self._started = True
         self._roles.apply_all(self._hosted.image)
         await self._roles.settled()
@@ -99,9 +104,9 @@ class ReplicaManager:
         ]
 
     async def stop(self) -> None:
-        """Stop fetching, answer every waiting request, write the high watermarks; no replica is here from then on.
+        """Stop fetching, answer all delayed operations, write the high watermarks, and host no replica any more.
 
-        The logs stay open: they are the log manager's to close.
+        The logs stay open; the log manager closes them.
         """
         if not self._started:
             return
@@ -121,7 +126,7 @@ class ReplicaManager:
         self._hosted.replicas.clear()
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """The metadata has moved on: `delta` says what changed, `image` how it is now."""
+        """The metadata changed: `delta` says what, `image` is the new state."""
         self.throttles.apply(image, delta)
         if self._started:
             self._roles.apply(image, delta)
@@ -155,7 +160,7 @@ class ReplicaManager:
         """See `RecordDeletion.low_watermark`."""
         return self._deletion.low_watermark(topic_partition)
 
-    # ---------------------------------------------------------------- questions
+    # ---------------------------------------------------------------- queries
 
     @property
     def purgatory(self) -> Purgatory:
@@ -164,16 +169,16 @@ class ReplicaManager:
 
     @property
     def applied_offset(self) -> int:
-        """Up to which offset of the metadata every role is taken up; the image may be further."""
+        """Up to which metadata offset every role is taken up; the image may be newer."""
         return self._roles.applied_offset
 
     @property
     def partitions(self) -> Mapping[TopicPartition, Replica]:
-        """All replicas that are here."""
+        """All replicas that this broker hosts."""
         return self._hosted.replicas
 
     def throttled_rates(self) -> dict[str, float]:
-        """Bytes a second of what is throttled, by the names of Kafka's metrics."""
+        """Bytes per second of throttled replication, by the names of Kafka's metrics."""
         now_ms, throttles = self._timers.now_ms(), self.throttles
         quotas = {
             "leader": throttles.leader.quota,
@@ -183,7 +188,7 @@ class ReplicaManager:
         return {name: quota.rate(now_ms) for name, quota in quotas.items()}
 
     def high_watermark_of(self, topic_partition: TopicPartition) -> int | None:
-        """The high watermark as this replica knows it; None when it is not here."""
+        """The high watermark that the local replica knows; None when there is no local replica."""
         replica = self._hosted.replicas.get(topic_partition)
         return None if replica is None else replica.high_watermark
 
@@ -195,7 +200,7 @@ class ReplicaManager:
         isolation_level: int = 0,
         replica_id: int = -1,
     ) -> ListOffsetResult:
-        """See `offset_lookup.list_offset`; errors come as the result's code. Both isolation levels see the same yet."""
+        """See `offset_lookup.list_offset`; errors are in the result's code. The isolation levels do not differ yet."""
         try:
             replica = self._hosted.find(topic_partition)
             return offset_lookup.list_offset(replica, timestamp, current_leader_epoch, replica_id)
@@ -205,7 +210,7 @@ class ReplicaManager:
     def offset_for_leader_epoch(
         self, topic_partition: TopicPartition, current_leader_epoch: int, leader_epoch: int
     ) -> EpochEndResult:
-        """See `offset_lookup.offset_for_leader_epoch`; errors come as the result's code."""
+        """See `offset_lookup.offset_for_leader_epoch`; errors are in the result's code."""
         try:
             replica = self._hosted.find(topic_partition)
             return offset_lookup.offset_for_leader_epoch(replica, current_leader_epoch, leader_epoch)
@@ -213,7 +218,7 @@ class ReplicaManager:
             return EpochEndResult(int(self._errors.to_protocol_error(topic_partition, error).code))
 
     def describe(self) -> list[dict[str, Any]]:
-        """One row per replica, for people and metrics."""
+        """One row per replica, for diagnostics."""
         return [describe_replica(replica) for replica in self._hosted.replicas.values()]
 
     # ---------------------------------------------------------------- periodic tasks
@@ -249,7 +254,7 @@ class ReplicaManager:
     def set_full_dirs(self, paths: Sequence[str]) -> None:
         """Name the log directories that have no space for more records; replicas in all others take them."""
         for replica in self._hosted.replicas.values():
-            replica.has_room = replica.log.directory.rpartition("/")[0] not in paths
+            replica.has_space = replica.log.directory.rpartition("/")[0] not in paths
 
     def on_dir_failed(self, directory_id: UUID, error: OSError) -> None:
         """Take all replicas in a log directory offline. To be called while no operation on a replica is under way."""
@@ -277,7 +282,7 @@ class ReplicaManager:
         if throttle.is_idle:
             return False
         now_ms = self._timers.now_ms()
-        return throttle.quota.room_bytes(now_ms) <= 0 and is_held_back(replica, replica_id, throttle, now_ms)
+        return throttle.quota.available_bytes(now_ms) <= 0 and is_throttled_for(replica, replica_id, throttle, now_ms)
 
     def _on_led(self, replica: Replica) -> None:
         self._operations.on_changed(replica)
@@ -296,7 +301,7 @@ class PeriodicTask:
         self._timer = self._loop.call_later(self._interval_s, self._run)
 
     def cancel(self) -> None:
-        """Call it no more."""
+        """Stop calling it."""
         self._timer.cancel()
 
     def _run(self) -> None:
@@ -305,7 +310,7 @@ class PeriodicTask:
 
 
 def describe_replica(replica: Replica) -> dict[str, Any]:
-    """The replica's state in plain values."""
+    """The replica's state as a dict of plain values."""
     partition = replica.partition
     leader = partition.leader
     return {

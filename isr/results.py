@@ -1,4 +1,4 @@
-"""What the replica manager is asked, and what it answers."""
+"""Parameters and results of the replica manager's operations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEBUGGING_REPLICA_ID = -2
 
 @dataclass(slots=True)
 class FetchParams:
-    """A fetch request as a whole. `replica_id` >= 0 is a follower; `read_committed` is the isolation level 1."""
+    """The fields of a fetch request that hold for all its partitions. `replica_id` >= 0 is a follower."""
 
     replica_id: int = CONSUMER_REPLICA_ID
     replica_epoch: int = -1
@@ -29,7 +29,7 @@ class FetchParams:
     from_follower_allowed: bool = False
     """A consumer may read from a replica that is not the leader (KIP-392)."""
     slice_bytes_min: int | None = None
-    """Committed records of so many bytes in one place may be answered by a slice of their file; None: by no means."""
+    """Committed records of at least so many bytes may be answered by a slice of their file (sendfile); None: never."""
 
 
 class ListOffsetResult(NamedTuple):
@@ -58,7 +58,7 @@ class DeletedRecords(NamedTuple):
 
     @property
     def is_behind(self) -> bool:
-        """Some replica's log does not start at `required_offset` yet."""
+        """Whether the log of some replica still starts below `required_offset`."""
         return not self.error_code and self.low_watermark < self.required_offset
 
 

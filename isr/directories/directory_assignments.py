@@ -1,9 +1,10 @@
-"""Which directory each replica here is in, and the controller kept up with it (KIP-858).
+"""Tells the controller in which log directory each replica of this broker is (KIP-858; Kafka: AssignmentsManager).
 
-Where a replica's log is to be found, or made, follows from what the metadata says of its directory and from which
-directories this broker has. One case needs care: the metadata names a directory that is not here any more, and no
-other holds the log. Then what the replica had is lost, and an empty log must not pass for it. So the controller
-is told first that it is lost, and the log is made when the metadata says so too; a crash in between changes nothing.
+The metadata names a log directory for each replica. Where its log is opened or created follows from that and from the
+directories that this broker has. One case needs care: the metadata names a directory that the broker does not have any
+more, and no other directory contains the log. Then the records of the replica are lost, and an empty log must not take
+their place unnoticed. So the broker first tells the controller that the replica is lost, and creates the log when the
+metadata says so, too. A crash in between changes nothing.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ _SETTLED = frozenset(
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
     }
 )
-"""Answers after which nothing is to be sent again: it is done, or there is no such replica any more."""
+"""Answers after which an assignment is not sent again: it is done, or there is no such replica any more."""
 
 SendAssignments = Callable[[Mapping[ReplicaKey, UUID]], Awaitable[Mapping[ReplicaKey, int]]]
 
 
 class Place(Enum):
-    """Where a replica's log, which is in no directory that can be read, is to be made."""
+    """Where to create the log of a replica that is in none of the working directories."""
 
     THERE = "in the directory that the metadata names"
     ANYWHERE = "in any directory"
@@ -45,7 +46,7 @@ class Place(Enum):
 
 
 def place_of(registered: UUID, online: Container[UUID], *, some_failed: bool) -> Place:
-    """`registered` is the replica's directory by the metadata, `online` are those of this broker that work."""
+    """`registered` is the replica's directory by the metadata, `online` are this broker's directories that work."""
     if registered in online:
         return Place.THERE
     if registered in (UNASSIGNED, LOST):
@@ -56,7 +57,7 @@ def place_of(registered: UUID, online: Container[UUID], *, some_failed: bool) ->
 
 
 class DirectoryAssignments:
-    """Sends what the controller does not know yet: batched, one request in flight, again after a pause."""
+    """Sends what the controller does not know yet: batched, one request at a time, again after a pause."""
 
     def __init__(self, send: SendAssignments, backoff_ms: int) -> None:
         self._send = send
@@ -68,25 +69,25 @@ class DirectoryAssignments:
 
     @property
     def pending(self) -> Mapping[ReplicaKey, UUID]:
-        """What the controller does not know yet, or has not answered."""
+        """The assignments that the controller has not confirmed."""
         return self._wanted
 
-    def note(self, key: ReplicaKey, registered: UUID, held: UUID) -> None:
-        """By the metadata the replica is in `registered`; in truth it is in `held`, which may be LOST."""
-        if registered == held:
+    def note(self, key: ReplicaKey, registered: UUID, actual: UUID) -> None:
+        """By the metadata the replica is in the directory `registered`; it really is in `actual`, which may be LOST."""
+        if registered == actual:
             self._wanted.pop(key, None)
             return
-        self._wanted[key] = held
+        self._wanted[key] = actual
         if not self._running and not self._stopped:
             self._running = True
             self._tasks.spawn(self._run(), name="assignments to directories")
 
     def forget(self, key: ReplicaKey) -> None:
-        """The replica is here no more."""
+        """This broker has no such replica any more."""
         self._wanted.pop(key, None)
 
     async def stop(self) -> None:
-        """Send no more."""
+        """Stop sending."""
         self._stopped = True
         self._wanted.clear()
         await self._tasks.cancel_all()
@@ -103,7 +104,7 @@ class DirectoryAssignments:
         self._running = False
 
     async def _exchange(self, batch: Mapping[ReplicaKey, UUID]) -> bool:
-        """Whether all of it is settled."""
+        """Send a batch; whether all of it is settled."""
         try:
             codes = await self._send(batch)
         except (OSError, TimeoutError, ProtocolError, WireFormatError) as error:

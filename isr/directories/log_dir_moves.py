@@ -1,8 +1,9 @@
 """Moves replicas from one log directory of this broker to another while they serve (AlterReplicaLogDirs, KIP-113).
 
-A copy of the log grows beside it, a piece at a time, so that everything else has its turn in between. When little is
-left, all that is there is made durable; then the rest is copied and the two change places within one turn of the loop,
-in which nobody can append. Where the original was cut, the copy is cut too, as a follower's log would be.
+A copy of the log grows in the other directory, some batches at a time, so that other work runs in between. When little
+is missing, the copy is made durable. Then the rest is copied and the copy takes the log's place, within one iteration
+of the event loop, so that no append can come in between. If the log is truncated meanwhile, the copy is truncated, too,
+as a follower's log would be. Kafka does this in ReplicaAlterLogDirsThread.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from ..replica import Replica
 from ..throttling.replication_quota import ReplicationQuota
 
 _logger = logging.getLogger(__name__)
-_PIECE_BYTES = 256 * 1024
-_LAST_PIECES_MAX = 4
-_BREATH_S = 0.001
-_LOOK_AGAIN_S = 0.5
-"""The limit may have been raised meanwhile."""
+_COPY_BYTES = 256 * 1024
+_LAST_COPIES_MAX = 4
+_PAUSE_S = 0.001
+_THROTTLED_WAIT_S_MAX = 0.5
+"""How long a throttled move waits at most: the quota may be raised meanwhile."""
 
 
 class LogDirMoves:
-    """`on_moved` is told of a replica and the directory that has its log now, `on_failed` when that cannot be read."""
+    """`on_moved` gets a replica and the directory of its log after a move; `on_failed` one whose log cannot be read."""
 
     def __init__(
         self,
@@ -51,10 +52,10 @@ class LogDirMoves:
         self._moving: dict[TopicPartition, None] = {}
 
     def begin(self, topic_partition: TopicPartition, path: str) -> None:
-        """Move the replica to the directory at `path`; a move elsewhere is called off.
+        """Move the replica to the log directory at `path`; a move to another one is cancelled.
 
         Raises `ProtocolError`: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR, INVALID_TOPIC_EXCEPTION; and
-        REPLICA_NOT_AVAILABLE when it is not here: if it comes, it is made in that directory.
+        REPLICA_NOT_AVAILABLE when this broker has no such replica: if it gets one, it is created in that directory.
         """
         if topic_partition in self._directory.unusable:
             raise ProtocolError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition} is offline")
@@ -65,18 +66,18 @@ class LogDirMoves:
         if replica is None:
             raise ProtocolError(ErrorCode.REPLICA_NOT_AVAILABLE, f"no replica of {topic_partition} is here")
         if is_begun:
-            self._go_on(topic_partition)
+            self._start(topic_partition)
 
     def resume(self) -> None:
-        """Go on with the moves that were under way when the broker stopped."""
+        """Continue the moves that were under way when the broker stopped."""
         for topic_partition in self._logs.future_logs.partitions:
-            self._go_on(topic_partition)
+            self._start(topic_partition)
 
     async def stop(self) -> None:
-        """Stop; the copies stay as they are."""
+        """Stop copying; the copies stay."""
         await self._tasks.cancel_all()
 
-    def _go_on(self, topic_partition: TopicPartition) -> None:
+    def _start(self, topic_partition: TopicPartition) -> None:
         if topic_partition not in self._moving:
             self._moving[topic_partition] = None
             self._tasks.spawn(self._run(topic_partition), name=f"move of {topic_partition}")
@@ -93,37 +94,37 @@ class LogDirMoves:
             self._moving.pop(topic_partition, None)
 
     def _pair(self, topic_partition: TopicPartition) -> tuple[Replica, PartitionLog] | None:
-        """The replica and the copy of its log, None when one of them is gone."""
+        """The replica and the copy of its log; None when one of them does not exist any more, or failed."""
         replica, copy = self._directory.replicas.get(topic_partition), self._logs.future_logs.get(topic_partition)
         if replica is None or replica.offline or copy is None or copy.is_failed or replica.log.is_failed:
             return None
         return replica, copy
 
     async def _step(self, replica: Replica, copy: PartitionLog) -> bool:
-        """Copy a piece, or make an end; whether that is done."""
+        """Copy some batches, or finish; true when the move is finished."""
         wait_ms = self._quota.wait_ms(self._now_ms())
         if wait_ms:
-            await asyncio.sleep(min(wait_ms / 1000, _LOOK_AGAIN_S))
+            await asyncio.sleep(min(wait_ms / 1000, _THROTTLED_WAIT_S_MAX))
             return False
-        agree(replica.log, copy)
+        truncate_copy(replica.log, copy)
         try:
-            copied_bytes = copy_piece(replica.log, copy)
+            copied_bytes = copy_batches(replica.log, copy)
         except ColdReadError as cold:
             await asyncio.wait([cold.warming])
             if self._pair(replica.topic_partition) != (replica, copy):
                 return False
-            agree(replica.log, copy)
-            copied_bytes = copy_piece(replica.log, copy, allow_blocking_io=True)
+            truncate_copy(replica.log, copy)
+            copied_bytes = copy_batches(replica.log, copy, allow_blocking_io=True)
         self._quota.record(copied_bytes, self._now_ms())
         if copy.log_end_offset < replica.log.log_end_offset:
-            await asyncio.sleep(_BREATH_S)
+            await asyncio.sleep(_PAUSE_S)
             return False
         await copy.flush_soon()
         if self._pair(replica.topic_partition) != (replica, copy):
             return False
-        agree(replica.log, copy)
-        for _ in range(_LAST_PIECES_MAX):
-            copy_piece(replica.log, copy, allow_blocking_io=True)
+        truncate_copy(replica.log, copy)
+        for _ in range(_LAST_COPIES_MAX):
+            copy_batches(replica.log, copy, allow_blocking_io=True)
         if copy.log_end_offset < replica.log.log_end_offset:
             return False
         self._finish(replica)
@@ -139,15 +140,15 @@ class LogDirMoves:
             replica.log = logs.future_logs.finish(topic_partition)
         except (ProtocolError, OSError) as error:
             if logs.get(topic_partition) is replica.log:
-                raise  # nothing has changed
+                raise  # The log is still in use.
             self._on_failed(replica, error)
         else:
             _logger.info("%s has moved to %s", topic_partition, replica.log.directory)
         self._on_moved(replica, target)
 
 
-def agree(log: PartitionLog, copy: PartitionLog) -> None:
-    """Cut from the copy what the log does not have, or has not any more."""
+def truncate_copy(log: PartitionLog, copy: PartitionLog) -> None:
+    """Truncate the copy where it differs from the log."""
     while (latest := copy.epoch_cache.latest_epoch()) is not None:
         known = log.epoch_cache.end_offset_for(latest)
         if known.epoch == latest and known.end_offset >= copy.log_end_offset:
@@ -163,12 +164,12 @@ def agree(log: PartitionLog, copy: PartitionLog) -> None:
         copy.truncate_fully_and_start_at(log.log_start_offset)
 
 
-def copy_piece(log: PartitionLog, copy: PartitionLog, *, allow_blocking_io: bool = False) -> int:
-    """Copy some batches; how many bytes that were. `ColdReadError` as in `PartitionLog.read`."""
+def copy_batches(log: PartitionLog, copy: PartitionLog, *, allow_blocking_io: bool = False) -> int:
+    """Copy some batches; returns how many bytes. Raises `ColdReadError` as `PartitionLog.read` does."""
     end_offset = log.log_end_offset
     if copy.log_end_offset >= end_offset:
         return 0
     start_offset = max(copy.log_end_offset, log.log_start_offset)
-    data = log.read(start_offset, _PIECE_BYTES, end_offset=end_offset, allow_blocking_io=allow_blocking_io)
+    data = log.read(start_offset, _COPY_BYTES, end_offset=end_offset, allow_blocking_io=allow_blocking_io)
     copy.append_as_follower(memoryview(data), may_skip=True)
     return len(data)

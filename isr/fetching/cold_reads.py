@@ -1,7 +1,7 @@
-"""Reads of one fetch that would have to wait for the device: threads bring the bytes into the page cache meanwhile.
+"""Reads of one fetch that would wait for the disk: threads read the bytes into the page cache meanwhile.
 
-The event loop is never held up by a slow disk: a fetch that finds nothing in the page cache is parked like one that
-finds nothing at all, and looks again when the bytes are there. What other partitions have is answered at once.
+A slow disk never blocks the event loop. A fetch whose bytes are not in the page cache is parked as if there were no
+records, and reads again when they are. If other partitions have enough records, it is answered at once.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from ...wire.types import TopicPartition
 
 
 class ColdReads:
-    """`is_over`: all that was cold has been warmed, so that reading again waits for nothing but bad luck.
+    """`is_over`: the threads have read everything. Reading again may still block, if bytes have left the cache since.
 
-    New records in one of the `partitions` are no reason to look again: they are not what is waited for.
+    The fetch does not wait for new records in `partitions`, which are those that are being read.
     """
 
     __slots__ = ("_left", "_warmed", "is_over", "partitions")
@@ -28,12 +28,13 @@ class ColdReads:
         self.partitions: dict[TopicPartition, None] = {}
 
     def add(self, found: ColdReadError, partition: TopicPartition) -> None:
+        """A thread is reading bytes of the partition."""
         self.partitions[partition] = None
         self._left += 1
         found.warming.add_done_callback(self._on_warmed)
 
     def then(self, callback: Callable[[], object]) -> None:
-        """Call once when all are warmed; never when there was none."""
+        """Call back once when everything is read; never if nothing had to be read."""
         self._warmed = callback
 
     def _on_warmed(self, warming: asyncio.Future[None]) -> None:

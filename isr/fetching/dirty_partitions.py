@@ -61,7 +61,7 @@ class DirtyPartitions:
         self.dirty[key] = None
 
     def remove(self, key: FetchKey) -> None:
-        """The follower fetches the partition no more."""
+        """The follower does not fetch the partition any more."""
         name = self.names.pop(key, None)
         self.dirty.pop(key, None)
         if name is not None:
@@ -129,7 +129,7 @@ class DirtyPartitionTracker:
         self._by_partition.setdefault(name, {})[session.number] = (session, key)
 
     def unlist(self, session: DirtyPartitions, name: TopicPartition) -> None:
-        """The session contains the partition no more."""
+        """The session does not contain the partition any more."""
         sessions = self._by_partition.get(name)
         if sessions is not None:
             sessions.pop(session.number, None)
@@ -147,7 +147,7 @@ class DirtyPartitionTracker:
         self._mark(replica)
 
     def on_role_lost(self, replica: Replica) -> None:
-        """The replica leads no more, is gone or offline: followers that wait for it are answered at once."""
+        """The replica does not lead any more, is gone or offline: followers that wait for it are answered at once."""
         for session in self._mark(replica):
             if session.parked is not None:
                 session.parked.finish()

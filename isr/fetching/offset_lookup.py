@@ -1,8 +1,8 @@
-"""ListOffsets and OffsetForLeaderEpoch: questions about a log that need none of its records.
+"""ListOffsets and OffsetForLeaderEpoch: answers about a log without its records.
 
-A consumer learns of nothing above the high watermark; a replica is told about the whole log. Right after an election a
-leader's high watermark may lie below what its predecessor had shown: asked then, it answers OFFSET_NOT_AVAILABLE, so
-that no consumer sees the end of a log go back (KIP-207).
+A consumer is told nothing about records above the high watermark, a replica is told about the whole log. Right after an
+election, a leader's high watermark may be below the one that its predecessor has shown. Then the answer is
+OFFSET_NOT_AVAILABLE, so that no consumer sees the end of a log go back (KIP-207).
 """
 
 from __future__ import annotations

@@ -114,8 +114,8 @@ class PartitionReader:
         return replica
 
     def _count(self, replica: Replica, params: FetchParams, request: FetchPartition, now_ms: int) -> None:
-        proposal = replica.check_fetch(params, request, now_ms)
-        self._expected.came(params.replica_id, replica.topic_partition)
+        proposal = replica.on_fetch(params, request, now_ms)
+        self._expected.on_fetched(params.replica_id, replica.topic_partition)
         if proposal is not None:
             self._proposals.submit(replica, proposal)
 
@@ -137,7 +137,7 @@ class PartitionReader:
             cold.add(error, replica.topic_partition)
             row = replica.read(params, request, 0, min_one_batch=False)
         if share is not None:
-            share.took(replica, len(row.records or b""))
+            share.record(replica, len(row.records or b""))
         return row
 
 

@@ -1,21 +1,21 @@
-"""How long a follower waits for an answer of its leader.
+"""How long a follower waits for the answer of its leader.
 
-A connection may be lost at the leader's end alone: nothing is to come over it any more, and nobody says so. A leader
-answers a fetch within its maximal wait, so one that is silent for much longer is asked anew over another connection. It
-may as well be slow, by its disk or by what it has to do; so each time in a row it is given twice as long. While bytes
-come it is not silent. In no case does a request take longer than `replica.socket.timeout.ms`. Times in seconds.
+A connection may be closed at the leader's end without the follower's end learning it: then no answer ever comes. A
+leader answers a fetch within the request's maximal wait. If nothing is received for much longer, the follower gives the
+request up and connects again. The leader may just be slow, so each time in a row it is given twice as long; the time is
+counted from the last bytes received. No request takes longer than `replica.socket.timeout.ms`. Times are in seconds.
 """
 
 from __future__ import annotations
 
 _GRACE_S = 2.0
-"""Beyond the maximal wait of a fetch, before the leader counts as silent."""
+"""How long the leader may be silent after the maximal wait of a fetch."""
 _STALL_S = 0.5
-"""Whoever looks that much too late stood still himself, and may have the answer in a buffer."""
+"""If this node looks so late after the deadline, it stood still itself, and the answer may be in a buffer."""
 
 
 class FetchRequestTimeout:
-    """Of one fetcher, for one request at a time."""
+    """The time-out of one fetcher, for one request at a time. `wait_s` is the maximal wait of a fetch."""
 
     def __init__(self, wait_s: float, timeout_s: float) -> None:
         self.timeout_s = timeout_s
@@ -27,20 +27,20 @@ class FetchRequestTimeout:
 
     @property
     def deadline(self) -> float:
-        """When it is over unless something is heard."""
+        """When the time is over unless bytes are received."""
         return min(self._heard_at + self._allowed_s, self.sent_at + self.timeout_s)
 
     def on_sent(self, received_bytes: int, now: float) -> None:
-        """A request left; so much had come over its connection before."""
+        """A request is sent; `received_bytes` were received over its connection before."""
         self.sent_at = self._heard_at = now
         self._received_bytes = received_bytes
 
     def on_answer(self) -> None:
-        """The leader is as quick as it should be."""
+        """The request is answered: the next one gets the normal time."""
         self._allowed_s = self._first_s
 
     def is_over(self, received_bytes: int, now: float) -> bool:
-        """Whether to give the request up, with its connection; if so, the next one is given longer."""
+        """Whether to give up the request and its connection. If so, the next request gets twice the time."""
         late_s = now - self.deadline
         if received_bytes != self._received_bytes or late_s > _STALL_S:
             self._received_bytes = received_bytes

@@ -1,10 +1,9 @@
 """The follower's side of an incremental fetch session (KIP-227).
 
-The leader remembers what was asked for; a request names only the partitions whose parameters changed, or that are no
-more wanted; of many that are new, some a request. A session begins with a full request (epoch 0); every answered
-request counts the epoch up. After an error
-of the session or a lost connection nobody knows what the other side knows: the next request is a full one again, which
-also closes the old session.
+The leader remembers what was asked for. A request names only the partitions whose parameters changed or that are not
+fetched any more, and at most 500 of them. A session begins with a full request (epoch 0); every answered request
+increments the epoch. After an error of the session or a lost connection, neither side knows what the other one knows:
+the next request is a full one again, which also closes the old session.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ NO_SESSION = 0
 INITIAL_EPOCH = 0
 _MAX_EPOCH = 0x7FFFFFFF
 NAMED_AT_ONCE = 500
-"""Partitions that one request names: both sides work on each of them. Without a session it names all."""
+"""How many partitions one request names at most: both sides work on each of them. Without a session it names all."""
 
 PartitionKey: TypeAlias = tuple[UUID, int]
 
 
 class FetchSession:
-    """What the leader is to know (`wanted`), and how to tell it."""
+    """What the leader should know (`wanted`), and what the next request has to name of it."""
 
     def __init__(self) -> None:
         self.session_id = NO_SESSION
@@ -36,21 +35,21 @@ class FetchSession:
         self._is_refused = False
 
     def want(self, key: PartitionKey, partition: FetchPartition) -> None:
-        """Fetch the partition, with these parameters from now on."""
+        """Fetch the partition with these parameters from now on."""
         if self.wanted.get(key) != partition:
             self.wanted[key] = partition
             self._changed[key] = None
             self._forgotten.pop(key, None)
 
     def forget(self, key: PartitionKey) -> None:
-        """Fetch the partition no more."""
+        """Stop fetching the partition."""
         if self.wanted.pop(key, None) is not None:
             self._changed.pop(key, None)
             self._forgotten[key] = None
 
     @property
     def has_more_to_name(self) -> bool:
-        """Whether there are partitions that the leader does not know of yet: no request should wait then."""
+        """Whether there are partitions that the leader does not know yet: then no request should wait."""
         return bool(self._changed)
 
     def next_request(self) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
@@ -75,7 +74,7 @@ class FetchSession:
         return list(topics.values()), list(forgotten.values())
 
     def on_answer(self, session_id: int) -> None:
-        """The request was answered without an error of the session; 0 means that the leader keeps none."""
+        """The request was answered without an error of the session; id 0 means that the leader has no session."""
         self._is_refused = session_id == NO_SESSION
         if self._is_refused:
             self.reset()
@@ -84,10 +83,10 @@ class FetchSession:
             self.epoch = 1 if self.epoch >= _MAX_EPOCH else self.epoch + 1
 
     def on_failure(self) -> None:
-        """The leader refused the session, or its answer was lost: start over, closing what may be left of it."""
+        """The leader refused the session, or its answer was lost: start over, and close what is left of the session."""
         self.epoch = INITIAL_EPOCH
 
     def reset(self) -> None:
-        """Start over with a leader that knows of no session."""
+        """Start over with a leader that has no session."""
         self.session_id = NO_SESSION
         self.epoch = INITIAL_EPOCH

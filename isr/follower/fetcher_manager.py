@@ -1,4 +1,4 @@
-"""One fetcher per broker that leads something this one follows."""
+"""One fetcher for each broker that leads partitions which this broker follows (Kafka: ReplicaFetcherManager)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .replica_fetcher import FetcherContext, ReplicaFetcher
 
 
 class FetcherManager:
-    """Knows which fetcher has which partition."""
+    """Owns the fetchers, and knows which of them has which partition."""
 
     def __init__(self, context: FetcherContext) -> None:
         self._context = context
@@ -26,14 +26,14 @@ class FetcherManager:
         fetcher.add(replicas)
 
     def remove(self, replica: Replica) -> None:
-        """Fetch it no more, from wherever it was fetched."""
+        """Stop fetching it."""
         key = _key(replica)
         leader_id = self._assigned.pop(key, None)
         if leader_id is not None:
             self._fetchers[leader_id].remove(key)
 
     def on_broker_changed(self, broker_id: int, broker_epoch: int) -> None:
-        """The registration of a broker changed; another epoch is another life of it."""
+        """The registration of a broker changed; another epoch means that it was restarted."""
         restarted = self._broker_epochs.get(broker_id, broker_epoch) != broker_epoch
         self._broker_epochs[broker_id] = broker_epoch
         fetcher = self._fetchers.get(broker_id)
@@ -41,7 +41,7 @@ class FetcherManager:
             fetcher.on_broker_changed(restarted=restarted)
 
     async def stop(self) -> None:
-        """Stop all fetching."""
+        """Stop all fetchers."""
         for fetcher in self._fetchers.values():
             await fetcher.stop()
         self._fetchers.clear()

@@ -1,8 +1,8 @@
-"""Replication from one broker: a loop that sends the next fetch when the last answer is taken in.
+"""Replication from one broker: a loop that sends the next fetch when the last answer is processed.
 
-One connection and one request in flight carry all partitions that the broker leads and this one follows; the leader
-parks a fetch that finds nothing new, so an idle fetcher wakes twice a second, and one without partitions never. A fetch
-that is parked does not know of partitions that were added since: the leader, which expects them, lets it go within
+There is one connection and one request at a time for all partitions that the broker leads and this one follows. The
+leader parks a fetch that finds nothing new, so an idle fetcher runs twice a second, and one without partitions never. A
+parked fetch does not contain partitions that were added since; the leader expects these and answers it within
 milliseconds (see `expected_fetches.py`).
 """
 
@@ -38,7 +38,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class FetcherContext:
-    """What all fetchers of a broker share."""
+    """What all fetchers of a broker use."""
 
     config: ReplicaManagerConfig
     connect: Callable[[int], Awaitable[FetchConnection]]
@@ -49,7 +49,7 @@ class FetcherContext:
 
 
 class ReplicaFetcher:
-    """Fetches from `broker_id`. Made and used on the running loop; costs nothing until it has partitions."""
+    """Fetches from `broker_id`. To be made on the running loop. Its task begins with the first partitions."""
 
     def __init__(self, broker_id: int, context: FetcherContext) -> None:
         self.broker_id = broker_id
@@ -68,13 +68,13 @@ class ReplicaFetcher:
         self._given_up = False
         self._in_flight = 0
         self._sent = 0
-        self._patience = FetchRequestTimeout(
+        self._timeout = FetchRequestTimeout(
             config.replica_fetch_wait_max_ms / 1000, config.replica_socket_timeout_ms / 1000
         )
         self._watchdog: asyncio.TimerHandle | None = None
 
     def add(self, replicas: list[Replica]) -> None:
-        """Fetch these too, from their present ends and in their present epochs."""
+        """Fetch these, too, from their present log ends and in their present epochs."""
         for replica in replicas:
             self.state.add(replica)
         if not self._tasks:
@@ -83,13 +83,13 @@ class ReplicaFetcher:
         self._wake.set()
 
     def remove(self, key: PartitionKey) -> None:
-        """Fetch this no more; an answer that is under way will not be looked at."""
-        if self.state.remove(key) and not self.state.sources:
+        """Stop fetching this partition; an answer that is under way is ignored for it."""
+        if self.state.remove(key) and not self.state.partitions:
             self._give_up(self._in_flight)
             self._wake.set()
 
     def on_broker_changed(self, *, restarted: bool) -> None:
-        """The broker's registration changed: try now what was waiting, over a new connection if it is a new life."""
+        """The broker's registration changed: end all pauses, and connect again if it was restarted."""
         if restarted:
             self._give_up(self._in_flight)
         self._backoff.reset()
@@ -97,7 +97,7 @@ class ReplicaFetcher:
         self._wake.set()
 
     async def stop(self) -> None:
-        """Fetch no more at all."""
+        """Stop fetching."""
         await self._tasks.cancel_all()
         self._disconnect()
         if self._watchdog is not None:
@@ -108,7 +108,7 @@ class ReplicaFetcher:
 
     async def _run(self) -> None:
         while True:
-            if not self.state.sources:
+            if not self.state.partitions:
                 self._disconnect()
                 await self._pause(None)
                 continue
@@ -120,7 +120,7 @@ class ReplicaFetcher:
                 await self._on_lost(error)
 
     async def _on_lost(self, error: Exception) -> None:
-        """A connection given up on purpose is replaced at once, one that failed after a pause."""
+        """Connect again: at once if this node gave the connection up, after a pause if it failed."""
         if self._given_up:
             self._given_up = False
             return
@@ -153,11 +153,11 @@ class ReplicaFetcher:
     async def _answer_to(self, connection: FetchConnection, request: Awaitable[_Answer]) -> _Answer:
         self._sent += 1
         self._in_flight = self._sent
-        self._patience.on_sent(connection.received_bytes, self._loop.time())
+        self._timeout.on_sent(connection.received_bytes, self._loop.time())
         self._watch()
         answer = await request
         self._in_flight = 0
-        self._patience.on_answer()
+        self._timeout.on_answer()
         return answer
 
     async def _connect(self) -> FetchConnection:
@@ -169,22 +169,22 @@ class ReplicaFetcher:
         return connection
 
     async def _resolve_out_of_range(self, connection: FetchConnection, key: PartitionKey) -> None:
-        source = self.state.sources.get(key)
+        fetched = self.state.partitions.get(key)
         end_offset = await self._list_offset(connection, key, _LATEST_TIMESTAMP)
         start_offset = await self._list_offset(connection, key, _EARLIEST_TIMESTAMP)
-        if source is None or self.state.sources.get(key) is not source:
-            return  # these may be offsets of two epochs, and the fetch of the new one tells anew
+        if fetched is None or self.state.partitions.get(key) is not fetched:
+            return  # The offsets may be of two epochs. The fetch in the new epoch finds out again.
         if end_offset is None or start_offset is None:
             self.state.pause(key, ErrorCode.OFFSET_OUT_OF_RANGE, self._now_ms())
         else:
             self.state.restart(key, start_offset, end_offset, self._now_ms())
 
     async def _list_offset(self, connection: FetchConnection, key: PartitionKey, timestamp: int) -> int | None:
-        source = self.state.sources.get(key)
-        if source is None:
+        fetched = self.state.partitions.get(key)
+        if fetched is None:
             return None
-        partition = {"partition_index": key[1], "current_leader_epoch": source.leader_epoch, "timestamp": timestamp}
-        topic = {"name": source.replica.topic_partition.topic, "partitions": [partition]}
+        partition = {"partition_index": key[1], "current_leader_epoch": fetched.leader_epoch, "timestamp": timestamp}
+        topic = {"name": fetched.replica.topic_partition.topic, "partitions": [partition]}
         fields = {"replica_id": self._context.config.node_id, "isolation_level": 0, "topics": [topic]}
         request = connection.request(ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, fields)
         response = await self._answer_to(connection, request)
@@ -197,7 +197,7 @@ class ReplicaFetcher:
         return int(self._loop.time() * 1000)
 
     async def _pause(self, seconds: float | None) -> None:
-        """Until something changes, or `seconds` have passed."""
+        """Wait until something changes, or `seconds` have passed."""
         timer = None if seconds is None else self._loop.call_later(seconds, self._wake.set)
         try:
             await self._wake.wait()
@@ -217,18 +217,18 @@ class ReplicaFetcher:
             connection.close()
 
     def _watch(self) -> None:
-        """One timer, looked at rarely, finds an answer that never comes."""
+        """Set the timer for an answer that never comes. It is set again only when it fires."""
         if self._watchdog is None:
-            self._watchdog = self._loop.call_at(self._patience.deadline, self._on_watchdog)
+            self._watchdog = self._loop.call_at(self._timeout.deadline, self._on_watchdog)
 
     def _on_watchdog(self) -> None:
         self._watchdog = None
         connection = self._connection
         if not self._in_flight or connection is None:
             return
-        sent_at, now = self._patience.sent_at, self._loop.time()
-        if self._patience.is_over(connection.received_bytes, now):
-            _logger.warning("broker %d has not answered for %.1f s: connecting anew", self.broker_id, now - sent_at)
+        sent_at, now = self._timeout.sent_at, self._loop.time()
+        if self._timeout.is_over(connection.received_bytes, now):
+            _logger.warning("broker %d has not answered for %.1f s: connecting again", self.broker_id, now - sent_at)
             self._give_up(self._in_flight)
         else:
             self._watch()

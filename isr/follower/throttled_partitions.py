@@ -1,80 +1,68 @@
-"""The throttled partitions of one fetcher: which of them rest until the quota has room again (KIP-73)."""
+"""The throttled partitions of one fetcher: which of them pause until the quota allows more bytes (KIP-73)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
-from ...wire.types import TopicPartition
 from ..throttling.throttles import Throttle
 from .fetch_session import PartitionKey
-
-
-class Source(Protocol):
-    """A partition that is fetched."""
-
-    @property
-    def topic_partition(self) -> TopicPartition: ...
-
-    @property
-    def is_in_sync(self) -> bool:
-        """It has all that is committed, so that it is waited for."""
-        ...
+from .fetched_partition import FetchedPartition
 
 
 class ThrottledPartitions:
-    """Follows a fetcher's sources; costs nothing while nothing is throttled."""
+    """Pauses throttled partitions that are not in sync. Costs nothing while no partition is throttled."""
 
     def __init__(self, throttle: Throttle) -> None:
         self._throttle = throttle
         self._throttled: dict[PartitionKey, None] = {}
-        self._held: dict[PartitionKey, None] = {}
+        self._paused: dict[PartitionKey, None] = {}
         self._version = 0
 
     def __contains__(self, key: PartitionKey) -> bool:
-        """Whether it rests."""
-        return key in self._held
+        """Whether the partition is paused."""
+        return key in self._paused
 
     def __bool__(self) -> bool:
-        return bool(self._held)
+        """Whether any partition is paused."""
+        return bool(self._paused)
 
-    def on_sources_changed(self) -> None:
-        """There are others."""
+    def on_partitions_changed(self) -> None:
+        """The fetcher fetches other partitions than before."""
         self._version = -1
 
-    def review(self, sources: Mapping[PartitionKey, Source], now_ms: int) -> Iterable[PartitionKey]:
-        """Hold what is throttled and not waited for while there is no room; gives what is held or let go by that."""
+    def update(self, partitions: Mapping[PartitionKey, FetchedPartition], now_ms: int) -> Iterable[PartitionKey]:
+        """Pause or resume partitions, by what the quota allows now; returns those that changed."""
         if self._version != self._throttle.version:
             self._version = self._throttle.version
-            self._find_throttled(sources)
-        if not self._throttled and not self._held:
+            self._find_throttled(partitions)
+        if not self._throttled and not self._paused:
             return ()
-        has_room = self._throttle.quota.room_bytes(now_ms) > 0
-        before = self._held
-        self._held = {} if has_room else {key: None for key in self._throttled if not sources[key].is_in_sync}
-        gone = [key for key in before if key not in self._held]
-        return gone + [key for key in self._held if key not in before]
+        is_allowed = self._throttle.quota.available_bytes(now_ms) > 0
+        before = self._paused
+        self._paused = {} if is_allowed else {key: None for key in self._throttled if not partitions[key].is_in_sync}
+        resumed = [key for key in before if key not in self._paused]
+        return resumed + [key for key in self._paused if key not in before]
 
-    def _find_throttled(self, sources: Mapping[PartitionKey, Source]) -> None:
+    def _find_throttled(self, partitions: Mapping[PartitionKey, FetchedPartition]) -> None:
         throttle = self._throttle
         self._throttled = {}
         if not throttle.is_idle:
-            for key, source in sources.items():
-                if throttle.is_throttled(source.topic_partition):
+            for key, fetched in partitions.items():
+                if throttle.is_throttled(fetched.topic_partition):
                     self._throttled[key] = None
 
-    def max_bytes(self, key: PartitionKey, source: Source, wanted_bytes: int, now_ms: int) -> int:
-        """How much to ask of a partition: the throttled ones share what there is room for."""
-        if key not in self._throttled or source.is_in_sync:
+    def max_bytes(self, key: PartitionKey, fetched: FetchedPartition, wanted_bytes: int, now_ms: int) -> int:
+        """How much to fetch of a partition: the throttled ones share what the quota allows."""
+        if key not in self._throttled or fetched.is_in_sync:
             return wanted_bytes
-        share = self._throttle.quota.room_bytes(now_ms) / len(self._throttled)
+        share = self._throttle.quota.available_bytes(now_ms) / len(self._throttled)
         return int(min(wanted_bytes, max(share, 1)))
 
-    def took(self, key: PartitionKey, size_bytes: int, now_ms: int) -> None:
-        """So much of it has come."""
+    def record(self, key: PartitionKey, size_bytes: int, now_ms: int) -> None:
+        """So many bytes of the partition were fetched."""
         if key in self._throttled:
             self._throttle.quota.record(size_bytes, now_ms)
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long until some of what is held may be asked for."""
+        """How long until paused partitions may be fetched."""
         return self._throttle.quota.wait_ms(now_ms)

@@ -18,7 +18,7 @@ from ..ports import AlterPartitionItem, AlterPartitionPort
 from .leader_state import AlterPartitionResult
 
 _ITEMS_MAX = 200
-"""Of one request: the controller decides on all of it in one turn."""
+"""How many partitions one request has at most: the controller decides on it in one iteration of its loop."""
 
 OnResult = Callable[[AlterPartitionItem, AlterPartitionResult], bool]
 """Takes the controller's answer to an item; true when the same item is to be sent again."""
@@ -45,7 +45,7 @@ class AlterPartitionManager:
             self._tasks.spawn(self._run(), name="isr changes")
 
     async def stop(self) -> None:
-        """Send no more."""
+        """Stop sending."""
         self._stopped = True
         self._waiting.clear()
         await self._tasks.cancel_all()

@@ -1,4 +1,4 @@
-"""The way of a produce request: append, wake the followers, and wait for the high watermark where acks=all asks so."""
+"""Appends what producers send, answers followers that wait for it, and lets acks=all wait for the high watermark."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Followers that are to fetch a partition and have not yet: their fetches are not parked for long.
+"""The followers that should fetch a partition and have not yet fetched it: their fetches are not parked for long.
 
-A fetch that is parked does not know of partitions that its follower learns of meanwhile. Leader and followers learn of
-a change within milliseconds of each other; so the leader lets a parked fetch of such a follower go soon, and parks the
-next ones briefly, until the partition is among them. It need not be: a follower whose disk failed does not come.
+A parked fetch does not contain the partitions that its follower learns about meanwhile. Leader and followers learn of a
+change within milliseconds of each other. So the leader answers the parked fetch of such a follower soon, and parks the
+next ones only briefly, until one contains the partition. After two seconds it gives up: the follower's disk may have
+failed.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from collections.abc import Iterable
 from ...wire.types import TopicPartition
 from ..purgatory.purgatory import Purgatory
 
-HURRY_MS = 10
+EXPECTED_WAIT_MS = 10
 _EXPECTED_FOR_MS = 2_000
 
 
 class ExpectedFetches:
-    """By follower: what it has not fetched, and until when that is waited for."""
+    """By follower: the partitions that it has not fetched yet, and until when they are expected."""
 
     def __init__(self, purgatory: Purgatory) -> None:
         self._purgatory = purgatory
@@ -25,24 +26,24 @@ class ExpectedFetches:
         self._until_ms: dict[int, int] = {}
 
     def expect(self, topic_partition: TopicPartition, followers: Iterable[int], now_ms: int) -> None:
-        """The followers will fetch the partition, with a new epoch or for the first time."""
+        """The followers will fetch the partition in a new epoch, or for the first time."""
         for replica_id in followers:
             self._missing.setdefault(replica_id, {})[topic_partition] = None
             self._until_ms[replica_id] = now_ms + _EXPECTED_FOR_MS
-            self._purgatory.hurry(replica_id, HURRY_MS)
+            self._purgatory.shorten_wait(replica_id, EXPECTED_WAIT_MS)
 
-    def came(self, replica_id: int, topic_partition: TopicPartition) -> None:
-        """The follower fetched it."""
+    def on_fetched(self, replica_id: int, topic_partition: TopicPartition) -> None:
+        """The follower has fetched the partition."""
         missing = self._missing.get(replica_id)
         if missing:
             missing.pop(topic_partition, None)
 
     def wait_ms(self, replica_id: int, wait_ms: int, now_ms: int) -> int:
-        """How long a fetch of the follower may be parked that wants to wait for `wait_ms`."""
+        """How long a fetch of the follower may be parked; `wait_ms` is what it asks for."""
         missing = self._missing.get(replica_id)
         if not missing:
             return wait_ms
         if now_ms >= self._until_ms[replica_id]:
             missing.clear()
             return wait_ms
-        return min(wait_ms, HURRY_MS)
+        return min(wait_ms, EXPECTED_WAIT_MS)

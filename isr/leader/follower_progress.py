@@ -1,4 +1,4 @@
-"""What a leader knows of one follower: its log end offset and when it was last caught up.
+"""What a leader knows about one follower: its log end offset, and when it was last caught up.
 
 The rule for "caught up" is in `log/replication.py`. Source: Apache Kafka, design of replication; KIP-903 for the broker
 epoch.
@@ -35,9 +35,9 @@ class FollowerProgress:
         self.last_caught_up_ms: int | None = None
 
     def reset(self, now_ms: int, leader_end_offset: int, *, new_leader: bool, in_isr: bool) -> None:
-        """A new leader epoch began: members of the ISR get a full lag time to show themselves, the others none.
+        """A new leader epoch begins: members of the ISR count as caught up now, the others never.
 
-        A node that was already the leader keeps the offsets, for its followers did not truncate in between.
+        A node that was the leader before keeps the offsets, since its followers did not truncate in between.
         """
         self.last_caught_up_ms = now_ms if in_isr else None
         if new_leader:
@@ -53,7 +53,7 @@ class FollowerProgress:
     def on_fetch(
         self, fetch_offset: int, log_start_offset: int, leader_end_offset: int, broker_epoch: int, now_ms: int
     ) -> None:
-        """The replica holds everything below `fetch_offset` and asks for more."""
+        """The replica has all records below `fetch_offset` and asks for more."""
         self.last_caught_up_ms = caught_up_ms(self, fetch_offset, leader_end_offset, now_ms)
         self.log_end_offset = fetch_offset
         self.log_start_offset = log_start_offset
@@ -63,25 +63,25 @@ class FollowerProgress:
             self.last_fetch_leader_end_offset = leader_end_offset
 
     def leave_isr(self) -> None:
-        """It is in the ISR no more: when it was in sync does not matter, it has to catch up anew."""
+        """The replica has left the ISR: it has to catch up again, no matter when it was in sync."""
         self.last_caught_up_ms = None
         self.last_fetch_ms = None
 
     def was_fetching_until(self, fetched_ms: int) -> None:
-        """It went on fetching until then, unchanged; if it stood at the leader's end of log, it was caught up."""
+        """The replica went on fetching at the same offset until then: if that was the log end, it was caught up."""
         was_at_end = self.log_end_offset >= self.last_fetch_leader_end_offset
         if was_at_end and self.last_fetch_ms is not None and fetched_ms > self.last_fetch_ms:
             self.last_fetch_ms = fetched_ms
             self._caught_up_at(fetched_ms)
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_time_max_ms: int) -> bool:
-        """At the leader's end, or there not longer than `lag_time_max_ms` ago."""
+        """Whether it is at the leader's log end, or was caught up not longer than `lag_time_max_ms` ago."""
         if self.log_end_offset == leader_end_offset:
             return True
         return self.last_caught_up_ms is not None and now_ms - self.last_caught_up_ms <= lag_time_max_ms
 
     def has_fetched_within(self, period_ms: int, now_ms: int) -> bool:
-        """In this leadership, and not longer ago than that."""
+        """Whether its last fetch in this leadership was not longer ago than that."""
         return self.last_fetch_ms is not None and now_ms - self.last_fetch_ms <= period_ms
 
     def _caught_up_at(self, at_ms: int) -> None:

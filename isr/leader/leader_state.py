@@ -1,14 +1,14 @@
 """The leader's side of a partition: its followers, its ISR, and the high watermark that follows from them.
 
-The high watermark is the smallest log end offset over the maximal ISR, and over those replicas that are caught up,
-fetch, and are about to join it. It never goes back while a node leads, and stands still while the committed ISR is
-smaller than `min.insync.replicas` (KAFKA-15583): what too few hold must not be seen. A new leader starts from the high
-watermark it had as a follower, knows of no follower's position, and learns them from fetches of its own epoch only.
+The high watermark is the smallest log end offset in the maximal ISR and among the replicas that are about to join it,
+which are those that fetch and are caught up. It never goes back while a node leads. It stands still while the committed
+ISR is smaller than `min.insync.replicas` (KAFKA-15583): records that too few replicas have must not be seen. A new
+leader starts from the high watermark that it had as a follower. It knows no follower's position, and learns them from
+fetches of its own epoch only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,20 +20,23 @@ from .isr_state import CommittedIsr, IsrState, PendingExpandIsr, PendingIsr, Pen
 
 
 class BrokerView(Protocol):
-    """What the cluster's metadata says of other brokers."""
+    """What the metadata says about brokers."""
 
     def broker_epoch(self, broker_id: int) -> int | None:
-        """The epoch of the broker's present registration; None when there is none or it is fenced."""
+        """The epoch of the broker's present registration; None when there is none."""
         ...
 
     def is_isr_eligible(self, broker_id: int, broker_epoch: int) -> bool:
-        """Registered with this epoch (-1: any), not fenced, not shutting down; its directory has not failed."""
+        """Whether the broker may join the ISR.
+
+        It is registered with this epoch (-1: any), neither fenced nor shutting down, and its log directory works.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class IsrProposal:
-    """What a leader asks of the controller. `state` identifies it: an answer counts only while it is current."""
+    """A new ISR that a leader proposes to the controller. An answer counts only while `state` is the leader's state."""
 
     leader_epoch: int
     partition_epoch: int
@@ -64,11 +67,11 @@ class LeaderConfig:
 
 
 JOIN_WAIT_MS = 2_000
-"""So long after its last fetch a replica that is about to join the ISR is waited for. It joins by fetching; one that
-came back to life and does not fetch would hold all up for `replica.lag.time.max.ms`, as it does in Apache Kafka."""
+"""The high watermark waits for a replica that is about to join the ISR for so long after its last fetch. It joins by
+fetching; if a replica stopped fetching, every produce would have to wait for `replica.lag.time.max.ms`, as in Kafka."""
 
 RESET_TO_COMMITTED = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
-"""The controller did not and will not carry the proposal out: the leader may forget it."""
+"""The controller has not carried the proposal out and will not do so: the leader drops it."""
 
 AWAIT_METADATA = frozenset(
     {
@@ -80,22 +83,11 @@ AWAIT_METADATA = frozenset(
         ErrorCode.NEW_LEADER_ELECTED,
     }
 )
-"""The proposal may have been carried out, or the leader deposed: the state stays pending until metadata tells."""
-
-
-def min_log_end_offset(
-    leader_end_offset: int, follower_end_offsets: Mapping[int, int], counted: Iterable[int], local_id: int
-) -> int:
-    """The smallest end offset over `counted` replicas and the leader; an unknown follower counts as -1."""
-    lowest = leader_end_offset
-    for replica_id in counted:
-        if replica_id != local_id:
-            lowest = min(lowest, follower_end_offsets.get(replica_id, -1))
-    return lowest
+"""The proposal may have been carried out, or there is a new leader: the state stays pending until metadata comes."""
 
 
 class LeaderState:
-    """A partition's leader in one or more consecutive epochs of its own."""
+    """A partition's leader, in one epoch or in several consecutive epochs of its own. Pure: without I/O."""
 
     __slots__ = (
         "_brokers",
@@ -130,13 +122,13 @@ class LeaderState:
 
     @property
     def is_under_min_isr(self) -> bool:
-        """Fewer in the committed ISR than `min.insync.replicas` (or than there are replicas) asks for."""
+        """Whether the committed ISR is smaller than `effective_min_isr`."""
         return len(self.isr_state.isr) < self.effective_min_isr
 
     # ---------------------------------------------------------------- metadata
 
     def update_config(self, config: LeaderConfig) -> None:
-        """New settings; the high watermark may move at the next chance."""
+        """Use new settings. The high watermark may be able to advance; that is for the caller to try."""
         self.config = config
         self.effective_min_isr = min(config.min_isr, len(self.replicas))
 
@@ -148,10 +140,10 @@ class LeaderState:
         log_end_offset: int,
         now_ms: int,
     ) -> None:
-        """Metadata names this node leader; `epochs` are leader and partition epoch, none lower than the ones known.
+        """The metadata names this node as leader; `epochs` are leader and partition epoch, neither lower than known.
 
-        The same epochs again carry no news: a proposal that is under way since must not be forgotten for them, or the
-        high watermark would pass a replica whose joining the controller is just committing (KAFKA-12686).
+        The same epochs again are ignored. Otherwise a proposal made meanwhile would be dropped, and the high watermark
+        could pass a replica that the controller is just adding to the ISR (KAFKA-12686).
         """
         leader_epoch, partition_epoch = epochs
         if leader_epoch == self.leader_epoch and partition_epoch <= self.partition_epoch:
@@ -181,7 +173,7 @@ class LeaderState:
         self.isr_state = CommittedIsr(isr)
 
     def _begin_epoch(self, leader_epoch: int, isr: tuple[int, ...], log_end_offset: int, now_ms: int) -> None:
-        """Followers' offsets stay known from one own epoch to the next; a gap in between may hide another leader."""
+        """Followers' offsets stay known from one own epoch to the next; a gap may hide the epoch of another leader."""
         new_leader = self.leader_epoch < 0 or leader_epoch > self.leader_epoch + 1
         self.leader_epoch = leader_epoch
         self.leader_epoch_start_offset = log_end_offset
@@ -204,7 +196,7 @@ class LeaderState:
         return self.watermark.advance(lowest)
 
     def waits_for(self, replica_id: int, log_end_offset: int, now_ms: int) -> bool:
-        """Whether the high watermark moves only as far as this follower has come."""
+        """Whether the high watermark waits for this follower."""
         if replica_id in self.isr_state.maximal_isr:
             return True
         follower = self.followers.get(replica_id)
@@ -227,8 +219,8 @@ class LeaderState:
     def check_follower(self, replica_id: int, broker_epoch: int) -> FollowerProgress:
         """The progress of a replica that may fetch.
 
-        Raises `ProtocolError`: UNKNOWN_LEADER_EPOCH for one that is not (yet) assigned as far as this node knows, and
-        NOT_LEADER_OR_FOLLOWER for an earlier life of the broker (KIP-903).
+        Raises `ProtocolError`: UNKNOWN_LEADER_EPOCH when this node does not know (yet) that the replica is assigned,
+        and NOT_LEADER_OR_FOLLOWER for an earlier incarnation of the broker (KIP-903).
         """
         follower = self.followers.get(replica_id)
         if follower is None:
@@ -247,10 +239,10 @@ class LeaderState:
         log_end_offset: int,
         now_ms: int,
     ) -> IsrProposal | None:
-        """Count a fetch that passed `check_follower`, the epoch checks and the divergence check (KAFKA-13141).
+        """Record a fetch that passed `check_follower`, the epoch checks and the divergence check (KAFKA-13141).
 
-        `offsets` are the fetch offset and the follower's log start offset. Gives the expansion to propose, if any; the
-        high watermark may have moved.
+        `offsets` are the fetch offset and the follower's log start offset. Returns the ISR expansion to propose, if
+        any. The high watermark may advance.
         """
         moved = offsets[0] != follower.log_end_offset
         follower.on_fetch(offsets[0], offsets[1], log_end_offset, broker_epoch, now_ms)
@@ -262,7 +254,7 @@ class LeaderState:
     # ---------------------------------------------------------------- ISR changes
 
     def propose_expand(self, follower: FollowerProgress) -> IsrProposal | None:
-        """Ask for a replica that holds all committed records and the start of this epoch to be let in."""
+        """Propose to add a replica that has all records that are committed or older than this epoch; None if not."""
         state = self.isr_state
         if follower.replica_id in state.isr or not isinstance(state, CommittedIsr):
             return None
@@ -274,7 +266,7 @@ class LeaderState:
         return self._propose(PendingExpandIsr(state, follower.replica_id))
 
     def propose_shrink(self, log_end_offset: int, now_ms: int) -> IsrProposal | None:
-        """Ask for the replicas that have not been caught up within the lag time to be removed."""
+        """Propose to remove the replicas that were not caught up within the lag time; None when there are none."""
         state = self.isr_state
         if not isinstance(state, CommittedIsr):
             return None
@@ -303,9 +295,9 @@ class LeaderState:
     ) -> bool:
         """Take in the controller's answer; true when the same proposal is to be sent again.
 
-        An answer to a proposal that is no longer the current one is out of date: metadata came first. A smaller ISR
-        counts from the metadata that tell of it, for they tell before whether min.insync.replicas has risen: who left
-        by the new value may be eligible to lead (KIP-966), and must hold what is committed by the old one.
+        An answer to a proposal that is not current any more is ignored: metadata came first. A smaller ISR counts only
+        when it comes as metadata, since the metadata before it may have raised min.insync.replicas: a replica that left
+        the ISR may still be eligible to lead by the new value (KIP-966). It must have what the old value commits.
         """
         if self.isr_state is not proposal.state:
             return False

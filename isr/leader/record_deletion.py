@@ -1,7 +1,7 @@
-"""DeleteRecords (KIP-107): the leader's log starts later, and the followers' logs follow.
+"""DeleteRecords (KIP-107): the leader raises the start of its log, and the followers do the same when they learn it.
 
-The leader never deletes what is not committed. The low watermark, the least start of the logs of all replicas that are
-up, tells how far everybody has come.
+Only committed records are deleted. The low watermark is the smallest log start offset of all replicas whose brokers are
+not fenced; the request waits for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HIGH_WATERMARK_OFFSET = -1
 
 
 class RecordDeletion:
-    """For the leaders that are here."""
+    """Deletes records of the partitions that this broker leads."""
 
     def __init__(self, hosted: HostedPartitions, operations: DelayedOperations, errors: StorageErrors) -> None:
         self._hosted = hosted
@@ -27,7 +27,7 @@ class RecordDeletion:
         self._errors = errors
 
     def delete_before(self, topic_partition: TopicPartition, offset: int) -> DeletedRecords:
-        """Let the log start at `offset` (-1: at the high watermark); errors come as the result's code."""
+        """Raise the start of the log to `offset` (-1: the high watermark). Errors are in the result's code."""
         try:
             replica, leader = self._leader_of(topic_partition)
             if not replica.log.config.is_deleted:
@@ -47,7 +47,7 @@ class RecordDeletion:
             return DeletedRecords(int(self._errors.to_protocol_error(topic_partition, error).code))
 
     def low_watermark(self, topic_partition: TopicPartition) -> DeletedRecords:
-        """How far all replicas have come; errors come as the result's code."""
+        """The partition's low watermark. Errors are in the result's code."""
         try:
             return DeletedRecords(0, self._low_watermark(*self._leader_of(topic_partition)))
         except ProtocolError as error:

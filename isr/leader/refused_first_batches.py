@@ -1,9 +1,10 @@
 """Producers whose first batch was refused before the log could know them.
 
-A log takes the first batch of a producer that it does not know whatever its sequence number is, for it may have been
-forgotten (`producer.id.expiration.ms`). So where several batches are on their way, the first is refused, say for too
-few replicas in sync, and all is well again before the second arrives, the second would be taken for the beginning; the
-first, sent again, would then be out of order for ever. Who was refused is remembered here: it begins with that batch.
+A log accepts any sequence number in the first batch of a producer that it does not know, since it may have forgotten
+the producer (`producer.id.expiration.ms`). Suppose that several batches are on their way, the first is refused because
+too few replicas are in sync, and the second arrives when enough are in sync again. Then the second would be accepted as
+the first, and the real first one, sent again, would be out of order for ever. So refused first batches are remembered
+here, and the producer has to begin with them.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.records import BatchHeader, iter_headers
 
 _PRODUCERS_MAX = 1_000
-"""Beyond them the first is as if it had not been refused."""
+"""If more producers are refused, the one remembered for longest is forgotten."""
 _REMEMBERED_MS = 60_000
-"""Clients send again within a second; one that gave the batch up and goes on after it shall not be refused for ever."""
+"""Clients send again within a second. One that gave the batch up must not be refused for ever."""
 
 
 class _Refused(NamedTuple):
@@ -29,7 +30,7 @@ class _Refused(NamedTuple):
 
 
 class RefusedFirstBatches:
-    """Of one partition, in one life of its leader. `known` are the producers of its log, times those of the loop."""
+    """Belongs to one partition while this broker leads it. `known` are the producers that its log knows."""
 
     __slots__ = ("_first",)
 
@@ -41,11 +42,11 @@ class RefusedFirstBatches:
         return bool(self._first)
 
     def note(self, records: memoryview, known: ProducerStates, now_ms: int) -> None:
-        """These records are refused, whatever is in them."""
+        """The batches in `records` are refused."""
         try:
-            openings = list(_openings(records, known))
+            openings = list(_first_batches(records, known))
         except ProtocolError:
-            return  # no batches either
+            return  # there are no batches in it
         for header in openings:
             refused = self._first.get(header.producer_id)
             sequence = header.base_sequence
@@ -57,7 +58,7 @@ class RefusedFirstBatches:
 
     def check(self, records: memoryview, known: ProducerStates, now_ms: int) -> None:
         """Raise OUT_OF_ORDER_SEQUENCE_NUMBER for a producer's batch before which another was refused."""
-        for header in _openings(records, known):
+        for header in _first_batches(records, known):
             refused = self._first.get(header.producer_id)
             if refused is None:
                 continue
@@ -72,7 +73,7 @@ class RefusedFirstBatches:
             )
 
 
-def _openings(records: memoryview, known: ProducerStates) -> Iterator[BatchHeader]:
+def _first_batches(records: memoryview, known: ProducerStates) -> Iterator[BatchHeader]:
     for _, header in iter_headers(records):
         if header.producer_id >= 0 and known.get(header.producer_id) is None:
             yield header

@@ -1,4 +1,4 @@
-"""Time-outs of a node's delayed operations: one timing wheel, and one loop timer for its next deadline only."""
+"""Time-outs of delayed operations: one timing wheel, and one timer of the event loop for its next deadline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...runtime.timer_wheel import TimerHandle, TimerWheel
 
 
 class DelayedOperationTimers:
-    """A timing wheel driven by the running loop; idle, it costs nothing."""
+    """A timing wheel driven by the event loop. Without time-outs it costs nothing."""
 
     __slots__ = ("_armed", "_armed_ms", "_loop", "_wheel")
 
@@ -20,7 +20,7 @@ class DelayedOperationTimers:
         self._armed_ms = 0
 
     def now_ms(self) -> int:
-        """Monotonic milliseconds of the loop."""
+        """The loop's monotonic clock in milliseconds."""
         return int(self._loop.time() * 1000)
 
     def add(self, delay_ms: int, callback: Callable[[], None]) -> TimerHandle:

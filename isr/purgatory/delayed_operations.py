@@ -62,7 +62,7 @@ class DelayedOperations:
         self._tracker.on_changed(replica)
 
     def on_role_lost(self, replica: Replica, error_code: int = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
-        """The replica leads no more, or is gone: whatever waits for it is answered, produces with `error_code`."""
+        """The replica does not lead any more, or is gone: answer all that wait for it, produces with `error_code`."""
         topic_partition = replica.topic_partition
         hint = self._hosted.leader_hint(topic_partition, error_code)
         self.purgatory.on_role_lost(topic_partition, error_code, hint)

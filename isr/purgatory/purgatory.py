@@ -1,9 +1,9 @@
-"""Where requests rest that cannot be answered yet, keyed by what they wait for.
+"""Requests that cannot be answered yet, by the partitions that they wait for (Kafka: DelayedOperationPurgatory).
 
-A produce with acks=all waits until the high watermark of each of its partitions passes its last record; offsets of a
-partition only grow, so its waiters form a queue, and a move of the high watermark looks at the head alone. A fetch
-waits for bytes: a follower's for any that are appended, a consumer's for those that become committed. Operations are
-completed in the very call that moves the log's end or the high watermark, each exactly once or not at all (cancelled).
+A produce with acks=all waits until the high watermark of each of its partitions passes its last record. Offsets of a
+partition only grow, so the produces that wait for it form a queue, and an advance of the high watermark looks at the
+head of it only. A fetch waits for bytes: a follower's for any that are appended, a consumer's for committed ones. An
+operation is completed in the call that appends or advances the high watermark, exactly once, unless it is cancelled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..results import AppendDone
 
 
 class Timers(Protocol):
-    """Where time-outs are set."""
+    """Sets time-outs (`DelayedOperationTimers`)."""
 
     def add(self, delay_ms: int, callback: Callable[[], None]) -> TimerHandle:
         """Call back after `delay_ms` unless cancelled."""
@@ -41,7 +41,7 @@ class UncommittedAppend(NamedTuple):
 class DelayedProduce:
     """A produce that waits for `remaining` of its partitions to commit its batches.
 
-    Until then their responses say REQUEST_TIMED_OUT, which is what they are answered with if nothing happens.
+    Until then their responses say REQUEST_TIMED_OUT, which is the answer if nothing happens.
     """
 
     __slots__ = ("_done", "_responses", "remaining", "timer")
@@ -54,6 +54,7 @@ class DelayedProduce:
 
     @property
     def is_done(self) -> bool:
+        """Whether it was answered."""
         return self._done is None
 
     def finish(self) -> None:
@@ -76,13 +77,13 @@ class DelayedProduce:
 
 
 class DelayedFetch:
-    """A fetch that waits for `missing_bytes` more, for a change of its partitions, or for its time to be up.
+    """A fetch that waits for `missing_bytes` more bytes, for a change of its partitions, or for its time-out.
 
-    What answers it knows of it, and it of that. It lets go when it is over: a thousand such circles a second would be
-    left to the garbage collector, which then holds the loop for milliseconds.
+    `respond` refers to this object and this object to `respond`. Such a cycle is left to the garbage collector, which
+    blocks the event loop for milliseconds when there are thousands of them; so the reference is dropped at the end.
     """
 
-    __slots__ = ("_purgatory", "_respond", "is_hurried", "keys", "missing_bytes", "replica_id", "sequence", "timer")
+    __slots__ = ("_purgatory", "_respond", "is_shortened", "keys", "missing_bytes", "replica_id", "sequence", "timer")
 
     def __init__(
         self, respond: Callable[[], None], keys: Sequence[TopicPartition], missing_bytes: int, replica_id: int
@@ -93,21 +94,22 @@ class DelayedFetch:
         self.missing_bytes = missing_bytes
         self.replica_id = replica_id
         self.sequence = 0
-        self.is_hurried = False
+        self.is_shortened = False
         self.timer: TimerHandle | None = None
 
     def add_bytes(self, size_bytes: int) -> None:
-        """There are so many more bytes."""
+        """So many more bytes can be read."""
         self.missing_bytes -= size_bytes
         if self.missing_bytes <= 0:
             self.finish()
 
     @property
     def is_parked(self) -> bool:
+        """Whether it waits."""
         return self._purgatory is not None
 
     def cancel(self) -> bool:
-        """Forget the fetch without an answer, its connection being gone; false when it was answered before."""
+        """Forget the fetch without an answer, since its connection is lost; false when it was answered before."""
         purgatory, self._purgatory = self._purgatory, None
         self._respond = None
         if purgatory is None:
@@ -125,6 +127,7 @@ class DelayedFetch:
             respond()
 
     def attach(self, purgatory: Purgatory) -> None:
+        """It waits in `purgatory` now."""
         self._purgatory = purgatory
 
 
@@ -132,7 +135,7 @@ _FetchLists = dict[TopicPartition, dict[int, DelayedFetch]]
 
 
 class Purgatory:
-    """Delayed operations of one broker."""
+    """The delayed produces and fetches of one broker."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
@@ -174,11 +177,11 @@ class Purgatory:
             self._of_followers.setdefault(operation.replica_id, {})[operation.sequence] = operation
         operation.timer = self._timers.add(max_wait_ms, operation.finish)
 
-    def hurry(self, replica_id: int, within_ms: int) -> None:
-        """The follower should ask anew soon: it will name partitions that it does not know of yet."""
+    def shorten_wait(self, replica_id: int, within_ms: int) -> None:
+        """Answer the parked fetches of a follower soon: its next one will name partitions that it is to fetch."""
         for operation in self._of_followers.get(replica_id, {}).values():
-            if not operation.is_hurried and operation.timer is not None:
-                operation.is_hurried = True
+            if not operation.is_shortened and operation.timer is not None:
+                operation.is_shortened = True
                 operation.timer.cancel()
                 operation.timer = self._timers.add(within_ms, operation.finish)
 
@@ -193,7 +196,7 @@ class Purgatory:
     def on_high_watermark(
         self, key: TopicPartition, high_watermark: int, committed_bytes: int, error_code: int
     ) -> None:
-        """The high watermark has moved; `error_code` answers the produces it has passed (0: committed)."""
+        """The high watermark has advanced; `error_code` answers the produces that it has passed (0: committed)."""
         queue = self._produces.get(key)
         while queue and queue[0][0].required_offset <= high_watermark:
             append, operation = queue.popleft()
@@ -203,26 +206,26 @@ class Purgatory:
             _feed(waiting, committed_bytes)
 
     def on_role_lost(self, key: TopicPartition, error_code: int, leader: LeaderIdAndEpoch | None) -> None:
-        """The replica leads no more, is gone or offline: nothing that waits for it can come true."""
+        """The replica does not lead any more, is gone or offline: answer all that wait for it."""
         for append, operation in self._produces.pop(key, ()):
             if not operation.is_done:
                 append.response.current_leader = leader
                 operation.settle(append, error_code)
-        self.wake_fetches(key)
+        self.finish_fetches(key)
 
-    def wake_fetches(self, key: TopicPartition) -> None:
-        """Whoever waits for this partition looks again now."""
+    def finish_fetches(self, key: TopicPartition) -> None:
+        """Answer all fetches that wait for this partition."""
         for lists in (self._follower_fetches, self._consumer_fetches):
             for operation in list(lists.get(key, {}).values()):
                 operation.finish()
 
     def close(self) -> None:
-        """Answer everything at once with what there is: the node stops."""
+        """Answer everything now, since the node stops."""
         for key in list(self._produces):
             self.on_role_lost(key, ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
         for lists in (self._follower_fetches, self._consumer_fetches):
             for key in list(lists):
-                self.wake_fetches(key)
+                self.finish_fetches(key)
         for waiting in list(self._of_followers.values()):
             for operation in list(waiting.values()):
                 operation.finish()

@@ -130,8 +130,12 @@ class LocalReplicas:
             if place is Place.OFFLINE:
                 raise ProtocolError(ErrorCode.KAFKA_STORAGE_ERROR, "its log directory has failed")
             if place is Place.NOWHERE_YET:
-                gone = "is not what it was" if is_displaced else "was in a log directory that is here no more"
-                _logger.warning("%s %s; it begins anew when the controller knows", topic_partition, gone)
+                reason = (
+                    "turned out to be of another topic"
+                    if is_displaced
+                    else "was in a log directory that does not exist now"
+                )
+                _logger.warning("the log of %s %s; it is created when the controller knows", topic_partition, reason)
                 self._assignments.note((topic_id, topic_partition.partition), registered, LOST)
                 return None
             return self._logs.create(topic_partition, topic_id, config, registered)

@@ -1,4 +1,4 @@
-"""From metadata to roles: which partitions this broker leads, follows, begins to host, or hosts no more.
+"""From metadata to roles: which partitions this broker leads, follows, begins to host, or hosts no longer.
 
 The image is applied as a whole once, when the broker has caught up with the metadata log, and by deltas from then on.
 Older images must not be acted on: a topic that was deleted and created again looks, half-way through the history, as
@@ -85,7 +85,7 @@ class MetadataDeltaApplier:
         await self._pending.settled()
 
     def stop(self) -> None:
-        """Take up no more roles."""
+        """Stop taking up roles."""
         self._pending.stop()
         for task in self._expansions.values():
             task.cancel()
@@ -107,7 +107,7 @@ class MetadataDeltaApplier:
 
         Settings come first: a smaller ISR must not commit by the former `min.insync.replicas`, since by the new one the
         controller may elect replicas that the leader did not wait for (KIP-966). But a lower minimum comes with the
-        role of the same metadata, since a replica that leads no more must not commit by it.
+        role of the same metadata, since a replica that is no longer leader must not commit by it.
         """
         self._hosted.image = image
         if delta.changed_configs:

@@ -1,8 +1,8 @@
-"""How many bytes may pass: a rate over the last windows of time (KIP-73, `replication.quota.window.*`).
+"""How many bytes may be replicated: a rate over the last windows of time (KIP-73, `replication.quota.window.*`).
 
-The rate is what was recorded in the live windows, by the time since the oldest of them that has something began, and
-that is one window at least. What may pass now is what the quota gives for that time, less what has passed. So in any
-`num` windows in a row no more passes than the quota gives for them, and the last piece, which may be too large.
+The rate is the bytes recorded in the live windows, divided by the time since the first of them with bytes began, which
+is at least one window. Allowed now is what the quota gives for that time, minus what was recorded. So in any `num`
+windows in a row not more is replicated than the quota gives for them, plus the last piece, which may be too large.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ UNLIMITED = math.inf
 
 
 class ReplicationQuota:
-    """Pure; times are of any steady clock. `bytes_per_s` may be changed at any time; 0 lets nothing pass."""
+    """Pure; times are of any monotonic clock. `bytes_per_s` may be changed at any time; 0 allows nothing."""
 
     def __init__(self, window_num: int, window_size_ms: int) -> None:
         self.bytes_per_s: float = UNLIMITED
         self._window_num = window_num
         self._window_size_ms = window_size_ms
         self._windows: deque[list[int]] = deque()
-        """Number of the window and its bytes, oldest first; none without bytes."""
+        """Number and bytes of each window that has bytes, oldest first."""
         self._live_bytes = 0
 
     def record(self, size_bytes: int, now_ms: int) -> None:
-        """So much has passed."""
+        """So many bytes were replicated."""
         if not size_bytes:
             return
         number = now_ms // self._window_size_ms
@@ -36,20 +36,20 @@ class ReplicationQuota:
         self._live_bytes += size_bytes
 
     def rate(self, now_ms: int) -> float:
-        """Bytes a second."""
+        """Bytes per second."""
         elapsed_ms = self._elapsed_ms(now_ms)
         return self._live_bytes * 1000 / elapsed_ms
 
-    def room_bytes(self, now_ms: int) -> float:
-        """What may pass now; 0 when the quota is used up."""
+    def available_bytes(self, now_ms: int) -> float:
+        """How many bytes are allowed now; 0 when the quota is used up."""
         if self.bytes_per_s == UNLIMITED:
             return UNLIMITED
         given = self.bytes_per_s * self._elapsed_ms(now_ms) // 1000
         return max(given - self._live_bytes, 0)
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long it takes until there may be room: look again then. 0 when there is."""
-        if self.room_bytes(now_ms) > 0:
+        """After how long bytes may be allowed again; 0 when they are allowed now."""
+        if self.available_bytes(now_ms) > 0:
             return 0
         size_ms = self._window_size_ms
         if not self._windows:

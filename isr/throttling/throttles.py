@@ -1,9 +1,9 @@
-"""Which replicas are throttled here, and how much may pass between brokers (KIP-73) and between directories (KIP-113).
+"""Which replicas are throttled, and how fast they may be copied between brokers (KIP-73) and directories (KIP-113).
 
-The rates are dynamic settings of brokers, the replicas are named by topics as partition:broker or `*`. A leader stops
-to give a throttled partition to a follower when the quota is used up, a follower stops to ask for it. Neither stops for
-a replica that is in sync, or that the high watermark waits for: acks=all is as fast as before. Bytes of those count all
-the same, so that what is left for the others is what the operator has given for all.
+The rates are dynamic settings of brokers; topic settings name the throttled replicas, as partition:broker or `*`. When
+the quota is used up, a leader sends no records of a throttled partition to a follower, and a follower does not fetch
+it. Neither does so for a replica that is in sync or that the high watermark waits for, so acks=all is not slowed down.
+The bytes of such replicas are counted, too: the quota holds for all throttled replicas together.
 """
 
 from __future__ import annotations
@@ -22,33 +22,34 @@ EVERYTHING = "*"
 
 
 class Throttle:
-    """One side: the partitions that are throttled on this broker, and what may pass of them."""
+    """One side, leader or follower: the partitions that are throttled on this broker, and the quota for them."""
 
     def __init__(self, side: str, local_id: int, quota: ReplicationQuota) -> None:
         self.quota = quota
         self.version = 0
-        """Counts the changes of what is throttled."""
+        """Increments when other partitions are throttled than before."""
         self._rate_key = f"{side}.replication.throttled.rate"
         self._replicas_key = f"{side}.replication.throttled.replicas"
         self._local_id = local_id
         self._topics: dict[str, frozenset[int] | None] = {}
-        """Partitions by topic; None stands for all."""
+        """The throttled partitions by topic; None stands for all."""
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is throttled."""
+        """Whether no partition is throttled."""
         return not self._topics
 
     def is_throttled(self, topic_partition: TopicPartition) -> bool:
+        """Whether the partition is throttled on this side."""
         partitions = self._topics.get(topic_partition.topic, ())
         return partitions is None or topic_partition.partition in partitions
 
-    def take_rate(self, image: MetadataImage) -> None:
-        """The rate that the metadata gives."""
+    def apply_rate(self, image: MetadataImage) -> None:
+        """Use the rate that the metadata gives."""
         self.quota.bytes_per_s = rate_of(image, self._local_id, self._rate_key)
 
-    def take_topics(self, image: MetadataImage, names: Iterable[str]) -> None:
-        """The throttled replicas of these topics, which may be gone."""
+    def apply_topics(self, image: MetadataImage, names: Iterable[str]) -> None:
+        """Use the throttled replicas that the metadata gives for these topics, some of which may be deleted."""
         for name in names:
             text = image.configs.get((TOPIC_RESOURCE, name), {}).get(self._replicas_key, "").strip()
             partitions = _partitions(text, self._local_id)
@@ -60,7 +61,7 @@ class Throttle:
 
 
 class Throttles:
-    """Those of a broker; follows the metadata."""
+    """All throttles of a broker; they follow the metadata."""
 
     def __init__(self, config: ReplicaManagerConfig) -> None:
         between = (config.replication_quota_window_num, config.replication_quota_window_size_ms)
@@ -70,47 +71,47 @@ class Throttles:
         self.dirs = ReplicationQuota(config.dirs_quota_window_num, config.dirs_quota_window_size_ms)
 
     def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """The metadata has moved on."""
+        """The metadata changed."""
         changed = delta.changed_configs
         if any(kind == BROKER_RESOURCE for kind, _ in changed):
             self.dirs.bytes_per_s = rate_of(image, self._local_id, DIRS_RATE_KEY)
             for throttle in (self.leader, self.follower):
-                throttle.take_rate(image)
+                throttle.apply_rate(image)
         topics = [name for kind, name in changed if kind == TOPIC_RESOURCE]
         topics += [topic.name for topic in delta.deleted_topics.values()]
         for throttle in (self.leader, self.follower):
-            throttle.take_topics(image, topics)
+            throttle.apply_topics(image, topics)
 
 
 class FetchShare:
-    """What one fetch of a follower may have of the leader's throttled partitions."""
+    """How many bytes of throttled partitions the leader sends in the answer to one fetch."""
 
     def __init__(self, throttle: Throttle, replica_id: int, now_ms: int) -> None:
         self._throttle = throttle
         self._replica_id = replica_id
         self._now_ms = now_ms
-        self._room_bytes = throttle.quota.room_bytes(now_ms)
+        self._available_bytes = throttle.quota.available_bytes(now_ms)
         self.is_throttled = False
-        """Whether something was kept back."""
+        """Whether records were kept back."""
 
     def limit(self, replica: Replica, wanted_bytes: int) -> int:
-        """How much of the partition the follower gets; 0 for nothing."""
-        if self._room_bytes >= wanted_bytes or not is_held_back(
+        """How many bytes of the partition the follower may get; 0 for none."""
+        if self._available_bytes >= wanted_bytes or not is_throttled_for(
             replica, self._replica_id, self._throttle, self._now_ms
         ):
             return wanted_bytes
-        if self._room_bytes <= 0:
+        if self._available_bytes <= 0:
             self.is_throttled = True
-        return int(self._room_bytes)
+        return int(self._available_bytes)
 
-    def took(self, replica: Replica, size_bytes: int) -> None:
-        """It got so much."""
+    def record(self, replica: Replica, size_bytes: int) -> None:
+        """The follower gets so many bytes."""
         if size_bytes and self._throttle.is_throttled(replica.topic_partition):
-            self._room_bytes = max(self._room_bytes - size_bytes, 0)
+            self._available_bytes = max(self._available_bytes - size_bytes, 0)
 
 
-def is_held_back(replica: Replica, replica_id: int, throttle: Throttle, now_ms: int) -> bool:
-    """Whether the quota holds for that follower of a partition led here: nobody waits for it."""
+def is_throttled_for(replica: Replica, replica_id: int, throttle: Throttle, now_ms: int) -> bool:
+    """Whether the quota holds for that follower of a throttled partition: not if the high watermark waits for it."""
     if not throttle.is_throttled(replica.topic_partition):
         return False
     leader = replica.partition.leader
@@ -118,7 +119,7 @@ def is_held_back(replica: Replica, replica_id: int, throttle: Throttle, now_ms: 
 
 
 def rate_of(image: MetadataImage, local_id: int, key: str) -> float:
-    """Bytes a second: the broker's own, or that of all brokers, or no limit."""
+    """Bytes per second by the metadata: the broker's own value, the default of all brokers, or no limit."""
     for name in (str(local_id), ""):
         value = image.configs.get((BROKER_RESOURCE, name), {}).get(key)
         if value is not None:
@@ -127,7 +128,7 @@ def rate_of(image: MetadataImage, local_id: int, key: str) -> float:
 
 
 def _partitions(text: str, local_id: int) -> frozenset[int] | None:
-    """Those of `partition:broker,...` that are of this broker."""
+    """The partitions in `partition:broker,...` that are of this broker; None for all."""
     if text == EVERYTHING:
         return None
     pairs = [pair.split(":") for pair in text.split(",") if pair]

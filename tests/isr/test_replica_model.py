@@ -46,16 +46,16 @@ def _truncate_to_high_watermark(patch: pytest.MonkeyPatch) -> None:
 
 def _count_diverging_fetches(patch: pytest.MonkeyPatch) -> None:
     """KAFKA-13141."""
-    original = Replica.check_fetch
+    original = Replica.on_fetch
 
-    def check_fetch(self: Replica, params, request, now_ms):  # type: ignore[no-untyped-def]
+    def on_fetch(self: Replica, params, request, now_ms):  # type: ignore[no-untyped-def]
         leader = self.partition.leader
         if leader is not None and params.replica_id in leader.followers:
             leader.followers[params.replica_id].log_end_offset = request.fetch_offset
             leader.maybe_advance_high_watermark(self.log_end_offset, now_ms)
         return original(self, params, request, now_ms)
 
-    patch.setattr(Replica, "check_fetch", check_fetch)
+    patch.setattr(Replica, "on_fetch", on_fetch)
 
 
 def _ignore_pending_expansion(patch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from support.log.logs import SMALL, append, make_runtime, read_all
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
-from raftwerk.isr.directories.log_dir_moves import agree, copy_piece
+from raftwerk.isr.directories.log_dir_moves import copy_batches, truncate_copy
 from raftwerk.log.errors import StorageError
 from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogManagerConfig
@@ -44,8 +44,8 @@ def with_a_log() -> tuple[Runtime, SimDisk, LogManager, PartitionLog]:
 
 
 def copy_all(log: PartitionLog, copy: PartitionLog) -> None:
-    agree(log, copy)
-    while copy_piece(log, copy):
+    truncate_copy(log, copy)
+    while copy_batches(log, copy):
         pass
 
 
@@ -175,7 +175,7 @@ def test_a_move_is_gone_on_with_after_a_restart() -> None:
     manager.future_logs.begin(T, "/two")
     copy = manager.future_logs.get(T)
     assert copy is not None
-    copy_piece(log, copy)
+    copy_batches(log, copy)
     manager.shutdown(3)
     again = started(runtime)
     assert again.future_logs.partitions == [T]

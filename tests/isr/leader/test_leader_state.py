@@ -9,7 +9,7 @@ from support.isr.replicas import FakeBrokers, fetch, new_leader
 
 from raftwerk.isr.leader.follower_progress import FollowerProgress
 from raftwerk.isr.leader.isr_state import CommittedIsr, PendingExpandIsr, PendingShrinkIsr
-from raftwerk.isr.leader.leader_state import AlterPartitionResult, min_log_end_offset
+from raftwerk.isr.leader.leader_state import AlterPartitionResult
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 
 
@@ -18,16 +18,6 @@ def committed(isr: tuple[int, ...], partition_epoch: int = 11, leader_epoch: int
 
 
 # ------------------------------------------------------------------ high watermark
-
-
-@given(
-    ends=st.dictionaries(st.sampled_from([2, 3, 4, 5]), st.integers(-1, 20)),
-    leader_end=st.integers(0, 20),
-    counted=st.sets(st.sampled_from([1, 2, 3, 4, 5])),
-)
-def test_min_log_end_offset_is_the_minimum(ends: dict[int, int], leader_end: int, counted: set[int]) -> None:
-    everything = [leader_end] + [ends.get(replica, -1) for replica in sorted(counted - {1})]
-    assert min_log_end_offset(leader_end, ends, sorted(counted), 1) == min(everything)
 
 
 @st.composite

@@ -30,7 +30,7 @@ def test_rate_and_room_are_those_of_the_live_windows(
         events.append((now_ms, size))
         live_bytes, elapsed_ms = plain_rate(events, num, size_ms, now_ms)
         assert quota.rate(now_ms) == live_bytes * 1000 / elapsed_ms
-        assert quota.room_bytes(now_ms) == max(limit * elapsed_ms // 1000 - live_bytes, 0)
+        assert quota.available_bytes(now_ms) == max(limit * elapsed_ms // 1000 - live_bytes, 0)
 
 
 @given(steps, st.integers(1, 12), st.sampled_from([100, 1000, 3000]), st.integers(0, 3000))
@@ -44,9 +44,9 @@ def test_the_wait_ends_when_there_is_room_and_not_later(
         now_ms += pause_ms
         quota.record(size, now_ms)
     wait_ms = quota.wait_ms(now_ms)
-    assert (wait_ms == 0) == (quota.room_bytes(now_ms) > 0)
+    assert (wait_ms == 0) == (quota.available_bytes(now_ms) > 0)
     for early_ms in range(0, wait_ms, max(wait_ms // 50, 1)):
-        assert quota.room_bytes(now_ms + early_ms) == 0
+        assert quota.available_bytes(now_ms + early_ms) == 0
 
 
 @given(
@@ -61,7 +61,7 @@ def test_a_greedy_sender_gets_no_more_than_the_quota(rate: int, piece: int, paus
     quota.bytes_per_s = rate
     for pause_ms in pauses:
         now_ms += pause_ms
-        if quota.room_bytes(now_ms) > 0:
+        if quota.available_bytes(now_ms) > 0:
             quota.record(piece, now_ms)
             sent.append((now_ms // 1000, piece))
     for first in dict(sent):
@@ -76,7 +76,7 @@ def test_a_patient_sender_gets_nearly_all_of_it(rate: int, piece: int) -> None:
     quota.bytes_per_s = rate
     while now_ms < 60_000 and asked < 5_000:
         asked += 1
-        if quota.room_bytes(now_ms) > 0:
+        if quota.available_bytes(now_ms) > 0:
             quota.record(piece, now_ms)
             sent += piece
         now_ms += quota.wait_ms(now_ms)
@@ -85,9 +85,9 @@ def test_a_patient_sender_gets_nearly_all_of_it(rate: int, piece: int) -> None:
 
 def test_no_limit_and_none_at_all() -> None:
     quota = ReplicationQuota(11, 1000)
-    assert (quota.room_bytes(5), quota.wait_ms(5)) == (UNLIMITED, 0)
+    assert (quota.available_bytes(5), quota.wait_ms(5)) == (UNLIMITED, 0)
     quota.record(10**12, 5)
-    assert quota.room_bytes(6) == UNLIMITED
+    assert quota.available_bytes(6) == UNLIMITED
     quota.bytes_per_s = 0
-    assert quota.room_bytes(10**9) == 0
+    assert quota.available_bytes(10**9) == 0
     assert quota.wait_ms(10**9) > 0
