@@ -1,7 +1,7 @@
 """A data directory written by Apache Kafka, and what Kafka's own broker served from it.
 
 The test that needs Java makes one afresh. A small one lies beside this file, so that the reading is tested without Java
-too; `python tests/log/kafka_written.py` makes that one again.
+too; `PYTHONPATH=tests python -m support.log.kafka_written` makes that one again.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -46,6 +47,16 @@ TOPICS = {
 }
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+
+
+def kafka_libs() -> str:
+    """The class path of Apache Kafka's jars; skips the test where there are none."""
+    path = Path(os.environ.get("KAFKA_LIBS", Path.home() / ".cache" / "kafka-4.2.0"))
+    if shutil.which("java") is None:
+        pytest.skip("NOT TESTED against Apache Kafka: no java on the PATH")
+    if not list(path.glob("kafka-tools-*.jar")):
+        pytest.skip(f"NOT TESTED against Apache Kafka: no jars in {path} (set KAFKA_LIBS)")
+    return f"{path}/*"
 
 
 class Served(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from support.log.compacted_logs import CLUSTER
 from support.log.logs import append, make_runtime, read_all
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
@@ -22,8 +23,6 @@ from raftwerk.log.recovery.segment_recovery import STEP_BATCHES
 from raftwerk.runtime.incremental_work import run_at_once
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.types import TopicPartition
-
-from .test_cleaner import CLUSTER
 
 LARGE = LogConfig(segment_bytes=1 << 20, index_interval_bytes=100)
 

@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support.log.kafka_written import CLUSTER_ID, TOPICS, Expected, Served, kafka_broker, unpack_fixture, write_topics
+from support.log.kafka_written import (
+    CLUSTER_ID,
+    TOPICS,
+    Expected,
+    Served,
+    kafka_broker,
+    kafka_libs,
+    unpack_fixture,
+    write_topics,
+)
 from support.log.logs import headers_of, make_runtime, read_all
 
 from raftwerk.log.config import LogConfig
@@ -21,8 +30,6 @@ from raftwerk.runtime.files.real_disk import RealDisk
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.records import ControlRecordType, TimestampType, control_record_type, iter_records
 from raftwerk.wire.types import TopicPartition
-
-from .test_kafka_dump import kafka_libs
 
 
 class Written(NamedTuple):

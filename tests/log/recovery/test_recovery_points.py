@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from support.log.damaged_files import CLUSTER, NODE, PARTITION, TP, Files, Seen, damages, load, look, marker, runtime_on
 from support.log.logs import NOW_MS, SMALL, append, batch, headers_of, make_runtime, open_log, read_all
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
@@ -25,22 +26,6 @@ from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.errors import ProtocolError
 from raftwerk.wire.types import TopicPartition
 
-from .test_every_byte import (
-    CLUSTER,
-    NODE,
-    PARTITION,
-    TP,
-    Files,
-    Seen,
-    damages,
-    load,
-    look,
-    marker,
-    quiet,
-    runtime_on,
-)
-
-__all__ = ["quiet"]
 OFTEN = RecoveryPointConfig(interval_ms=100, bytes_min=1)
 LARGE = LogConfig(segment_bytes=1 << 20, index_interval_bytes=100)
 

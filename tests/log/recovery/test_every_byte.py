@@ -8,145 +8,29 @@ the original. After a clean stop the files are trusted, but what they lead to is
 from __future__ import annotations
 
 import contextlib
-import logging
 import random
-import struct
-from collections.abc import Iterator
-from functools import cache
-from typing import NamedTuple
 
 import pytest
-from support.log.logs import NOW_MS, FixedClock, batch, headers_of
+from support.log.damaged_files import NODE, PARTITION, Files, damages, load, look, original
+from support.log.logs import headers_of
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
-from raftwerk.log.config import LogConfig
 from raftwerk.log.errors import LogDirError
-from raftwerk.log.manager.log_manager import LogManager
-from raftwerk.log.manager.log_manager_config import LogManagerConfig
-from raftwerk.log.manager.meta_properties import format_dirs, random_id
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.state.checkpoints import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE
 from raftwerk.log.tools.verification import verify_dir, verify_partition
-from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.errors import ProtocolError
-from raftwerk.wire.records import ControlRecordType, encode_batch, encode_control_record, verify_crc
-from raftwerk.wire.types import TopicPartition
+from raftwerk.wire.records import verify_crc
 
-NODE = "/data"
-PARTITION = f"{NODE}/t-0"
-CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
-CONFIG = LogConfig(segment_bytes=420, index_interval_bytes=90)
-TP = TopicPartition("t", 0)
 LENGTH_BYTES, EPOCH_BYTES, MAGIC_BYTE = range(8, 12), range(12, 16), 16
 PLACE_BYTES = (*range(8), *range(23, 27))
 """Base offset and last offset delta in a batch."""
-Files = dict[str, bytes]
-
-
-class Seen(NamedTuple):
-    """Everything that a log answers, batch by batch."""
-
-    start: int
-    end: int
-    batches: list[bytes]
-    epochs: list[tuple[int, int]]
-    producers: list[tuple[int, list[tuple[int, int]]]]
-    aborted: list[tuple[int, ...]]
-    by_time: list[tuple[int, int, int] | None]
-
-
-def runtime_on(disk: SimDisk) -> Runtime:
-    return Runtime(disk, FixedClock(), random.Random(1))
-
-
-def load(files: Files) -> tuple[LogManager, PartitionLog]:
-    disk = SimDisk(random.Random(1))
-    disk.makedirs(PARTITION)
-    for path, content in files.items():
-        disk.open(path, create=True).append((content,))
-    manager = LogManager(runtime_on(disk), LogManagerConfig((NODE,), CLUSTER, 1, CONFIG))
-    manager.load()
-    log = manager.get(TP)
-    assert log is not None
-    return manager, log
-
-
-@cache
-def original() -> tuple[Files, Seen]:
-    """The files of a node that stopped cleanly, with three segments of a partition in three epochs."""
-    disk = SimDisk(random.Random(1))
-    disk.makedirs(NODE)
-    runtime = runtime_on(disk)
-    format_dirs(runtime, (NODE,), CLUSTER, 1)
-    manager = LogManager(runtime, LogManagerConfig((NODE,), CLUSTER, 1, CONFIG))
-    manager.load()
-    log = manager.create(TP, random_id(runtime))
-    sequences = {7: 0, 8: 0}
-    for number, (producer_id, epoch) in enumerate([(7, 0), (8, 0), (-1, 2), (7, 2), (8, 5), (-1, 5), (7, 5), (8, 5)]):
-        options: dict[str, int | bool] = {}
-        if producer_id >= 0:
-            options = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequences[producer_id]}
-            options["is_transactional"] = producer_id == 8
-            sequences[producer_id] += 2
-        data = batch(2, timestamp=1000 + 10 * number, value=b"v%d" % number, **options)
-        log.append_as_leader(data, epoch, NOW_MS)
-        if producer_id == 8:
-            log.append_as_leader(marker(8, 1000 + 10 * number + 5), epoch, NOW_MS, internal=True)
-    assert len(log.segments) == 3
-    log.raise_start(1)
-    seen = look(log)
-    manager.write_high_watermarks({TP: log.log_end_offset})
-    manager.shutdown(5)
-    paths = [f"{NODE}/{name}" for name in disk.listdir(NODE)] + [f"{PARTITION}/{n}" for n in disk.listdir(PARTITION)]
-    return {path: disk.read_bytes(path) for path in paths if not disk.is_dir(path)}, seen
-
-
-def marker(producer_id: int, timestamp: int) -> memoryview:
-    record = encode_control_record(ControlRecordType.ABORT, struct.pack(">hi", 0, 1), timestamp)
-    options = {"producer_id": producer_id, "producer_epoch": 0}
-    return memoryview(encode_batch([record], is_control=True, is_transactional=True, **options))
-
-
-def look(log: PartitionLog) -> Seen:
-    """`ProtocolError` where something cannot be read."""
-    batches, offset = [], log.segments[0].base_offset
-    while offset < log.log_end_offset:
-        data = log.read(max(offset, log.log_start_offset), 1, end_offset=log.log_end_offset)
-        assert len(headers_of(data)) == 1
-        batches.append(data)
-        offset = headers_of(data)[0].next_offset
-    producers = [(p, log.producers.get(p)) for p in (7, 8)]
-    return Seen(
-        log.log_start_offset,
-        log.log_end_offset,
-        batches,
-        [tuple(entry) for entry in log.epoch_cache.entries],
-        [(p, [(b.first_sequence, b.last_offset) for b in entry.batches]) for p, entry in producers if entry],
-        [one[:3] for one in log.aborted_transactions(log.log_start_offset, log.log_end_offset)],
-        [log.offset_for_timestamp(time) for time in range(995, 1085, 3)],
-    )
-
-
-def damages(content: bytes) -> Iterator[tuple[str, int, bytes]]:
-    """What happened, from which byte on, and what is left."""
-    for at in range(len(content)):
-        for mask in (0xFF, 1 << at % 8):
-            yield f"byte {at} xor {mask}", at, content[:at] + bytes([content[at] ^ mask]) + content[at + 1 :]
-        yield f"cut to {at} bytes", at, content[:at]
 
 
 def unclean(files: Files) -> Files:
     """As after a loss of power before anything was checkpointed."""
     gone = (f"{NODE}/{CLEAN_SHUTDOWN_FILE}", f"{NODE}/{RECOVERY_POINT_FILE}")
     return {path: content for path, content in files.items() if path not in gone}
-
-
-@pytest.fixture
-def quiet() -> Iterator[None]:
-    """Thousands of warnings, which nobody looks at."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def files_ending(*endings: str) -> list[str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from support.log.compacted_logs import Writer, drive
+from support.log.kafka_written import kafka_libs
 from support.log.logs import NOW_MS, headers_of, make_runtime, read_all
 
 from raftwerk.log.cleaner.cleaning_pass import CleanPlan, clean
@@ -24,18 +24,7 @@ from raftwerk.wire.compression import Compression
 from raftwerk.wire.records import encode_batch
 from raftwerk.wire.types import TopicPartition
 
-from .test_cleaner import Writer, drive
-
 CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=500)
-
-
-def kafka_libs() -> str:
-    path = Path(os.environ.get("KAFKA_LIBS", Path.home() / ".cache" / "kafka-4.2.0"))
-    if shutil.which("java") is None:
-        pytest.skip("NOT TESTED against Apache Kafka: no java on the PATH")
-    if not list(path.glob("kafka-tools-*.jar")):
-        pytest.skip(f"NOT TESTED against Apache Kafka: no jars in {path} (set KAFKA_LIBS)")
-    return f"{path}/*"
 
 
 def dump(files: list[Path], *options: str) -> list[str]:

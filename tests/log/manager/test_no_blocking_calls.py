@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from support.log.compacted_logs import CLUSTER, COMPACT, Writer, records_of
 from support.log.logs import NOW_MS, append, make_runtime, read_all
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
@@ -23,8 +24,6 @@ from raftwerk.log.manager.meta_properties import format_dirs
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.types import TopicPartition
-
-from .test_cleaner import CLUSTER, COMPACT, Writer, records_of
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("u", 0)
 

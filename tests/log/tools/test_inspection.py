@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 from click.testing import CliRunner
+from support.log.compacted_logs import COMPACT, Writer, drive, plan_of
 from support.log.logs import DIRECTORY, SMALL, append, headers_of, make_runtime, open_log, read_all
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
@@ -25,8 +26,6 @@ from raftwerk.log.tools.verification import verify_partition
 from raftwerk.runtime.files.real_disk import RealDisk
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.types import TopicPartition
-
-from .test_cleaner import COMPACT, Writer, drive, plan_of
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 
