@@ -26,7 +26,7 @@ from ..runtime.files.real_file import RealFile
 from ..runtime.loop import real_runtime
 from ..runtime.ports import Buffer
 from ..wire.records import encode_batch
-from .raw_client import batches
+from .common.raw_client import batches
 
 _HEAD_BYTES = 512
 _VALUE_BYTES = 128 * 1024

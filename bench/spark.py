@@ -1,4 +1,4 @@
-"""`python -m raftwerk.bench.spark`: Spark reads and writes topics, by its own Kafka connector and by our data source.
+"""`python -m raftwerk.bench spark`: Spark reads and writes topics, by its own Kafka connector and by our data source.
 
 Both run in one Spark session against one cluster of three nodes on the same cores, in turn; the median of the rounds is
 shown, and the ratio is what counts. A read ends in Spark's `noop` sink, so that every row has been made. Beside the
@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..pipeline.errors import PipelineError
-from . import workloads
-from .systems import System
+from .common import client_workloads
+from .common.systems import System
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -146,7 +146,7 @@ def _measure_apart(
 ) -> list[Result]:
     """Each number of cores in a process of its own, for a process has one JVM."""
     arguments = json.dumps([cores, options.rounds, options.jobs, bootstrap, topics])
-    command = [sys.executable, "-m", "raftwerk.bench.spark", "--child", arguments]
+    command = [sys.executable, "-m", "raftwerk.bench", "spark", "--child", arguments]
     answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return [Result(**row) for row in json.loads(answer.stdout.splitlines()[-1])]
 
@@ -186,9 +186,9 @@ def _run(options: argparse.Namespace) -> None:
             topics = {}
             for size, full in SIZES:
                 count = int(full * options.scale)
-                name = workloads.create_topic(system.bootstrap, f"spark-{size}", 1)
-                workloads.create_topic(system.bootstrap, f"{name}-written", 1)
-                workloads.produce(system.bootstrap, name, count, size, 1)
+                name = client_workloads.create_topic(system.bootstrap, f"spark-{size}", 1)
+                client_workloads.create_topic(system.bootstrap, f"{name}-written", 1)
+                client_workloads.produce(system.bootstrap, name, count, size, 1)
                 topics[size] = (name, count)
             results = [
                 result for cores in options.cores for result in _measure_apart(cores, options, system.bootstrap, topics)
@@ -200,16 +200,16 @@ def _run(options: argparse.Namespace) -> None:
         options.json.write_text(json.dumps([asdict(one) for one in results], indent=1))
 
 
-def main() -> int:
-    """The command."""
-    parser = argparse.ArgumentParser(prog="python -m raftwerk.bench.spark", description=__doc__)
+def main(arguments: list[str]) -> int:
+    """Run the command line; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m raftwerk.bench spark", description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="multiply the number of records (default 1.0)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each workload, of which the median is shown")
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2], help="cores of Spark (default: 1, then 2)")
     parser.add_argument("--jobs", nargs="+", choices=sorted(SHARES), default=list(SHARES), help="default: both")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--child", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     try:
         if options.child:
             cores, rounds, jobs, bootstrap, topics = json.loads(options.child)
@@ -223,7 +223,3 @@ def main() -> int:
     except PipelineError as error:
         print(error, file=sys.stderr)
         return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

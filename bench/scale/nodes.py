@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from ...cluster.local.layout import ClusterShape, plan_cluster
 from ...cluster.local.supervisor import Supervisor, cpu_seconds, memory_bytes
 from ...wire.records import iter_headers
-from ..systems import ApacheKafka
+from ..common.systems import ApacheKafka
 
 NODES = 3
 STALL_MS = 20

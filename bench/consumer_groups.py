@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import resource
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -261,7 +260,3 @@ def main(arguments: list[str]) -> int:
         shutil.rmtree(directory)
     print(f"{bench.errors} errors")
     return int(bench.errors > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

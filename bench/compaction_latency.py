@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -176,7 +175,3 @@ def main(arguments: list[str]) -> int:
     if options.json:
         options.json.write_text(json.dumps({turns.name: row for turns, row in zip(kinds, rows, strict=True)}, indent=1))
     return int(any(turns.failed for turns in kinds))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -13,7 +13,6 @@ import asyncio
 import json
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -82,7 +81,3 @@ def main(arguments: list[str]) -> int:
         rows = {count: [[row.name, row.value, row.unit] for row in found] for count, found in results.items()}
         options.json.write_text(json.dumps(rows, indent=1))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

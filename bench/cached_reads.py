@@ -19,9 +19,9 @@ from pathlib import Path
 
 from ..cluster.local.layout import ClusterShape, plan_cluster
 from ..cluster.local.supervisor import Supervisor, cpu_seconds
-from .raw_client import RawClient, batches
-from .systems import ApacheKafka
-from .workloads import create_topic
+from .common.client_workloads import create_topic
+from .common.raw_client import RawClient, batches
+from .common.systems import ApacheKafka
 
 TOPIC = "reads"
 _BATCH_BYTES = 16 * 1024

@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import json
 import shutil
-import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -156,7 +155,3 @@ def main(arguments: list[str]) -> int:
     if options.json:
         options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

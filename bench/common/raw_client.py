@@ -8,12 +8,12 @@ import struct
 import time
 from collections.abc import Iterable, Iterator
 
-from ..wire.api_keys import ApiKey
-from ..wire.codec import decode_response, encode_request
-from ..wire.fetch import FetchPartition, FetchRequest, FetchTopic, decode_fetch_response, encode_fetch_request
-from ..wire.frames import RequestHeader, parse_response_header
-from ..wire.frames import encode_request as encode_frame
-from ..wire.records import encode_batch, read_header
+from ...wire.api_keys import ApiKey
+from ...wire.codec import decode_response, encode_request
+from ...wire.fetch import FetchPartition, FetchRequest, FetchTopic, decode_fetch_response, encode_fetch_request
+from ...wire.frames import RequestHeader, parse_response_header
+from ...wire.frames import encode_request as encode_frame
+from ...wire.records import encode_batch, read_header
 
 _FETCH_VERSION, _PRODUCE_VERSION = 12, 9
 _AHEAD = 32

@@ -23,7 +23,7 @@ from typing import Any
 from ..cluster.local.layout import ClusterShape, plan_cluster
 from ..cluster.local.supervisor import Supervisor
 from ..runtime.files.page_cache import is_cached
-from .raw_client import RawClient, batches
+from .common.raw_client import RawClient, batches
 
 _OLD, _NEW = "old", "new"
 _FETCH_BYTES = 1 << 20
