@@ -1,8 +1,8 @@
-"""`python -m raftwerk.bench reads`: what it costs a broker to serve records that are in the page cache.
+"""`python -m raftwerk.bench reads`: the cost of serving records that are in the page cache.
 
-Raftwerk with sendfile, Raftwerk without it, and Apache Kafka where its jars are, each a single node with the same
-data. For every size of fetch they are read in turn, several times, by a client that does nothing but receive; once
-more by librdkafka. A row is the processor time of the broker's whole process for each GB, and the MB/s.
+Raftwerk with sendfile, Raftwerk without it, and Apache Kafka if its jars are there, each a single node with the same
+data. For every fetch size they are read in turn, several times, by a client that only receives, and once more by
+librdkafka. A row is the processor time of the broker's process for each GB, and the MB/s.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _GB = 1e9
 
 @dataclass
 class Served:
-    """A single-node system with the data in it."""
+    """A single node with the data in it."""
 
     name: str
     port: int
@@ -39,11 +39,12 @@ class Served:
 
     @property
     def cpu_s(self) -> float:
+        """Processor seconds of the broker's process."""
         return cpu_seconds(self.pid) or 0.0
 
 
 def start_raftwerk(name: str, directory: Path, overrides: dict[str, str]) -> Served:
-    """One node with these settings."""
+    """Start a node of Raftwerk with these settings."""
     supervisor = Supervisor(plan_cluster(str(directory), ClusterShape(1, port=0, overrides=overrides)))
     supervisor.start()
     plan = supervisor.plan.brokers[0]
@@ -51,13 +52,13 @@ def start_raftwerk(name: str, directory: Path, overrides: dict[str, str]) -> Ser
 
 
 def start_kafka(directory: Path) -> Served:
-    """One node of Apache Kafka."""
+    """Start a node of Apache Kafka."""
     system = ApacheKafka(directory, 1)
     return Served("kafka", system.base_port, int((directory / "n1.pid").read_text()), system.stop)
 
 
 def fill(served: Served, total_bytes: int) -> None:
-    """A topic of six partitions, the first of which gets all the data."""
+    """Create a topic of six partitions, and write all data into the first one."""
     create_topic(f"127.0.0.1:{served.port}", TOPIC, 1)
     client = RawClient(served.port)
     client.wait_until_leader(TOPIC, 0)
@@ -66,7 +67,7 @@ def fill(served: Served, total_bytes: int) -> None:
 
 
 def read_raw(served: Served, fetch_bytes: int, total_bytes: int) -> tuple[float, float]:
-    """Processor seconds of the broker a GB, and MB/s, of `total_bytes` read in fetches of this size."""
+    """The broker's processor seconds for each GB, and MB/s, of reading `total_bytes` in fetches of this size."""
     client = RawClient(served.port)
     got = offset = 0
     cpu_s, began = served.cpu_s, time.perf_counter()
@@ -81,7 +82,7 @@ def read_raw(served: Served, fetch_bytes: int, total_bytes: int) -> tuple[float,
 
 
 def read_librdkafka(served: Served, _: int, total_bytes: int) -> tuple[float, float]:
-    """The same by a consumer of librdkafka with large fetches."""
+    """The same figures for a consumer of librdkafka with large fetches."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
@@ -129,7 +130,7 @@ def _measure(systems: list[Served], sizes: list[int], total_bytes: int, rounds: 
 
 
 def main(arguments: list[str]) -> int:
-    """The command's own arguments; returns the process's exit status."""
+    """Run the command line; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m raftwerk.bench reads", description=__doc__)
     parser.add_argument("--gb", type=float, default=1.0, help="data of each round (default 1)")
     parser.add_argument("--rounds", type=int, default=3, help="times each is measured, in turn (default 3)")

@@ -1,9 +1,9 @@
-"""`python -m raftwerk.bench cold`: what a producer waits beside a consumer of old records that are on the disk only.
+"""`python -m raftwerk.bench cold`: how long a producer waits while a consumer reads old records from the disk.
 
-Three nodes; old records in a topic whose one replica stands on the node that leads the producer's topic too. In turn
-the producer is alone, beside a reader of old records that are in the page cache, and beside one whose records were
-dropped from there: the difference of the last two is the disk's. The reader is a process of its own. Holds are what the
-leader saw its event loop held for by its own work (processor time), whatever the machine did beside it.
+There are three nodes. The old records are in a topic whose only replica is on the node that also leads the producer's
+topic. In turn the producer is alone, beside a reader of old records in the page cache, and beside a reader of records
+that were dropped from it. The difference of the last two is the cost of the disk. The reader is a process of its own.
+A hold is the time for which the leader's event loop was held by its own work (processor time).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Bench:
         self.cached_share = 0.0
 
     def prepare(self) -> None:
-        """Make the topics and the old records."""
+        """Create the topics, and write the old records."""
         from confluent_kafka.admin import AdminClient
         from confluent_kafka.cimpl import NewTopic
 
@@ -69,7 +69,7 @@ class Bench:
         client.close()
 
     def drop_cache(self) -> None:
-        """Have the system forget the old records; they are on the disk by then."""
+        """Drop the old records from the page cache; they are on the disk by then."""
         cached = total = 0
         for path in sorted(self._files.glob("*.log")):
             fd = os.open(path, os.O_RDWR)
@@ -83,7 +83,7 @@ class Bench:
         self.cached_share = cached / max(total, 1)
 
     def turn(self, kind: str, acks: str) -> None:
-        """Produce for some seconds, or as long as the reader reads."""
+        """Produce for some seconds, or for as long as the reader reads."""
         if kind == _KINDS[2]:
             self.drop_cache()
         reader = None
@@ -111,7 +111,7 @@ class Bench:
 
 
 def read_all(port: int, partition: int, total_bytes: int) -> None:
-    """The reader's process."""
+    """Read all old records; runs in a process of its own."""
     client = RawClient(port)
     got = offset = 0
     while got < total_bytes * 0.99:
@@ -120,7 +120,7 @@ def read_all(port: int, partition: int, total_bytes: int) -> None:
 
 
 def produce(bootstrap: str, acks: str, goes_on: Callable[[], bool], rate: int = 500) -> list[float]:
-    """Seconds from send to ack of small records at a steady rate."""
+    """The seconds from send to ack of small records at a steady rate."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap, "acks": acks, "linger.ms": 0})
@@ -164,7 +164,7 @@ def _show(bench: Bench) -> list[dict[str, Any]]:
 
 
 def main(arguments: list[str]) -> int:
-    """The command's own arguments; returns the process's exit status."""
+    """Run the command line; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m raftwerk.bench cold", description=__doc__)
     parser.add_argument("--gb", type=float, default=1.0, help="old records (default 1)")
     parser.add_argument("--turns", type=int, default=4)

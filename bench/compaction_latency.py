@@ -1,8 +1,9 @@
-"""`python -m raftwerk.bench compaction`: what a producer waits beside a compaction, and without one, turn by turn.
+"""`python -m raftwerk.bench compaction`: how long a producer waits with a compaction and without one, in turn.
 
-One node and one client. The client keeps writing keys into a topic, and asks how long a small record of another topic
-takes from send to ack. In every other turn the first topic is compacted all the time; else everything is the same. So
-what the machine does beside it hits both alike. Holds are what the node saw its event loop held for, by the clock.
+There are one node and one client. The client writes keys into a topic all the time, and measures the time from send to
+ack of a small record of another topic. In every other round the first topic is compacted all the time; everything else
+is the same, so other work on the machine affects both kinds of rounds alike. A hold is the time for which the node's
+event loop was held, by the clock.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _SETTLE_S = 2.0
 
 @dataclass
 class Turns:
-    """All turns of one kind."""
+    """The figures of all rounds of one kind."""
 
     name: str
     times_s: list[float] = field(default_factory=list)
@@ -43,6 +44,7 @@ class Turns:
     failed: int = 0
 
     def figures(self) -> dict[str, float]:
+        """The figures by name."""
         times = sorted(self.times_s)
         at = {name: times[min(int(len(times) * q), len(times) - 1)] * 1e3 for name, q in _QUANTILES.items()}
         return {
@@ -59,7 +61,7 @@ _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 
 
 class _Load:
-    """Keys into `compacted` at a steady rate, timed records into `plain`."""
+    """Writes keys into `compacted` at a steady rate, and timed records into `plain`."""
 
     def __init__(self, bootstrap: str, rate: int, mb_per_s: float, keys: int) -> None:
         from confluent_kafka import Producer
@@ -147,6 +149,7 @@ def _measure(supervisor: Supervisor, options: argparse.Namespace) -> list[Turns]
 
 
 def main(arguments: list[str]) -> int:
+    """Run the command line; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m raftwerk.bench compaction", description=__doc__)
     parser.add_argument("--rounds", type=int, default=4, help="turns of each kind (default 4)")
     parser.add_argument("--seconds", type=float, default=8.0, help="of a turn, after two to settle (default 8)")

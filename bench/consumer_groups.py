@@ -1,8 +1,8 @@
 """`python -m raftwerk.bench groups`: many groups, and groups of many members, of both protocols, on one node.
 
-Members are connections of one client process that speak the protocol by hand, so that what is measured is the
-coordinator. Beside the time on the clock, which the client shares, stands the processor time of the node. A heartbeat
-that throws a member out counts as an error.
+The members are connections of one client process that encodes the protocol itself, so that the coordinator is measured.
+Beside the time on the clock, which includes the client, is the processor time of the node. A heartbeat that is answered
+with an error counts as an error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RETRIED = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_P
 
 
 class Bench:
-    """One node, and what has been measured on it."""
+    """One node, and the errors so far."""
 
     def __init__(self, supervisor: Supervisor, partitions: int) -> None:
         self.supervisor = supervisor
@@ -44,7 +44,7 @@ class Bench:
         self.errors = 0
 
     async def prepare(self) -> None:
-        """The topic, and `__consumer_offsets`."""
+        """Create the topics and `__consumer_offsets`."""
         async with ClusterClient(f"127.0.0.1:{self.port}") as client:
             for name, partitions in ((TOPIC, self.partitions), (SMALL, 10)):
                 await AdminClient(client).create_topic(NewTopic(name, partitions, 1))
@@ -52,10 +52,11 @@ class Bench:
             await client.request(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["first"]})
 
     async def member(self) -> Connection:
+        """A connection of a member."""
         return await connect("127.0.0.1", self.port, client_id="m", timeout_s=30.0)
 
     async def timed(self, name: str, work: Callable[[], Awaitable[Any]]) -> None:
-        """Do it, and print what it took."""
+        """Do the work, and print its time, processor time and memory."""
         pid = self.supervisor.children[1].pid
         cpu, began = cpu_seconds(pid) or 0.0, time.monotonic()
         await work()
@@ -65,7 +66,7 @@ class Bench:
 
 
 class Classic:
-    """A member of the classic protocol: joins again whenever it is called."""
+    """A member of the classic protocol. It joins again when a rebalance begins."""
 
     def __init__(self, bench: Bench, group: str, connection: Connection) -> None:
         self.bench, self.group, self.connection = bench, group, connection
@@ -73,7 +74,7 @@ class Classic:
         self.generation = -1
 
     async def ask(self, key: ApiKey, version: int, fields: dict[str, Any]) -> Struct:
-        """The answer, asked again while the coordinator is not ready."""
+        """Send a request until the coordinator is ready; the answer."""
         while True:
             answer = await self.connection.request(
                 key, version, {"group_id": self.group, "member_id": self.member_id, **fields}, timeout_s=_TIMEOUT_S
@@ -83,7 +84,7 @@ class Classic:
             await asyncio.sleep(0.05)
 
     async def join(self) -> None:
-        """Until it is in a generation and has its part."""
+        """Join, and return when the member is in a generation and has its assignment."""
         while True:
             joined = await self.ask(
                 ApiKey.JOIN_GROUP,
@@ -117,7 +118,7 @@ class Classic:
                 return
 
     async def until_called(self) -> None:
-        """Heartbeat until there is a rebalance, then join it."""
+        """Heartbeat until a rebalance begins, then join."""
         while True:
             code = (await self.ask(ApiKey.HEARTBEAT, 4, {"generation_id": self.generation})).error_code
             if code == ErrorCode.REBALANCE_IN_PROGRESS:
@@ -126,6 +127,7 @@ class Classic:
             await asyncio.sleep(1.0)
 
     async def leave(self) -> None:
+        """Leave the group."""
         await self.ask(ApiKey.LEAVE_GROUP, 5, {"members": [{"member_id": self.member_id}]})
 
 
@@ -138,7 +140,7 @@ class Consumer:
         self.owned: list[int] = []
 
     async def beat(self, epoch: int | None = None) -> None:
-        """One heartbeat."""
+        """Send one heartbeat."""
         owned = [{"topic_id": self.bench.topic_ids[self.topic], "partitions": self.owned}] if self.owned else []
         fields = {
             "group_id": self.group,
@@ -157,11 +159,12 @@ class Consumer:
             self.owned = [part for row in answer.assignment.topic_partitions for part in row.partitions]
 
     async def join(self) -> None:
+        """Heartbeat until the member has joined."""
         while self.epoch == 0:
             await self.beat()
 
     async def settle(self, members: list[Consumer], partitions: int) -> None:
-        """Heartbeat every second until all are in one epoch and everything is read."""
+        """Heartbeat every second until all members are in one epoch and own all partitions."""
         while True:
             await self.beat()
             read = sum(len(one.owned) for one in members)
@@ -171,7 +174,7 @@ class Consumer:
 
 
 async def one_group(bench: Bench, size: int) -> None:
-    """A group of many members in each protocol: all join, one leaves, all are as they shall be."""
+    """One group of many members in each protocol: all join, one leaves, the others rebalance."""
     connections = [await bench.member() for _ in range(size)]
     classic = [Classic(bench, "one-classic", connection) for connection in connections]
     await bench.timed(f"classic: {size} members join", lambda: _all(one.join() for one in classic))
@@ -198,7 +201,7 @@ async def one_group(bench: Bench, size: int) -> None:
 
 
 async def many_groups(bench: Bench, count: int) -> None:
-    """Many groups of one member in each protocol, made, heartbeating, committing, and loaded after a restart."""
+    """Many groups of one member in each protocol: they are created, heartbeat, and commit."""
     connections = [await bench.member() for _ in range(count)]
     classic = [Classic(bench, f"classic-{at}", connection) for at, connection in enumerate(connections)]
     await bench.timed(f"{count} classic groups of one member", lambda: _all(one.join() for one in classic))
@@ -243,6 +246,7 @@ async def _measure(bench: Bench, size: int, groups: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
+    """Run the command line; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m raftwerk.bench groups", description=__doc__)
     parser.add_argument("--members", type=int, default=1000, help="members of the one group (default 1000)")
     parser.add_argument("--groups", type=int, default=1000, help="groups of one member (default 1000)")

@@ -1,8 +1,8 @@
-"""`python -m raftwerk.bench writes`: would a log's writes be cheaper into preallocated files, or several at once?
+"""`python -m raftwerk.bench writes`: are a log's writes cheaper into preallocated files, or several at once?
 
-By turns, for sizes of batches: each batch written at the end of its file as `PartitionLog` does it; the same into a
-file whose blocks were reserved before; and eight batches with one call. A row is the processor time for each batch,
-the 99th percentile on the clock of a call, and how long the fsync at the end takes for each GB.
+In turn, for several sizes of batches: each batch is written at the end of its file, as `PartitionLog` does; the same
+into a file whose blocks were reserved before; and eight batches in one call. A row is the processor time of a batch,
+the 99th percentile of a call by the clock, and the duration of the final fsync for each GB.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _write(path: str, size_bytes: int, is_preallocated: bool, together: int) -> 
 
 
 def main(arguments: list[str]) -> int:
-    """The command's own arguments; returns the process's exit status."""
+    """Run the command line; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m raftwerk.bench writes", description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[200, 1024, 16 * 1024, 256 * 1024])
     parser.add_argument("--turns", type=int, default=5)

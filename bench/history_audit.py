@@ -1,8 +1,8 @@
-"""`python -m raftwerk.bench audit`: a history of any length with planted anomalies, and how fast `audit` finds them.
+"""`python -m raftwerk.bench audit`: how fast `audit` judges a history with planted anomalies.
 
-Half of the rows are sends, half are records of the final read. So many anomalies of each kind are planted, and the job
-must find exactly these. Memory is the largest sum of what Spark's JVM and the Python processes held at one moment
-(resident, sampled; pages that they share are counted for each). Needs Java 17 and Linux's /proc.
+Half of the rows are sends, and half are records of the final read. The job must find exactly the anomalies of each kind
+that were planted. Memory is the largest sum of the resident memory of Spark's JVM and the Python processes at one
+moment (sampled; pages that processes share are counted for each). Needs Java 17 and Linux's /proc.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Plan:
-    """What one producer sends to its own partition, where an offset is a number, but for what is planted."""
+    """The sends of one producer to its own partition. A record's offset is its number, except for planted anomalies."""
 
     producer: int
     records: int
@@ -48,11 +48,11 @@ class Plan:
 
     @property
     def read_ns(self) -> int:
-        """When the final read began."""
+        """The time at which the final read begins."""
         return (self.records + 10_000_000) * _STEP_NS
 
     def spots(self) -> dict[int, str]:
-        """What is planted at which number: apart, so that no anomaly is part of another."""
+        """The numbers of the planted anomalies. They are far enough apart that none is part of another."""
         count = self.planted * len(KINDS)
         step = max(1, self.records // (count + 1))
         if count and step < 3 * _KEYS:
@@ -61,13 +61,13 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """The fields that all lines of the partition begin with."""
+        """The fields at the begin of all lines of the partition."""
         return f'"topic":"t","partition":{self.producer}'
 
 
 @dataclass
 class _Planted:
-    """What the planted anomalies make of sends and reads, by number or offset."""
+    """The effects of the planted anomalies on sends and reads, by number or offset."""
 
     sends: dict[int, tuple[str, int | None, int]] = field(default_factory=dict)
     reads: dict[int, tuple[int, int] | None] = field(default_factory=dict)
@@ -148,7 +148,7 @@ def _read_lines(plan: Plan, planted: _Planted) -> Iterator[str]:
 
 
 def _consumer_lines(plan: Plan, planted: _Planted) -> Iterator[str]:
-    """Each case with an assignment of its own, after its send was done."""
+    """Polls with an anomaly, each with an assignment of its own, after its send was done."""
     p = plan.producer
     head = f'{{"process":"consumer-{p}","type":"ok"'
     for _, polls in planted.consumer:
@@ -160,7 +160,7 @@ def _consumer_lines(plan: Plan, planted: _Planted) -> Iterator[str]:
 
 
 def write_history(directory: Path, plan: Plan) -> int:
-    """One producer's files, one of its partition's reads, one of a consumer; returns the rows."""
+    """Write the files of one producer, of its partition's final read and of a consumer; the number of rows."""
     planted = _plant(plan)
     for name, lines in (("producer", _send_lines), ("final", _read_lines), ("consumer", _consumer_lines)):
         with gzip.open(directory / f"{name}-{plan.producer}.jsonl.gz", "wt", compresslevel=1) as file:
@@ -176,7 +176,7 @@ def write_history(directory: Path, plan: Plan) -> int:
 
 @dataclass
 class Watched:
-    """What a command and all its descendants took."""
+    """The processor time and memory of a command and all its descendants."""
 
     seconds: float = 0.0
     cpu_s: float = 0.0
@@ -185,7 +185,7 @@ class Watched:
     total_bytes: int = 0
 
     def sample(self, pid: int) -> None:
-        """Look at the processes that are there now."""
+        """Sample the processes that run now."""
         jvm = python = ticks = 0
         for name, used, memory in _family(pid):
             ticks += used
@@ -199,7 +199,7 @@ class Watched:
 
 
 def _family(root: int) -> list[tuple[str, int, int]]:
-    """Name, ticks of CPU (its dead children's too) and resident bytes of a process and its descendants."""
+    """The name, the CPU ticks (with dead children) and the resident bytes of a process and its descendants."""
     parents: dict[int, int] = {}
     found: dict[int, tuple[str, int, int]] = {}
     page = os.sysconf("SC_PAGE_SIZE")
@@ -225,7 +225,7 @@ def _descends(pid: int, root: int, parents: dict[int, int]) -> bool:
 
 
 def run_audit(directory: Path, cores: int) -> tuple[dict[str, int], dict[str, int], Watched]:
-    """The command as people run it: counts by kind, totals, and what it took."""
+    """Run the command as a user does: counts by kind, totals, and its cost."""
     command = [sys.executable, "-m", "raftwerk", "pipeline", "run", "audit", str(directory), "--json"]
     watched = Watched()
     began = time.monotonic()
@@ -287,7 +287,7 @@ def _measure(directory: Path, options: argparse.Namespace) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """The command."""
+    """Run the command line; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m raftwerk.bench audit", description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000, help="sends and reads together (default 1000000)")
     parser.add_argument("--cores", type=int, default=2, help="cores of Spark (default 2)")

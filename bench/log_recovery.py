@@ -1,8 +1,8 @@
-"""`python -m raftwerk.bench recovery`: how long the logs of a node take to open, after a clean stop and after none.
+"""`python -m raftwerk.bench recovery`: how long the logs of a node take to open, after a clean stop and after a kill.
 
-In one process, on a directory of its own: logs are filled, left as a kill leaves them, and opened as a node does, in
-steps. The longest hold is what anything else on the loop would have waited, by the processor time of the thread: on a
-machine shared with others, the time on the clock says little.
+One process fills logs in a directory of its own, leaves them as a kill does, and opens them in steps, as a node does.
+The longest hold is the time that other work on the loop would have waited. It is processor time of the thread, because
+the time by the clock says little on a machine that is shared with others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DEFAULTS = ("1x1x1", "1x10x100", "1x100x100", "1x1x1000", "100x1x1", "500x1x1",
 
 @dataclass
 class Row:
-    """One shape of logs, and what it took. MB are of all logs together."""
+    """The figures of one shape of logs. `size_mb` is the size of all logs together."""
 
     partitions: int
     segments: int
@@ -43,7 +43,7 @@ class Row:
     unclean_s: float
     unclean_hold_ms: float
     durable_s: float
-    """After a kill that came when all was durable, as the upkeep makes it every minute."""
+    """Seconds to open after a kill, when everything was durable (recovery points are written every minute)."""
     descriptors: int
 
 
@@ -53,7 +53,7 @@ def _manager(runtime: Runtime, directory: str, segment_bytes: int) -> LogManager
 
 
 def _fill(manager: LogManager, partitions: int, segments: int, mb_each: float, batch_bytes: int) -> int:
-    """Batches written."""
+    """Write batches into all logs; how many."""
     one = bytes(encode_batch([(None, b"x" * max(1, batch_bytes - 80), (), 1000)]))
     share = max(1, int(mb_each * 1e6 / segments / len(one)))
     for number in range(partitions):
@@ -70,7 +70,7 @@ def _fill(manager: LogManager, partitions: int, segments: int, mb_each: float, b
 
 
 async def _open(manager: LogManager) -> tuple[float, float]:
-    """Seconds in all, and the longest hold in milliseconds."""
+    """The seconds in all, and the longest hold of the loop in milliseconds."""
     longest, is_over = 0.0, False
 
     async def watch() -> None:
@@ -101,7 +101,7 @@ def _descriptors(directory: str) -> int:
 
 
 def measure(shape: str, batch_bytes: int, below: str | None) -> Row:
-    """`shape`: partitions x segments x MB of each partition."""
+    """Measure a shape: partitions x segments x MB of each partition."""
     partitions, segments, mb_each = (float(part) for part in shape.split("x"))
     directory = tempfile.mkdtemp(prefix="raftwerk-recovery-", dir=below)
     runtime = real_runtime(1)
@@ -133,6 +133,7 @@ def measure(shape: str, batch_bytes: int, below: str | None) -> Row:
 
 
 def main(arguments: list[str]) -> int:
+    """Run the command line; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m raftwerk.bench recovery", description=__doc__)
     parser.add_argument("shapes", nargs="*", default=list(_DEFAULTS), help="partitions x segments x MB of each")
     parser.add_argument("--batch-bytes", type=int, default=4096, help="size of a batch (default 4096)")

@@ -1,8 +1,8 @@
-"""`python -m raftwerk.bench log-size`: whether a log costs more when it is longer: 1 GB beside 50 GB, by turns.
+"""`python -m raftwerk.bench log-size`: does a longer log cost more? 1 GB and 50 GB in turn.
 
 Both are real logs with all their files. Their records are zeros, which the file system keeps as holes, so that 50 GB
-take little space; headers, checksums and indexes are what they always are. Figures are of `PartitionLog` alone, in
-this process, of what is in the page cache.
+take little space; headers, checksums and indexes are the usual ones. The figures are those of `PartitionLog` alone, in
+this process, for records in the page cache.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _START_MS = 1_700_000_000_000
 _APPENDS, _APPEND_BYTES, _READS, _READ_BYTES, _LOOKUPS = 4_000, 16 * 1024, 2_000, 64 * 1024, 500
 
 Times = dict[str, list[tuple[float, float]]]
-"""Seconds on the clock, and of the processor."""
+"""Seconds by the clock, and processor seconds."""
 T = TypeVar("T")
 
 
 class _SparseFile(RealFile):
-    """Of what is appended to a log only the first bytes are written: the rest, zeros, is a hole."""
+    """Writes only the first bytes of what is appended to a log; the rest, zeros, is a hole."""
 
     __slots__ = ()
 
@@ -61,7 +61,7 @@ class _SparseDisk(RealDisk):
 
 
 def _build(directory: Path, total_bytes: int, config: LogConfig) -> int:
-    """Fill a log; returns the base offset of its last segment. Each record is a second younger than the one before."""
+    """Fill a log; the base offset of its last segment. Each record is a second younger than the one before."""
     directory.mkdir(parents=True)
     log = PartitionLog.open(replace(real_runtime(), disk=_SparseDisk()), str(directory), config)
     number = 0
@@ -83,7 +83,7 @@ def _timed(times: Times, name: str, action: Callable[..., T], *args: Any, **opti
 
 
 def _turn(path: str, last_base: int, config: LogConfig, seed: int, times: Times) -> None:
-    """Open it cleanly, use it, leave it without a word, recover it."""
+    """Open the log after a clean stop, use it, close it uncleanly, and recover it."""
     runtime = real_runtime()
     settled = {"recovery_point": last_base, "clean_shutdown": True}
     log = _timed(times, "open after a clean stop", PartitionLog.open, runtime, path, config, **settled)
@@ -108,7 +108,7 @@ def _turn(path: str, last_base: int, config: LogConfig, seed: int, times: Times)
 
 
 def _figures(found: list[tuple[float, float]]) -> dict[str, float]:
-    """In microseconds."""
+    """Quantiles and means, in microseconds."""
     clock = sorted(seconds for seconds, _ in found)
     cpu_us = statistics.fmean(cpu for _, cpu in found) * 1e6
     if len(clock) < 50:
@@ -130,7 +130,7 @@ def _show(results: dict[str, Times]) -> list[dict[str, object]]:
 
 
 def main(arguments: list[str]) -> int:
-    """The command's own arguments; returns the process's exit status."""
+    """Run the command line; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m raftwerk.bench log-size", description=__doc__)
     parser.add_argument("--gb", type=float, nargs="+", default=[1.0, 50.0], help="sizes of the logs (default 1 and 50)")
     parser.add_argument("--segment-mb", type=int, default=1024, help="size of a segment (default 1024)")

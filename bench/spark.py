@@ -1,9 +1,9 @@
-"""`python -m raftwerk.bench spark`: Spark reads and writes topics, by its own Kafka connector and by our data source.
+"""`python -m raftwerk.bench spark`: Spark reads and writes topics, with its own Kafka connector and our data source.
 
-Both run in one Spark session against one cluster of three nodes on the same cores, in turn; the median of the rounds is
-shown, and the ratio is what counts. A read ends in Spark's `noop` sink, so that every row has been made. Beside the
-time on the clock stands the CPU time of Spark, its Python workers included, which other work on the machine disturbs
-less. Needs Java 17 and Linux's /proc.
+Both run in turn in one Spark session, against one cluster of three nodes on the same cores. The median of the rounds is
+shown; the ratio is the result. A read ends in Spark's `noop` sink, so that every row has been made. Beside the time on
+the clock is the CPU time of Spark with its Python workers, which other work on the machine affects less. Needs Java 17
+and Linux's /proc.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 FORMATS = ("kafka", "raftwerk")
 SIZES = ((100, 1_000_000), (1024, 300_000))
-"""Bytes a record, and how many."""
+"""Bytes of a record, and the number of records."""
 SHARES = {"read": 1, "write": 4}
-"""A job takes the records divided by this."""
+"""Divisors of the number of records, by job."""
 _NODES = 3
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A job over so many records of so many bytes."""
+    """A job over a number of records of one size."""
 
     job: str
     size: int
@@ -48,7 +48,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Result:
-    """A workload by one format: rows a second, and CPU seconds a million rows."""
+    """The figures of a workload with one format: rows a second, and CPU seconds for a million rows."""
 
     job: str
     size: int
@@ -59,7 +59,7 @@ class Result:
 
 
 def _cpu_seconds() -> float:
-    """CPU time of all that this process has started and that still runs, and of what those have waited for."""
+    """The CPU time of all running descendants of this process, and of those that they have waited for."""
     parents: dict[int, int] = {}
     spent: dict[int, float] = {}
     for entry in Path("/proc").iterdir():
@@ -82,7 +82,7 @@ def _ancestors(pid: int, parents: dict[int, int]) -> list[int]:
 
 
 def _cost(action: Callable[[], None]) -> tuple[float, float]:
-    """Seconds on the clock and of CPU."""
+    """Seconds by the clock, and CPU seconds."""
     before, started = _cpu_seconds(), time.perf_counter()
     action()
     return time.perf_counter() - started, _cpu_seconds() - before
@@ -105,7 +105,7 @@ def _carry_out(spark: SparkSession, form: str, bootstrap: str, topic: str, workl
 def _compare(
     spark: SparkSession, rounds: int, bootstrap: str, topic: str, workload: Workload
 ) -> dict[str, tuple[float, float]]:
-    """Median seconds on the clock and of CPU by format; one round goes before, uncounted."""
+    """The median seconds by the clock and of CPU for each format, after a round that is not counted."""
     found: dict[str, list[tuple[float, float]]] = {form: [] for form in FORMATS}
     for _ in range(rounds + 1):
         for form, costs in found.items():
@@ -119,7 +119,7 @@ def _compare(
 def _measure(
     cores: int, rounds: int, jobs: list[str], bootstrap: str, topics: dict[int, tuple[str, int]]
 ) -> list[Result]:
-    """Every workload with so many cores."""
+    """All workloads with a number of cores."""
     from ..pipeline.session import spark_session
     from ..pipeline.source import RaftwerkDataSource
 
@@ -144,7 +144,7 @@ def _measure(
 def _measure_apart(
     cores: int, options: argparse.Namespace, bootstrap: str, topics: dict[int, tuple[str, int]]
 ) -> list[Result]:
-    """Each number of cores in a process of its own, for a process has one JVM."""
+    """Each number of cores in a process of its own, because a process has one JVM."""
     arguments = json.dumps([cores, options.rounds, options.jobs, bootstrap, topics])
     command = [sys.executable, "-m", "raftwerk.bench", "spark", "--child", arguments]
     answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -152,7 +152,7 @@ def _measure_apart(
 
 
 def _print(results: list[Result]) -> None:
-    """A table for each job."""
+    """Print a table for each job."""
     for job in dict.fromkeys(one.job for one in results):
         _print_table([one for one in results if one.job == job])
         print()

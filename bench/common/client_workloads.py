@@ -1,6 +1,6 @@
-"""What is measured, as one librdkafka client sees it. Every workload runs unchanged on any Kafka-compatible cluster.
+"""Workloads of one librdkafka client, unchanged for every Kafka-compatible cluster.
 
-Each workload returns a `Figure`; a figure with errors or missing records is not a measurement and is marked as such.
+Each workload returns a `Figure`. A figure with errors or missing records is no measurement, and is marked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PARTITIONS = 6
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured number: `value` in `unit`; `bad` counts errors and lost records; `bigger_is_better` for ratios."""
+    """A measured number: `value` in `unit`. `bad` counts errors and lost records."""
 
     name: str
     value: float
@@ -27,7 +27,7 @@ class Figure:
 
 
 def create_topic(bootstrap: str, name: str, replication_factor: int) -> str:
-    """Create a topic of six partitions and wait, at most 30 s, until each has a leader."""
+    """Create a topic of six partitions, and wait up to 30 s until each has a leader."""
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
 
@@ -81,20 +81,20 @@ def _send_all(producer: Any, topic: str, count: int, value: bytes) -> tuple[floa
 
 
 def produce(bootstrap: str, topic: str, count: int, size_bytes: int, acks: int) -> Figure:
-    """Throughput of one producer with large batches, in MB/s of values."""
+    """The throughput of one producer with large batches, in MB/s of values."""
     seconds, bad = _send_all(_producer(bootstrap, acks), topic, count, os.urandom(size_bytes))
     return Figure(f"produce {size_bytes} B acks={acks}", count * size_bytes / seconds / 1e6, "MB/s", bad)
 
 
 def produce_single(bootstrap: str, topic: str, count: int, acks: int) -> Figure:
-    """Requests a second when each carries one record of 100 bytes."""
+    """The requests a second if each carries one record of 100 bytes."""
     producer = _producer(bootstrap, acks, **{"linger.ms": 0, "batch.num.messages": 1})
     seconds, bad = _send_all(producer, topic, count, os.urandom(100))
     return Figure(f"one-record requests acks={acks}", count / seconds, "req/s", bad)
 
 
 def consume(bootstrap: str, topic: str, count: int, size_bytes: int) -> Figure:
-    """Throughput of one consumer that reads the whole topic by assigned partitions, from the first batch it gets."""
+    """The throughput of one consumer that reads the whole topic, from its first batch on, in MB/s of values."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
@@ -122,10 +122,10 @@ def consume(bootstrap: str, topic: str, count: int, size_bytes: int) -> Figure:
 
 
 def ack_latency(bootstrap: str, topic: str, rate: int, seconds: float, acks: int) -> list[Figure]:
-    """Median and 99th percentile of send-to-ack time at a steady `rate` a second, in ms.
+    """The median and the 99th percentile of the time from send to ack at a steady `rate` a second, in ms.
 
-    A thread takes the answers and this one sleeps between sends: librdkafka's `poll` counts in whole milliseconds, so
-    one that waits in it for less spins, and takes from the brokers one of a small machine's cores.
+    A thread takes the answers, and this one sleeps between sends: librdkafka's `poll` counts in whole milliseconds, so
+    a shorter wait in it spins, and takes one of a small machine's cores from the brokers.
     """
     producer = _producer(bootstrap, acks, **{"linger.ms": 0})
     value, times, is_over = os.urandom(100), list[float](), threading.Event()

@@ -1,4 +1,4 @@
-"""A client that costs next to nothing itself: one socket, one request at a time, records neither parsed nor checked."""
+"""A client with almost no cost of its own: one socket, one request at a time, records neither parsed nor checked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RESPONSE_BYTES_MAX = 80 * 1024 * 1024
 
 
 class RawClient:
-    """A connection to one broker. Methods raise `OSError`, or `RuntimeError` for an answer with an error."""
+    """A connection to one broker. Methods raise `OSError`, or `RuntimeError` for an answer with an error code."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port))
@@ -30,21 +30,22 @@ class RawClient:
         self._correlation = 0
 
     def close(self) -> None:
+        """Close the connection."""
         self._socket.close()
 
     def call(self, api_key: ApiKey, version: int, body: bytes) -> memoryview:
-        """The body of the answer, valid until the next call."""
+        """Send a request; the body of its answer, valid until the next call."""
         self.send(api_key, version, body)
         return self.receive(api_key, version)
 
     def send(self, api_key: ApiKey, version: int, body: bytes) -> None:
-        """A request whose answer is received later, in its turn."""
+        """Send a request; `receive` returns its answer."""
         self._correlation += 1
         header = RequestHeader(int(api_key), version, self._correlation, "bench")
         self._socket.sendall(b"".join(encode_frame(header, body)))
 
     def receive(self, api_key: ApiKey, version: int) -> memoryview:
-        """The body of the next answer, valid until the one after."""
+        """The body of the next answer, valid until the next call."""
         (size,) = struct.unpack(">i", self._receive(4))
         frame = self._receive(size)
         _, at = parse_response_header(int(api_key), version, frame)
@@ -63,7 +64,7 @@ class RawClient:
         return view
 
     def produce(self, topic: str, partition: int, batches: Iterable[bytes], acks: int = 1) -> None:
-        """Send every batch in a request of its own, some of them ahead of the answers."""
+        """Send every batch in a request of its own, several of them before the first answer."""
         waiting = 0
         for batch in batches:
             rows = [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}]
@@ -77,7 +78,7 @@ class RawClient:
             self._produced()
 
     def wait_until_leader(self, topic: str, partition: int, timeout_s: float = 30.0) -> None:
-        """Ask until this broker answers for the partition: metadata may say so before."""
+        """Wait until this broker answers for the partition; metadata may name it before."""
         deadline = time.monotonic() + timeout_s
         while True:
             try:
@@ -95,7 +96,7 @@ class RawClient:
             raise RuntimeError(f"produce failed with error {code}")
 
     def fetch(self, topic: str, partition: int, offset: int, max_bytes: int) -> tuple[int, int]:
-        """Bytes of records got from `offset` on, and the offset that comes next."""
+        """The bytes of records from `offset` on, and the next offset."""
         wanted = FetchTopic(topic, None, [FetchPartition(partition, fetch_offset=offset, max_bytes=max_bytes)])
         body = encode_fetch_request(_FETCH_VERSION, FetchRequest(max_wait_ms=100, topics=[wanted]))
         answer = decode_fetch_response(_FETCH_VERSION, self.call(ApiKey.FETCH, _FETCH_VERSION, body))
@@ -112,7 +113,7 @@ class RawClient:
 
 
 def batches(total_bytes: int, batch_bytes: int) -> Iterator[bytes]:
-    """The same random batch of records of 1 KB again and again, about `total_bytes` of it."""
+    """The same random batch of records of 1 KB again and again, about `total_bytes` in all."""
     count = max(1, batch_bytes // 1024)
     now_ms = int(time.time() * 1000)  # an old one would be let go by retention
     batch = bytes(encode_batch([(None, os.urandom(1000), [], now_ms)] * count))

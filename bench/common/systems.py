@@ -1,4 +1,4 @@
-"""The clusters that are measured: Raftwerk as `raftwerk up` starts it, and Apache Kafka where its jars are at hand."""
+"""The clusters that are measured: Raftwerk as `raftwerk up` starts it, and Apache Kafka from a directory of jars."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READY_TIMEOUT_S = 120.0
 
 
 def _broker_count(port: int) -> int:
-    """How many brokers the one on `port` knows, asked by a Metadata v1 request on a plain socket."""
+    """How many brokers the broker on `port` knows, by a Metadata v1 request on a plain socket."""
     body = struct.pack(">hhih1si", 3, 1, 1, 1, b"b", 0)
     with socket.create_connection(("127.0.0.1", port), 1) as conn:
         conn.settimeout(2)
@@ -41,7 +41,7 @@ def _free_base_port(nodes: int) -> int:
 
 
 class System:
-    """A running local cluster of `nodes` combined nodes; stop it with `stop`."""
+    """A running local cluster of `nodes` combined nodes; `stop` ends it."""
 
     name = "raftwerk"
 
@@ -58,12 +58,14 @@ class System:
 
     @property
     def bootstrap(self) -> str:
+        """The addresses of all brokers."""
         return ",".join(f"127.0.0.1:{self.base_port + i}" for i in range(self.nodes))
 
     def prepare(self) -> None:
-        """What is done before the clock starts."""
+        """Do what must be done before the start is timed."""
 
     def launch(self) -> list[subprocess.Popen[bytes]]:
+        """Start the processes."""
         command = [sys.executable, "-m", "raftwerk", "up", "-n", str(self.nodes), "--port", str(self.base_port)]
         with (self.directory / "up.log").open("wb") as log:
             return [subprocess.Popen([*command, "--dir", str(self.directory)], stdout=log, stderr=log)]
@@ -81,13 +83,13 @@ class System:
             time.sleep(0.01)
 
     def knows(self, node: int, brokers: int) -> bool:
-        """Whether the node answers, and knows so many brokers."""
+        """Whether the node answers and knows at least this many brokers."""
         with suppress(OSError):
             return _broker_count(self.base_port + node - 1) >= brokers
         return False
 
     def memory_mb(self) -> list[float]:
-        """Resident memory of each node's process, in MB."""
+        """The resident memory of each node's process, in MB."""
         sizes = []
         for node in range(1, self.nodes + 1):
             pid = (self.directory / f"n{node}.pid").read_text().strip()
@@ -96,6 +98,7 @@ class System:
         return sizes
 
     def stop(self) -> None:
+        """Stop all processes."""
         for process in self.processes:
             process.send_signal(signal.SIGTERM)
         for process in self.processes:
@@ -107,30 +110,32 @@ class System:
 
 
 class ApacheKafka(System):
-    """Apache Kafka from a directory of jars, with the settings that the design's figures were measured with."""
+    """Apache Kafka, with the settings under which the figures of the design were measured."""
 
     name = "kafka"
     heap = "512m"
     settings: Mapping[str, object] = {}
-    """What is set beside the usual."""
+    """Settings in addition to the usual ones."""
 
     @staticmethod
     def jars() -> Path | None:
-        """The directory in `KAFKA_LIBS`, or the usual cache; None where there is none."""
+        """The directory in `KAFKA_LIBS`, or the usual cache; None if it has no jars."""
         path = Path(os.environ.get("KAFKA_LIBS", Path.home() / ".cache" / "kafka-4.2.0"))
         return path if any(path.glob("kafka_2.13-*.jar")) else None
 
     def prepare(self) -> None:
+        """Write the settings and format the log directories."""
         for node in range(1, self.nodes + 1):
             self._properties(node).write_text(self._render(node))
             command = [*self._java(), "kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg"]
             subprocess.run([*command, "-c", str(self._properties(node))], check=True, capture_output=True)
 
     def launch(self) -> list[subprocess.Popen[bytes]]:
+        """Start the processes."""
         return [self.launch_node(node) for node in range(1, self.nodes + 1)]
 
     def launch_node(self, node: int) -> subprocess.Popen[bytes]:
-        """Start the process of one node."""
+        """Start the process of a node."""
         with (self.directory / f"n{node}.log").open("ab") as log:
             command = [*self._java(f"-Xms{self.heap}", f"-Xmx{self.heap}", "-XX:+UseG1GC"), "kafka.Kafka"]
             process = subprocess.Popen([*command, str(self._properties(node))], stdout=log, stderr=log)

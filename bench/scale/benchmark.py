@@ -1,9 +1,9 @@
-"""`python -m raftwerk.bench scale`: many partitions on three nodes: made in bulk, idle, described, failed over.
+"""`python -m raftwerk.bench scale`: many partitions on three nodes: created, idle, described, failed over.
 
-For each number of partitions a cluster of its own, of Raftwerk or, with `--system kafka`, of Apache Kafka where its
-jars are. Times are by the clock of a client that asks some 50 times a second for what is missing yet, so they hold the
-work of its questions. Holds are what Raftwerk's nodes saw their own event loops held for, by the clock and by the
-processor time of the loop's thread (`event.loop.stall.log.ms`): on a machine shared with others the two differ.
+Each number of partitions has a cluster of its own, of Raftwerk or, with `--system kafka`, of Apache Kafka. Times are by
+the clock of a client that asks some 50 times a second for what is missing, so they include the cost of its requests. A
+hold is a time for which the event loop of a node of Raftwerk was held, by the clock and by the processor time of its
+thread (`event.loop.stall.log.ms`); the two differ on a machine that is shared with others.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ def _print_table(results: Mapping[int, list[Row]]) -> None:
 
 
 def main(arguments: list[str]) -> int:
+    """Run the command line; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m raftwerk.bench scale", description=__doc__)
     parser.add_argument("--system", choices=tuple(_SYSTEMS), default="raftwerk", help="default raftwerk")
     parser.add_argument("--partitions", type=int, nargs="+", default=[1000, 3000, 7000, 20000])

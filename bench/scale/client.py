@@ -1,7 +1,7 @@
-"""What the scale benchmark asks a cluster, over connections of our own: they rest for nothing when they hear old news.
+"""The client of the scale benchmark: it asks again at once, and only for what is missing.
 
-A client that waits a second after "no leader" measures itself. And asking for all of 20,000 partitions again and again
-would take the time of the very nodes that are to elect: whoever waits for leaders asks only for what is missing yet.
+A client that waits for a second after "no leader" would measure its own wait. And to ask for all of 20,000 partitions
+again and again would take the time of the nodes that shall elect leaders.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Key = tuple[str, int]
 
 
 class State(NamedTuple):
-    """A partition as Metadata tells of it."""
+    """A partition in an answer to Metadata."""
 
     leader: int
     in_sync: int
 
 
 class Moved(NamedTuple):
-    """When leaders were there, in seconds: named by Metadata for all, and answering ListOffsets for all."""
+    """Seconds until new leaders were there: named by Metadata for all, and answering ListOffsets for all."""
 
     named_s: float
     serving_s: float
@@ -53,13 +53,14 @@ class RefusedError(Exception):
 
 
 class Client:
-    """Asks the brokers of one cluster; `ports` are theirs, by node id. One coroutine at a time uses a connection."""
+    """Sends requests to the brokers, whose `ports` are by node id. One coroutine at a time uses a connection."""
 
     def __init__(self, ports: Mapping[int, int]) -> None:
         self.ports = dict(ports)
         self._connections: dict[int, Connection] = {}
 
     def close(self) -> None:
+        """Close all connections."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -72,14 +73,14 @@ class Client:
         return connection
 
     async def ask(self, node: int, api: ApiKey, version: int, fields: codec.Fields) -> codec.Struct:
-        """Ask one node; `OSError` or `WireFormatError` when it does not answer."""
+        """Send a request to a node. `OSError` or `WireFormatError` if it does not answer."""
         connection = await self._connection(node)
         return await connection.request(api, version, fields, timeout_s=_ANSWER_TIMEOUT_S)
 
     # ---- metadata -------------------------------------------------------------------------------------------------
 
     async def states(self, node: int, topics: Iterable[str] | None = None) -> dict[Key, State]:
-        """Every partition of the topics (default all), as `node` knows them; those of unknown topics are left out."""
+        """All partitions of the topics (default: all topics) that `node` knows."""
         answer = await self.ask(node, ApiKey.METADATA, _METADATA_VERSION, _metadata(topics))
         return {
             (topic.name, one.partition_index): State(one.leader_id, len(one.isr_nodes))
@@ -89,7 +90,7 @@ class Client:
         }
 
     async def time_metadata(self, node: int) -> tuple[float, int]:
-        """Seconds until `node` has told of everything, not decoded, and the bytes of it."""
+        """Seconds until `node` has answered Metadata for all topics, and the size of the answer; it is not decoded."""
         connection = await self._connection(node)
         body = codec.encode_request(ApiKey.METADATA, _METADATA_VERSION, _metadata(None))
         began = time.monotonic()
@@ -97,7 +98,7 @@ class Client:
         return time.monotonic() - began, len(answer)
 
     async def controller(self, nodes: Iterable[int]) -> int:
-        """The active controller by the word of one of `nodes`; -1 while none knows any."""
+        """The active controller as one of `nodes` knows it; -1 if none knows it."""
         fields = {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]}
         for node in nodes:
             try:
@@ -112,7 +113,7 @@ class Client:
     # ---- changes --------------------------------------------------------------------------------------------------
 
     async def create_topics(self, nodes: Iterable[int], topics: Mapping[str, int], replicas: int = 3) -> None:
-        """Make topics of so many partitions; asked of the next node, and again, until it is done."""
+        """Create topics with numbers of partitions; ask one node after the other until it is done."""
         rows = [
             {"name": name, "num_partitions": count, "replication_factor": replicas, "assignments": [], "configs": []}
             for name, count in topics.items()
@@ -121,12 +122,13 @@ class Client:
         await self._change(nodes, ApiKey.CREATE_TOPICS, _CREATE_TOPICS_VERSION, "topics", rows, done)
 
     async def delete_topics(self, nodes: Iterable[int], names: Iterable[str]) -> None:
+        """Delete topics."""
         rows = [{"name": name, "topic_id": None} for name in names]
         done = {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
         await self._change(nodes, ApiKey.DELETE_TOPICS, _DELETE_TOPICS_VERSION, "responses", rows, done)
 
     async def grow_topics(self, nodes: Iterable[int], topics: Mapping[str, int]) -> None:
-        """Let topics have so many partitions in all."""
+        """Increase the numbers of partitions of topics."""
         rows = [{"name": name, "count": count, "assignments": None} for name, count in topics.items()]
         done = {ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS}
         await self._change(nodes, ApiKey.CREATE_PARTITIONS, _CREATE_PARTITIONS_VERSION, "results", rows, done)
@@ -156,7 +158,7 @@ class Client:
     # ---- waiting --------------------------------------------------------------------------------------------------
 
     async def until(self, node: int, what: Callable[[State], bool], missing: set[Key], timeout_s: float) -> float:
-        """Seconds until `node` has told of each partition in `missing` that `what` holds; `missing` is emptied."""
+        """Seconds until `what` holds for each partition in `missing`, as `node` answers; empties `missing`."""
         began = time.monotonic()
         while missing:
             states = await self.states(node, sorted({topic for topic, _ in missing}))
@@ -167,7 +169,7 @@ class Client:
         return time.monotonic() - began
 
     async def until_moved(self, nodes: list[int], away_from: int, keys: Iterable[Key], timeout_s: float) -> Moved:
-        """Wait for leaders other than `away_from` for all of `keys`, of which `nodes` tell in turn, until all serve."""
+        """Wait until leaders other than `away_from` serve all of `keys`; `nodes` are asked for metadata in turn."""
         began = time.monotonic()
         unnamed, unserved = set(keys), dict[Key, int]()
         named_s = 0.0
@@ -186,7 +188,7 @@ class Client:
         return Moved(named_s, time.monotonic() - began)
 
     async def _drop_served(self, unserved: dict[Key, int]) -> None:
-        """Ask the leaders for the ends of their partitions; those that tell are taken out."""
+        """Ask the leaders for end offsets, and remove the partitions that are answered."""
         by_leader: dict[int, dict[str, list[int]]] = {}
         for (topic, index), leader in unserved.items():
             by_leader.setdefault(leader, {}).setdefault(topic, []).append(index)

@@ -1,4 +1,4 @@
-"""The processes that the scale benchmark measures: three combined nodes of Raftwerk, or of Apache Kafka."""
+"""The processes that the scale benchmark measures: three combined nodes of Raftwerk or of Apache Kafka."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HELD = re.compile(r"event loop held for (\d+) ms, cpu (\d+) ms, gc (\d+) ms")
 
 
 class MetadataLog(NamedTuple):
-    """What a node's metadata log holds on disk: bytes, records, and its largest batch in bytes."""
+    """A node's metadata log on disk: bytes, records, and its largest batch in bytes."""
 
     size_bytes: int
     records: int
@@ -32,7 +32,7 @@ class MetadataLog(NamedTuple):
 
 
 class Holds(NamedTuple):
-    """How long an event loop did not turn: the longest by the clock, and by its thread's processor time."""
+    """The longest hold of an event loop: by the clock, and by the processor time of its thread."""
 
     longest_ms: int
     longest_cpu_ms: int
@@ -45,29 +45,29 @@ class Nodes(Protocol):
     ports: Mapping[int, int]
 
     def pid(self, node: int) -> int:
-        """The process of a node."""
+        """The process id of a node."""
 
     def kill(self, node: int, sent: signal.Signals) -> None:
-        """Send the signal; return when the process is gone, if it is SIGKILL."""
+        """Send a signal; after SIGKILL return when the process has ended."""
 
     def wait_gone(self, node: int, timeout_s: float) -> None:
         """Wait until the process has ended."""
 
     def restart(self, node: int, timeout_s: float) -> None:
-        """Start a dead node; the process runs when it returns, and listens."""
+        """Start a dead node, and return when it listens."""
 
     def stop(self, timeout_s: float) -> None:
-        """Stop them all."""
+        """Stop all nodes."""
 
     def data_dir(self, node: int) -> Path:
-        """Where the node's partitions are."""
+        """The log directory of a node."""
 
     def holds(self) -> Holds | None:
-        """What held the nodes' loops since the last call; None where no loop is watched."""
+        """The longest holds of the nodes' loops since the last call; None if loops are not observed."""
 
 
 class RaftwerkNodes:
-    """Raftwerk's nodes, started by its supervisor, and watched for holds of their loops."""
+    """Nodes of Raftwerk under its supervisor."""
 
     name = "raftwerk"
 
@@ -82,24 +82,31 @@ class RaftwerkNodes:
         self._read: dict[int, int] = {}
 
     def pid(self, node: int) -> int:
+        """See `Nodes`."""
         return self._supervisor.children[node].pid
 
     def kill(self, node: int, sent: signal.Signals) -> None:
+        """See `Nodes`."""
         self._supervisor.kill(node, sent)
 
     def wait_gone(self, node: int, timeout_s: float) -> None:
+        """See `Nodes`."""
         self._supervisor.children[node].process.wait(timeout_s)
 
     def restart(self, node: int, timeout_s: float) -> None:
+        """See `Nodes`."""
         self._supervisor.restart_node(node, timeout_s)
 
     def stop(self, timeout_s: float) -> None:
+        """See `Nodes`."""
         self._supervisor.stop(timeout_s)
 
     def data_dir(self, node: int) -> Path:
+        """See `Nodes`."""
         return Path(self._supervisor.plan.node(node).data_dir)
 
     def holds(self) -> Holds:
+        """See `Nodes`."""
         found: list[tuple[int, int]] = []
         for plan in self._supervisor.plan.nodes:
             data = Path(plan.log_file).read_bytes()
@@ -110,7 +117,7 @@ class RaftwerkNodes:
 
 
 class KafkaNodes(ApacheKafka):
-    """Apache Kafka's nodes."""
+    """Nodes of Apache Kafka."""
 
     settings: Mapping[str, object] = {
         "metadata.log.max.snapshot.interval.ms": _SNAPSHOT_INTERVAL_MS,
@@ -122,17 +129,21 @@ class KafkaNodes(ApacheKafka):
         self.ports: Mapping[int, int] = {node: self.base_port + node - 1 for node in range(1, NODES + 1)}
 
     def pid(self, node: int) -> int:
+        """See `Nodes`."""
         return self.processes[node - 1].pid
 
     def kill(self, node: int, sent: signal.Signals) -> None:
+        """See `Nodes`."""
         self.processes[node - 1].send_signal(sent)
         if sent is signal.SIGKILL:
             self.processes[node - 1].wait()
 
     def wait_gone(self, node: int, timeout_s: float) -> None:
+        """See `Nodes`."""
         self.processes[node - 1].wait(timeout_s)
 
     def restart(self, node: int, timeout_s: float) -> None:
+        """See `Nodes`."""
         self.processes[node - 1] = self.launch_node(node)
         deadline = time.monotonic() + timeout_s
         while not self.knows(node, NODES):
@@ -141,6 +152,7 @@ class KafkaNodes(ApacheKafka):
             time.sleep(0.01)
 
     def stop(self, timeout_s: float = 30.0) -> None:
+        """See `Nodes`."""
         running = [process for process in self.processes if process.poll() is None]
         for process in running:
             process.terminate()
@@ -151,25 +163,27 @@ class KafkaNodes(ApacheKafka):
             process.wait()
 
     def data_dir(self, node: int) -> Path:
+        """See `Nodes`."""
         return self.directory / f"d{node}"
 
     def holds(self) -> None:
-        return None
+        """See `Nodes`."""
+        return
 
 
 def memory_mb(nodes: Nodes) -> float:
-    """Resident memory of the largest node, in MB."""
+    """The resident memory of the largest node, in MB."""
     return max(memory_bytes(nodes.pid(node)) or 0 for node in nodes.ports) / 1e6
 
 
 def cpu_s(nodes: Nodes) -> dict[int, float]:
-    """Processor seconds so far of each process that runs."""
+    """The processor seconds of each running process."""
     taken = {nodes.pid(node): cpu_seconds(nodes.pid(node)) for node in nodes.ports}
     return {pid: seconds for pid, seconds in taken.items() if seconds is not None}
 
 
 def descriptors(nodes: Nodes) -> int:
-    """Open descriptors of the node that has most."""
+    """The open descriptors of the node with the most."""
     return max(len(list(Path(f"/proc/{nodes.pid(node)}/fd").iterdir())) for node in nodes.ports)
 
 
@@ -189,7 +203,7 @@ def metadata_log(nodes: Nodes) -> MetadataLog:
 
 
 def snapshots(nodes: Nodes) -> dict[int, tuple[int, int]]:
-    """End offset and bytes of the latest metadata snapshot of each node that has one."""
+    """The end offset and the size in bytes of the latest metadata snapshot of each node that has one."""
     latest = {}
     for node in nodes.ports:
         paths = sorted((nodes.data_dir(node) / _METADATA_DIR).glob("*.checkpoint"))

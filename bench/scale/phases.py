@@ -1,4 +1,4 @@
-"""The phases of the scale benchmark: each does one thing to the cluster and puts down what it took."""
+"""The phases of the scale benchmark: each does one thing to the cluster and records its cost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Row:
 
 @dataclass
 class Bench:
-    """A running cluster with a client, and what was measured of it."""
+    """A running cluster with a client, and the figures so far."""
 
     nodes: Nodes
     client: Client
@@ -39,26 +39,29 @@ class Bench:
     partitions_a_request: int
     rows: list[Row] = field(default_factory=list)
     _cpu_s: dict[int, float] = field(default_factory=dict)
-    """By process, when a phase was last put down."""
+    """Processor seconds of each process at the last `put_cost` or `begin`."""
 
     @property
     def ids(self) -> list[int]:
+        """The ids of all nodes."""
         return list(self.nodes.ports)
 
     def others(self, node: int) -> list[int]:
+        """The ids of all other nodes."""
         return [each for each in self.ids if each != node]
 
     def put(self, name: str, value: float, unit: str) -> None:
+        """Record and print a figure."""
         self.rows.append(Row(name, value, unit))
         print(f"{self.nodes.name:9}{self.partitions:7,} {name:58} {value:12,.2f} {unit}", flush=True)
 
     def begin(self) -> None:
-        """Forget what was before: a phase begins that does not follow at once on the last one put down."""
+        """Begin a phase that does not follow at once on the last `put_cost`."""
         self._cpu_s = cpu_s(self.nodes)
         self.nodes.holds()
 
     def put_cost(self, phase: str) -> None:
-        """Put down the processor time that the nodes took since the last call, and what held their loops."""
+        """Record the processor time of the nodes since the last call, and the holds of their loops."""
         before, self._cpu_s = self._cpu_s, cpu_s(self.nodes)
         took = [after - before.get(process, 0.0) for process, after in self._cpu_s.items()]
         self.put(f"{phase}: processor time of a node, greatest", max(took), "s")
@@ -68,17 +71,18 @@ class Bench:
             self.put(f"{phase}: longest hold of a loop, in processor time", holds.longest_cpu_ms, "ms")
 
     async def led_by(self, node: int) -> list[Key]:
+        """The partitions that a node leads."""
         states = await self.client.states(self.others(node)[0])
         return [key for key, state in states.items() if state.leader == node]
 
     async def until_in_sync(self, node: int) -> float:
-        """Seconds until `node` has told of every partition that it has a leader and three replicas in sync."""
+        """Seconds until every partition has a leader and three replicas in sync, as `node` answers."""
         missing = set(await self.client.states(node))
         return await self.client.until(node, _is_whole, missing, TIMEOUT_S)
 
 
 async def _until(what: Callable[[], Awaitable[bool]], pause_s: float) -> None:
-    """Return when it holds; `TimeoutError` when that takes too long."""
+    """Wait until the condition holds. `TimeoutError` after the time limit."""
     began = time.monotonic()
     while not await what():
         if time.monotonic() - began > TIMEOUT_S:
@@ -95,7 +99,7 @@ def _is_whole(state: State) -> bool:
 
 
 async def create(bench: Bench) -> None:
-    """Half of the partitions by CreateTopics, ten a topic, half by CreatePartitions, to a thousand a topic."""
+    """Create half of the partitions by CreateTopics, ten a topic, and half by CreatePartitions, a thousand a topic."""
     grown = max(1, bench.partitions // 2 // _GROWN_TO)
     many = (bench.partitions - grown * _GROWN_TO) // _PARTITIONS_A_TOPIC
     topics_a_request = max(1, bench.partitions_a_request // _PARTITIONS_A_TOPIC)
@@ -130,7 +134,7 @@ async def create(bench: Bench) -> None:
 
 
 async def idle(bench: Bench) -> None:
-    """What it costs to have them."""
+    """Measure the cost of idle partitions."""
     await asyncio.sleep(_SETTLE_S)
     before = cpu_s(bench.nodes)
     await asyncio.sleep(_IDLE_S)
@@ -141,7 +145,7 @@ async def idle(bench: Bench) -> None:
 
 
 async def describe(bench: Bench) -> None:
-    """Metadata of everything, the second time it is asked."""
+    """Measure the second Metadata request for all topics."""
     await bench.client.time_metadata(1)
     seconds, size_bytes = await bench.client.time_metadata(1)
     bench.put("Metadata of everything: answered after", seconds * 1000, "ms")
@@ -149,7 +153,7 @@ async def describe(bench: Bench) -> None:
 
 
 async def snapshot(bench: Bench) -> None:
-    """Wait for snapshots of everything: they come by time, and with news only."""
+    """Wait for metadata snapshots. They are written after a time, and only if metadata has changed."""
     end_offset = metadata_log(bench.nodes).records
     bench.begin()
 
@@ -166,7 +170,7 @@ async def snapshot(bench: Bench) -> None:
 
 
 async def kill_broker(bench: Bench) -> None:
-    """SIGKILL of a broker that is not the active controller."""
+    """SIGKILL a broker that is not the active controller."""
     victim = bench.others(await bench.client.controller(bench.ids))[0]
     led, before = await bench.led_by(victim), metadata_log(bench.nodes)
     bench.begin()
@@ -186,7 +190,7 @@ async def kill_broker(bench: Bench) -> None:
 
 
 async def kill_controller(bench: Bench) -> None:
-    """SIGKILL of the active controller, which leads its third of the partitions too."""
+    """SIGKILL the active controller, which also leads a third of the partitions."""
     victim = await bench.client.controller(bench.ids)
     others, led = bench.others(victim), await bench.led_by(victim)
     bench.begin()
@@ -218,7 +222,7 @@ async def kill_controller(bench: Bench) -> None:
 
 
 async def shutdown(bench: Bench) -> None:
-    """Controlled shutdown of a broker that is not the active controller."""
+    """Shut down a broker cleanly that is not the active controller."""
     victim = bench.others(await bench.client.controller(bench.ids))[0]
     led = await bench.led_by(victim)
     bench.begin()
@@ -245,7 +249,7 @@ async def _restart(bench: Bench, node: int, phase: str, led: int) -> None:
 
 
 async def _give_back(bench: Bench, asked: int, node: int, led: int) -> None:
-    """Wait until the node leads again what it prefers: the controller moves it some at a time."""
+    """Wait until the node leads its preferred partitions again; the controller moves some at a time."""
 
     async def leads_again() -> bool:
         states = await bench.client.states(asked)
