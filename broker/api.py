@@ -34,11 +34,6 @@ ErrorFields: TypeAlias = Callable[[Struct, ErrorCode, str], Fields]
 """Builds the response that refuses a request as a whole, from the request, an error code and a text."""
 
 
-def top_level_error(message: object, code: int, text: str) -> Fields:
-    """The error of an API whose response has an error code of its own."""
-    return {"error_code": code, "error_message": text}
-
-
 @dataclass(frozen=True, slots=True)
 class Raw(Generic[C]):
     """A handler that decodes the request and answers it by itself."""

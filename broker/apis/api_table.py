@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...controller import error_responses
+from ...controller.error_responses import top_level
 from ...wire.api_keys import ApiKey
-from ..api import Api, ApiRegistry, ApiSpec, ErrorFields, Forwarded, Handler, Raw, top_level_error
+from ..api import Api, ApiRegistry, ApiSpec, ErrorFields, Forwarded, Handler, Raw
 from ..network.dispatch import Dispatcher
 from ..services import BrokerServices, ControllerServices
 from .admin import (
@@ -22,12 +23,11 @@ from .admin import (
     describe_log_dirs,
     list_config_resources,
 )
+from .controller import decisions
 from .controller.forwarding import envelope, forward
 from .controller.requests import (
-    decided,
     describe_configs_of_controller,
     describe_controllers,
-    from_broker,
     quorum,
     quorum_fetch,
     versions_of_controller,
@@ -75,7 +75,7 @@ def _forwarded(
 
 def _on_controller(key: ApiKey, versions: tuple[int, int], handler: Handler[ControllerServices]) -> ApiSpec:
     """An API that only nodes of the cluster use, at the controller."""
-    return ApiSpec(key, versions, top_level_error, controller=handler)
+    return ApiSpec(key, versions, top_level, controller=handler)
 
 
 API_TABLE: tuple[ApiSpec, ...] = (
@@ -87,18 +87,12 @@ API_TABLE: tuple[ApiSpec, ...] = (
     _on_broker(ApiKey.DELETE_RECORDS, (0, 2), delete_records.error, delete_records.handle),
     _on_broker(ApiKey.INIT_PRODUCER_ID, (0, 6), init_producer_id.error, init_producer_id.handle),
     _on_broker(ApiKey.DESCRIBE_PRODUCERS, (0, 0), describe_producers.error, describe_producers.handle),
-    _on_broker(ApiKey.LIST_TRANSACTIONS, (0, 1), top_level_error, list_transactions.handle),
+    _on_broker(ApiKey.LIST_TRANSACTIONS, (0, 1), top_level, list_transactions.handle),
     _on_broker(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), describe_transactions.error, describe_transactions.handle),
     # Metadata
+    ApiSpec(ApiKey.API_VERSIONS, (0, 4), top_level, broker=api_versions.handle, controller=versions_of_controller),
     ApiSpec(
-        ApiKey.API_VERSIONS, (0, 4), top_level_error, broker=api_versions.handle, controller=versions_of_controller
-    ),
-    ApiSpec(
-        ApiKey.DESCRIBE_CLUSTER,
-        (0, 2),
-        top_level_error,
-        broker=describe_cluster.handle,
-        controller=describe_controllers,
+        ApiKey.DESCRIBE_CLUSTER, (0, 2), top_level, broker=describe_cluster.handle, controller=describe_controllers
     ),
     _on_broker(ApiKey.METADATA, (0, 13), metadata.error, metadata.handle),
     _on_broker(
@@ -108,15 +102,15 @@ API_TABLE: tuple[ApiSpec, ...] = (
     _on_broker(ApiKey.FIND_COORDINATOR, (0, 6), find_coordinator.error, find_coordinator.handle),
     _on_broker(ApiKey.JOIN_GROUP, (0, 9), join_group.error, join_group.handle),
     _on_broker(ApiKey.SYNC_GROUP, (0, 5), sync_group.error, sync_group.handle),
-    _on_broker(ApiKey.HEARTBEAT, (0, 4), top_level_error, heartbeat.handle),
-    _on_broker(ApiKey.LEAVE_GROUP, (0, 5), top_level_error, leave_group.handle),
+    _on_broker(ApiKey.HEARTBEAT, (0, 4), top_level, heartbeat.handle),
+    _on_broker(ApiKey.LEAVE_GROUP, (0, 5), top_level, leave_group.handle),
     _on_broker(
         ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), consumer_group_heartbeat.error, consumer_group_heartbeat.handle
     ),
     _on_broker(ApiKey.OFFSET_COMMIT, (2, 10), offset_commit.error, offset_commit.handle),
     _on_broker(ApiKey.OFFSET_FETCH, (1, 10), offset_fetch.error, offset_fetch.handle),
-    _on_broker(ApiKey.OFFSET_DELETE, (0, 0), top_level_error, offset_delete.handle),
-    _on_broker(ApiKey.LIST_GROUPS, (0, 5), top_level_error, list_groups.handle),
+    _on_broker(ApiKey.OFFSET_DELETE, (0, 0), top_level, offset_delete.handle),
+    _on_broker(ApiKey.LIST_GROUPS, (0, 5), top_level, list_groups.handle),
     _on_broker(ApiKey.DESCRIBE_GROUPS, (0, 6), describe_groups.error, describe_groups.handle),
     _on_broker(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), consumer_group_describe.error, consumer_group_describe.handle),
     _on_broker(ApiKey.DELETE_GROUPS, (0, 2), delete_groups.error, delete_groups.handle),
@@ -133,72 +127,31 @@ API_TABLE: tuple[ApiSpec, ...] = (
         (0, 1),
         error_responses.alter_configs,
         broker=alter_configs.handle,
-        controller=decided(lambda controller, message: controller.incremental_alter_configs(message)),
+        controller=decisions.incremental_alter_configs,
         is_forwarded=True,
     ),
-    _forwarded(
-        ApiKey.ALTER_CONFIGS,
-        (0, 2),
-        error_responses.alter_configs,
-        decided(lambda controller, message: controller.alter_configs(message)),
-    ),
-    _on_broker(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), top_level_error, list_config_resources.handle),
-    _on_broker(ApiKey.DESCRIBE_LOG_DIRS, (1, 4), top_level_error, describe_log_dirs.handle),
+    _forwarded(ApiKey.ALTER_CONFIGS, (0, 2), error_responses.alter_configs, decisions.alter_configs),
+    _on_broker(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), top_level, list_config_resources.handle),
+    _on_broker(ApiKey.DESCRIBE_LOG_DIRS, (1, 4), top_level, describe_log_dirs.handle),
     _on_broker(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), alter_replica_log_dirs.error, alter_replica_log_dirs.handle),
-    _on_broker(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), top_level_error, describe_client_quotas.handle),
+    _on_broker(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), top_level, describe_client_quotas.handle),
     # Topics, partitions and features: the controller decides
+    _forwarded(ApiKey.CREATE_TOPICS, (2, 7), error_responses.create_topics, decisions.create_topics),
+    _forwarded(ApiKey.DELETE_TOPICS, (1, 6), error_responses.delete_topics, decisions.delete_topics),
+    _forwarded(ApiKey.CREATE_PARTITIONS, (0, 3), error_responses.create_partitions, decisions.create_partitions),
+    _forwarded(ApiKey.ELECT_LEADERS, (0, 2), error_responses.elect_leaders, decisions.elect_leaders),
     _forwarded(
-        ApiKey.CREATE_TOPICS,
-        (2, 7),
-        error_responses.create_topics,
-        decided(lambda controller, message: controller.create_topics(message)),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), error_responses.reassignments, decisions.alter_reassignments
     ),
     _forwarded(
-        ApiKey.DELETE_TOPICS,
-        (1, 6),
-        error_responses.delete_topics,
-        decided(lambda controller, message: controller.delete_topics(message)),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), error_responses.list_reassignments, decisions.list_reassignments
     ),
-    _forwarded(
-        ApiKey.CREATE_PARTITIONS,
-        (0, 3),
-        error_responses.create_partitions,
-        decided(lambda controller, message: controller.create_partitions(message)),
-    ),
-    _forwarded(
-        ApiKey.ELECT_LEADERS,
-        (0, 2),
-        top_level_error,
-        decided(lambda controller, message: controller.elect_leaders(message)),
-    ),
-    _forwarded(
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        (0, 1),
-        top_level_error,
-        decided(lambda controller, message: controller.alter_partition_reassignments(message)),
-    ),
-    _forwarded(
-        ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        (0, 0),
-        top_level_error,
-        decided(lambda controller, message: controller.list_partition_reassignments(message)),
-    ),
-    _forwarded(
-        ApiKey.UPDATE_FEATURES,
-        (0, 2),
-        top_level_error,
-        decided(lambda controller, message: controller.update_features(message)),
-    ),
-    _forwarded(
-        ApiKey.UNREGISTER_BROKER,
-        (0, 0),
-        top_level_error,
-        decided(lambda controller, message: controller.unregister_broker(message)),
-    ),
+    _forwarded(ApiKey.UPDATE_FEATURES, (0, 2), top_level, decisions.update_features),
+    _forwarded(ApiKey.UNREGISTER_BROKER, (0, 0), top_level, decisions.unregister_broker),
     # The quorum
-    _forwarded(ApiKey.DESCRIBE_QUORUM, (0, 2), top_level_error, quorum),
-    _forwarded(ApiKey.ADD_RAFT_VOTER, (0, 1), top_level_error, quorum),
-    _forwarded(ApiKey.REMOVE_RAFT_VOTER, (0, 0), top_level_error, quorum),
+    _forwarded(ApiKey.DESCRIBE_QUORUM, (0, 2), top_level, quorum),
+    _forwarded(ApiKey.ADD_RAFT_VOTER, (0, 1), top_level, quorum),
+    _forwarded(ApiKey.REMOVE_RAFT_VOTER, (0, 0), top_level, quorum),
     _on_controller(ApiKey.UPDATE_RAFT_VOTER, (0, 0), quorum),
     _on_controller(ApiKey.VOTE, (0, 2), quorum),
     _on_controller(ApiKey.BEGIN_QUORUM_EPOCH, (0, 1), quorum),
@@ -206,32 +159,12 @@ API_TABLE: tuple[ApiSpec, ...] = (
     _on_controller(ApiKey.FETCH_SNAPSHOT, (0, 1), quorum),
     # From brokers and controllers to the active controller
     _on_controller(ApiKey.ENVELOPE, (0, 0), envelope),
-    _on_controller(
-        ApiKey.BROKER_REGISTRATION,
-        (0, 4),
-        from_broker(lambda controller, message: controller.register_broker(message)),
-    ),
-    _on_controller(
-        ApiKey.BROKER_HEARTBEAT, (0, 1), from_broker(lambda controller, message: controller.broker_heartbeat(message))
-    ),
-    _on_controller(
-        ApiKey.CONTROLLER_REGISTRATION,
-        (0, 0),
-        decided(lambda controller, message: controller.register_controller(message)),
-    ),
-    _on_controller(
-        ApiKey.ALTER_PARTITION, (2, 3), decided(lambda controller, message: controller.alter_partition(message))
-    ),
-    _on_controller(
-        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
-        (0, 0),
-        decided(lambda controller, message: controller.assign_replicas_to_dirs(message)),
-    ),
-    _on_controller(
-        ApiKey.ALLOCATE_PRODUCER_IDS,
-        (0, 0),
-        decided(lambda controller, message: controller.allocate_producer_ids(message)),
-    ),
+    _on_controller(ApiKey.BROKER_REGISTRATION, (0, 4), decisions.register_broker),
+    _on_controller(ApiKey.BROKER_HEARTBEAT, (0, 1), decisions.broker_heartbeat),
+    _on_controller(ApiKey.CONTROLLER_REGISTRATION, (0, 0), decisions.register_controller),
+    _on_controller(ApiKey.ALTER_PARTITION, (2, 3), decisions.alter_partition),
+    _on_controller(ApiKey.ASSIGN_REPLICAS_TO_DIRS, (0, 0), decisions.assign_replicas),
+    _on_controller(ApiKey.ALLOCATE_PRODUCER_IDS, (0, 0), decisions.allocate_producer_ids),
 )
 
 

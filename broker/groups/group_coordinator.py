@@ -66,7 +66,7 @@ class GroupCoordinator:
         """Begin to coordinate, after the replicas have taken up their roles."""
         self._is_started = True
         self._delayed_operations = DelayedOperationTimers(asyncio.get_running_loop())
-        self._apply_all(self.metadata.image)
+        self._follow_leadership(self.metadata.image)
 
     def stop(self) -> None:
         """Drop all shards; requests that wait get NOT_COORDINATOR."""
@@ -86,7 +86,7 @@ class GroupCoordinator:
         topic = image.topics_by_name.get(OFFSETS_TOPIC)
         topic_id = None if topic is None else topic.topic_id
         if any(topic_of == topic_id for topic_of, _ in delta.changed_partitions) or (self._shards and topic is None):
-            self._apply_all(image)
+            self._follow_leadership(image)
         if delta.changed_partitions or delta.created_topics or delta.deleted_topics:
             self._mark_topics_stale()
         if any(kind == GROUP_RESOURCE for kind, _ in delta.changed_configs):
@@ -94,7 +94,7 @@ class GroupCoordinator:
         if delta.deleted_topics:
             self._forget_topics([one.name for one in delta.deleted_topics.values()])
 
-    def _apply_all(self, image: MetadataImage) -> None:
+    def _follow_leadership(self, image: MetadataImage) -> None:
         topic = image.topics_by_name.get(OFFSETS_TOPIC)
         partitions = {} if topic is None else topic.partitions
         for partition in list(self._shards):
@@ -104,7 +104,7 @@ class GroupCoordinator:
                 self._resign(partition)
         for partition, registration in sorted(partitions.items()):
             if registration.leader == self._node_id and partition not in self._shards:
-                self._take_up(partition, registration.leader_epoch)
+                self._start_loading(partition, registration.leader_epoch)
 
     def _mark_topics_stale(self) -> None:
         for shard in self._shards.values():
@@ -112,7 +112,7 @@ class GroupCoordinator:
                 if isinstance(group, ConsumerGroup):
                     group.are_topics_stale = True
 
-    def _take_up(self, partition: int, leader_epoch: int) -> None:
+    def _start_loading(self, partition: int, leader_epoch: int) -> None:
         replica = self._replicas.partitions.get(TopicPartition(OFFSETS_TOPIC, partition))
         if replica is None or not replica.is_leader:
             return
@@ -140,7 +140,7 @@ class GroupCoordinator:
 
     def _retry_loads(self) -> None:
         if self._is_started:
-            self._apply_all(self.metadata.image)
+            self._follow_leadership(self.metadata.image)
 
     def _resign(self, partition: int) -> None:
         shard = self._shards.pop(partition)
@@ -316,7 +316,7 @@ class GroupCoordinator:
                 self.carry_out(shard, effect.group)
         elif isinstance(effect, Reload) and self._is_current(shard):
             self._resign(shard.partition)
-            self._take_up(shard.partition, shard.leader_epoch)
+            self._start_loading(shard.partition, shard.leader_epoch)
 
     def _persist(self, shard: GroupCoordinatorShard, group: Group, effect: Persist) -> None:
         def persisted(error: ErrorCode) -> None:

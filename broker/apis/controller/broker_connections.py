@@ -1,4 +1,8 @@
-"""Which connection of a controller listener belongs to which broker."""
+"""Which connection of a controller listener belongs to which broker.
+
+A connection over which a broker registers or sends heartbeats belongs to that broker. When it is closed, the controller
+is told: that is how it notices within milliseconds that a broker's process died.
+"""
 
 from __future__ import annotations
 

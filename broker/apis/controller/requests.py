@@ -1,41 +1,19 @@
-"""What a controller listener serves: the quorum's own requests, and what the controller of this node decides.
-
-A connection on which a broker registers or sends heartbeats belongs to that broker. The controller is told when the
-connection over which the broker spoke last is gone: that is how it notices that a process died.
-"""
+"""What a controller listener serves by itself: the requests of the quorum, versions, the controllers, settings."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 
-from ....controller.quorum_controller import QuorumController
 from ....wire.codec import Struct
 from ....wire.fetch import FetchResponse, decode_fetch_request, encode_fetch_response
-from ...api import DecodedHandler, Fields
+from ...api import Fields
 from ...network.request import Request
 from ...services import ControllerServices
 from ...topic_view import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED
 from ..admin.describe_configs import describe
 from ..metadata.api_versions import api_versions_fields
 from ..metadata.describe_cluster import CONTROLLERS, endpoint_type_error
-
-Decision = Callable[[QuorumController, Struct], Awaitable[Fields]]
-
-
-def decided(decision: Decision) -> DecodedHandler[ControllerServices]:
-    """A handler that asks the controller of this node, active or not."""
-    return lambda services, request, message: decision(services.controller, message)
-
-
-def from_broker(decision: Decision) -> DecodedHandler[ControllerServices]:
-    """As `decided`, for requests by which the connection is known to be that broker's."""
-
-    def handle(services: ControllerServices, request: Request, message: Struct) -> Awaitable[Fields]:
-        services.broker_connections.on_request(request.sink, message.broker_id)
-        return decision(services.controller, message)
-
-    return handle
 
 
 def quorum(services: ControllerServices, request: Request, message: Struct) -> Awaitable[Fields]:

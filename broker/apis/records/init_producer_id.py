@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from ....wire.errors import ErrorCode, ProtocolError
-from ...api import Fields, top_level_error
+from ...api import Fields
 from ...network.request import Request
 from ...services import BrokerServices
 
@@ -44,4 +44,4 @@ def handle(services: BrokerServices, request: Request, message: InitProducerIdRe
 
 def error(message: InitProducerIdRequest, code: int, text: str) -> Fields:
     """The response has the error, and no id."""
-    return dict(top_level_error(message, code, text)) | {"producer_id": -1, "producer_epoch": -1}
+    return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
