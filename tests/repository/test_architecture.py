@@ -293,18 +293,11 @@ def short_file(source: str, path: str) -> Iterator[Finding]:
 # -- words
 
 DOCUMENTED: tuple[str, ...] = (
-    "broker",
-    "chaos",
-    "controller",
-    "isr",
-    "raft",
-    "wire",
-)
-DOCUMENTED: tuple[str, ...] = (
     "bench",
     "broker",
     "chaos",
     "controller",
+    "isr",
     "raft",
     "wire",
 )
