@@ -57,7 +57,7 @@ class _SparseFile(RealFile):
 class _SparseDisk(RealDisk):
     def open(self, path: str, *, create: bool = False) -> RealFile:
         file = super().open(path, create=create)
-        return _SparseFile(file.hold(), path, file.size())
+        return _SparseFile(file.reference(), path, file.size())
 
 
 def _build(directory: Path, total_bytes: int, config: LogConfig) -> int:

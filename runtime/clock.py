@@ -6,7 +6,7 @@ import time
 
 
 class SystemClock:
-    """`Clock` on the operating system's real-time clock, which may jump when somebody sets it."""
+    """`Clock` on the operating system's real-time clock, which jumps when it is set."""
 
     def wall_ms(self) -> int:
         """Milliseconds since the Unix epoch."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class InvariantViolation(Exception):
-    """Something that must hold does not; never caught to go on as if nothing were."""
+    """Something that must hold does not. It is never caught to continue as before."""
 
 
 def invariant(condition: object, what_must_hold: str) -> None:

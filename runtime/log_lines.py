@@ -1,10 +1,10 @@
-"""Log lines on stderr: one event, one line. Text for people, or JSON for what collects logs.
+"""Log lines on stderr: one line for each event, as text for people or as JSON for log collectors.
 
-Lines of one turn of the event loop go out together, at its end: thousands of partitions that move are thousands of
-lines, and a write for each would take as long as what they tell of. A warning, or what is worse, goes out at once.
+The lines of one loop iteration are written together, at its end: when thousands of partitions change, a write for each
+line would take as long as the changes. Warnings and errors are written at once.
 
-Text: the time in UTC, level, node, logger, then the message. JSON: the same as an object, and an event's fields under
-their own names. A traceback stays in the line of its event: in text its line ends are written as `\\n`.
+A text line has the time in UTC, the level, the node, the logger and the message. A JSON line is an object with the same
+and with the event's fields. A traceback stays in the line of its event: in text its line ends are written as `\\n`.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ class _JsonFormatter(_TextFormatter):
 
 
 class _LinesHandler(logging.StreamHandler[TextIO]):
-    """Writes to a stream, a turn's lines at a time where a loop runs."""
+    """Writes to a stream; where a loop runs, the lines of one iteration together."""
 
-    _LINES_HELD_MAX = 500
+    _LINES_BUFFERED_MAX = 500
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
-        self._held: list[str] = []
+        self._buffered: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._held.append(self.format(record) + self.terminator)
-            if record.levelno >= logging.WARNING or len(self._held) >= self._LINES_HELD_MAX:
+            self._buffered.append(self.format(record) + self.terminator)
+            if record.levelno >= logging.WARNING or len(self._buffered) >= self._LINES_BUFFERED_MAX:
                 self.flush()
-            elif len(self._held) == 1:
+            elif len(self._buffered) == 1:
                 asyncio.get_running_loop().call_soon(self.flush)
         except RuntimeError:  # no loop runs here
             self.flush()
@@ -71,14 +71,14 @@ class _LinesHandler(logging.StreamHandler[TextIO]):
 
     def flush(self) -> None:
         with self.lock or nullcontext():
-            held, self._held = self._held, []
-            if held:
-                self.stream.write("".join(held))
+            buffered, self._buffered = self._buffered, []
+            if buffered:
+                self.stream.write("".join(buffered))
                 super().flush()
 
 
 def flush_logs() -> None:
-    """Write out what is held back: before the process ends, or says something by itself."""
+    """Write the buffered lines, before the process ends or writes to stderr by itself."""
     for handler in logging.getLogger().handlers:
         handler.flush()
 
@@ -86,7 +86,7 @@ def flush_logs() -> None:
 def configure_logging(level: str = "INFO", *, node_id: int | None = None, line_format: str = TEXT) -> None:
     """Send the process's log to stderr as `TEXT` or `JSON` lines.
 
-    `level` is a name of the standard library's levels; ValueError otherwise.
+    `level` is a name of the standard library's levels. Raises `ValueError` for another one.
     """
     node = "" if node_id is None else f" node={node_id}"
     handler = _LinesHandler(sys.stderr)
@@ -98,7 +98,7 @@ def configure_logging(level: str = "INFO", *, node_id: int | None = None, line_f
 
 
 def log_event(logger: logging.Logger, event: str, *, level: int = logging.INFO, **fields: object) -> None:
-    """Log an event by its name with its fields: `partition-change topic=flights partition=0 ...` in text."""
+    """Log an event with its fields, as text for example `partition-change topic=flights partition=0`."""
     if logger.isEnabledFor(level):
         text = "".join(f" {name}={_show(value)}" for name, value in fields.items())
         logger.log(level, "%s%s", event, text, extra={"fields": {"event": event, **fields}})

@@ -1,7 +1,7 @@
-"""The loggers of a node and their levels, which may be changed while it runs. The one place that knows them.
+"""The loggers of a node and their levels, which can be changed while it runs.
 
-Levels are named as Kafka names them (BROKER_LOGGER resources of DescribeConfigs and IncrementalAlterConfigs); a
-logger without a level of its own has its parent's, in the end the root's.
+Levels have Kafka's names (BROKER_LOGGER resources of DescribeConfigs and IncrementalAlterConfigs). A logger without a
+level of its own has its parent's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LOGGERS = {
     ROOT: "what has no level of its own",
     "raftwerk.node": "start, stop, configuration of the node",
     STATE_CHANGE: "leaders, ISRs, brokers, the quorum: every change as this node sees it",
-    "raftwerk.broker": "connections, requests that fail, the broker's life with the controller",
+    "raftwerk.broker": "connections, requests that fail, registration and heartbeats",
     "raftwerk.groups": "consumer groups",
     "raftwerk.controller": "the active controller's decisions",
     "raftwerk.isr": "replication between brokers",
@@ -25,18 +25,18 @@ LOGGERS = {
     "aiohttp": "the metrics port",
     "asyncio": "the event loop's own",
 }
-"""Every logger by name, and what it tells. Loggers below them, as `raftwerk.isr.follower`, may have a level too."""
+"""Every logger with its subject. Loggers below them, such as `raftwerk.isr.follower`, can have a level too."""
 
 _LEVELS = {"OFF": 100, "FATAL": 50, "ERROR": 40, "WARN": 30, "INFO": 20, "DEBUG": 10, "TRACE": 5}
 LEVELS = tuple(_LEVELS)
 
 
 class LoggerError(ValueError):
-    """There is no such logger or level; the message says which there are."""
+    """There is no such logger or level; the message names those that exist."""
 
 
 def levels() -> dict[str, str]:
-    """The level in force of every logger, by name."""
+    """The effective level of every logger, by name."""
     known = [name for name in logging.root.manager.loggerDict if name.startswith("raftwerk.")]
     return {
         name: _name_of(_logger(name).getEffectiveLevel()) for name in (*LOGGERS, *sorted(set(known) - set(LOGGERS)))
@@ -44,7 +44,7 @@ def levels() -> dict[str, str]:
 
 
 def set_level(name: str, level: str) -> None:
-    """Set a logger's level from now on. `LoggerError` for a name or level that does not exist."""
+    """Set a logger's level. Raises `LoggerError` for a name or a level that does not exist."""
     number = _LEVELS.get(level.upper())
     if number is None:
         raise LoggerError(f"{level!r} is no level; there are {', '.join(LEVELS)}")
@@ -52,7 +52,7 @@ def set_level(name: str, level: str) -> None:
 
 
 def clear_level(name: str) -> None:
-    """Let a logger have its parent's level again. `LoggerError` for the root's, and for a name that does not exist."""
+    """Give a logger its parent's level again. Raises `LoggerError` for the root, and for a name that does not exist."""
     if name == ROOT:
         raise LoggerError("the root logger has no parent: set its level instead")
     _known(name).setLevel(logging.NOTSET)

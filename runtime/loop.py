@@ -1,4 +1,4 @@
-"""The event loop of a real process: uvloop, signals, and what happens to errors that nobody awaits."""
+"""The event loop of a real process: uvloop, signals, unhandled errors, the garbage collector."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _logger = logging.getLogger(__name__)
 
 
 def real_runtime(seed: int | None = None) -> Runtime:
-    """The world as it is: real files, the machine's clock, randomness from the operating system (or from `seed`)."""
+    """Real files, the machine's clock, and randomness from the operating system or from `seed`."""
     return Runtime(disk=RealDisk(), clock=SystemClock(), rng=random.Random(seed))
 
 
 def raise_file_limit() -> None:
-    """Let the process open as many files as the system lets it: a partition keeps some, a client one."""
+    """Raise the limit of open files as far as the system allows: every partition and every client needs some."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -43,9 +43,9 @@ def raise_file_limit() -> None:
 
 
 def files_left_after(transport: asyncio.BaseTransport) -> int:
-    """How many more files the process can open at most: the system gives the lowest number that is free.
+    """How many more files the process can open at most; `sys.maxsize` where that is not known.
 
-    A great number where that is not known.
+    The system gives every file the lowest free descriptor, so the descriptor of the newest connection shows it.
     """
     fileno = getattr(transport.get_extra_info("socket"), "fileno", None)
     soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -53,7 +53,7 @@ def files_left_after(transport: asyncio.BaseTransport) -> int:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run `main` to its end on a new uvloop; a broken invariant anywhere ends the process at once."""
+    """Run `main` to its end on a new uvloop. A broken invariant ends the process at once."""
     raise_file_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.get_loop().set_exception_handler(_on_unhandled)
@@ -65,7 +65,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def stop_event_on_signals(*signals: signal.Signals) -> asyncio.Event:
-    """An event that the first of `signals` (default SIGINT and SIGTERM) sets; a second one ends the process."""
+    """An event that the first of `signals` (SIGINT and SIGTERM by default) sets; a second one ends the process."""
     loop = asyncio.get_running_loop()
     event = asyncio.Event()
 
@@ -81,28 +81,28 @@ def stop_event_on_signals(*signals: signal.Signals) -> asyncio.Event:
 
 
 def tune_gc_for_start() -> None:
-    """Call once before the server loads what it has.
+    """Make garbage collections rare while the server loads its state. To be called once, before that.
 
-    Nearly all of it stays, and is looked at again by every collection: with thousands of partitions, that takes as
-    long as to load them.
+    Nearly all of the state stays, and every collection traverses it again: with thousands of partitions that would take
+    as long as loading them.
     """
     gc.set_threshold(200_000, 50, 1_000)
 
 
 def tune_gc_for_server() -> None:
-    """Call once when the server is up.
+    """Set the garbage collector for a running server. To be called once, when it is up.
 
-    What lives now lives for ever, so the collector need not look at it again; and young collections become rare, since
-    the request path makes few reference cycles. But none may find too much: a hundred thousand objects take it some
-    hundredths of a second, and thousands of new partitions are a million.
+    Objects that exist now stay until the end, so the collector does not traverse them again. Young collections become
+    rare, since the request path makes few reference cycles. But no collection may have too much to do: a hundred
+    thousand objects take some hundredths of a second, and thousands of new partitions are a million objects.
     """
-    gc.collect(1)  # all of it would hold a node with many partitions for a good part of a second
+    gc.collect(1)  # a full collection would block a node with many partitions for a good part of a second
     gc.freeze()
     gc.set_threshold(20_000, 4, 50)
 
 
 class TaskSet:
-    """Background tasks with an owner: held until they end, their errors reported to the loop, cancelled together."""
+    """Background tasks of one owner, which keeps them until they end and cancels them together."""
 
     def __init__(self) -> None:
         self._tasks: dict[int, asyncio.Task[Any]] = {}
@@ -112,7 +112,7 @@ class TaskSet:
         return len(self._tasks)
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
-        """Start a task; an error it ends with goes to the loop's exception handler."""
+        """Start a task. An error that ends it goes to the loop's exception handler."""
         loop = asyncio.get_running_loop()
         task = loop.create_task(coroutine, name=name)
         self._started += 1

@@ -1,9 +1,9 @@
-"""Cuts between nodes, for tests: what a node connects to falls silent, as when a cable is pulled.
+"""Cuts of the network between nodes, for tests: connections fall silent, as when a cable is pulled.
 
-A node opens every connection to a peer itself, so it is enough to cut those: told of the peers' addresses, all nodes of
-one side do so, and nothing passes in either direction. As with a real cut nothing is lost at once: writes wait, reads
-stop, a connect hangs until its time-out, a close is not seen by the peer; after `heal` everything goes on. Clients are
-not concerned: they open their connections themselves.
+A node opens every connection to a peer itself, so it is enough that all nodes of one side cut their outgoing
+connections to the addresses of the other side: nothing passes in either direction then. As with a real cut, nothing is
+lost at once: writes wait, reads stop, a connect hangs until its time-out, and the peer does not see a close. All of
+that continues when the cut is healed. Connections that clients opened are not affected.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 Address: TypeAlias = tuple[str, int]
 
 
-class Links:
-    """The outgoing connections of a process. Made once, on the running loop, before the first of them."""
+class NetworkCuts:
+    """The outgoing connections of a process. It is made once, on the running loop, before the first connection."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -29,7 +29,7 @@ class Links:
         loop.create_connection = self._create_connection  # type: ignore[method-assign,assignment]
 
     def cut(self, addresses: Iterable[Address]) -> None:
-        """Cut the connections to these addresses, and no others: nothing heals."""
+        """Cut the connections to these addresses, and heal all others."""
         self._cut = frozenset(addresses)
         for link in list(self._open.values()):
             link.set_cut(link.address in self._cut)

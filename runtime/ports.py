@@ -1,7 +1,7 @@
-"""The ports through which a node touches the world: files, the wall clock and randomness.
+"""The ports of a node to the operating system: files, the wall clock and randomness.
 
 A node gets one `Runtime` and uses nothing else; monotonic time, timers and the network come from the running asyncio
-loop. Each port has a twin in memory (`chaos/`), which is why a whole node runs unmodified in the simulator.
+loop. Each port has a twin in memory (`chaos/sim`), so whole nodes run unmodified in the simulator.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ class File(Protocol):
     """An open file. Every method may raise `OSError`; after a failed `fsync` the file's contents are unknown."""
 
     @property
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """The path by which the file was opened."""
+        ...
 
     def size(self) -> int:
         """Length in bytes, unsynced bytes included."""
         ...
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        """Write all of `buffers` at the end, in order; returns bytes written. On error a prefix may be there."""
+        """Write all of `buffers` at the end, in order; returns bytes written. On error a part may be written."""
         ...
 
     def pread(self, offset: int, length: int) -> bytes:
@@ -42,7 +44,7 @@ class File(Protocol):
         ...
 
     def is_cached(self, offset: int, length: int) -> bool:
-        """Whether `pread` of that would not wait for the device, as far as can be known."""
+        """Whether `pread` of that range would not wait for the device, as far as the system tells."""
         ...
 
     def pwrite(self, offset: int, data: Buffer) -> None:
@@ -54,11 +56,11 @@ class File(Protocol):
         ...
 
     def fsync(self) -> None:
-        """Return when the file's contents would survive a loss of power."""
+        """Make the file's contents durable: they survive a loss of power once this returns."""
         ...
 
     def share(self) -> File:
-        """A second handle, for reading, that closing this one leaves alone; released when it is dropped."""
+        """A second handle for reading, which stays open when this one is closed, until it is dropped."""
         ...
 
     def close(self) -> None:
@@ -67,21 +69,23 @@ class File(Protocol):
 
 
 class DirLock(Protocol):
-    """An exclusive hold on a directory, released by `release` or by the death of the process."""
+    """An exclusive lock of a directory, which ends with `release` or with the process."""
 
-    def release(self) -> None: ...
+    def release(self) -> None:
+        """Unlock the directory; releasing twice is harmless."""
+        ...
 
 
 class OrderedRenames(Protocol):
-    """Renames in one directory that were begun; see `Disk.rearrange_soon`."""
+    """Renames in one directory that have begun; see `Disk.rename_in_order_soon`."""
 
     @property
     def done(self) -> asyncio.Future[None]:
-        """Ends when the new names are durable, `finish` or not; `OSError` when the disk refuses."""
+        """Is done when the new names are durable. It fails with `OSError` when the disk refuses."""
         ...
 
     def finish(self) -> None:
-        """Have it all done on return, here and now. `OSError`."""
+        """Do at once what is left, blocking the caller. Raises `OSError`."""
         ...
 
 
@@ -89,12 +93,16 @@ class Disk(Protocol):
     """The file system. Paths are absolute or relative strings; errors are `OSError` with `errno` set."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; `FileNotFoundError` unless it exists or `create`."""
+        """Open for reading and writing. Raises `FileNotFoundError` unless it exists or `create`."""
         ...
 
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or directory of that name."""
+        ...
 
-    def is_dir(self, path: str) -> bool: ...
+    def is_dir(self, path: str) -> bool:
+        """Whether there is a directory of that name."""
+        ...
 
     def listdir(self, path: str) -> list[str]:
         """Names in the directory, sorted."""
@@ -105,18 +113,24 @@ class Disk(Protocol):
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Atomic within a file system; durable after `fsync_dir` of the parent. Replaces an existing file."""
+        """Rename atomically, replacing an existing file; durable after `fsync_dir` of the parent."""
         ...
 
-    def remove(self, path: str) -> None: ...
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        ...
 
-    def remove_tree(self, path: str) -> None: ...
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory with all that is in it."""
+        ...
 
     def remove_soon(self, path: str) -> asyncio.Future[None]:
-        """Remove a file, or a directory with all that is in it, without blocking the loop; none there is fine."""
+        """Remove a file, or a directory with its contents, without blocking the loop; it need not exist."""
         ...
 
-    def read_bytes(self, path: str) -> bytes: ...
+    def read_bytes(self, path: str) -> bytes:
+        """The contents of a file."""
+        ...
 
     def write_atomic(self, path: str, data: Buffer) -> None:
         """Durably replace `path`: temporary file, fsync, rename, fsync of the directory."""
@@ -126,53 +140,56 @@ class Disk(Protocol):
         """Like `write_atomic` without blocking the loop. A later write to the same path, of either kind, wins."""
         ...
 
-    def fsync_dir(self, path: str) -> None: ...
-
-    def fsync_dir_soon(self, path: str) -> asyncio.Future[None]:
-        """Like `fsync_dir` without blocking the loop, of the directory that has this name now."""
+    def fsync_dir(self, path: str) -> None:
+        """Make the names in the directory durable."""
         ...
 
-    def rearrange_soon(self, directory: str, renames: Sequence[tuple[str, str]]) -> OrderedRenames:
-        """Rename files of `directory` in this order, then make all of its names durable, without blocking the loop.
+    def fsync_dir_soon(self, path: str) -> asyncio.Future[None]:
+        """Like `fsync_dir` without blocking the loop, for the directory that has this name now."""
+        ...
 
-        Nobody else may touch these names before it is done.
+    def rename_in_order_soon(self, directory: str, renames: Sequence[tuple[str, str]]) -> OrderedRenames:
+        """Rename files of `directory` in this order, then make all its names durable, without blocking the loop.
+
+        These names must not be used otherwise before it is done.
         """
         ...
 
     def fsync_soon(self, file: File) -> asyncio.Future[None]:
-        """Like `file.fsync()` without blocking the loop; what was written before the call is covered."""
+        """Like `file.fsync()` without blocking the loop, for what was written before the call."""
         ...
 
     def warm_soon(self, file: File, offset: int, length: int) -> asyncio.Future[None]:
         """Bring these bytes into the page cache without blocking the loop; the file may be closed or removed meanwhile.
 
-        It never fails: who reads afterwards learns what is the matter.
+        It never fails: an error shows when the bytes are read.
         """
         ...
 
     def send(self, file: File, offset: int, length: int, transport: asyncio.Transport) -> int:
-        """Give the socket under `transport`, in which nothing may wait, bytes of the file, as many as it takes now.
+        """Give the socket under `transport` as many bytes of the file as it takes now; returns how many.
 
-        Returns how many; `OSError` of the file or the socket, also when the file ends before.
+        The transport's own buffer must be empty. Raises `OSError` of the file or the socket, and when the file is
+        shorter than that.
         """
         ...
 
     def lock_dir(self, path: str) -> DirLock:
-        """Take the exclusive lock `path/.lock`; `BlockingIOError` when another process holds it."""
+        """Take the exclusive lock `path/.lock`. Raises `BlockingIOError` when another process has it."""
         ...
 
     def free_bytes(self, path: str) -> int:
-        """Space left for this user on the file system of `path`."""
+        """Bytes left for this user on the file system of `path`."""
         ...
 
     def total_bytes(self, path: str) -> int:
-        """Size of the file system of `path`."""
+        """Size of the file system of `path` in bytes."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """Everything a node may touch beside its event loop."""
+    """All that a node may use beside its event loop."""
 
     disk: Disk
     clock: Clock

@@ -1,8 +1,8 @@
-"""Finds out what held the event loop: a thread looks at its stack when it does not come back in time.
+"""Finds out what blocks the event loop: a thread takes the loop's stack when the loop stalls.
 
-A tick on the loop notes that it turns. When the tick is overdue, the thread takes the stack of the loop's thread, once
-a stall; the next tick reports it, with the processor time of the loop's own thread (what other processes on the machine
-took is the difference to the whole) and the time the garbage collector had of it.
+A timer ticks on the loop. When a tick is overdue, the thread takes the stack of the loop's thread, once a stall. The
+next tick reports it, with the processor time of the loop's own thread (the rest went to other processes on the machine)
+and the part of that which the garbage collector took.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Report = Callable[[str], None]
 
 
 class StallWatch:
-    """Made and started on the loop that is watched. It ticks several times in `threshold_ms`: not for idle nodes."""
+    """Watches the loop on which it is made and started. It ticks several times in `threshold_ms`, on idle nodes too."""
 
     def __init__(self, threshold_ms: int, report: Report = _logger.warning) -> None:
         self._threshold_s = threshold_ms / 1000
@@ -40,11 +40,13 @@ class StallWatch:
         self._stack: list[str] | None = None
 
     def start(self) -> None:
+        """Begin to watch."""
         gc.callbacks.append(self._on_gc)
         self._tick()
         threading.Thread(target=self._watch, name="stall watch", daemon=True).start()
 
     def stop(self) -> None:
+        """End the watch."""
         self._stopped.set()
         if self._timer is not None:
             self._timer.cancel()

@@ -1,10 +1,10 @@
 """A hierarchical timing wheel: adding and cancelling a timer cost O(1), however many there are.
 
-Level 0 has one slot a millisecond, and each higher level's slot spans a whole turn of the level below (Varghese and
-Lauck, 1987). A timer rests at the lowest level at which its deadline's slot differs from the present's: the level is
-the highest group of six bits in which the two times differ. So slots never wrap, everything in a lower level falls due
-before anything in a higher one, and when time enters a slot of a higher level its timers move down, in the order in
-which they were added. Timers of one millisecond therefore fire in the order of their adding.
+A slot of level 0 is one millisecond, and a slot of a higher level spans all slots of the level below (Varghese and
+Lauck, 1987). A timer is at the lowest level at which its deadline's slot differs from the present slot: the level is
+the highest group of six bits in which the two times differ. So slots never wrap, and every timer of a lower level is
+due before those of a higher level. When time enters a slot of a higher level, its timers move down, in the order in
+which they were added. Timers of the same millisecond therefore fire in that order too.
 """
 
 from __future__ import annotations
@@ -36,20 +36,21 @@ class TimerHandle:
 
     @property
     def deadline_ms(self) -> int:
+        """When the timer is due."""
         return self._deadline_ms
 
     @property
     def active(self) -> bool:
-        """Neither expired nor cancelled."""
+        """Whether it has neither expired nor been cancelled."""
         return self._wheel is not None
 
     def cancel(self) -> bool:
-        """True when the timer had neither expired nor been cancelled."""
+        """Cancel the timer. Returns whether it had neither expired nor been cancelled."""
         return self._wheel is not None and self._wheel.cancel(self)
 
 
 class TimerWheel:
-    """Timers in milliseconds. Pure: time comes with `advance`, and the caller runs what that returns."""
+    """Timers in milliseconds, without a clock: `advance` takes the time, and the caller runs what it returns."""
 
     def __init__(self, now_ms: int = 0) -> None:
         self._now_ms = now_ms
@@ -68,7 +69,7 @@ class TimerWheel:
         return self._now_ms
 
     def add(self, deadline_ms: int, callback: Callback) -> TimerHandle:
-        """Fire `callback` at the first `advance` that reaches `deadline_ms`; one in the past fires at the next."""
+        """Fire `callback` at the first `advance` that reaches `deadline_ms`, or at the next one if that is past."""
         self._sequence += 1
         handle = TimerHandle(self, min(deadline_ms, _MAX_MS), self._sequence, callback)
         self._count += 1
@@ -80,7 +81,7 @@ class TimerWheel:
         return handle
 
     def cancel(self, handle: TimerHandle) -> bool:
-        """Forget the timer; false when it had already expired or been cancelled."""
+        """Cancel the timer. Returns whether it had neither expired nor been cancelled."""
         if handle._wheel is not self:
             return False
         if handle._level < 0:
@@ -95,7 +96,7 @@ class TimerWheel:
         return True
 
     def advance(self, now_ms: int) -> list[Callback]:
-        """Callbacks of all timers due at `now_ms`, by deadline and then by age. Time never goes back."""
+        """The callbacks of all timers due at `now_ms`, by deadline and then by age. Time never goes back."""
         invariant(now_ms >= self._now_ms, "a timing wheel's time does not go back")
         expired: list[Callback] = []
         if self._overdue:
@@ -110,7 +111,7 @@ class TimerWheel:
     def next_deadline_ms(self) -> int | None:
         """When to call `advance` next: never later than the earliest deadline. None when there is no timer.
 
-        For a timer that still rests in a higher level this is the start of its slot, where `advance` moves it down.
+        For a timer in a higher level this is the start of its slot, where `advance` moves it down.
         """
         if self._overdue:
             return self._now_ms
@@ -132,8 +133,8 @@ class TimerWheel:
             if occupied:
                 slot = (occupied & -occupied).bit_length() - 1
                 shift = _BITS * level
-                turn_start = self._now_ms >> (shift + _BITS) << (shift + _BITS)
-                return level, slot, turn_start + (slot << shift)
+                level_start = self._now_ms >> (shift + _BITS) << (shift + _BITS)
+                return level, slot, level_start + (slot << shift)
         return None
 
     def _enter_slot(self, level: int, slot: int, start_ms: int, expired: list[Callback]) -> None:

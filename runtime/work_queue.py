@@ -1,4 +1,4 @@
-"""Work for threads that has to wait for its turn, so that what it needs is taken only when it begins."""
+"""A queue of work for threads. What a job needs, such as a descriptor, is taken only when it begins."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TypeAlias
 from .files.open_files import is_out_of_files
 
 Job: TypeAlias = Callable[[], "asyncio.Future[None] | None"]
-"""Begins the work, on the loop, and gives what ends with it; None when there was nothing to do.
+"""Begins the work, on the loop, and returns a future that ends with it; None when there was nothing to do.
 
-It may raise `OSError` for want of descriptors: then it is tried again.
+An `OSError` because there are no more descriptors makes the queue try it again later.
 """
 
 _RETRY_S = 0.05
@@ -28,15 +28,15 @@ class WorkQueue:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def submit(self, job: Job) -> None:
-        """Begin it now, or when others have ended. Jobs of a loop that was left are forgotten."""
+        """Begin a job now, or when others have ended. Jobs of a former event loop are dropped."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop, self._running = loop, 0
             self._waiting.clear()
         self._waiting.append(job)
-        self._go_on()
+        self._begin_jobs()
 
-    def _go_on(self) -> None:
+    def _begin_jobs(self) -> None:
         while self._running < self._width and self._waiting:
             job = self._waiting.popleft()
             try:
@@ -45,13 +45,13 @@ class WorkQueue:
                 if not is_out_of_files(error):
                     raise
                 self._waiting.appendleft(job)
-                asyncio.get_running_loop().call_later(_RETRY_S, self._go_on)
+                asyncio.get_running_loop().call_later(_RETRY_S, self._begin_jobs)
                 return
             if running is not None:
                 self._running += 1
-                running.add_done_callback(self._ended)
+                running.add_done_callback(self._on_ended)
 
-    def _ended(self, done: asyncio.Future[None]) -> None:
+    def _on_ended(self, done: asyncio.Future[None]) -> None:
         if done.get_loop() is self._loop:
             self._running -= 1
-            self._go_on()
+            self._begin_jobs()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ...log.errors import LogDirError
 from ...runtime.log_lines import TEXT, configure_logging, flush_logs, log_event
 from ...runtime.loop import real_runtime, run, stop_event_on_signals, tune_gc_for_server, tune_gc_for_start
-from ...runtime.network_cuts import Links
+from ...runtime.network_cuts import NetworkCuts
 from ...runtime.stall_watch import StallWatch
 from ..settings.node_config import ConfigError, NodeConfig, load_config
 
@@ -135,7 +135,7 @@ async def _serve(config: NodeConfig, options: NodeOptions) -> int:
     runtime = real_runtime()
     asked_to_stop = stop_event_on_signals()
     if options.stop_at_eof:
-        _watch_stdin(asked_to_stop, Links() if options.is_cuttable else None)
+        _watch_stdin(asked_to_stop, NetworkCuts() if options.is_cuttable else None)
     exporter = _exporter(config)
     stall_ms = config["event.loop.stall.log.ms"]
     stalls = StallWatch(stall_ms) if stall_ms else None
@@ -211,7 +211,7 @@ def _load(file: str | None, use_env: bool, overrides: Iterable[str]) -> NodeConf
     return config.with_default_host(socket.gethostname())
 
 
-def _watch_stdin(asked_to_stop: asyncio.Event, links: Links | None) -> None:
+def _watch_stdin(asked_to_stop: asyncio.Event, links: NetworkCuts | None) -> None:
     """Stop when standard input ends, since the supervisor is gone then.
 
     A line `NUMBER HOST:PORT ...` names the addresses to which no connection may pass from now on.

@@ -44,10 +44,10 @@ def segment_path(directory: str, base_offset: int, suffix: str) -> str:
 
 
 class Slicing(NamedTuple):
-    """Reads of `bytes_min` bytes and more are given as slices, good as long as `is_true()`."""
+    """Reads of `bytes_min` bytes and more are given as slices, good as long as `is_unchanged()`."""
 
     bytes_min: int
-    is_true: Callable[[], bool]
+    is_unchanged: Callable[[], bool]
 
 
 class TimestampOffset(NamedTuple):
@@ -256,7 +256,7 @@ class Segment:
             if length < end - start:
                 length = self._whole_batches_between(start, start + length)
             if length >= slicing.bytes_min:
-                return FileSlice(self._disk, self.file, start, length, slicing.is_true)
+                return FileSlice(self._disk, self.file, start, length, slicing.is_unchanged)
         return self._read_between(start, end, max_bytes, min_one_batch)
 
     def _bounds(self, offset: int, end_offset: int, max_bytes: int, allow_blocking_io: bool) -> tuple[int, int]:

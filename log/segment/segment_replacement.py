@@ -75,7 +75,7 @@ class StagedRenames:
 
     def _begin(self) -> None:
         try:
-            self._under_way = self._disk.rearrange_soon(self._directory, self._stages[0].renames())
+            self._under_way = self._disk.rename_in_order_soon(self._directory, self._stages[0].renames())
         except OSError as error:
             self._end(self._fail(error))
             return

@@ -1,4 +1,4 @@
-"""Bytes of a file that are sent and never read: the kernel moves them from the page cache to the socket."""
+"""Bytes of a file that the kernel moves from the page cache to a socket, without reading them into the process."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from ..ports import Buffer, Disk, File
 
 
 class FileSlice:
-    """`length` bytes from `offset` of a file, whatever becomes of its name and of other handles meanwhile.
+    """`length` bytes from `offset` of a file, which may be renamed, removed or closed by others meanwhile.
 
-    `is_true` says whether they still are what they were when the slice was made: a log can be cut and written anew.
+    `is_unchanged` says whether they are still the same as when the slice was made: a log can be truncated and appended
+    to again.
     """
 
-    __slots__ = ("_disk", "_file", "_is_true", "_length", "_offset")
+    __slots__ = ("_disk", "_file", "_is_unchanged", "_length", "_offset")
 
-    def __init__(self, disk: Disk, file: File, offset: int, length: int, is_true: Callable[[], bool]) -> None:
+    def __init__(self, disk: Disk, file: File, offset: int, length: int, is_unchanged: Callable[[], bool]) -> None:
         self._disk = disk
         self._file = file.share()
         self._offset = offset
         self._length = length
-        self._is_true = is_true
+        self._is_unchanged = is_unchanged
 
     def __len__(self) -> int:
         return self._length
 
     def read(self, start: int, length: int) -> bytes:
-        """`length` bytes from `start` of the slice. `OSError`, also when they are not what they were."""
+        """Up to `length` bytes from `start` of the slice. Raises `OSError`, also when they have changed."""
         self._check()
         data = self._file.pread(self._offset + start, min(length, self._length - start))
         if not data:
@@ -37,7 +38,7 @@ class FileSlice:
         return data
 
     def pieces(self) -> Iterator[bytes]:
-        """All of it, as it comes."""
+        """Read all of it, piece by piece. Raises `OSError`."""
         start = 0
         while start < self._length:
             data = self.read(start, self._length - start)
@@ -45,17 +46,17 @@ class FileSlice:
             yield data
 
     def send(self, start: int, length: int, transport: asyncio.Transport) -> int:
-        """Hand to the socket what it takes, at most `length` bytes from `start`; returns how many, 0 when it is full.
+        """Send at most `length` bytes from `start`; returns how many the socket took, 0 when it is full.
 
-        Only when nothing waits in the transport itself. `OSError`: of the socket, of the file, or because the bytes
-        are not what they were.
+        The transport's own buffer must be empty. Raises `OSError` of the socket or of the file, and when the bytes have
+        changed.
         """
         self._check()
         length = min(length, self._length - start)
         return self._disk.send(self._file, self._offset + start, length, transport)
 
     def is_cached(self, start: int, length: int) -> bool:
-        """Whether these can be sent without waiting for the device."""
+        """Whether these bytes can be sent without waiting for the device."""
         return self._file.is_cached(self._offset + start, min(length, self._length - start))
 
     def warm_soon(self, start: int, length: int) -> asyncio.Future[None]:
@@ -63,7 +64,7 @@ class FileSlice:
         return self._disk.warm_soon(self._file, self._offset + start, min(length, self._length - start))
 
     def _check(self) -> None:
-        if not self._is_true():
+        if not self._is_unchanged():
             raise self._changed()
 
     def _changed(self) -> OSError:
@@ -75,7 +76,7 @@ Sendable: TypeAlias = Buffer | FileSlice
 
 
 def in_memory(parts: Iterable[Sendable]) -> bytes:
-    """Everything in one piece; slices are read for that (`OSError`)."""
+    """All parts in one buffer, for which slices are read. Raises `OSError`."""
     pieces: list[Buffer] = []
     for part in parts:
         if isinstance(part, FileSlice):

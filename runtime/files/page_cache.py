@@ -1,4 +1,4 @@
-"""What of a file is in memory, and how the rest gets there."""
+"""Which part of a file is in the page cache, how the rest is read into it, and how failed write-backs are kept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
 def is_cached(fd: int, offset: int, length: int) -> bool:
     """Whether every page of the range is in the page cache; true where the system does not tell.
 
-    Some ten microseconds: the range is mapped, but none of its pages is touched.
+    It takes some ten microseconds: the range is mapped, and none of its pages is read.
     """
     start = offset // mmap.PAGESIZE * mmap.PAGESIZE
     size = offset + length - start
@@ -40,40 +40,41 @@ def is_cached(fd: int, offset: int, length: int) -> bool:
         _libc.munmap(address, size)
 
 
-def read_no_more_than_asked(fd: int) -> None:
-    """No reading ahead: beside a busy device even the request for it waits its turn, and with it who only wants what is
-    in memory."""
+def disable_read_ahead(fd: int) -> None:
+    """Switch off read-ahead: on a busy device even the request for it waits, and delays reads of what is in memory."""
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
 
 
 def keep_description(fd: int) -> int | None:
-    """Keep the open file description behind `fd` without a descriptor, in a mapping of which no page is touched.
+    """Keep the open file description behind `fd` without a descriptor, by a mapping of one page that is never read.
 
-    None where the file system, or the limit of mappings (vm.max_map_count), has no room for it.
+    Returns the mapping's address; None where the file system or the limit of mappings (vm.max_map_count) refuses it.
     """
     address: int = _libc.mmap(None, mmap.PAGESIZE, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
     return None if address == _MAP_FAILED else address
 
 
 def sync_description(kept: int) -> None:
-    """fsync the first page by a description that was kept: it knows of every write-back that failed since it was made,
-    whatever page that was of. `OSError`."""
+    """fsync the first page through a description that was kept.
+
+    Raises `OSError` if the write-back of any page of the file has failed since the description was made.
+    """
     if _libc.msync(kept, mmap.PAGESIZE, _MS_SYNC):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
 
 def drop_description(kept: int) -> None:
-    """Let the description go."""
+    """Release a description that was kept."""
     _libc.munmap(kept, mmap.PAGESIZE)
 
 
 def warm(fd: int, offset: int, length: int) -> None:
-    """Read the range and let the system read on behind it; it never fails. To be called in a thread.
+    """Read the range, and let the system read ahead behind it. It never fails. To be called in a thread.
 
-    By a descriptor of its own, since the file may have lost its name, and this one reads ahead as files do.
+    It uses a descriptor of its own, which reads ahead, unlike `fd`. The file may have lost its name.
     """
-    with suppress(OSError):  # who reads the file next is told
+    with suppress(OSError):  # the next read of the file raises the error
         again = _open_again(fd)
         try:
             os.posix_fadvise(again, offset, length + _READ_AHEAD_BYTES, os.POSIX_FADV_WILLNEED)

@@ -1,6 +1,6 @@
-"""The real file system behind the `Disk` port; open files are in `real_file`.
+"""The real file system behind the `Disk` port; open files are in `real_file.py`.
 
-No more than half of the files that the process may open are files of the disk's: the rest is for connections.
+At most half of the descriptors that the process may have are for files of the disk; the rest is for connections.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .real_file import OpenFile, RealFile, resolve
 
 _SYNC_THREADS, _READ_THREADS = 4, 4
 _QUEUED_PER_THREAD = 2
-"""So many jobs are begun for each thread, lest one waits for the loop to turn."""
+"""How many jobs are begun for each thread, so that no thread waits for the next loop iteration."""
 _SHARE_OF_FILES = 0.5
 
 
@@ -36,14 +36,14 @@ class RealDirLock:
         self._fd: int | None = fd
 
     def release(self) -> None:
-        """Give the directory free; releasing twice is harmless."""
+        """Unlock the directory; releasing twice is harmless."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
 
-class _Turns:
-    """The order of writes to one path: whoever comes after a later one has nothing left to do."""
+class _WriteOrder:
+    """The order of writes to one path: a write that comes after a later one is skipped."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -51,15 +51,16 @@ class _Turns:
         self._done = 0
 
     def next_ticket(self) -> int:
-        """Called on the loop's thread only."""
+        """The number of the next write. Called on the loop's thread only."""
         self._issued += 1
         return self._issued
 
     def is_last(self, ticket: int) -> bool:
-        """Whether nobody came after; called on the loop's thread only."""
+        """Whether there is no later write. Called on the loop's thread only."""
         return ticket == self._issued
 
     def take(self, ticket: int, write: Callable[[], None]) -> None:
+        """Write, unless a later write has been done."""
         with self._lock:
             if ticket > self._done:
                 write()
@@ -67,7 +68,7 @@ class _Turns:
 
 
 class RealOrderedRenames:
-    """See `ports.Rearrangement`: done by a thread, or by whoever cannot wait for that, once."""
+    """See `ports.OrderedRenames`: done once, by a thread or by the caller of `finish`."""
 
     def __init__(
         self, directory: str, renames: Sequence[tuple[str, str]], files: OpenFiles, executor: ThreadPoolExecutor
@@ -81,18 +82,19 @@ class RealOrderedRenames:
         self._files = files
         self._pinned = files.pin([path for rename in renames for path in rename])
         self._done = asyncio.get_running_loop().run_in_executor(executor, self._rename)
-        self._done.add_done_callback(lambda _: self._tell())
+        self._done.add_done_callback(lambda _: self._update_names())
 
     @property
     def done(self) -> asyncio.Future[None]:
+        """Is done when the new names are durable. It fails with `OSError` when the disk refuses."""
         return self._done
 
     def finish(self) -> None:
-        """Wait for the thread, or be faster than it is."""
+        """Do the renames now, or wait for the thread that does them. Raises `OSError`."""
         try:
             self._rename()
         finally:
-            self._tell()
+            self._update_names()
 
     def _rename(self) -> None:
         with self._lock:
@@ -108,8 +110,8 @@ class RealOrderedRenames:
             if self._error is not None:
                 raise self._error
 
-    def _tell(self) -> None:
-        """What is open has other names now; on the loop, once."""
+    def _update_names(self) -> None:
+        """Give the open files their new names. Called on the loop's thread."""
         renamed, self._renamed = self._renames[: self._renamed], 0
         for source, target in renamed:
             self._files.renamed(source, target)
@@ -118,7 +120,7 @@ class RealOrderedRenames:
 
 
 class _DirectorySync:
-    """Those who wait for one fsync of a directory."""
+    """One fsync of a directory, and the futures that wait for it."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -132,24 +134,26 @@ class RealDisk:
         self._executor: ThreadPoolExecutor | None = None
         self._readers: ThreadPoolExecutor | None = None
         self._remover: ThreadPoolExecutor | None = None
-        self._turns: dict[str, _Turns] = {}
-        """Of the paths that are replaced in threads."""
+        self._write_orders: dict[str, _WriteOrder] = {}
+        """By path, for the files that are being replaced in threads."""
         self._sync_queue = WorkQueue(_QUEUED_PER_THREAD * _SYNC_THREADS)
         self._read_queue = WorkQueue(_QUEUED_PER_THREAD * _READ_THREADS)
         self._directory_syncs: dict[str, _DirectorySync] = {}
-        """Those that have not begun."""
+        """By path, those that have not begun."""
         self.open_files = OpenFiles(_share_of_files)
         _disks.add(self)
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
-        """Open for reading and writing; `FileNotFoundError` unless it exists or `create`."""
+        """Open for reading and writing. Raises `FileNotFoundError` unless it exists or `create`."""
         file = OpenFile(path, create=create)
         return RealFile(self.open_files.add(file), path, file.size_bytes)
 
     def exists(self, path: str) -> bool:
+        """Whether there is a file or directory of that name."""
         return os.path.exists(path)
 
     def is_dir(self, path: str) -> bool:
+        """Whether there is a directory of that name."""
         return os.path.isdir(path)
 
     def listdir(self, path: str) -> list[str]:
@@ -157,9 +161,11 @@ class RealDisk:
         return sorted(os.listdir(path))
 
     def makedirs(self, path: str) -> None:
+        """Make the directory and its parents; an existing one is fine."""
         os.makedirs(path, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
+        """Rename atomically, replacing an existing file. A waiting `fsync_dir_soon` of a directory follows it."""
         self.open_files.keep(target)
         os.replace(source, target)
         self.open_files.renamed(source, target)
@@ -168,48 +174,52 @@ class RealDisk:
             self._directory_syncs[target] = waiting
 
     def remove(self, path: str) -> None:
+        """Remove a file."""
         self.open_files.keep(path)
         os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
+        """Remove a directory with all that is in it."""
         self.open_files.keep(path)
         shutil.rmtree(path)
 
     def remove_soon(self, path: str) -> asyncio.Future[None]:
-        """In a thread of its own: to give a large file's blocks back takes a disk some tenths of a second."""
+        """Remove a file or a directory in a thread of its own: large files take some tenths of a second."""
         if self._remover is None:
             self._remover = ThreadPoolExecutor(1, thread_name_prefix="remove")
         self.open_files.keep(path)
         return asyncio.get_running_loop().run_in_executor(self._remover, _remove, path)
 
     def read_bytes(self, path: str) -> bytes:
+        """The contents of a file."""
         with open(path, "rb") as file:
             return file.read()
 
     def write_atomic(self, path: str, data: Buffer) -> None:
         """Durably replace `path`: temporary file, fsync, rename, fsync of the directory."""
-        turns = self._turns.get(path)
-        if turns is None:
+        order = self._write_orders.get(path)
+        if order is None:
             _replace(path, data)
         else:
-            turns.take(turns.next_ticket(), lambda: _replace(path, data))
+            order.take(order.next_ticket(), lambda: _replace(path, data))
 
     def write_atomic_soon(self, path: str, data: Buffer) -> asyncio.Future[None]:
-        """`write_atomic` in a thread; the future belongs to the running loop."""
-        turns = self._turns.setdefault(path, _Turns())
-        ticket, content = turns.next_ticket(), bytes(data)
+        """Like `write_atomic`, in a thread; the future belongs to the running loop."""
+        order = self._write_orders.setdefault(path, _WriteOrder())
+        ticket, content = order.next_ticket(), bytes(data)
         loop = asyncio.get_running_loop()
-        done = loop.run_in_executor(self._threads(), lambda: turns.take(ticket, lambda: _replace(path, content)))
-        done.add_done_callback(lambda _: self._turns.pop(path, None) if turns.is_last(ticket) else None)
+        done = loop.run_in_executor(self._threads(), lambda: order.take(ticket, lambda: _replace(path, content)))
+        done.add_done_callback(lambda _: self._write_orders.pop(path, None) if order.is_last(ticket) else None)
         return done
 
     def fsync_dir(self, path: str) -> None:
+        """Make the names in the directory durable."""
         _fsync_and_close(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def fsync_dir_soon(self, path: str) -> asyncio.Future[None]:
-        """`fsync_dir` in a thread; `OSError` at once when there is no such directory.
+        """Like `fsync_dir`, in a thread. Raises `OSError` at once when there is no such directory.
 
-        Those that wait for their turn need no descriptor, and those for the same directory have one turn.
+        While it waits it needs no descriptor, and calls for the same directory share one fsync.
         """
         os.stat(path)
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -241,18 +251,18 @@ class RealDisk:
         if self._directory_syncs.get(sync.path) is sync:
             del self._directory_syncs[sync.path]
 
-    def rearrange_soon(self, directory: str, renames: Sequence[tuple[str, str]]) -> RealOrderedRenames:
-        """In a thread: a rename too has to wait while the file system commits what others have synced."""
+    def rename_in_order_soon(self, directory: str, renames: Sequence[tuple[str, str]]) -> RealOrderedRenames:
+        """Rename in a thread: renames wait, too, while the file system commits what others have synced."""
         return RealOrderedRenames(directory, renames, self.open_files, self._threads())
 
     def fsync_soon(self, file: File) -> asyncio.Future[None]:
-        """`file.fsync()` in a thread; the future belongs to the running loop."""
+        """Like `file.fsync()`, in a thread; the future belongs to the running loop."""
         if not isinstance(file, RealFile):
             raise TypeError(f"{file!r} was not opened by this disk")
         return file.fsync_soon(self._sync_queue, self._threads())
 
     def warm_soon(self, file: File, offset: int, length: int) -> asyncio.Future[None]:
-        """In threads of their own: a slow fsync shall not hold up readers, nor they it."""
+        """Read ahead in threads of their own, so that reads and fsyncs do not wait for each other."""
         if not isinstance(file, RealFile):
             raise TypeError(f"{file!r} was not opened by this disk")
         if self._readers is None:
@@ -260,7 +270,7 @@ class RealDisk:
         return file.warm_soon(offset, length, self._read_queue, self._readers)
 
     def send(self, file: File, offset: int, length: int, transport: asyncio.Transport) -> int:
-        """sendfile(2), past the transport, from the page cache to the socket."""
+        """Send with sendfile(2), past the transport, from the page cache to the socket."""
         if not isinstance(file, RealFile):
             raise TypeError(f"{file!r} was not opened by this disk")
         return file.send(offset, length, transport.get_extra_info("socket").fileno())
@@ -271,7 +281,7 @@ class RealDisk:
         return self._executor
 
     def lock_dir(self, path: str) -> RealDirLock:
-        """Take the exclusive lock `path/.lock`; `BlockingIOError` when another process holds it."""
+        """Take the exclusive lock `path/.lock`. Raises `BlockingIOError` when another process has it."""
         fd = os.open(os.path.join(path, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -281,12 +291,12 @@ class RealDisk:
         return RealDirLock(fd)
 
     def free_bytes(self, path: str) -> int:
-        """Space left for this user on the file system of `path`."""
+        """Bytes left for this user on the file system of `path`."""
         stats = os.statvfs(path)
         return stats.f_bavail * stats.f_frsize
 
     def total_bytes(self, path: str) -> int:
-        """Size of the file system of `path`."""
+        """Size of the file system of `path` in bytes."""
         stats = os.statvfs(path)
         return stats.f_blocks * stats.f_frsize
 
@@ -295,7 +305,7 @@ _disks: weakref.WeakSet[RealDisk] = weakref.WeakSet()
 
 
 def _share_of_files() -> int:
-    """How many files a disk may have open: there may be several nodes in this process."""
+    """How many descriptors one disk may have, as there may be several nodes in this process."""
     soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return int(soft_limit * _SHARE_OF_FILES) // max(len(_disks), 1) if soft_limit >= 0 else sys.maxsize
 

@@ -1,16 +1,16 @@
-"""An open file of the operating system, which may be without a descriptor while nobody uses it; see `open_files`.
+"""An open file of the operating system, which has no descriptor while it is not used; see `open_files.py`.
 
-Writes are positioned (`pwritev` at the end that this handle knows), so a file has one handle that writes to it; any
-number of others may read. Every write loops over short writes and over the kernel's limit of buffers a call.
+Writes are positioned (`pwritev` at the end that this handle knows), so one handle writes to a file; any number of
+others may read. Every write loops over short writes and over the kernel's limit of buffers a call.
 
-`fsync_soon` runs `fdatasync` in a private thread, one at a time for each file. Calls that come while one waits or is
-running are answered by the next, together: that is the group commit which makes small durable appends cheap.
+`fsync_soon` runs `fdatasync` in a thread, one at a time for each file. Calls that come while one waits or runs are
+answered together by the next one. This group commit makes small durable appends cheap.
 
-After a failed fsync the kernel may have dropped the dirty pages and marked them clean, so a second fsync would lie
-(PostgreSQL's "fsyncgate", 2018). A file whose fsync failed therefore fails every later fsync with the same error.
-For the same reason a descriptor that wrote must not simply be closed before its fsync: Linux reports a failed
-write-back once to each open file description that was there before, and forgets it with the inode. So the description
-is kept in a mapping of one page, which takes no descriptor, and the next fsync asks that one too.
+After a failed fsync the kernel may have dropped the dirty pages and marked them clean, so a second fsync would report
+success wrongly (PostgreSQL's "fsyncgate", 2018). So a file whose fsync failed fails every later fsync with the same
+error. For the same reason a descriptor with unsynced writes must not simply be closed: Linux reports a failed
+write-back once to each open file description that existed before, and forgets it with the inode. So the description is
+kept by a mapping of one page, which takes no descriptor, and the next fsync asks that one too.
 """
 
 from __future__ import annotations
@@ -24,39 +24,51 @@ from concurrent.futures import Executor
 from ..ports import Buffer
 from ..work_queue import WorkQueue
 from . import page_cache
-from .open_files import Hold, NamedFile, is_out_of_files
+from .open_files import FileReference, NamedFile, is_out_of_files
 
 _IOV_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
 
 
 class OpenFile(NamedFile):
-    """A file of which there may be a descriptor, and what of it is not on the device."""
+    """A file, its descriptor if it has one, and which of its writes are synced."""
 
-    __slots__ = ("_anchor", "_identity", "_may_create", "_synced_writes", "fd", "is_read_at_random", "size_bytes",
-                 "sync_error", "sync_waiters", "syncs", "writes")  # fmt: skip
+    __slots__ = (
+        "_identity",
+        "_kept_description",
+        "_may_create",
+        "_synced_writes",
+        "fd",
+        "is_read_at_random",
+        "size_bytes",
+        "sync_error",
+        "sync_waiters",
+        "syncs",
+        "writes",
+    )  # fmt: skip
 
     def __init__(self, path: str, *, create: bool) -> None:
         super().__init__(path)
         self.fd = -1
         self.size_bytes = 0
-        """When it was last opened."""
+        """The size when it was opened the last time."""
         self.is_read_at_random = False
         self.writes = 0
         self.syncs = False
-        """Whether an fsync waits or is under way."""
+        """Whether an fsync waits or runs."""
         self.sync_error: OSError | None = None
         self.sync_waiters: list[asyncio.Future[None]] = []
         self._synced_writes = 0
         self._may_create = create
         self._identity: tuple[int, int] | None = None
-        self._anchor: int | None = None
+        self._kept_description: int | None = None
 
     @property
     def has_descriptor(self) -> bool:
+        """Whether it has a descriptor now."""
         return self.fd >= 0
 
     def open(self) -> None:
-        """`FileNotFoundError` unless it exists or may be created; ESTALE when another file has its name."""
+        """Get a descriptor by name. Raises `FileNotFoundError`, and ESTALE when another file has its name."""
         fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if self._may_create else 0), 0o644)
         status = os.fstat(fd)
         identity = status.st_dev, status.st_ino
@@ -66,31 +78,32 @@ class OpenFile(NamedFile):
         self.fd, self.size_bytes = fd, status.st_size
         self._identity, self._may_create = identity, False
         if self.is_read_at_random:
-            page_cache.read_no_more_than_asked(fd)
+            page_cache.disable_read_ahead(fd)
 
-    def give_back(self) -> bool:
-        """Where no mapping can keep the description, what was written is synced here and now."""
-        if self.writes > self._synced_writes and self._anchor is None and self.sync_error is None:
-            self._anchor = page_cache.keep_description(self.fd)
-            if self._anchor is None and not self._is_synced_now():
+    def yield_descriptor(self) -> bool:
+        """Close the descriptor. If no mapping can keep its description, the writes are synced now."""
+        if self.writes > self._synced_writes and self._kept_description is None and self.sync_error is None:
+            self._kept_description = page_cache.keep_description(self.fd)
+            if self._kept_description is None and not self._is_synced_now():
                 return False
         self._close_descriptor()
         return True
 
     def close(self) -> None:
+        """Close the file."""
         self._close_descriptor()
-        self._drop_anchor()
+        self._drop_kept_description()
 
     def sync(self, fd: int) -> None:
-        """fdatasync, in any thread; `fd` is this file's, and pinned. `OSError`."""
+        """fdatasync, in any thread; `fd` is this file's and pinned. Raises `OSError`."""
         os.fdatasync(fd)
-        if self._anchor is not None:
-            page_cache.sync_description(self._anchor)
+        if self._kept_description is not None:
+            page_cache.sync_description(self._kept_description)
 
     def synced(self, writes: int) -> None:
-        """So many of the writes are on the device."""
+        """The first `writes` writes are on the device."""
         self._synced_writes = max(self._synced_writes, writes)
-        self._drop_anchor()
+        self._drop_kept_description()
 
     def _is_synced_now(self) -> bool:
         try:
@@ -106,24 +119,25 @@ class OpenFile(NamedFile):
         if fd >= 0:
             os.close(fd)
 
-    def _drop_anchor(self) -> None:
-        anchor, self._anchor = self._anchor, None
+    def _drop_kept_description(self) -> None:
+        anchor, self._kept_description = self._kept_description, None
         if anchor is not None:
             page_cache.drop_description(anchor)
 
 
 class RealFile:
-    """A handle; see `ports.File`."""
+    """A handle of an open file; see `ports.File`."""
 
-    __slots__ = ("_held", "_path", "_size")
+    __slots__ = ("_path", "_reference", "_size")
 
-    def __init__(self, held: Hold[OpenFile], path: str, size_bytes: int) -> None:
-        self._held: Hold[OpenFile] | None = held
+    def __init__(self, reference: FileReference[OpenFile], path: str, size_bytes: int) -> None:
+        self._reference: FileReference[OpenFile] | None = reference
         self._path = path
         self._size = size_bytes
 
     @property
     def path(self) -> str:
+        """The path by which the file was opened."""
         return self._path
 
     def size(self) -> int:
@@ -131,10 +145,10 @@ class RealFile:
         return self._size
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        """Write all of `buffers` at the end; on error `size()` tells how much of them was written."""
+        """Write all of `buffers` at the end; after an error `size()` is the end of what was written."""
         start = self._size
         remaining = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
-        file = self.hold().file()
+        file = self.reference().file()
         file.writes += 1
         while remaining:
             written = os.pwritev(file.fd, remaining[:_IOV_MAX], self._size)
@@ -144,7 +158,7 @@ class RealFile:
 
     def pread(self, offset: int, length: int) -> bytes:
         """Up to `length` bytes from `offset`; fewer only at the end of the file."""
-        fd = self.hold().file().fd
+        fd = self.reference().file().fd
         data = os.pread(fd, length, offset)
         if len(data) == length or not data:
             return data
@@ -156,30 +170,30 @@ class RealFile:
         return b"".join(parts)
 
     def is_cached(self, offset: int, length: int) -> bool:
-        """See `page_cache.is_cached`. From then on reads of this file wait for nothing that they did not ask for."""
-        file = self.hold().file()
+        """See `page_cache.is_cached`. From the first call on, reads of this file do not read ahead."""
+        file = self.reference().file()
         if not file.is_read_at_random:
-            page_cache.read_no_more_than_asked(file.fd)
+            page_cache.disable_read_ahead(file.fd)
             file.is_read_at_random = True
         return page_cache.is_cached(file.fd, offset, length)
 
     def warm_soon(self, offset: int, length: int, queue: WorkQueue, threads: Executor) -> asyncio.Future[None]:
-        """`page_cache.warm` in a thread."""
-        held, loop = self.hold(), asyncio.get_running_loop()
+        """Run `page_cache.warm` in a thread."""
+        reference, loop = self.reference(), asyncio.get_running_loop()
         warmed: asyncio.Future[None] = loop.create_future()
 
         def begin() -> asyncio.Future[None] | None:
             try:
-                file = held.file()
+                file = reference.file()
             except OSError as error:
                 if is_out_of_files(error):
                     raise
-                resolve([warmed], None)  # who reads the file next is told
+                resolve([warmed], None)  # the next read of the file raises the error
                 return None
             file.pins += 1
 
             def finish(_: asyncio.Future[None]) -> None:
-                held.file(is_used=False).pins -= 1
+                reference.file(is_used=False).pins -= 1
                 resolve([warmed], None)
 
             return _watched(loop.run_in_executor(threads, page_cache.warm, file.fd, offset, length), finish)
@@ -188,9 +202,9 @@ class RealFile:
         return warmed
 
     def send(self, offset: int, length: int, socket_fd: int) -> int:
-        """Bytes that the non-blocking socket took; 0 when it is full."""
+        """Send from the file; returns how many bytes the non-blocking socket took, 0 when it is full."""
         try:
-            sent = os.sendfile(socket_fd, self.hold().file().fd, offset, length)
+            sent = os.sendfile(socket_fd, self.reference().file().fd, offset, length)
         except BlockingIOError:
             return 0
         if not sent and length:
@@ -200,7 +214,7 @@ class RealFile:
     def pwrite(self, offset: int, data: Buffer) -> None:
         """Overwrite in place, extending the file where needed."""
         view = memoryview(data).cast("B")
-        file = self.hold().file()
+        file = self.reference().file()
         file.writes += 1
         while view:
             written = os.pwrite(file.fd, view, offset)
@@ -210,14 +224,14 @@ class RealFile:
 
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes."""
-        file = self.hold().file()
+        file = self.reference().file()
         file.writes += 1
         os.ftruncate(file.fd, size)
         self._size = size
 
     def fsync(self) -> None:
-        """Block until the contents are on the device."""
-        file = self.hold().file()
+        """Block until the contents are on the device. Raises `OSError`."""
+        file = self.reference().file()
         if file.sync_error is not None:
             raise file.sync_error
         try:
@@ -229,44 +243,44 @@ class RealFile:
             file.synced(file.writes)
 
     def share(self) -> RealFile:
-        """See `ports.File`."""
-        return RealFile(self.hold(), self._path, self._size)
+        """A second handle for reading, which stays open when this one is closed."""
+        return RealFile(self.reference(), self._path, self._size)
 
     def close(self) -> None:
-        """Release the file; it is closed when no fsync under way, and nobody it is shared with, needs it."""
-        self._held = None
+        """Release the file. It is closed when no fsync and no shared handle needs it any more."""
+        self._reference = None
 
     def fsync_soon(self, queue: WorkQueue, threads: Executor) -> asyncio.Future[None]:
-        """Covers what was written before the call; see the module's text."""
+        """fsync in a thread what was written before the call; see the module's text."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self._held is None:
+        if self._reference is None:
             waiter.set_exception(OSError(errno.EBADF, "file is closed", self._path))
             return waiter
-        file = self._held.file(is_used=False)
+        file = self._reference.file(is_used=False)
         if file.sync_error is not None:
             waiter.set_exception(file.sync_error)
         else:
             file.sync_waiters.append(waiter)
             if not file.syncs:
                 file.syncs = True
-                _submit_sync(self._held, queue, threads)
+                _submit_sync(self._reference, queue, threads)
         return waiter
 
-    def hold(self) -> Hold[OpenFile]:
-        """What keeps the file open, for whoever wants that. `OSError` when this handle is closed."""
-        if self._held is None:
+    def reference(self) -> FileReference[OpenFile]:
+        """The object that keeps the file open. Raises `OSError` when this handle is closed."""
+        if self._reference is None:
             raise OSError(errno.EBADF, "file is closed", self._path)
-        return self._held
+        return self._reference
 
 
-def _submit_sync(held: Hold[OpenFile], queue: WorkQueue, threads: Executor) -> None:
-    """fsync the file when it is its turn: while it waits it needs no descriptor."""
+def _submit_sync(reference: FileReference[OpenFile], queue: WorkQueue, threads: Executor) -> None:
+    """Queue an fsync of the file; while it waits the file needs no descriptor."""
     loop = asyncio.get_running_loop()
 
     def begin() -> asyncio.Future[None] | None:
-        file = held.file(is_used=False)
+        file = reference.file(is_used=False)
         try:
-            held.file()
+            reference.file()
         except OSError as error:
             if is_out_of_files(error):
                 raise
@@ -290,7 +304,7 @@ def _submit_sync(held: Hold[OpenFile], queue: WorkQueue, threads: Executor) -> N
                 resolve(file.sync_waiters, file.sync_error)
             elif file.sync_waiters:
                 file.syncs = True
-                _submit_sync(held, queue, threads)
+                _submit_sync(reference, queue, threads)
 
         return _watched(loop.run_in_executor(threads, file.sync, file.fd), finish)
 
@@ -315,7 +329,7 @@ def _drop_written(remaining: list[memoryview], written: int) -> None:
 
 
 def resolve(waiters: list[asyncio.Future[None]], error: BaseException | None) -> None:
-    """Tell all of them, and forget them."""
+    """Set the result or the error of all waiters, and clear the list."""
     for waiter in waiters:
         if waiter.done():
             continue

@@ -117,14 +117,14 @@ class Scripted:
         self.file = MemoryFile()
         self.sent = 0
         self.broken: list[OSError] = []
-        self.is_true = True
+        self.is_unchanged = True
         self.queue = ResponseQueue(self.transport, self._on_sent, self.broken.append)
 
     def _on_sent(self) -> None:
         self.sent += 1
 
     def slice(self, offset: int, length: int) -> FileSlice:
-        return FileSlice(self.disk, self.file, offset, length, lambda: self.is_true)  # type: ignore[arg-type]
+        return FileSlice(self.disk, self.file, offset, length, lambda: self.is_unchanged)  # type: ignore[arg-type]
 
 
 PART = st.one_of(st.binary(max_size=40), st.tuples(st.integers(0, 5_000), st.integers(1, 5_000)))
@@ -182,7 +182,7 @@ def test_a_failed_send_breaks_the_connection(what: str) -> None:
         one = Scripted(room=1_000)
         one.queue.put([one.slice(0, 9_000), b"tail"])
         one.queue.flush()
-        one.is_true = what != "cut"
+        one.is_unchanged = what != "cut"
         one.disk.error = OSError("the disk is gone") if what == "disk" else None
         one.transport.open_window(20_000, one.queue)
         assert len(one.broken) == 1

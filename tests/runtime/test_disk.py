@@ -125,7 +125,7 @@ def test_close_waits_for_the_sync_under_way(disk: RealDisk, tmp_path: Path) -> N
         file = disk.open(str(tmp_path / "a"), create=True)
         file.append([b"x"])
         pending = disk.fsync_soon(file)
-        descriptor = file.hold().file().fd
+        descriptor = file.reference().file().fd
         file.close()
         os.fstat(descriptor)
         await pending

@@ -118,7 +118,7 @@ class OpenFilesMachine(RuleBasedStateMachine):
         paths = [(self.path(source), self.path(target)) for source, target in renames]
 
         def begin() -> asyncio.Future[None]:
-            rearrangement = self.disk.rearrange_soon(self.path("x"), paths)
+            rearrangement = self.disk.rename_in_order_soon(self.path("x"), paths)
             if at_once:
                 rearrangement.finish()
             return rearrangement.done
@@ -156,7 +156,7 @@ class RealMachine(OpenFilesMachine):
     @invariant()
     def few_have_descriptors(self) -> None:
         """Those that have lost their name keep theirs, so there may be more than the limit."""
-        nameless = sum(not file._held.file(is_used=False).has_name for file, _ in self.handles)  # type: ignore[attr-defined]
+        nameless = sum(not file._reference.file(is_used=False).has_name for file, _ in self.handles)  # type: ignore[attr-defined]
         assert self.disk.open_files.count()[0] <= DESCRIPTORS + nameless  # type: ignore[attr-defined]
 
     def teardown(self) -> None:
@@ -183,7 +183,7 @@ def test_files_in_use_go_last(few: RealDisk, tmp_path: Path) -> None:
     for number in range(100):
         others.append(few.open(str(tmp_path / str(number)), create=True))
         busy.append([b"x"])
-        assert busy.hold().file(is_used=False).has_descriptor
+        assert busy.reference().file(is_used=False).has_descriptor
     assert few.open_files.count() == (DESCRIPTORS, 101)
 
 
@@ -285,7 +285,7 @@ def test_what_was_written_is_not_closed_before_somebody_asks_after_it(
     file = few.open(str(tmp_path / "a"), create=True)
     file.append([b"x" * 10_000])
     others = [few.open(str(tmp_path / str(number)), create=True) for number in range(20)]
-    assert not file.hold().file(is_used=False).has_descriptor and len(others) == 20
+    assert not file.reference().file(is_used=False).has_descriptor and len(others) == 20
     assert asked == ([] if is_kept else ["new"])
     run(fsync(few, file))
     assert asked == (["new", "kept"] if is_kept else ["new", "new"])
@@ -336,7 +336,7 @@ def test_a_failed_write_back_of_a_file_that_lost_its_descriptor_is_reported(few:
         file = few.open(str(mounted / "a"), create=True)
         file.append([os.urandom(16 << 20)])
         others = [few.open(str(tmp_path / str(number)), create=True) for number in range(20)]
-        assert not file.hold().file(is_used=False).has_descriptor and len(others) == 20
+        assert not file.reference().file(is_used=False).has_descriptor and len(others) == 20
         os.sync()
         reader = os.open(mounted / "a", os.O_RDWR)
         with pytest.raises(OSError, match=r"rror|space"):

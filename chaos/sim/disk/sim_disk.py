@@ -339,7 +339,7 @@ class SimDisk:
             finish()
         return future
 
-    def rearrange_soon(self, directory: str, renames: Sequence[tuple[str, str]]) -> SimOrderedRenames:
+    def rename_in_order_soon(self, directory: str, renames: Sequence[tuple[str, str]]) -> SimOrderedRenames:
         """The renames after the disk's latency, then an fsync of the directory."""
 
         def rename() -> None:

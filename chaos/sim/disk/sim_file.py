@@ -10,7 +10,7 @@ import errno
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ....runtime.files.open_files import Hold, NamedFile
+from ....runtime.files.open_files import FileReference, NamedFile
 from ....runtime.invariants import invariant
 from ....runtime.ports import Buffer
 from .inodes import Inode, Truncate, Write
@@ -40,7 +40,7 @@ class OpenInode(NamedFile):
         invariant(self._find(self.path) is self.inode, f"{self.path} is opened again as the file that it was")
         self._has_descriptor = True
 
-    def give_back(self) -> bool:
+    def yield_descriptor(self) -> bool:
         """See `NamedFile`."""
         self._has_descriptor = False
         return True
@@ -55,9 +55,9 @@ class SimFile:
 
     __slots__ = ("_disk", "_fsync_failed", "_handle", "_incarnation", "_path", "inode")
 
-    def __init__(self, disk: SimDisk, handle: Hold[OpenInode], path: str) -> None:
+    def __init__(self, disk: SimDisk, handle: FileReference[OpenInode], path: str) -> None:
         self._disk = disk
-        self._handle: Hold[OpenInode] | None = handle
+        self._handle: FileReference[OpenInode] | None = handle
         self.inode = handle.file().inode
         self._path = path
         self._incarnation = disk.incarnation
@@ -149,7 +149,7 @@ class SimFile:
         self._disk.check_dir(self._path)
         return self._require_handle().file().inode
 
-    def _require_handle(self) -> Hold[OpenInode]:
+    def _require_handle(self) -> FileReference[OpenInode]:
         if self._handle is None or self._incarnation != self._disk.incarnation:
             raise OSError(errno.EBADF, "file is closed", self._path)
         return self._handle
