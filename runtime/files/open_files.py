@@ -141,9 +141,11 @@ class OpenFiles:
         return files
 
     def unpin(self, files: Sequence[NamedFile]) -> None:
-        """The thread is done with the files that `pin` returned."""
+        """The thread is done with the files that `pin` returned: they may lose their descriptors again."""
         for file in files:
             file.pins -= 1
+        if (excess := len(self._ring) - self._limit()) > 0:
+            self._reclaim_descriptors(excess)
 
     def renamed(self, source: str, target: str) -> None:
         """The file or directory `source` is called `target` now. Call `keep(target)` before the rename."""

@@ -177,6 +177,18 @@ TestSim = SimMachine.TestCase
 TestSim.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
+def test_files_that_were_pinned_for_a_rename_are_above_the_limit_no_longer_than_that(
+    few: RealDisk, tmp_path: Path
+) -> None:
+    handles = [few.open(str(tmp_path / "a"), create=True) for _ in range(DESCRIPTORS + 1)]
+
+    async def rename() -> None:
+        await few.rename_in_order_soon(str(tmp_path), [(str(tmp_path / "a"), str(tmp_path / "b"))]).done
+
+    asyncio.run(rename())
+    assert few.open_files.count() == (DESCRIPTORS, len(handles))
+
+
 def test_files_in_use_go_last(few: RealDisk, tmp_path: Path) -> None:
     busy = few.open(str(tmp_path / "busy"), create=True)
     others = []
