@@ -1,7 +1,10 @@
-"""The `raftwerk` command. Each subcommand's module is imported when it is used, so that a node starts quickly.
+"""The `raftwerk` command. A subcommand's module is imported when the subcommand runs, so that a node starts quickly.
 
-Exit codes, of every subcommand: 0 it did what was asked; 1 it could not (a port in use, a refused request, records
-lost); 2 the command line or the configuration is wrong.
+The folders are named after what a user does: run a local cluster, run one node, administer a cluster, write and read
+records, test with faults.
+
+Exit codes of every subcommand: 0, it did what was asked; 1, it could not (a port in use, a refused request, lost
+records); 2, the command line or the configuration is wrong.
 """
 
 from __future__ import annotations
@@ -25,19 +28,19 @@ _COMMANDS = {
     "clusters": ("local_cluster.nodes:clusters", "List the local clusters that have names."),
     "node": ("one_node.node:node", "Run one node from server.properties."),
     "format": ("one_node.node:format_dirs", "Prepare the log directories of a node."),
-    "settings": ("one_node.node:settings", "List the settings that server.properties may have."),
+    "settings": ("one_node.node:settings", "List the settings of server.properties."),
     "topics": ("administration.topics:topics", "Create, list, describe and delete topics."),
     "partitions": ("administration.partitions:partitions", "Move partitions between brokers, elect leaders."),
     "features": ("administration.features:features", "Show and change the levels of the cluster's features."),
     "configs": ("administration.configs:configs", "Show and set the configuration of topics and brokers."),
-    "brokers": ("administration.configs:brokers", "List brokers, forget one that will not come back."),
+    "brokers": ("administration.configs:brokers", "List brokers, unregister one that will not come back."),
     "quorum": ("administration.quorum:quorum", "Show the metadata quorum, add and remove controllers."),
     "groups": ("administration.groups:groups", "Show consumer groups and their lag, set their offsets, delete them."),
     "produce": ("records.produce:produce", "Send lines to a topic."),
     "consume": ("records.consume:consume", "Print the records of a topic."),
     "doctor": ("administration.doctor:doctor", "Find what is wrong with a cluster, a configuration, this machine."),
     "perf": ("records.perf:perf", "Measure throughput and latency."),
-    "log": ("one_node.log_files:log", "Look into the files of a node, check them, and mend them."),
+    "log": ("one_node.log_files:log", "Show the files of a node, check them, and repair them."),
     "demo": ("local_cluster.demo:demo", "Stream flights through three nodes, kill two of them, count what was lost."),
     "chaos": ("fault_tests.chaos:chaos", "Inject faults into a cluster of real processes, and get a verdict."),
     "pipeline": ("pipeline:pipeline", "Jobs on Spark: a lake, windows, an audit, a mirror."),
@@ -47,30 +50,33 @@ _COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """A group that imports a subcommand when it is asked for."""
+    """A group that imports the module of a subcommand when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of the help page."""
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a subcommand; None for an unknown name."""
         entry = _COMMANDS.get(cmd_name)
         if entry is None:
             return None
         module, _, attribute = entry[0].partition(":")
         command = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
         if not isinstance(command, click.Command):
-            raise TypeError(f"{entry[0]} is no command")
+            raise TypeError(f"{entry[0]} is not a command")
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the subcommand. Whoever reads our output may leave when it has seen enough: that is no failure."""
+        """Run the subcommand. A reader that closes the pipe of our output early (`| head`) is not a failure."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards what is still buffered
             ctx.exit(0)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of subcommands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
@@ -92,7 +98,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command; errors that are the user's to mend are one sentence, not a traceback."""
+    """Run the command. An error that the user can repair is printed as one sentence, without a traceback."""
     try:
         code = cli.main(prog_name="raftwerk", standalone_mode=False)
     except click.exceptions.Exit as exit_asked:

@@ -8,7 +8,7 @@ import click
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what makes SHELL complete raftwerk's subcommands and options.
+    """Print the script with which SHELL completes raftwerk's subcommands and options.
 
     \b
     Examples:

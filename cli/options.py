@@ -1,4 +1,4 @@
-"""What the client-side subcommands share."""
+"""Options and helpers that several subcommands share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def bootstrap_option(function: F) -> F:
-    """`--bootstrap`, as every client takes it."""
+    """Add `--bootstrap`."""
     return click.option(
         "-b",
         "--bootstrap",
@@ -36,26 +36,30 @@ def bootstrap_option(function: F) -> F:
 
 
 def json_option(function: F) -> F:
-    """`--json`, for scripts."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")(function)
+    """Add `--json`, for scripts."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, one object in each line.")(function)
 
 
 def directory_option(function: F) -> F:
-    """`--dir` and `--name`: which local cluster is meant. The function gets its `directory`."""
+    """Add `--dir` and `--name`, which name a local cluster. The function gets its `directory`."""
     directory = click.option(
-        "-d", "--dir", "directory", type=click.Path(file_okay=False), help=f"Its data; default: ./{DEFAULT_DIR}."
+        "-d",
+        "--dir",
+        "directory",
+        type=click.Path(file_okay=False),
+        help=f"Its directory; default: ./{DEFAULT_DIR}.",
     )
     name = click.option(
         "--name",
         "cluster_name",
         callback=_check_name,
-        help="Its name, instead of --dir: data is in the user's state directory.",
+        help="The cluster's name, instead of --dir; its data is in the user's state directory.",
     )
 
     @functools.wraps(function)
     def with_directory(*args: Any, directory: str | None, cluster_name: str | None, **rest: Any) -> Any:
         if directory is not None and cluster_name is not None:
-            raise click.UsageError("--dir and --name both say where the cluster is: give one")
+            raise click.UsageError("--dir and --name both name a cluster: give one of them")
         where = directory or (os.path.join(state_dir(), cluster_name) if cluster_name else DEFAULT_DIR)
         return function(*args, directory=where, **rest)
 
@@ -63,26 +67,26 @@ def directory_option(function: F) -> F:
 
 
 def state_dir() -> str:
-    """Where clusters with names live: `$XDG_STATE_HOME/raftwerk`, by default `~/.local/state/raftwerk`."""
+    """The directory of clusters with names: `$XDG_STATE_HOME/raftwerk`, by default `~/.local/state/raftwerk`."""
     base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     return os.path.join(base, "raftwerk")
 
 
 def _check_name(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     if value is not None and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", value):
-        raise click.BadParameter(f"{value!r}: letters, digits, dots, dashes and underscores make a name")
+        raise click.BadParameter(f"{value!r}: a name has letters, digits, dots, dashes and underscores")
     return value
 
 
 def log_options(function: F) -> F:
-    """`--log-level` and `--log-format` of whatever starts nodes."""
+    """Add `--log-level` and `--log-format`, for commands that start nodes."""
     level = click.option(
         "--log-level",
         default="INFO",
         show_default=True,
         envvar="RAFTWERK_LOG_LEVEL",
         type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]),
-        help="Of all loggers (environment: RAFTWERK_LOG_LEVEL).",
+        help="The level of all loggers (environment: RAFTWERK_LOG_LEVEL).",
     )
     line_format = click.option(
         "--log-format",
@@ -90,20 +94,20 @@ def log_options(function: F) -> F:
         show_default=True,
         envvar="RAFTWERK_LOG_FORMAT",
         type=click.Choice(["text", "json"]),
-        help="For people, or for what collects logs (environment: RAFTWERK_LOG_FORMAT).",
+        help="Text for people, JSON for log collectors (environment: RAFTWERK_LOG_FORMAT).",
     )
     return level(line_format(function))
 
 
 def run_client(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a client; what the cluster refuses becomes one sentence and exit code 1."""
+    """Run a client. An error of the cluster becomes one sentence and exit code 1."""
     from ..cluster.client.client_errors import ClientError
 
     try:
         return asyncio.run(coroutine)
     except (ClientError, OSError) as error:
         if isinstance(error, BrokenPipeError):
-            raise  # whoever reads our output has seen enough; see LazyGroup
+            raise  # the reader of our output has closed the pipe; see LazyGroup
         way_out = _way_out(error)
         raise click.ClickException(f"{error}{f'; {way_out}' if way_out else ''}") from None
     except KeyboardInterrupt:
@@ -111,7 +115,7 @@ def run_client(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def _way_out(error: Exception) -> str:
-    """What to do about it; empty where the error itself says all there is to say."""
+    """What the user can do about the error; empty when the error says it."""
     from ..cluster.client.client_errors import RefusedError, UnreachableError
     from ..wire.errors import ErrorCode
 
@@ -120,34 +124,34 @@ def _way_out(error: Exception) -> str:
     if not isinstance(error, RefusedError):
         return ""
     ways = {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "raftwerk topics list shows those there are, topics create makes one",
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "raftwerk topics list shows the topics, topics create creates one",
         ErrorCode.TOPIC_ALREADY_EXISTS: "--if-not-exists accepts that, raftwerk topics delete removes it",
         ErrorCode.INVALID_REPLICATION_FACTOR: "raftwerk brokers list shows how many brokers there are",
-        ErrorCode.NOT_ENOUGH_REPLICAS: "raftwerk doctor tells which brokers are missing",
-        ErrorCode.NOT_CONTROLLER: "no controller is active: raftwerk doctor tells why",
-        ErrorCode.OFFSET_OUT_OF_RANGE: "--since, --last or no --offset begin where there are records",
+        ErrorCode.NOT_ENOUGH_REPLICAS: "raftwerk doctor shows which brokers are missing",
+        ErrorCode.NOT_CONTROLLER: "no controller is active: raftwerk doctor shows why",
+        ErrorCode.OFFSET_OUT_OF_RANGE: "use --since, --last or no --offset to begin where there are records",
     }
     return next((way for code, way in ways.items() if error.code == code), "")
 
 
 def print_json(value: object) -> None:
-    """One object, one line."""
+    """Print one object in one line."""
     click.echo(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
 
 
 def parse_pairs(entries: tuple[str, ...], option: str) -> dict[str, str]:
-    """`key=value` options as a dict; exit code 2 when one has no equals sign."""
+    """The `key=value` options as a dict; exit code 2 for one that is not of this form."""
     result = {}
     for entry in entries:
         key, equals, value = entry.partition("=")
         if not equals or not key:
-            raise click.BadParameter(f"{entry!r} is no key=value", param_hint=option)
+            raise click.BadParameter(f"{entry!r} is not key=value", param_hint=option)
         result[key] = value
     return result
 
 
 def milliseconds(text: str, option: str) -> int:
-    """Milliseconds since 1970 of `10m` (ago), `2026-01-31T12:00` (UTC) or a number of milliseconds.
+    """The time, in milliseconds since 1970, of `10m` (ago), `2026-01-31T12:00` (UTC) or a number of milliseconds.
 
     Exit code 2 for anything else.
     """
@@ -159,6 +163,6 @@ def milliseconds(text: str, option: str) -> int:
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError:
-        example = "is no time like 10m (ago), 2026-01-31T12:00 (UTC) or 1769860800000"
+        example = "is not a time like 10m (ago), 2026-01-31T12:00 (UTC) or 1769860800000"
         raise click.BadParameter(f"{text!r} {example}", param_hint=option) from None
     return int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -1,4 +1,4 @@
-"""`raftwerk configs`: what topics and brokers are set to, and setting it while they run. `raftwerk brokers`."""
+"""`raftwerk configs` shows and sets configurations at run time. `raftwerk brokers` lists brokers and their disks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _KINDS = {"topic": 2, "broker": 4, "all_brokers": 4, "logger": 8, "client_metric
 
 
 def _resource(given: dict[str, Any]) -> tuple[int, str]:
-    """Type and name of the one resource that the options name; they are taken out of `given`."""
+    """The type and name of the one resource that the options name. Those options are removed from `given`."""
     chosen = [(kind, value) for kind in _KINDS if (value := given.pop(kind)) not in (None, False)]
     if len(chosen) != 1:
         raise click.UsageError(
@@ -52,12 +52,12 @@ def _resource(given: dict[str, Any]) -> tuple[int, str]:
 
 def _resource_options(function: click.decorators.FC) -> click.decorators.FC:
     for option in (
-        click.option("--client-metrics", metavar="NAME", help="One subscription to the metrics of clients."),
-        click.option("--loggers", "logger", type=click.IntRange(0), metavar="ID", help="Log levels of one broker."),
-        click.option("--group", metavar="ID", help="One consumer group."),
-        click.option("--all-brokers", is_flag=True, help="What holds for every broker."),
-        click.option("--broker", type=click.IntRange(0), metavar="ID", help="One broker."),
-        click.option("--topic", metavar="NAME", help="One topic."),
+        click.option("--client-metrics", metavar="NAME", help="A subscription to metrics of clients."),
+        click.option("--loggers", "logger", type=click.IntRange(0), metavar="ID", help="The log levels of a broker."),
+        click.option("--group", metavar="ID", help="A consumer group."),
+        click.option("--all-brokers", is_flag=True, help="The defaults of all brokers."),
+        click.option("--broker", type=click.IntRange(0), metavar="ID", help="A broker."),
+        click.option("--topic", metavar="NAME", help="A topic."),
     ):
         function = option(function)
     return function
@@ -65,11 +65,11 @@ def _resource_options(function: click.decorators.FC) -> click.decorators.FC:
 
 @configs.command()
 @_resource_options
-@click.option("--all", "everything", is_flag=True, help="Defaults too.")
+@click.option("--all", "everything", is_flag=True, help="Include defaults.")
 @bootstrap_option
 @json_option
 def show(everything: bool, bootstrap: str, as_json: bool, **given: Any) -> None:
-    """Show what was set at run time, or with --all every value and where it comes from."""
+    """Show the values that were set at run time; with --all every value and its source."""
     resource = _resource(given)
 
     async def run() -> list[dict[str, object]]:
@@ -95,7 +95,7 @@ def show(everything: bool, bootstrap: str, as_json: bool, **given: Any) -> None:
 @click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
 @bootstrap_option
 def set_values(pairs: tuple[str, ...], bootstrap: str, **given: Any) -> None:
-    """Set values."""
+    """Set values of one resource."""
     _alter(_resource(given), parse_pairs(pairs, "KEY=VALUE"), (), bootstrap)
 
 
@@ -104,7 +104,7 @@ def set_values(pairs: tuple[str, ...], bootstrap: str, **given: Any) -> None:
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
 @bootstrap_option
 def unset_values(keys: tuple[str, ...], bootstrap: str, **given: Any) -> None:
-    """Take values back to what holds without them."""
+    """Remove values, so that the defaults apply again."""
     _alter(_resource(given), {}, keys, bootstrap)
 
 
@@ -122,7 +122,7 @@ def _alter(resource: tuple[int, str], values: dict[str, str], deleted: tuple[str
 
 @click.group()
 def brokers() -> None:
-    """List brokers; forget one that will not come back.
+    """List brokers and their log directories; unregister a broker that will not come back.
 
     \b
     Examples:
@@ -136,7 +136,7 @@ def brokers() -> None:
 @bootstrap_option
 @json_option
 def list_brokers(bootstrap: str, as_json: bool) -> None:
-    """List the live brokers, with how much each leads and holds."""
+    """List the live brokers, with the number of replicas that each leads and has."""
 
     async def run() -> list[dict[str, object]]:
         from ...cluster.client.cluster_client import ClusterClient
@@ -167,7 +167,7 @@ def list_brokers(bootstrap: str, as_json: bool) -> None:
 @bootstrap_option
 @json_option
 def log_dirs(wanted: tuple[int, ...], bootstrap: str, as_json: bool) -> None:
-    """Show the log directories of brokers (default: all): space, what is in them, and which have failed."""
+    """Show the log directories of brokers (default: all): their space and replicas, and which have failed."""
 
     async def run() -> list[dict[str, object]]:
         from dataclasses import asdict
@@ -188,12 +188,12 @@ def log_dirs(wanted: tuple[int, ...], bootstrap: str, as_json: bool) -> None:
 def _print_log_dir(row: dict[str, Any]) -> None:
     where = f"{row['broker']:>4}  {row['path']}"
     if row["error_code"]:
-        click.echo(f"{where}  FAILED: its replicas are offline; mend or exchange the disk, and start the broker again")
+        click.echo(f"{where}  FAILED: its replicas are offline; repair or replace the disk, and start the broker again")
         return
     replicas = row["replicas"]
     held_bytes = sum(one["size_bytes"] for one in replicas)
     moving = sum(one["moving_here"] for one in replicas)
-    note = f", {moving} on their way here" if moving else ""
+    note = f", {moving} being moved here" if moving else ""
     free, total = (row[key] / 2**30 for key in ("usable_bytes", "total_bytes"))
     click.echo(
         f"{where}  {len(replicas) - moving} replicas, {held_bytes / 2**20:.1f} MB{note}; "
@@ -205,7 +205,7 @@ def _print_log_dir(row: dict[str, Any]) -> None:
 @click.argument("broker", type=click.IntRange(0))
 @bootstrap_option
 def unregister(broker: int, bootstrap: str) -> None:
-    """Forget BROKER, which is down for good; move its replicas away first."""
+    """Unregister BROKER, which will not come back. Move its replicas to other brokers first."""
 
     async def run() -> None:
         from ...cluster.client.admin_client import AdminClient
@@ -215,4 +215,4 @@ def unregister(broker: int, bootstrap: str) -> None:
             await AdminClient(client).unregister_broker(broker)
 
     run_client(run())
-    click.echo(f"Broker {broker} is forgotten.")
+    click.echo(f"Broker {broker} is unregistered.")

@@ -1,4 +1,4 @@
-"""`raftwerk doctor`: what is wrong, in sentences."""
+"""`raftwerk doctor`: finds common mistakes, and says in a sentence what to do about each."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _MARKS = {"ok": ("ok  ", "green"), "warning": ("warn", "yellow"), "failure": ("F
 
 
 @click.command()
-@click.option("-b", "--bootstrap", envvar="RAFTWERK_BOOTSTRAP", metavar="HOST:PORT,...", help="The cluster to look at.")
+@click.option("-b", "--bootstrap", envvar="RAFTWERK_BOOTSTRAP", metavar="HOST:PORT,...", help="The cluster to examine.")
 @click.option("-c", "--config", "files", multiple=True, type=click.Path(dir_okay=False), help="server.properties")
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, bootstrap: str | None, files: tuple[str, ...], as_json: bool) -> None:
-    """Look for what people get wrong: in a cluster, as a client here sees it; in a node's settings; on this machine.
+    """Look for common mistakes: in a cluster as a client here sees it, in a node's settings, on this machine.
 
     Exit code 1 when something fails, 0 when there are at most warnings.
 

@@ -1,4 +1,4 @@
-"""`raftwerk features`: the levels of the cluster's features."""
+"""`raftwerk features`: shows and changes the levels of the cluster's features (KIP-584)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def features() -> None:
 @bootstrap_option
 @json_option
 def list_features(bootstrap: str, as_json: bool) -> None:
-    """List the features with the levels that are supported and the one in force."""
+    """List the features with their supported levels and the finalized level."""
 
     async def run() -> list[dict[str, object]]:
         from ...cluster.client.cluster_client import ClusterClient
@@ -53,15 +53,15 @@ def list_features(bootstrap: str, as_json: bool) -> None:
 
 @features.command("upgrade")
 @click.argument("names", nargs=-1, metavar="[FEATURE...]")
-@click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
+@click.option("--dry-run", is_flag=True, help="Only say whether it is possible.")
 @bootstrap_option
 @json_option
 def upgrade_features(names: tuple[str, ...], dry_run: bool, bootstrap: str, as_json: bool) -> None:
-    """Bring features to the highest level that the software knows: all of them, or none.
+    """Raise features to the highest level that the software supports: all of them, or none.
 
     \b
-    To be done when every node runs the new software; it is refused, and says by whom, while one does not. Without
-    names it is about every feature but kraft.version, which changes how controllers are added and removed.
+    Do this when every node runs the new software. It is refused while a node does not; the message names the node.
+    Without names it raises all features but kraft.version, which changes how controllers are added and removed.
     """
 
     async def run() -> list[dict[str, object]]:
@@ -81,17 +81,17 @@ def upgrade_features(names: tuple[str, ...], dry_run: bool, bootstrap: str, as_j
         else:
             click.echo(f"{row['feature']}  level {row['level_before']} -> {row['level']}")
     if not as_json:
-        click.echo(("It could be done." if dry_run else "Done.") if rows else "All is at its highest level already.")
+        click.echo(("It is possible." if dry_run else "Done.") if rows else "All features are at their highest levels.")
 
 
 @features.command("set")
 @click.argument("pairs", nargs=-1, required=True, metavar="FEATURE=LEVEL...")
-@click.option("--downgrade", is_flag=True, help="Go to a lower level if nothing is lost by it.")
-@click.option("--unsafe", is_flag=True, help="Go to a lower level whatever is lost by it.")
-@click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
+@click.option("--downgrade", is_flag=True, help="Allow a lower level if no metadata is lost.")
+@click.option("--unsafe", is_flag=True, help="Allow a lower level even if metadata is lost.")
+@click.option("--dry-run", is_flag=True, help="Only say whether it is possible.")
 @bootstrap_option
 def set_features(pairs: tuple[str, ...], downgrade: bool, unsafe: bool, dry_run: bool, bootstrap: str) -> None:
-    """Bring features to levels: all of them, or none."""
+    """Set the levels of features: all of them, or none."""
     given = parse_pairs(pairs, "FEATURE=LEVEL")
     wrong = [f"{name}={level}" for name, level in given.items() if not level.isdigit()]
     if wrong:
@@ -106,4 +106,4 @@ def set_features(pairs: tuple[str, ...], downgrade: bool, unsafe: bool, dry_run:
             await set_features(client, levels, downgrade=downgrade, unsafe=unsafe, dry_run=dry_run)
 
     run_client(run())
-    click.echo("It could be done." if dry_run else "Done.")
+    click.echo("It is possible." if dry_run else "Done.")

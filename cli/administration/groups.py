@@ -1,4 +1,4 @@
-"""`raftwerk groups`: list, describe, lag, reset, delete."""
+"""`raftwerk groups`: lists and describes groups, shows their lag, sets their offsets, deletes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def groups() -> None:
-    """List and describe consumer groups, show their lag, move their offsets, delete them.
+    """List and describe consumer groups, show their lag, set their offsets, delete them.
 
     \b
     Examples:
@@ -60,7 +60,7 @@ def list_groups(bootstrap: str, as_json: bool) -> None:
 @bootstrap_option
 @json_option
 def describe(group: str, bootstrap: str, as_json: bool) -> None:
-    """Show state and members of GROUP, and how far it is."""
+    """Show the state, the members and the lag of GROUP."""
 
     async def run() -> dict[str, Any]:
         from ...cluster.client.cluster_client import ClusterClient
@@ -89,11 +89,11 @@ def describe(group: str, bootstrap: str, as_json: bool) -> None:
 
 @groups.command()
 @click.argument("group")
-@click.option("-w", "--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
+@click.option("-w", "--watch", is_flag=True, help="Repeat every second until Ctrl-C.")
 @bootstrap_option
 @json_option
 def lag(group: str, watch: bool, bootstrap: str, as_json: bool) -> None:
-    """Show how many records GROUP is behind, by partition."""
+    """Show by how many records GROUP is behind in each partition."""
 
     async def run() -> None:
         from ...cluster.client.cluster_client import ClusterClient
@@ -119,14 +119,14 @@ def lag(group: str, watch: bool, bootstrap: str, as_json: bool) -> None:
 
 @groups.command()
 @click.argument("group")
-@click.option("--topic", help="The topic whose offsets are to be set.")
+@click.option("--topic", help="The topic whose offsets are set.")
 @click.option("--to", help="earliest, latest, or an offset.")
-@click.option("--shift", type=int, metavar="N", help="Go N records on, or back if negative.")
+@click.option("--shift", type=int, metavar="N", help="Move forward by N records, back if N is negative.")
 @click.option(
-    "--time", "at_time", metavar="TIME", help="To the first record of a time: 10m (ago), 2026-01-31T12:00 (UTC), ms."
+    "--time", "at_time", metavar="TIME", help="Go to the first record of a time: 10m (ago), 2026-01-31T12:00 (UTC), ms."
 )
 @click.option("--file", "file", type=click.File(), help='JSON: {"topic": {"0": 17, "1": 4}}')
-@click.option("--execute", is_flag=True, help="Do it; without, it is only shown.")
+@click.option("--execute", is_flag=True, help="Do it; without this, only show what would be done.")
 @bootstrap_option
 @json_option
 def reset(
@@ -140,11 +140,11 @@ def reset(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """Set the offsets of GROUP, which must have no members. Shows first; --execute does it."""
+    """Set the offsets of GROUP, which must have no members. Without --execute, only show the new offsets."""
     if sum(choice is not None for choice in (to, shift, at_time, file)) != 1:
-        raise click.UsageError("say one of --to, --shift, --time and --file")
+        raise click.UsageError("give one of --to, --shift, --time and --file")
     if file is None and topic is None:
-        raise click.UsageError("say which --topic")
+        raise click.UsageError("give the --topic")
     wanted = _Wanted(
         topic or "", to, shift, None if at_time is None else milliseconds(at_time, "--time"), _read_file(file)
     )
@@ -192,7 +192,7 @@ def delete(group: str, bootstrap: str) -> None:
 
 
 class _Wanted:
-    """Where the offsets shall go."""
+    """The new offsets, as the options give them."""
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class _Wanted:
         self.topic, self.to, self.shift, self.time_ms, self.listed = topic, to, shift, time_ms, listed
 
     async def offsets(self, client: GroupClient, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The new offsets; what is outside the log becomes its nearest end."""
+        """The new offsets. One outside the log becomes the nearest offset in the log."""
         from ...cluster.client.client_errors import ClientError
 
         if self.listed is not None:

@@ -1,4 +1,4 @@
-"""`raftwerk partitions`: move partitions between brokers, elect leaders."""
+"""`raftwerk partitions`: moves partitions between brokers, elects leaders."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def partitions() -> None:
 
 @partitions.command()
 @click.argument("moves", nargs=-1, metavar="[TOPIC-PARTITION=BROKER,BROKER,...]...")
-@click.option("--file", type=click.File(), help="A plan as kafka-reassign-partitions takes it.")
-@click.option("--wait", is_flag=True, help="Show how far it is; return when all has moved.")
-@click.option("--throttle", type=click.IntRange(min=1), help="Bytes a second that each broker may give or get for it.")
+@click.option("--file", type=click.File(), help="A plan in the form of kafka-reassign-partitions.")
+@click.option("--wait", is_flag=True, help="Show the progress; return when all partitions have moved.")
+@click.option("--throttle", type=click.IntRange(min=1), help="Bytes a second that a broker may send or receive for it.")
 @click.option("--timeout", "timeout_s", default=300.0, show_default=True, help="Seconds to wait.")
 @bootstrap_option
 def reassign(
@@ -46,10 +46,10 @@ def reassign(
     timeout_s: float,
     bootstrap: str,
 ) -> None:
-    """Give partitions other replicas; the first one is the preferred leader.
+    """Assign partitions to other brokers; the first replica is the preferred leader.
 
-    A plan in a --file may name, as log_dirs, the directory for each replica, or "any". A --throttle stays until all
-    moves have ended that --wait waits for, or until `partitions unthrottle`; replicas in sync are not throttled.
+    A plan in a --file may name, as log_dirs, a directory for each replica, or "any". A --throttle stays until the moves
+    that --wait waits for have ended, or until `partitions unthrottle`. Replicas in sync are not throttled.
     """
     wanted = [_parse_move(text) for text in moves]
     if file is not None:
@@ -68,7 +68,7 @@ def reassign(
             await alter_replica_log_dirs(client, wanted)
             await reassign(client, wanted)
             if wait:
-                await _see_through(client, wanted, timeout_s, is_throttled=throttle is not None)
+                await _follow(client, wanted, timeout_s, is_throttled=throttle is not None)
 
     run_client(run())
     click.echo(f"{'Moved' if wait else 'Moving'} {len(wanted)} partitions.")
@@ -76,21 +76,21 @@ def reassign(
         click.echo("The throttle stays until: raftwerk partitions unthrottle")
 
 
-async def _see_through(client: ClusterClient, moves: list[Move], timeout_s: float, *, is_throttled: bool) -> None:
-    """Wait for the moves, telling how far they are; take the throttle off where nothing else moves."""
+async def _follow(client: ClusterClient, moves: list[Move], timeout_s: float, *, is_throttled: bool) -> None:
+    """Wait for the moves and show their progress; then remove the throttle unless other partitions still move."""
     from ...cluster.client.reassignment import ProgressMeter, reassignments, unthrottle, wait_for_moves
 
     meter, last = ProgressMeter(moves), ""
     on_terminal = sys.stderr.isatty()
 
-    async def tell() -> None:
+    async def show_progress() -> None:
         nonlocal last
         line = str(await meter.measure(client))
         if line != last:
             last = line
             click.echo(f"\r{line}\033[K" if on_terminal else line, err=True, nl=not on_terminal)
 
-    await wait_for_moves(client, moves, timeout_s, tell)
+    await wait_for_moves(client, moves, timeout_s, show_progress)
     if last and on_terminal:
         click.echo("", err=True)
     if is_throttled:
@@ -103,7 +103,7 @@ async def _see_through(client: ClusterClient, moves: list[Move], timeout_s: floa
 @partitions.command()
 @bootstrap_option
 def unthrottle(bootstrap: str) -> None:
-    """Take all throttles of replication off topics and brokers."""
+    """Remove all replication throttles of topics and brokers."""
 
     async def run() -> list[str]:
         from ...cluster.client.cluster_client import ClusterClient
@@ -113,14 +113,14 @@ def unthrottle(bootstrap: str) -> None:
             return await unthrottle(client)
 
     names = run_client(run())
-    click.echo(f"Throttled no more: {', '.join(names)}." if names else "Nothing was throttled.")
+    click.echo(f"Removed the throttles of: {', '.join(names)}." if names else "Nothing was throttled.")
 
 
 @partitions.command()
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC-PARTITION...")
 @bootstrap_option
 def cancel(names: tuple[str, ...], bootstrap: str) -> None:
-    """Call off moves: the partitions go back to the replicas that they had."""
+    """Cancel moves: the partitions keep the replicas that they had."""
     wanted = [Move(*_parse_partition(name), None) for name in names]
 
     async def run() -> None:
@@ -131,14 +131,14 @@ def cancel(names: tuple[str, ...], bootstrap: str) -> None:
             await reassign(client, wanted)
 
     run_client(run())
-    click.echo(f"Called off {len(wanted)} moves.")
+    click.echo(f"Cancelled {len(wanted)} moves.")
 
 
 @partitions.command()
 @bootstrap_option
 @json_option
 def reassignments(bootstrap: str, as_json: bool) -> None:
-    """List the moves under way."""
+    """List the moves that are under way."""
 
     async def run() -> list[dict[str, object]]:
         from ...cluster.client.cluster_client import ClusterClient
@@ -169,7 +169,7 @@ def reassignments(bootstrap: str, as_json: bool) -> None:
 @partitions.command()
 @click.argument("names", nargs=-1, metavar="[TOPIC-PARTITION]...")
 @click.option("--all", "everything", is_flag=True, help="All partitions.")
-@click.option("--unclean", is_flag=True, help="Where there is no leader: let any live replica lead. Loses records.")
+@click.option("--unclean", is_flag=True, help="If there is no leader, let any live replica lead. Loses records.")
 @bootstrap_option
 def elect(names: tuple[str, ...], everything: bool, unclean: bool, bootstrap: str) -> None:
     """Elect the preferred leaders (the first replicas) of partitions."""
@@ -191,7 +191,7 @@ def elect(names: tuple[str, ...], everything: bool, unclean: bool, bootstrap: st
 def _parse_partition(text: str) -> tuple[str, int]:
     topic, dash, index = text.rpartition("-")
     if not dash or not topic or not index.isdigit():
-        raise click.BadParameter(f"{text!r} is no TOPIC-PARTITION, for example flights-0")
+        raise click.BadParameter(f"{text!r} is not TOPIC-PARTITION, for example flights-0")
     return topic, int(index)
 
 
@@ -199,7 +199,7 @@ def _parse_move(text: str) -> Move:
     name, _, brokers = text.partition("=")
     ids = brokers.split(",")
     if not all(one.strip().isdigit() for one in ids):
-        raise click.BadParameter(f"{text!r} is no TOPIC-PARTITION=BROKER,BROKER, for example flights-0=2,3")
+        raise click.BadParameter(f"{text!r} is not TOPIC-PARTITION=BROKER,BROKER, for example flights-0=2,3")
     return Move(*_parse_partition(name), tuple(int(one) for one in ids))
 
 
@@ -216,4 +216,4 @@ def _parse_plan(text: str) -> list[Move]:
             for row in rows
         ]
     except (ValueError, KeyError, TypeError) as error:
-        raise click.BadParameter(f"the file is no reassignment plan: {error!r}") from None
+        raise click.BadParameter(f"the file is not a reassignment plan: {error!r}") from None

@@ -1,4 +1,4 @@
-"""`raftwerk quorum`: who leads the metadata quorum, how far everybody is, and who shall vote."""
+"""`raftwerk quorum`: describes the metadata quorum, adds and removes voters."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _where(function: F) -> F:
-    """`--bootstrap`, or `--bootstrap-controller`."""
+    """The options `--bootstrap` and `--bootstrap-controller`."""
     straight = click.option(
         "--bootstrap-controller",
         "controllers",
         metavar="HOST:PORT,...",
-        help="Ask these controllers themselves, instead of brokers.",
+        help="Ask these controllers directly, instead of brokers.",
     )
     return bootstrap_option(straight(function))
 
@@ -90,12 +90,12 @@ def _describe(bootstrap: str, controllers: str | None, as_json: bool) -> None:
 @quorum.command("add-controller")
 @_where
 @click.option("-c", "--config", "file", type=click.Path(dir_okay=False), help="server.properties of the new voter.")
-@click.option("--controller", metavar="ID@HOST:PORT:DIRECTORY-ID", help="The new voter, where its files are elsewhere.")
+@click.option("--controller", metavar="ID@HOST:PORT:DIRECTORY-ID", help="The new voter, if its files are not here.")
 @click.option("--listener", default="CONTROLLER", show_default=True, help="The quorum's listener, with --controller.")
 def add_controller(
     bootstrap: str, controllers: str | None, file: str | None, controller: str | None, listener: str
 ) -> None:
-    """Make a running controller, which follows the quorum as an observer, one of its voters.
+    """Make a running controller, which follows the quorum as an observer, a voter.
 
     \b
     Examples:
@@ -103,7 +103,7 @@ def add_controller(
       raftwerk quorum add-controller --controller 4@host:9093:JEXY6aqzQY-32P5TStzaFg
     """
     if (file is None) == (controller is None):
-        raise click.UsageError("Say who: either -c server.properties or --controller.")
+        raise click.UsageError("Name the controller: give either -c server.properties or --controller.")
     from ...cluster.node.formatting import FormatError, parse_controllers
     from ...cluster.node.process import formatted_controller
 
@@ -123,7 +123,7 @@ def add_controller(
 @click.argument("node_id", type=int)
 @click.option("--directory-id", help="Its directory id; default: that of the voter with this node id.")
 def remove_controller(bootstrap: str, controllers: str | None, node_id: int, directory_id: str | None) -> None:
-    """Take a voter out of the quorum; if it runs, it goes on as an observer.
+    """Remove a voter from the quorum. If it runs, it goes on as an observer.
 
     \b
     Example:
@@ -134,7 +134,7 @@ def remove_controller(bootstrap: str, controllers: str | None, node_id: int, dir
     try:
         wanted = None if directory_id is None else decode_uuid(directory_id)
     except ValueError:
-        raise click.BadParameter(f"{directory_id!r} is no directory id") from None
+        raise click.BadParameter(f"{directory_id!r} is not a directory id") from None
 
     async def remove(client: QuorumClient) -> None:
         from ...cluster.client.client_errors import ClientError
@@ -143,9 +143,9 @@ def remove_controller(bootstrap: str, controllers: str | None, node_id: int, dir
         if chosen is None:
             found = [one for one in (await client.describe()).voters if one.node_id == node_id]
             if not found:
-                raise ClientError(f"controller {node_id} is no voter: `raftwerk quorum` lists them")
+                raise ClientError(f"controller {node_id} is not a voter: `raftwerk quorum` lists the voters")
             chosen = found[0].directory_id
         await client.remove_voter(node_id, chosen)
 
     _run(bootstrap, controllers, remove)
-    click.echo(f"Controller {node_id} is no voter any more.")
+    click.echo(f"Controller {node_id} is no longer a voter.")

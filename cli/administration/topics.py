@@ -1,4 +1,4 @@
-"""`raftwerk topics`: create, list, describe, delete."""
+"""`raftwerk topics`: creates, lists, describes and deletes topics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def topics() -> None:
 @click.option("-p", "--partitions", type=click.IntRange(1), help="Number of partitions; default: the cluster's.")
 @click.option("-r", "--replicas", type=click.IntRange(1, 32767), help="Replication factor; default: the cluster's.")
 @click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A topic setting; repeatable.")
-@click.option("--if-not-exists", is_flag=True, help="A topic that is there already is fine.")
+@click.option("--if-not-exists", is_flag=True, help="Succeed if the topic exists already.")
 @bootstrap_option
 def create(
     name: str,
@@ -56,7 +56,7 @@ def create(
 
 
 @topics.command("list")
-@click.option("--internal", is_flag=True, help="Internal topics too.")
+@click.option("--internal", is_flag=True, help="Include internal topics.")
 @bootstrap_option
 @json_option
 def list_topics(internal: bool, bootstrap: str, as_json: bool) -> None:
@@ -130,7 +130,7 @@ def _print_topic(topic: dict[str, object]) -> None:
 
 @topics.command()
 @click.argument("name")
-@click.option("--if-exists", is_flag=True, help="A topic that is not there is fine.")
+@click.option("--if-exists", is_flag=True, help="Succeed if there is no such topic.")
 @bootstrap_option
 def delete(name: str, if_exists: bool, bootstrap: str) -> None:
     """Delete topic NAME with all its records."""

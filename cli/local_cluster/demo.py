@@ -13,9 +13,9 @@ from ..options import json_option
 @json_option
 @click.pass_context
 def demo(ctx: click.Context, seconds: int, keep: bool, as_json: bool) -> None:
-    """Stream a year of flights through three nodes, kill the leader and the controller, count what was lost.
+    """Stream a year of flights through three nodes, kill a leader and the controller, count what was lost.
 
-    Starts a cluster of its own on free ports, streams 336,776 flights of 2013 keyed by aircraft into a topic of six
+    Starts a new cluster on free ports, streams 336,776 flights of 2013 keyed by aircraft into a topic of six
     partitions with three replicas each, sends SIGKILL to the leader of a partition and later to the active
     controller, starts them again, reads everything back, and gives a verdict. Exit code 1 unless it is clean.
     """

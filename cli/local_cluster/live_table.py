@@ -1,4 +1,4 @@
-"""The table that `raftwerk up` keeps fresh on a terminal."""
+"""The table that `raftwerk up` shows on a terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Usage:
 
 
 class LiveTable:
-    """One row a node: role, port, process, memory, processor, partitions led and behind."""
+    """One row for each node: roles, port, process, memory, processor, partitions that it leads and that are in sync."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
@@ -34,7 +34,7 @@ class LiveTable:
         self._live.start()
 
     def refresh(self) -> None:
-        """Ask the cluster once and draw."""
+        """Ask the cluster once, and draw the table."""
         view: ClusterView | None = None
         controller: int | None = None
         with contextlib.suppress(ClientError, OSError):
@@ -42,7 +42,7 @@ class LiveTable:
         self._live.update(self._table(view, controller), refresh=True)
 
     def stop(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         self._live.stop()
         self._runner.run(self._client.__aexit__())
         self._runner.close()
@@ -64,7 +64,7 @@ class LiveTable:
 
     def _row(self, child: Child, view: ClusterView | None, controller: int | None) -> list[str]:
         node_id = child.plan.node_id
-        pid = child.pid if child.alive else node_pid(child.plan)  # raftwerk start may have brought it back
+        pid = child.pid if child.alive else node_pid(child.plan)  # `raftwerk start` may have started it again
         partitions = [one for topic in view.topics for one in topic.partitions] if view else []
         leads = sum(one.leader == node_id for one in partitions)
         replicas = sum(node_id in one.replicas for one in partitions)

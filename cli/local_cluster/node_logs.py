@@ -1,4 +1,4 @@
-"""`raftwerk logs`: what the nodes of a local cluster log, each line with its node's number."""
+"""`raftwerk logs`: the logs of the nodes of a local cluster, each line with its node's number."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 
 @click.command()
 @click.argument("node_ids", type=int, nargs=-1, metavar="[NODE]...")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the logs until Ctrl-C.")
 @click.option("-n", "--lines", type=click.IntRange(0), default=10, show_default=True, help="Last lines of each node.")
 @directory_option
 def logs(node_ids: tuple[int, ...], follow: bool, lines: int, directory: str) -> None:
-    """Show what the nodes of a local cluster log; for the files of records see raftwerk log.
+    """Show the logs of the nodes of a local cluster. For files of records see `raftwerk log`.
 
     \b
     Examples:
@@ -46,7 +46,7 @@ def logs(node_ids: tuple[int, ...], follow: bool, lines: int, directory: str) ->
 
 
 class LogStream:
-    """The ends of the nodes' logs, followed as they grow."""
+    """Follows the logs of nodes, beginning with their last lines."""
 
     def __init__(self, nodes: Iterable[NodePlan], lines: int = 0) -> None:
         self._nodes = list(nodes)
@@ -61,11 +61,11 @@ class LogStream:
 
     @classmethod
     def of(cls, plan: ClusterPlan) -> LogStream:
-        """All nodes of a cluster, from now on."""
+        """The logs of all nodes of a cluster, from now on."""
         return cls(plan.nodes)
 
     def show(self) -> None:
-        """Print what has come since the last time."""
+        """Print the lines that are new since the last call."""
         for index, node in enumerate(self._nodes):
             for line in self._new_lines(node):
                 head = click.style(f"n{node.node_id:<{self._width}} |", fg=_COLOURS[index % len(_COLOURS)])

@@ -24,9 +24,9 @@ _GONE_TIMEOUT_S = 30.0
 @json_option
 @click.pass_context
 def status(ctx: click.Context, directory: str, as_json: bool) -> None:
-    """Show the nodes of the local cluster in DIR: which live, who leads, what is out of sync.
+    """Show the nodes of the local cluster in DIR: which are up, what they lead, what is out of sync.
 
-    Exit code 0 when every node lives and every replica is in sync, 1 otherwise.
+    Exit code 0 when every node is up and every replica is in sync, 1 otherwise.
 
     \b
     Examples:
@@ -59,25 +59,25 @@ def status(ctx: click.Context, directory: str, as_json: bool) -> None:
 )
 @directory_option
 def kill(node_id: int, name: str, directory: str) -> None:
-    """Send a signal to a node of the local cluster in DIR: KILL as a crash, TERM to end it, STOP and CONT to pause it.
+    """Send a signal to a node of the local cluster in DIR: KILL to crash, TERM to stop, STOP and CONT to pause it.
 
     \b
     Examples:
       raftwerk kill 2                     a crash
-      raftwerk kill 2 --signal STOP       as a machine that hangs; CONT ends it
+      raftwerk kill 2 --signal STOP       a machine that hangs; CONT ends it
     """
     from ...cluster.local.supervisor import node_pid
 
     node = find_node(directory, node_id)
     pid = node_pid(node)
     if pid is None:
-        raise click.ClickException(f"node {node_id} does not run; raftwerk start {node_id} starts it")
+        raise click.ClickException(f"node {node_id} is not running; raftwerk start {node_id} starts it")
     sent = signal.Signals[f"SIG{name.upper()}"]
     os.kill(pid, sent)
     deadline = time.monotonic() + _GONE_TIMEOUT_S
     while sent in (signal.SIGKILL, signal.SIGTERM) and node_pid(node) == pid:
         if time.monotonic() > deadline:
-            raise click.ClickException(f"node {node_id} (process {pid}) still runs; see {node.log_file}")
+            raise click.ClickException(f"node {node_id} (process {pid}) is still running; see {node.log_file}")
         time.sleep(0.01)
     click.echo(f"Sent SIG{name.upper()} to node {node_id} (process {pid}).")
 
@@ -86,7 +86,7 @@ def kill(node_id: int, name: str, directory: str) -> None:
 @click.argument("node_ids", type=int, nargs=-1, metavar="[NODE]...")
 @directory_option
 def start(node_ids: tuple[int, ...], directory: str) -> None:
-    """Start nodes of a local cluster again, by default all that are down, and wait until they serve.
+    """Start nodes of a local cluster again (default: all that are down), and wait until they serve.
 
     \b
     Examples:
@@ -99,10 +99,10 @@ def start(node_ids: tuple[int, ...], directory: str) -> None:
     wanted = [find_node(directory, node_id) for node_id in node_ids]
     for node in wanted:
         if node_pid(node) is not None:
-            raise click.ClickException(f"node {node.node_id} runs already (process {node_pid(node)})")
+            raise click.ClickException(f"node {node.node_id} is already running (process {node_pid(node)})")
     down = [node.node_id for node in wanted or plan.nodes if node_pid(node) is None]
     if not down:
-        raise click.ClickException("every node runs already: raftwerk status shows them")
+        raise click.ClickException("every node is already running: raftwerk status shows them")
     supervisor = Supervisor(plan, detach=True)
     began = time.monotonic()
     try:
@@ -145,11 +145,11 @@ def clusters(as_json: bool) -> None:
         else:
             click.echo(f"{name:20}  {running}/{len(plan.nodes)} nodes up  {plan.bootstrap}")
     if not names and not as_json:
-        click.echo("There is none: raftwerk up --name NAME makes one.")
+        click.echo("There are none: raftwerk up --name NAME creates one.")
 
 
 def find_plan(directory: str) -> ClusterPlan:
-    """The local cluster there; exit code 1 with the way out when there is none."""
+    """The plan of the local cluster in `directory`; exit code 1, with what to do, when there is none."""
 
     from ...cluster.local.layout import load_plan
 
@@ -157,12 +157,12 @@ def find_plan(directory: str) -> ClusterPlan:
         return load_plan(directory)
     except FileNotFoundError:
         raise click.ClickException(
-            f"there is no cluster in {directory}: say which with --dir or --name, or start one with raftwerk up"
+            f"there is no cluster in {directory}: name one with --dir or --name, or start one with raftwerk up"
         ) from None
 
 
 def find_node(directory: str, node_id: int) -> NodePlan:
-    """One of its nodes; exit code 1 with those there are."""
+    """The plan of one node; exit code 1, with the known nodes, when there is no such node."""
     plan = find_plan(directory)
     try:
         return plan.node(node_id)

@@ -1,4 +1,4 @@
-"""`raftwerk up` and `raftwerk down`: a local cluster as child processes."""
+"""`raftwerk up` and `raftwerk down`: start and stop a local cluster of child processes."""
 
 from __future__ import annotations
 
@@ -36,20 +36,26 @@ class _UpOptions:
 
 
 @click.command()
-@click.option("-n", "--nodes", type=click.IntRange(1, 100), help="Number of brokers; default: as before, else 1.")
+@click.option("-n", "--nodes", type=click.IntRange(1, 100), help="Number of brokers; default: as before, or 1.")
 @click.option(
-    "--port", type=click.IntRange(0, 64000), help="Node 1's port; default: as before, else 9092; 0: free ones."
+    "--port", type=click.IntRange(0, 64000), help="Node 1's port; default: as before, or 9092; 0: free ports."
 )
-@click.option("--host", help="Address to listen on and to tell clients; default: as before, else 127.0.0.1.")
+@click.option("--host", help="Address to listen on and to advertise; default: as before, or 127.0.0.1.")
 @directory_option
-@click.option("--ephemeral", is_flag=True, help="Data in a temporary directory, thrown away at the end.")
-@click.option("--separate", is_flag=True, help="Controllers in processes of their own (ids 101...).")
+@click.option("--ephemeral", is_flag=True, help="Data in a temporary directory, removed at the end.")
+@click.option("--separate", is_flag=True, help="Run controllers in separate processes (ids 101...).")
 @click.option("-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting for every node.")
-@click.option("--metrics-port", type=click.IntRange(1, 65000), help="Node 1's /metrics and /health; others follow.")
-@click.option("--restart", is_flag=True, help="Start a node again a second after it died.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(1, 65000),
+    help="Node 1's /metrics and /health; others have the next ports.",
+)
+@click.option("--restart", is_flag=True, help="Start a node again a second after it has died.")
 @click.option("--detach", is_flag=True, help="Leave the nodes running; stop them with raftwerk down.")
 @click.option("--plain", is_flag=True, help="Plain lines instead of the live table.")
-@click.option("--logs", is_flag=True, help="The nodes' logs, each line with its node's number, instead of the table.")
+@click.option(
+    "--logs", is_flag=True, help="Show the nodes' logs, each line with its node's number, instead of the table."
+)
 @log_options
 @click.pass_context
 def up(
@@ -68,8 +74,8 @@ def up(
     """Start a local cluster and stay with it until Ctrl-C.
 
     Node i listens on PORT + i - 1 and keeps its data in DIR/node-i, its log in DIR/n<i>.log, its process id in
-    DIR/n<i>.pid. Started again with the same DIR or NAME, the cluster is as it was, with all its data; with a larger
-    -n it grows by nodes whose controllers join the quorum.
+    DIR/n<i>.pid. With the same DIR or NAME the cluster starts again as it was, with all its data. With a larger -n it
+    grows by nodes whose controllers join the quorum.
 
     \b
     Examples:
@@ -79,10 +85,10 @@ def up(
       raftwerk up -n 3 --separate -o min.insync.replicas=2
       raftwerk up -n 3 --detach -d /tmp/c1;  raftwerk down -d /tmp/c1
       raftwerk up -n 3 --name orders --detach;  raftwerk down --name orders;  raftwerk up --name orders
-      raftwerk kill 2                              then watch who takes over; raftwerk start 2 brings it back
+      raftwerk kill 2                              watch who takes over; raftwerk start 2 starts it again
     """
     if ephemeral and (directory != DEFAULT_DIR or rest["detach"]):
-        raise click.UsageError("--ephemeral throws its data away: it goes with none of --dir, --name and --detach")
+        raise click.UsageError("--ephemeral removes its data: it cannot be combined with --dir, --name or --detach")
     where = tempfile.mkdtemp(prefix="raftwerk-") if ephemeral else directory
     options = _UpOptions(ephemeral=ephemeral, **rest)
     try:
@@ -95,7 +101,7 @@ def up(
             plan = plan_cluster(where, shape)
         ctx.exit(_run(plan, options))
     except BrokenPipeError:
-        raise  # whoever reads our output has seen enough; see LazyGroup
+        raise  # the reader of our output has closed the pipe; see LazyGroup
     except (ValueError, OSError) as error:
         raise click.ClickException(str(error)) from None
     finally:
@@ -134,9 +140,7 @@ def _run(plan: ClusterPlan, options: _UpOptions) -> int:
     running = [node.node_id for node in plan.nodes if node_pid(node) is not None]
     if running:
         those = ", ".join(map(str, running))
-        raise click.ClickException(
-            f"nodes {those} of {plan.directory} run already: raftwerk status shows them, raftwerk down stops them"
-        )
+        raise click.ClickException(f"nodes {those} of {plan.directory} are already running: raftwerk down stops them")
     stream = LogStream.of(plan) if options.logs else None
     supervisor = Supervisor(plan, detach=options.detach, log_level=options.log_level, log_format=options.log_format)
     try:
@@ -153,7 +157,7 @@ def _run(plan: ClusterPlan, options: _UpOptions) -> int:
     finally:
         forced = supervisor.stop()
         if not options.detach:
-            stop_by_pid_files(plan.directory)  # what raftwerk start has brought back
+            stop_by_pid_files(plan.directory)  # also those that `raftwerk start` has started
         for each, handler in previous.items():
             signal.signal(each, handler)
     click.echo(f"Stopped; forced: {forced}." if forced else "Stopped cleanly.")
@@ -164,14 +168,14 @@ def _announce(plan: ClusterPlan, took_s: float, options: _UpOptions) -> None:
     count = len(plan.nodes)
     click.echo(f"{count} node{'s' if count > 1 else ''} ready in {took_s:.2f} s; cluster id {plan.cluster_id}")
     click.echo(f"bootstrap.servers={plan.bootstrap}")
-    kept = "thrown away at the end" if options.ephemeral else "kept"
+    kept = "removed at the end" if options.ephemeral else "kept"
     click.echo(f"data in {plan.directory} ({kept})")
     click.echo(f"stop with: raftwerk down -d {plan.directory}" if options.detach else "Ctrl-C stops the cluster.")
     sys.stdout.flush()
 
 
 def _watch(supervisor: Supervisor, options: _UpOptions, stream: LogStream | None, stopping: list[int]) -> None:
-    """Until a signal comes: report deaths, restart if asked, keep the table fresh."""
+    """Until a signal comes: report nodes that died, restart them if asked, update the table."""
     table = None
     if sys.stdout.isatty() and not options.plain and stream is None:
         from .live_table import LiveTable
@@ -201,7 +205,7 @@ def _watch(supervisor: Supervisor, options: _UpOptions, stream: LogStream | None
 
 
 def _is_due(child: Child, reported: dict[int, float], now: float) -> bool:
-    """Whether a node that died long enough ago is still down; raftwerk start may have brought it back."""
+    """Whether a node died long enough ago and is still down. `raftwerk start` may have started it again."""
     return not child.alive and now - reported[child.pid] > _RESTART_PAUSE_S and node_pid(child.plan) is None
 
 
@@ -209,7 +213,7 @@ def _report_death(child: Child, supervisor: Supervisor, options: _UpOptions, pri
     code = child.process.returncode
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     why = "" if code < 0 else f": {last_line(child.plan.log_file)}"
-    next_step = "starting it again" if options.restart else f"raftwerk start {child.plan.node_id} brings it back"
+    next_step = "starting it again" if options.restart else f"raftwerk start {child.plan.node_id} starts it again"
     if print_it:
         click.echo(f"node {child.plan.node_id} {how}{why}; {next_step}")
         sys.stdout.flush()

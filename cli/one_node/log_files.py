@@ -1,4 +1,4 @@
-"""`raftwerk log`: dump, verify, repair. Works on files, without a node."""
+"""`raftwerk log`: dumps, verifies and repairs the files of a node. It needs no running node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EXISTING_DIR = click.Path(exists=True, file_okay=False, resolve_path=True)
 
 @click.group()
 def log() -> None:
-    """Look into the files of a node, check them, and mend them.
+    """Show the files of a node, check them, and repair them.
 
     \b
     Examples:
@@ -33,10 +33,12 @@ def log() -> None:
 
 @log.command()
 @click.argument("path", type=_EXISTING)
-@click.option("--records", is_flag=True, help="The records of each batch too.")
+@click.option("--records", is_flag=True, help="Show the records of each batch too.")
 @json_option
 def dump(path: str, records: bool, as_json: bool) -> None:
-    """Show batches, indexes, checkpoints and snapshots in PATH: a log directory, a partition's, or one file."""
+    """Show the batches, indexes, checkpoints and snapshots in PATH: a log directory, a partition's directory, or a
+    file.
+    """
     from ...log.tools.inspection import describe
     from ...runtime.files.real_disk import RealDisk
 
@@ -57,9 +59,9 @@ def dump(path: str, records: bool, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def verify(ctx: click.Context, directory: str, as_json: bool) -> None:
-    """Check every byte in DIRECTORY, a log directory or a partition's. Exit code 1 when records are in danger.
+    """Check every byte in DIRECTORY, a log directory or a partition's directory. Exit code 1 when records are damaged.
 
-    A running node's open segments may look unfinished.
+    The open segments of a running node may look unfinished.
     """
     from ...log.tools.inspection import partition_dirs
     from ...log.tools.verification import verify_dir, verify_partition
@@ -84,13 +86,13 @@ def verify(ctx: click.Context, directory: str, as_json: bool) -> None:
 
 @log.command()
 @click.argument("directory", type=_EXISTING_DIR)
-@click.option("--execute", is_flag=True, help="Do it; otherwise only show what would be done.")
+@click.option("--execute", is_flag=True, help="Do it; without this, only show what would be done.")
 @json_option
 def repair(directory: str, execute: bool, as_json: bool) -> None:
-    """Cut the logs in DIRECTORY before their first damage, and make their indexes anew.
+    """Truncate the logs in DIRECTORY before their first damage, and rebuild their indexes.
 
-    What is cut off is lost on this node. Where other replicas have it, better remove the partition's directory: the
-    node then fetches all of it. The node must not run.
+    What is cut off is lost on this node. If other replicas have it, remove the partition's directory instead: the node
+    then fetches all records from them. The node must not run.
     """
     from ...log.tools.inspection import partition_dirs
     from ...log.tools.repair import plan_repair, repair_partition
@@ -114,7 +116,7 @@ def repair(directory: str, execute: bool, as_json: bool) -> None:
 
 @contextmanager
 def _locked(disk: Disk, directory: str) -> Iterator[None]:
-    """The lock of the log directory, which is `directory` or the one above it."""
+    """Hold the lock of the log directory, which is `directory` or its parent."""
     parent = directory.rpartition("/")[0]
     root = next((path for path in (directory, parent) if disk.exists(f"{path}/meta.properties")), None)
     lock = disk.lock_dir(root) if root is not None else None
@@ -136,7 +138,7 @@ def _refusals() -> Iterator[None]:
 
 
 def _line(row: dict[str, Any]) -> str:
-    """One row for people: its kind, then what it says."""
+    """A row as text: its kind, then its fields."""
     indent = "    " if row["kind"] == "record" else "  "
     fields = " ".join(
         f"{key}={_show(value)}" for key, value in row.items() if key not in ("file", "kind") and _says(value)

@@ -1,4 +1,4 @@
-"""`raftwerk node`, `raftwerk format`, `raftwerk settings`."""
+"""`raftwerk node`, `raftwerk format` and `raftwerk settings`: run one node, format its directories, list settings."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ..options import log_options
 @click.command()
 @click.argument("file", required=False, type=click.Path(dir_okay=False), metavar="[SERVER.PROPERTIES]")
 @click.option(
-    "-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Wins over the file; repeatable."
+    "-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Overrides the file; repeatable."
 )
-@click.option("--env", "use_env", is_flag=True, help="Read KAFKA_* variables too; always done without a file.")
+@click.option("--env", "use_env", is_flag=True, help="Read KAFKA_* variables too; implied without a file.")
 @click.option("--format", "format_id", metavar="CLUSTER_ID", help="Format directories that are not formatted yet.")
 @log_options
 @click.option("--initial-controllers", "initial", hidden=True)
@@ -35,7 +35,7 @@ def node(
     stop_at_eof: bool,
     cuttable: bool,
 ) -> None:
-    """Run one node until SIGTERM or Ctrl-C; its settings are Kafka's.
+    """Run one node until SIGTERM or Ctrl-C. Its settings have Kafka's names.
 
     \b
     Examples:
@@ -76,31 +76,36 @@ def _print_id(ctx: click.Context, parameter: click.Parameter, asked: bool) -> No
 @click.command("format")
 @click.option("-t", "--cluster-id", help="The cluster's id, 22 characters; default: a new one.")
 @click.option("-c", "--config", "file", required=True, type=click.Path(dir_okay=False), help="server.properties")
-@click.option("-g", "--ignore-formatted", is_flag=True, help="Leave directories alone that are formatted already.")
-@click.option("-s", "--standalone", is_flag=True, help="Dynamic voters: this controller is the only voter at first.")
+@click.option("-g", "--ignore-formatted", is_flag=True, help="Skip directories that are formatted already.")
+@click.option("-s", "--standalone", is_flag=True, help="Dynamic voters: this controller is the only first voter.")
 @click.option(
     "-I",
     "--initial-controllers",
     "initial",
     metavar="ID@HOST:PORT:DIRECTORY-ID,...",
-    help="Dynamic voters: these controllers vote at first; format each of them with the same list.",
+    help="Dynamic voters: these controllers are the first voters; format each with the same list.",
 )
 @click.option(
     "-N",
     "--no-initial-controllers",
     "no_initial",
     is_flag=True,
-    help="Dynamic voters: this controller joins a quorum that is there.",
+    help="Dynamic voters: this controller joins an existing quorum.",
 )
-@click.option("-r", "--release-version", "release", help="The release whose levels a new cluster begins with: 4.1.")
+@click.option(
+    "-r",
+    "--release-version",
+    "release",
+    help="The release whose levels a new cluster begins with: 4.1.",
+)
 @click.option(
     "-f", "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="The first level of one feature."
 )
 @click.option(
-    "--new-id", is_flag=True, is_eager=True, expose_value=False, callback=_print_id, help="Print a fresh id, and exit."
+    "--new-id", is_flag=True, is_eager=True, expose_value=False, callback=_print_id, help="Print a new id and exit."
 )
 @click.option(
-    "-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Wins over the file; repeatable."
+    "-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Overrides the file; repeatable."
 )
 @click.pass_context
 def format_dirs(
@@ -115,7 +120,7 @@ def format_dirs(
     release: str | None,
     features: tuple[str, ...],
 ) -> None:
-    """Write meta.properties into the log directories of a node, once, before its first start.
+    """Write meta.properties into the log directories of a node. This is done once, before its first start.
 
     With controller.quorum.voters the voters are static. Without it, controllers are formatted with one of -s, -I, -N,
     and voters can be added and removed later (`raftwerk quorum add-controller`, `remove-controller`).
@@ -140,9 +145,9 @@ def format_dirs(
 
 
 @click.command()
-@click.option("--markdown", is_flag=True, help="The page docs/configuration.md, topics' settings too.")
+@click.option("--markdown", is_flag=True, help="Print the page docs/configuration.md, with the settings of topics.")
 def settings(markdown: bool) -> None:
-    """List every setting that a node reads: name, type, default, meaning."""
+    """List all settings of a node: name, type, default, meaning."""
     from ...cluster.settings.configuration_page import configuration_page, describe_broker_configs
 
     click.echo(configuration_page() if markdown else describe_broker_configs(), nl=not markdown)

@@ -1,4 +1,4 @@
-"""`raftwerk consume`: the records of assigned partitions, on standard output."""
+"""`raftwerk consume`: prints the records of a topic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Request:
-    """What was asked for."""
+    """The options."""
 
     topic: str
     partitions: tuple[int, ...]
@@ -37,24 +37,29 @@ class _Request:
     as_json: bool
 
     def check(self) -> None:
-        """One way to say where to begin."""
+        """Exit code 2 when there is more than one option that says where to begin."""
         starts = (self.latest, self.offset is not None, self.last is not None, self.since is not None)
         if sum(starts) > 1:
-            raise click.UsageError("say one of --latest, --offset, --last and --since")
+            raise click.UsageError("give one of --latest, --offset, --last and --since")
 
 
 @click.command()
 @click.argument("topic")
 @click.option(
-    "-p", "--partition", "partitions", multiple=True, type=click.IntRange(0), help="Default: all; repeatable."
+    "-p",
+    "--partition",
+    "partitions",
+    multiple=True,
+    type=click.IntRange(0),
+    help="A partition, repeatable; default: all.",
 )
-@click.option("-n", "--max-records", type=click.IntRange(1), help="Stop after so many records.")
-@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at what was the end when it began.")
-@click.option("--latest", is_flag=True, help="Only what comes from now on; default: from the beginning.")
+@click.option("-n", "--max-records", type=click.IntRange(1), help="Stop after this many records.")
+@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end that the topic had at the start.")
+@click.option("--latest", is_flag=True, help="Only records that arrive from now on; default: from the beginning.")
 @click.option("--offset", type=click.IntRange(0), help="Begin at this offset of each partition.")
 @click.option("--last", type=click.IntRange(1), metavar="N", help="Begin N records before the end of each partition.")
 @click.option("--since", metavar="TIME", help="Begin at a time: 10m (ago), 2026-01-31T12:00 (UTC), milliseconds.")
-@click.option("--until", metavar="TIME", help="Leave out what has a later timestamp, and stop at the present end.")
+@click.option("--until", metavar="TIME", help="Leave out records with later timestamps, and stop at the present end.")
 @click.option("--key", metavar="TEXT", help="Only records with this key.")
 @click.option("--grep", metavar="REGEX", help="Only records whose key or value, decoded, matches.")
 @click.option("-k", "--key-separator", metavar="TEXT", help="Print keys too, with this between key and value.")
@@ -64,7 +69,7 @@ class _Request:
     type=click.Choice([*DECODERS, RAW]),
     default=RAW,
     show_default=True,
-    help="How to read keys and values; what cannot be read so is shown as text.",
+    help="How to decode keys and values; what cannot be decoded is shown as text.",
 )
 @bootstrap_option
 @json_option

@@ -1,4 +1,4 @@
-"""`raftwerk perf`: throughput and latency of any cluster that speaks Kafka's protocol."""
+"""`raftwerk perf`: measures the throughput and latency of any cluster that speaks Kafka's protocol."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ACKS = {"all": -1, "1": 1}
 
 @click.group()
 def perf() -> None:
-    """Measure a cluster: what it takes in, what it gives out, how long a record is on its way.
+    """Measure a cluster: how fast it takes records, how fast it gives them, and how long a record takes to a consumer.
 
     \b
     Examples:
@@ -29,13 +29,21 @@ def perf() -> None:
 
 @perf.command()
 @click.argument("topic")
-@click.option("--records", type=click.IntRange(0), default=0, help="Stop after so many; 0: no limit.")
-@click.option("--seconds", type=click.FloatRange(0), default=0.0, help="Stop after so long; 0: no limit.")
-@click.option("--record-size", type=click.IntRange(0, 1_000_000), default=100, show_default=True, help="Bytes.")
-@click.option("--batch-records", type=click.IntRange(0), default=0, help="Records a batch; default: 64 KB of them.")
-@click.option("--throughput", type=click.IntRange(0), default=0, help="Records/s; 0: as many as go.")
+@click.option("--records", type=click.IntRange(0), default=0, help="Stop after this many records; 0: no limit.")
+@click.option("--seconds", type=click.FloatRange(0), default=0.0, help="Stop after this time; 0: no limit.")
+@click.option(
+    "--record-size", type=click.IntRange(0, 1_000_000), default=100, show_default=True, help="Bytes of a value."
+)
+@click.option("--batch-records", type=click.IntRange(0), default=0, help="Records in a batch; default: 64 KB of them.")
+@click.option("--throughput", type=click.IntRange(0), default=0, help="Records/s; 0: no limit.")
 @click.option("--acks", type=click.Choice(list(_ACKS)), default="all", show_default=True)
-@click.option("--in-flight", type=click.IntRange(1, 100), default=5, show_default=True, help="Requests a partition.")
+@click.option(
+    "--in-flight",
+    type=click.IntRange(1, 100),
+    default=5,
+    show_default=True,
+    help="Requests under way for each partition.",
+)
 @click.option(
     "-z",
     "--compression",
@@ -43,17 +51,17 @@ def perf() -> None:
     default="none",
     show_default=True,
 )
-@click.option("-p", "--partitions", type=click.IntRange(1), default=6, show_default=True, help="If TOPIC is made.")
-@click.option("--replicas", type=click.IntRange(-1), default=-1, help="If TOPIC is made; -1: the cluster's default.")
+@click.option("-p", "--partitions", type=click.IntRange(1), default=6, show_default=True, help="If TOPIC is created.")
+@click.option("--replicas", type=click.IntRange(-1), default=-1, help="If TOPIC is created; -1: the cluster's default.")
 @click.option(
-    "--report", "report_s", type=click.FloatRange(0), default=5.0, show_default=True, help="Every so long, s."
+    "--report", "report_s", type=click.FloatRange(0), default=5.0, show_default=True, help="Seconds between reports."
 )
 @bootstrap_option
 @json_option
 def produce(
     topic: str, acks: str, compression: str, partitions: int, replicas: int, report_s: float, **rest: Any
 ) -> None:
-    """Send prepared batches to TOPIC, which is made if it is not there. Without a limit: until Ctrl-C."""
+    """Send prepared batches to TOPIC, which is created if it does not exist. Without a limit, until Ctrl-C."""
     bootstrap, as_json = rest.pop("bootstrap"), rest.pop("as_json")
 
     async def run() -> PerfResult:
@@ -71,11 +79,11 @@ def produce(
 
 @perf.command()
 @click.argument("topic")
-@click.option("--records", type=click.IntRange(0), default=0, help="Stop after so many; 0: at the end.")
+@click.option("--records", type=click.IntRange(0), default=0, help="Stop after this many records; 0: at the end.")
 @bootstrap_option
 @json_option
 def consume(topic: str, records: int, bootstrap: str, as_json: bool) -> None:
-    """Read TOPIC from its beginning to its end, as fast as it comes."""
+    """Read TOPIC from its beginning to its end as fast as possible."""
 
     async def run() -> PerfResult:
         from ...cluster.client.cluster_client import ClusterClient
@@ -90,7 +98,9 @@ def consume(topic: str, records: int, bootstrap: str, as_json: bool) -> None:
 @perf.command()
 @click.argument("topic")
 @click.option("--records", type=click.IntRange(1), default=1000, show_default=True)
-@click.option("--record-size", type=click.IntRange(8, 1_000_000), default=100, show_default=True, help="Bytes.")
+@click.option(
+    "--record-size", type=click.IntRange(8, 1_000_000), default=100, show_default=True, help="Bytes of a value."
+)
 @bootstrap_option
 @json_option
 def e2e(topic: str, records: int, record_size: int, bootstrap: str, as_json: bool) -> None:

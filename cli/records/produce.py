@@ -1,4 +1,4 @@
-"""`raftwerk produce`: lines of standard input become records."""
+"""`raftwerk produce`: sends lines of standard input as records."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _ACKS = {"all": -1, "1": 1}
 
 @click.command()
 @click.argument("topic")
-@click.option("-k", "--key-separator", metavar="TEXT", help="What stands between key and value in a line.")
-@click.option("-m", "--message", "messages", multiple=True, help="A record instead of standard input; repeatable.")
+@click.option("-k", "--key-separator", metavar="TEXT", help="The text between key and value in a line.")
+@click.option("-m", "--message", "messages", multiple=True, help="A record, instead of standard input; repeatable.")
 @click.option("--acks", type=click.Choice(list(_ACKS)), default="all", show_default=True)
 @click.option(
     "-z",
@@ -39,7 +39,7 @@ def produce(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """Send lines of standard input to TOPIC, idempotently, and wait for their acks.
+    """Send lines of standard input to TOPIC with an idempotent producer, and wait for their acks.
 
     \b
     Examples:
@@ -79,14 +79,14 @@ async def _chunks(messages: tuple[str, ...]) -> AsyncIterator[list[bytes]]:
 
 
 class LineReader:
-    """Lines of a stream as they come: what a slow writer has finished is sent without waiting for more."""
+    """Reads lines as they arrive, so that the lines of a slow writer are sent without waiting for more."""
 
     def __init__(self, stream: io.BufferedReader) -> None:
         self._stream = stream
         self._rest = b""
 
     def take(self) -> list[bytes]:
-        """The lines that are there, at least one; none at the end. Blocks until then."""
+        """The lines that have arrived, at least one; none at the end. It blocks until there is one."""
         while data := self._stream.read1(_READ_BYTES):
             *lines, self._rest = (self._rest + data).split(b"\n")
             if lines:

@@ -145,7 +145,7 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
     for entry in text.split(","):
         host, colon, port = entry.strip().rpartition(":")
         if not colon or not host or not port.isdigit():
-            raise ClientError(f"--bootstrap {entry.strip() or text!r} is no host:port, for example localhost:9092")
+            raise ClientError(f"--bootstrap {entry.strip() or text!r} is not host:port, for example localhost:9092")
         result.append((host.strip("[]"), int(port)))
     return result
 

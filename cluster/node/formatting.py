@@ -117,7 +117,7 @@ def _check_choice(config: NodeConfig, asked: FirstVoters) -> None:
             f"controller.quorum.voters is not set on this controller: say who votes first with one of {_CHOICES}."
         )
     elif not config.is_controller and (asked.standalone or asked.initial is not None):
-        raise FormatError("This node is no controller: leave out --standalone and --initial-controllers.")
+        raise FormatError("This node is not a controller: leave out --standalone and --initial-controllers.")
 
 
 def _first_voters(config: NodeConfig, asked: FirstVoters, directory_id: UUID) -> VoterSet | None:
@@ -143,7 +143,7 @@ def parse_controllers(text: str, listener_names: Sequence[str]) -> list[Voter]:
         match = _CONTROLLER.fullmatch(entry.strip())
         if match is None or not 0 < int(match[3]) <= 65535:
             raise FormatError(
-                f"{entry.strip()!r} is no id@host:port:directory-id, for example 1@localhost:9093:{'A' * 21}Q; "
+                f"{entry.strip()!r} is not id@host:port:directory-id, for example 1@localhost:9093:{'A' * 21}Q; "
                 "`raftwerk format --new-id` prints directory ids."
             )
         node_id, directory_id = int(match[1]), decode_uuid(match[4])
@@ -199,6 +199,6 @@ def _check_cluster_id(cluster_id: str) -> None:
         valid = False
     if not valid:
         raise FormatError(
-            f"Cluster id {cluster_id!r} is no id: it has 22 characters of URL-safe base64, for example "
+            f"Cluster id {cluster_id!r} is not an id: an id has 22 characters of URL-safe base64, for example "
             "MkU3OEVBNTcwNTJENDM2Qg."
         )

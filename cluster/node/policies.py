@@ -25,7 +25,7 @@ def policy_class(name: str) -> type:
     """The class of `package.module:Class` or `package.module.Class`. Raises `PolicyError`."""
     module_name, _, class_name = name.partition(":") if ":" in name else name.rpartition(".")
     if not module_name or not class_name:
-        raise PolicyError("it is no package.module:Class")
+        raise PolicyError("it is not package.module:Class")
     try:
         module = importlib.import_module(module_name)
     except Exception as error:

@@ -122,7 +122,7 @@ def formatted_controller(file: str) -> Voter:
     except (ConfigError, OSError, LogDirError) as error:
         raise FormatError(str(error)) from error
     if not config.is_controller or directory_id is None:
-        reason = "is not formatted" if config.is_controller else "is no controller"
+        reason = "is not formatted" if config.is_controller else "is not a controller"
         raise FormatError(f"node {config.node_id} of {file} {reason}")
     return Voter(ReplicaKey(config.node_id, directory_id), voter_listeners(config))
 

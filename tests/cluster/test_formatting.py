@@ -100,9 +100,9 @@ def test_static_voters_and_brokers_need_no_choice(tmp_path: Path, runtime: Runti
         ({}, FirstVoters(), "say who votes first with one of --standalone"),
         ({}, FirstVoters(standalone=True, none=True), "Only one of"),
         ({}, FirstVoters(initial=f"2@b:9093:{DIRECTORIES[2]}"), "does not name this node: add 1@host:port"),
-        ({}, FirstVoters(initial="1@a:9093"), "is no id@host:port:directory-id"),
+        ({}, FirstVoters(initial="1@a:9093"), "is not id@host:port:directory-id"),
         (STATIC, FirstVoters(standalone=True), "the voters are static"),
-        (BROKER, FirstVoters(standalone=True), "This node is no controller"),
+        (BROKER, FirstVoters(standalone=True), "This node is not a controller"),
     ],
 )
 def test_refusals(tmp_path: Path, runtime: Runtime, changes: dict[str, str], asked: FirstVoters, reason: str) -> None:

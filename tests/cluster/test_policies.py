@@ -63,8 +63,8 @@ def test_a_policy_is_made_and_configured(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("Small", "it is no package.module:Class"),
-        ("house_rules:", "it is no package.module:Class"),
+        ("Small", "it is not package.module:Class"),
+        ("house_rules:", "it is not package.module:Class"),
         ("org.example.Policy", "module org.example cannot be imported: ModuleNotFoundError"),
         ("house_typo:Small", "No module named 'nowhere_at_all'"),
         ("house_rules:Smal", "module house_rules has no class Smal"),

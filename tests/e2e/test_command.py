@@ -70,7 +70,7 @@ def test_refusals_of_the_cluster_are_sentences(bootstrap: str, topic: str) -> No
     assert "there is no such topic" in fails(1, "consume", topic, *at)
     assert fails(1, "topics", "create", topic, "-r", "9", *at)
     assert "refuses the connection" in fails(1, "topics", "list", "-b", "127.0.0.1:1")
-    assert "is no host:port" in fails(1, "topics", "list", "-b", "nowhere")
+    assert "is not host:port" in fails(1, "topics", "list", "-b", "nowhere")
 
 
 def test_an_unformatted_directory(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_the_last_ones_and_keys(filled: str) -> None:
 def test_what_is_wrong_is_said_with_the_way_out(filled: str) -> None:
     for arguments, code, told in (
         (("hours", "--since", "yesterday"), 2, "10m (ago)"),
-        (("hours", "--latest", "--last", "1"), 2, "say one of"),
+        (("hours", "--latest", "--last", "1"), 2, "give one of"),
         (("hours", "--grep", "("), 2, "--grep"),
         (("nowhere",), 1, "raftwerk topics list"),
         (("hours", "-p", "7"), 1, "0 to 0"),

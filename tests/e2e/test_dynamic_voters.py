@@ -144,6 +144,6 @@ def test_static_voters_become_dynamic(new_cluster: Callable[..., Supervisor]) ->
     assert '{"feature":"kraft.version","lowest":0,"highest":1,"level":1,"release":null}' in listed
     helpers.create_topic(bootstrap, "t")
     leader = helpers.active_controller(bootstrap)
-    assert "no voter any more" in run("quorum", "remove-controller", str(leader), "-b", bootstrap)
+    assert "no longer a voter" in run("quorum", "remove-controller", str(leader), "-b", bootstrap)
     view = wait_for(bootstrap, lambda view: view.leader_id not in (leader, -1))
     assert leader not in [one.node_id for one in view.voters]

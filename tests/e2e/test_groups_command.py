@@ -62,7 +62,7 @@ def lags(group: str, at: tuple[str, ...]) -> list[Any]:
 
 def test_what_is_wrong_is_said_in_a_sentence(bootstrap: str, topic: str) -> None:
     at = ("-b", bootstrap)
-    assert "say one of" in fails_usage("groups", "reset", "g", "--topic", topic, *at)
+    assert "give one of" in fails_usage("groups", "reset", "g", "--topic", topic, *at)
     assert "no such group" in fails(1, "groups", "describe", f"none-{topic}", *at)
     assert "neither earliest" in fails(1, "groups", "reset", "g", "--topic", topic, "--to", "soon", *at)
 

@@ -84,6 +84,6 @@ def test_logs_are_streamed_with_the_node_s_number(tmp_path: Path) -> None:
 
 
 def test_a_name_is_no_path(tmp_path: Path) -> None:
-    assert "make a name" in fails("status", "--name", "../x")
+    assert "a name has letters" in fails("status", "--name", "../x")
     assert "give one" in fails("status", "--name", "x", "--dir", str(tmp_path))
     assert "raftwerk up" in fails("status", "--dir", os.path.join(tmp_path, "none"))

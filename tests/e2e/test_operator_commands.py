@@ -72,7 +72,7 @@ def test_features(bootstrap: str) -> None:
     found = {row["feature"]: row for row in rows("features", "list", *at)}
     assert found["eligible.leader.replicas.version"]["level"] == 1
     name = "eligible.leader.replicas.version"
-    assert "could be done" in ok("features", "set", f"{name}=0", "--downgrade", "--dry-run", *at)
+    assert "is possible" in ok("features", "set", f"{name}=0", "--downgrade", "--dry-run", *at)
     assert "downgrade" in fails(1, "features", "set", f"{name}=0", *at)
     assert "supports" in fails(1, "features", "set", "metadata.version=999", *at)
     assert "a level is a number" in fails_usage("features", "set", f"{name}=high", *at)
