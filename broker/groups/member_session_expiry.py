@@ -1,7 +1,7 @@
 """When a group member's session expires, in both group protocols.
 
-A heartbeat moves the deadline and leaves the timer alone, since most timers fire for nothing otherwise. When the timer
-fires before the deadline, it is set again, to the deadline. When it fires much later than the deadline, this process
+A heartbeat only moves the deadline; a new timer for each heartbeat would cost more. When the timer fires before the
+deadline, it is set again, to the deadline. When it fires much later than the deadline, this process
 was stopped, and heartbeats may wait unread in its sockets: the member then gets a second more.
 """
 

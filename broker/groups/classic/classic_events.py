@@ -41,7 +41,7 @@ class SyncRequest:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentWritten:
-    """The leader's assignment of a generation was written."""
+    """Tag of a write: the leader's assignment of a generation."""
 
     generation: int
     assignments: Mapping[str, bytes]
@@ -49,7 +49,7 @@ class AssignmentWritten:
 
 @dataclass(frozen=True, slots=True)
 class ReturnWritten:
-    """The new id of a static member that came back was written; no rebalance is needed."""
+    """Tag of a write: the new id of a static member that came back without a rebalance."""
 
     member_id: str
     result: JoinResult
@@ -58,6 +58,6 @@ class ReturnWritten:
 
 @dataclass(frozen=True, slots=True)
 class EmptyWritten:
-    """A generation without members was written."""
+    """Tag of a write: a generation without members."""
 
     generation: int
