@@ -1,4 +1,11 @@
-"""Appends what producers send, answers followers that wait for it, and lets acks=all wait for the high watermark."""
+"""Appends what producers send, answers followers that wait for it, and lets acks=all wait for the high watermark.
+
+The path of a record with acks=all: `broker/network/connection.py` reads the request into one buffer, and
+`wire/produce.py` cuts views into it. `Appends` checks leadership and min ISR; `log/partition_log.py` sets offset and
+epoch in place and writes. The growth of the log completes the followers' parked fetches. Their next fetches tell how
+far they are, which advances the high watermark (`leader_state.py`, `high_watermark.py`), which completes the produce in
+the purgatory. All of this is done by callbacks: no task and no future is made on the way.
+"""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_one_replica_commits_at_once() -> None:
     assert cluster.produce(2, TP).error == 0
 
 
-def test_requests_that_go_astray() -> None:
+def test_requests_to_a_broker_that_does_not_lead() -> None:
     cluster, _ = replicated_topic(replicas=(1, 2))
     at_follower = cluster.produce(2, TP)
     assert at_follower.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -155,7 +155,7 @@ def test_leader_change_reaches_parked_fetchers_at_once() -> None:
     assert answer.error == 0
 
 
-def test_loss_of_leadership_answers_whoever_waits() -> None:
+def test_loss_of_leadership_answers_delayed_operations() -> None:
     cluster, topic_id = replicated_topic()
     cluster.mute[(2, 1)] = None
     cluster.sleep(1.0)
@@ -180,7 +180,7 @@ def test_produce_times_out() -> None:
     assert cluster.managers[1].purgatory.sizes()[0] == 0
 
 
-def test_silent_follower_is_shed_and_comes_back() -> None:
+def test_silent_follower_leaves_the_isr_and_comes_back() -> None:
     cluster, _ = replicated_topic(replica_lag_time_max_ms=2000, replica_socket_timeout_ms=1000)
     cluster.mute[(2, 1)] = None
     cluster.sleep(1.0)
@@ -228,7 +228,7 @@ def test_an_isr_that_shrinks_together_with_a_higher_minimum_commits_nothing() ->
 
 
 @pytest.mark.parametrize("leader", [3, -1])
-def test_who_leads_no_more_commits_nothing_by_a_lower_minimum_that_it_learns_with_that(leader: int) -> None:
+def test_a_former_leader_commits_nothing_by_a_lower_minimum_of_the_same_metadata(leader: int) -> None:
     """By the old minimum another was eligible who does not have its records."""
     cluster, topic_id = replicated_topic()
     cluster.mute.update({(2, 1): None, (3, 1): None})
@@ -295,7 +295,7 @@ def test_unfenced_broker_joins_at_once() -> None:
     assert cluster.managers[1].partitions[TP].partition.leader.isr_state.isr == (1, 2, 3)
 
 
-def test_deleted_topic_answers_and_goes() -> None:
+def test_deleting_a_topic_answers_its_produces_and_fetches() -> None:
     cluster, topic_id = replicated_topic()
     waiting = cluster.consume(1, TP, 0, max_wait_ms=5000)
     cluster.delete_topic(topic_id)
@@ -309,7 +309,7 @@ def test_deleted_topic_answers_and_goes() -> None:
     assert not cluster.fetches
 
 
-def test_topic_made_again_under_its_name_starts_empty() -> None:
+def test_topic_created_again_under_its_name_starts_empty() -> None:
     cluster, topic_id = replicated_topic()
     cluster.produce(1, TP)
     cluster.sleep(0.1)
@@ -353,7 +353,7 @@ def test_metadata_before_the_start_is_not_acted_on() -> None:
     assert manager.partitions[TP].log_end_offset == 1, topic_id
 
 
-def test_follower_below_the_leaders_start_begins_anew() -> None:
+def test_follower_below_the_leaders_log_start_begins_there() -> None:
     cluster, _ = replicated_topic(replicas=(1, 2))
     replica = cluster.managers[1].partitions[TP]
     cluster.stop(2)
@@ -385,7 +385,7 @@ def test_storage_error_takes_one_partition_offline(monkeypatch: pytest.MonkeyPat
     assert answer.error == 0
 
 
-def test_stop_answers_everybody() -> None:
+def test_stop_answers_all_delayed_operations() -> None:
     cluster, _ = replicated_topic()
     cluster.mute[(2, 1)] = None
     cluster.sleep(1.0)
@@ -428,7 +428,7 @@ def test_new_leader_does_not_show_an_end_below_its_predecessors() -> None:
 
 
 @pytest.mark.parametrize("reads_dirty_only", [True, False])
-def test_many_logs_that_diverge_are_cut_some_at_a_time(reads_dirty_only: bool) -> None:
+def test_diverging_logs_are_truncated_some_at_a_time(reads_dirty_only: bool) -> None:
     """Each cut waits for the device."""
     cluster, topic_id = replicated_topic((1, 2), 100)
     cluster.reads_dirty_only = reads_dirty_only

@@ -110,7 +110,7 @@ class Conversation:
         """Carry a leader's proposal to the controller, and the answer back."""
         node = self.node(node_id)
         if not node.to_send:
-            self.say(f"{node_id} wishes nothing")
+            self.say(f"{node_id} proposes nothing")
             return
         item, _ = sent = node.to_send.pop()
         self.say(f"{node_id} wants ISR {[member for member, _ in item.proposal.new_isr]}")
@@ -137,7 +137,7 @@ class Conversation:
         """Kill a node's process and start it again."""
         node = self.node(node_id)
         node.disk.crash(power_loss=False)
-        self.model.life[node.node_id] += 1
+        self.model.incarnation[node.node_id] += 1
         node.boot(self.model.controller.register(node.node_id), len(self.model.controller.history) - 1)
         self.registration()
         self.state(node)

@@ -57,7 +57,7 @@ def run(body: object) -> None:
     ProcessLoop(Scheduler(), "test").run_until_complete(body, 60.0)  # type: ignore[arg-type]
 
 
-def test_what_is_true_is_not_told() -> None:
+def test_assignments_that_the_metadata_has_are_not_sent() -> None:
     async def body() -> None:
         controller = Controller()
         assignments = DirectoryAssignments(controller.send, 50)
@@ -68,7 +68,7 @@ def test_what_is_true_is_not_told() -> None:
     run(body())
 
 
-def test_what_comes_together_goes_together_and_the_newest_counts() -> None:
+def test_assignments_are_batched_and_the_newest_counts() -> None:
     async def body() -> None:
         controller = Controller()
         assignments = DirectoryAssignments(controller.send, 50)
@@ -87,7 +87,7 @@ def test_what_comes_together_goes_together_and_the_newest_counts() -> None:
 @pytest.mark.parametrize(
     "trouble", [ProtocolError(ErrorCode.REQUEST_TIMED_OUT, ""), OSError("gone"), ErrorCode.UNKNOWN_SERVER_ERROR]
 )
-def test_trouble_is_met_with_patience(trouble: ErrorCode | Exception) -> None:
+def test_failed_requests_are_sent_again_after_a_growing_pause(trouble: ErrorCode | Exception) -> None:
     async def body() -> None:
         controller = Controller()
         controller.answers = [trouble] * 5
@@ -103,7 +103,7 @@ def test_trouble_is_met_with_patience(trouble: ErrorCode | Exception) -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NOT_LEADER_OR_FOLLOWER])
-def test_a_replica_that_is_no_more_is_not_told_again(code: ErrorCode) -> None:
+def test_a_deleted_replica_is_not_sent_again(code: ErrorCode) -> None:
     async def body() -> None:
         controller = Controller()
         controller.answers = [code]
@@ -115,7 +115,7 @@ def test_a_replica_that_is_no_more_is_not_told_again(code: ErrorCode) -> None:
     run(body())
 
 
-def test_thousands_go_in_several_requests() -> None:
+def test_thousands_of_assignments_go_in_several_requests() -> None:
     async def body() -> None:
         controller = Controller()
         assignments = DirectoryAssignments(controller.send, 50)
@@ -127,7 +127,7 @@ def test_thousands_go_in_several_requests() -> None:
     run(body())
 
 
-def test_after_the_stop_nothing_is_told() -> None:
+def test_nothing_is_sent_after_stop() -> None:
     async def body() -> None:
         controller = Controller()
         assignments = DirectoryAssignments(controller.send, 50)

@@ -1,4 +1,4 @@
-"""Fetches of what is not in the page cache: they wait for a thread, and nobody waits for them."""
+"""Fetches of bytes that are not in the page cache: they wait for a thread, and delay no other request."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_cold_fetch_waits_for_its_thread_and_no_longer() -> None:
     assert len(cluster.consume(1, TP, 0, max_bytes=1 << 20).row.records) > 2 * len(LARGE), "at once from now on"
 
 
-def test_who_does_not_wait_long_enough_is_told_nothing_and_asks_again() -> None:
+def test_a_fetch_that_times_out_gets_nothing_and_the_next_one_reads() -> None:
     cluster, _ = cold_cluster()
     first = cluster.consume(1, TP, 0, max_wait_ms=10)
     cluster.sleep(0.02)
@@ -54,7 +54,7 @@ def test_a_client_that_disappears_is_not_answered() -> None:
     assert waiting.rows is None
 
 
-def test_new_records_are_not_held_up() -> None:
+def test_new_records_are_read_while_older_ones_are_warmed() -> None:
     cluster, _ = cold_cluster()
     waiting = cluster.consume(1, TP, 0, max_wait_ms=500)
     assert cluster.produce(1, TP).error == 0
@@ -64,7 +64,7 @@ def test_new_records_are_not_held_up() -> None:
     assert waiting.row.records
 
 
-def test_what_is_at_hand_is_answered_at_once() -> None:
+def test_partitions_in_memory_are_answered_at_once() -> None:
     cluster, _ = cold_cluster(partitions=2)
     cluster.produce(1, OTHER)
     answer = cluster.consume_all(1, {TP: 0, OTHER: 0}, max_wait_ms=500)

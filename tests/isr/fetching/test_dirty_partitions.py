@@ -1,4 +1,4 @@
-"""Incremental fetches look at what has news, and leave out nothing."""
+"""Incremental fetches of followers look at dirty partitions only, and miss no change."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def play(seed: int, *, reads_dirty_only: bool) -> list[Any]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_in_the_end_all_replicas_are_alike(seed: int) -> None:
+def test_all_replicas_are_equal_in_the_end(seed: int) -> None:
     for ends, marks, isr in play(seed, reads_dirty_only=True):
         assert len(set(ends)) == len(set(marks)) == 1 and ends[0] == marks[0]
         assert sorted(isr) == [1, 2, 3]

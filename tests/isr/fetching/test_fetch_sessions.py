@@ -93,7 +93,7 @@ def conversation(cache, words, state, now_ms):
 
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
-def test_transcript(path):
+def test_fetch_session_transcript(path):
     lines = path.read_text().splitlines()
     assert play(lines) == lines
 
@@ -106,14 +106,14 @@ def open_session(cache, now_ms, partitions=1, follower=False):
     return context.finish(answers)[1]
 
 
-def test_a_full_cache_gives_no_session_to_an_equal():
+def test_a_full_cache_gives_no_session_of_equal_worth():
     cache = FetchSessionCache(1, FixedIds(), DirtyPartitionTracker())
     assert open_session(cache, 0) == 1
     assert open_session(cache, 1) == 0
     assert len(cache) == 1
 
 
-def test_a_session_unused_for_two_minutes_gives_way():
+def test_a_session_unused_for_two_minutes_is_evicted():
     cache = FetchSessionCache(1, FixedIds(), DirtyPartitionTracker())
     open_session(cache, 0, partitions=9)
     assert open_session(cache, 120_000) == 0
@@ -132,7 +132,7 @@ def test_no_slots_no_sessions():
     assert open_session(FetchSessionCache(0, FixedIds(), DirtyPartitionTracker()), 0) == 0
 
 
-def test_who_was_told_to_cut_its_log_is_told_the_high_watermark_again():
+def test_a_truncated_follower_gets_the_high_watermark_again():
     """It took nothing else from that answer, and no record may come for long."""
     partition = CachedPartition(FetchPartition(0, fetch_offset=99))
     diverging = FetchPartitionResponse(0, high_watermark=80, log_start_offset=0)

@@ -120,7 +120,7 @@ def test_high_watermark_follows_the_naive_rule(history: list[tuple], min_isr: in
         oracle.check(before)
 
 
-def test_pending_expansion_holds_the_high_watermark_back() -> None:
+def test_the_high_watermark_waits_for_a_pending_expansion() -> None:
     leader = new_leader(isr=(1, 2))
     fetch(leader, 2, 10, 10, 1)
     assert leader.high_watermark == 10
@@ -149,7 +149,7 @@ def test_pending_shrink_still_waits_for_the_replica() -> None:
     assert leader.isr_state == CommittedIsr((1, 2))
 
 
-def test_below_min_isr_the_high_watermark_stands_still() -> None:
+def test_the_high_watermark_stands_still_below_min_isr() -> None:
     leader = new_leader(isr=(1,), min_isr=2)
     assert not leader.maybe_advance_high_watermark(10, 0)
     proposal = fetch(leader, 2, 10, 10, 1)
@@ -202,13 +202,13 @@ def test_fenced_or_restarted_broker_does_not_join() -> None:
     assert fetch(leader, 3, 0, 0, 3, epoch=999) is not None
 
 
-def test_fetch_of_a_newer_life_than_metadata_knows_counts_but_does_not_join() -> None:
+def test_fetch_of_an_incarnation_newer_than_the_metadata_counts_but_does_not_join() -> None:
     leader = new_leader(isr=(1, 2))
     assert fetch(leader, 3, 0, 0, 1, epoch=500) is None
     assert leader.followers[3].log_end_offset == 0
 
 
-def test_stranger_is_refused() -> None:
+def test_a_broker_without_a_replica_is_refused() -> None:
     with pytest.raises(ProtocolError) as refused:
         fetch(new_leader(), 9, 0, 0, 1)
     assert refused.value.code == ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -224,14 +224,14 @@ def test_follower_that_keeps_pace_under_load_stays_in() -> None:
         assert leader.propose_shrink(tick * 10 + 5, tick * 100) is None
 
 
-def test_follower_that_stops_is_shed_after_the_lag_time_only() -> None:
+def test_follower_that_stops_leaves_the_isr_after_the_lag_time_only() -> None:
     leader = new_leader(isr=(1, 2), replicas=(1, 2))
     fetch(leader, 2, 10, 10, 500)
     assert leader.propose_shrink(11, 1500) is None
     assert leader.propose_shrink(11, 1501) is not None
 
 
-def test_silent_follower_at_the_end_is_not_shed() -> None:
+def test_silent_follower_at_the_log_end_stays_in_the_isr() -> None:
     leader = new_leader(isr=(1, 2), replicas=(1, 2))
     fetch(leader, 2, 10, 10, 500)
     assert leader.propose_shrink(10, 99_999) is None
@@ -254,7 +254,7 @@ def pending() -> tuple:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED])
-def test_refusal_for_good_resets(code: ErrorCode) -> None:
+def test_a_final_refusal_resets_to_the_committed_isr(code: ErrorCode) -> None:
     leader, proposal = pending()
     assert not leader.on_alter_partition_result(proposal, AlterPartitionResult(code), 4, 3)
     assert leader.isr_state == CommittedIsr((1, 2))
@@ -271,7 +271,7 @@ def test_refusal_for_good_resets(code: ErrorCode) -> None:
         ErrorCode.NEW_LEADER_ELECTED,
     ],
 )
-def test_conflict_stays_pending_until_metadata_tells(code: ErrorCode) -> None:
+def test_a_conflict_stays_pending_until_metadata_comes(code: ErrorCode) -> None:
     leader, proposal = pending()
     assert not leader.on_alter_partition_result(proposal, AlterPartitionResult(code), 4, 3)
     assert isinstance(leader.isr_state, PendingExpandIsr)
@@ -283,7 +283,7 @@ def test_conflict_stays_pending_until_metadata_tells(code: ErrorCode) -> None:
     "code",
     [ErrorCode.NOT_CONTROLLER, ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.STALE_BROKER_EPOCH],
 )
-def test_passing_error_is_tried_again_and_stays_pending(code: ErrorCode) -> None:
+def test_after_a_transient_error_the_proposal_is_sent_again(code: ErrorCode) -> None:
     leader, proposal = pending()
     assert leader.on_alter_partition_result(proposal, AlterPartitionResult(code), 4, 3)
     assert isinstance(leader.isr_state, PendingExpandIsr)
@@ -296,7 +296,7 @@ def test_answer_after_newer_metadata_is_ignored() -> None:
     assert leader.isr_state == CommittedIsr((1,))
 
 
-def test_metadata_that_repeats_the_answer_does_not_forget_the_next_wish() -> None:
+def test_metadata_that_repeats_the_answer_keeps_the_next_proposal() -> None:
     """KAFKA-12686: else the high watermark passes a replica that the controller is just letting in."""
     leader, proposal = pending()
     leader.on_alter_partition_result(proposal, committed((1, 2, 3)), 4, 3)
@@ -313,7 +313,7 @@ def test_answer_of_another_epoch_changes_nothing() -> None:
     assert isinstance(leader.isr_state, PendingExpandIsr)
 
 
-def test_one_change_at_a_time() -> None:
+def test_one_proposal_at_a_time() -> None:
     leader, _ = pending()
     assert leader.propose_shrink(99, 99_999) is None
 
@@ -328,7 +328,7 @@ def test_a_replica_that_is_back_and_does_not_fetch_is_not_waited_for() -> None:
     assert leader.high_watermark == 20
 
 
-def test_a_replica_that_was_in_sync_long_ago_has_to_catch_up_anew() -> None:
+def test_a_replica_that_was_in_sync_long_ago_has_to_catch_up_again() -> None:
     """What it was before it left the ISR says nothing of how long it needs now; when it is at the end, it is let in."""
     leader = new_leader((1, 2, 3), (1, 2, 3), lag_ms=30_000)
     for replica in (2, 3):

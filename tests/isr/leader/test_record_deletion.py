@@ -32,7 +32,7 @@ def starts(cluster: Cluster) -> list[int]:
     return [manager.partitions[TP].log.log_start_offset for manager in cluster.managers.values()]
 
 
-def test_followers_follow_with_their_next_fetch(cluster: Cluster) -> None:
+def test_followers_raise_their_log_start_with_their_next_fetch(cluster: Cluster) -> None:
     manager = cluster.managers[1]
     assert manager.delete_records(TP, 3) == DeletedRecords(0, 0, 3)
     assert starts(cluster) == [3, 0, 0]
@@ -47,7 +47,7 @@ def test_followers_follow_with_their_next_fetch(cluster: Cluster) -> None:
     assert starts(cluster) == [5, 5, 5]
 
 
-def test_replicas_that_are_down_are_not_waited_for_and_follow_when_they_are_back(cluster: Cluster) -> None:
+def test_fenced_replicas_do_not_count_and_follow_when_they_are_back(cluster: Cluster) -> None:
     cluster.stop(3)
     cluster.records.append(registration(3, fenced=True))
     cluster.tell()
@@ -62,7 +62,7 @@ def test_replicas_that_are_down_are_not_waited_for_and_follow_when_they_are_back
     assert starts(cluster) == [4, 4, 4]
 
 
-def test_what_is_refused(cluster: Cluster) -> None:
+def test_refused_deletions(cluster: Cluster) -> None:
     manager = cluster.managers[1]
     for offset in (6, -2):
         assert manager.delete_records(TP, offset).error_code == ErrorCode.OFFSET_OUT_OF_RANGE

@@ -36,7 +36,7 @@ def _is_refused(refused: RefusedFirstBatches, batch: memoryview, known: Producer
     return False
 
 
-def test_what_was_sent_behind_it_waits_for_it(refused: RefusedFirstBatches) -> None:
+def test_later_batches_are_refused_until_the_first_one_comes(refused: RefusedFirstBatches) -> None:
     known = ProducerStates()
     assert _is_refused(refused, _batch(4), known)
     assert _is_refused(refused, _batch(5), known)
@@ -45,16 +45,16 @@ def test_what_was_sent_behind_it_waits_for_it(refused: RefusedFirstBatches) -> N
 
 
 @pytest.mark.parametrize("batch", [_batch(0), _batch(4, epoch=1), _batch(4, producer_id=6), _batch(-1, producer_id=-1)])
-def test_others_are_not_held_up(refused: RefusedFirstBatches, batch: memoryview) -> None:
+def test_other_producers_and_epochs_are_not_refused(refused: RefusedFirstBatches, batch: memoryview) -> None:
     assert not _is_refused(refused, batch, ProducerStates())
 
 
-def test_who_gave_it_up_goes_on_after_a_minute(refused: RefusedFirstBatches) -> None:
+def test_a_producer_that_gave_the_batch_up_goes_on_after_a_minute(refused: RefusedFirstBatches) -> None:
     assert _is_refused(refused, _batch(4), ProducerStates(), 60_000)
     assert not _is_refused(refused, _batch(4), ProducerStates(), 62_000)
 
 
-def test_whom_the_log_knows_is_judged_by_the_log(refused: RefusedFirstBatches) -> None:
+def test_producers_that_the_log_knows_are_not_checked(refused: RefusedFirstBatches) -> None:
     runtime, _ = make_runtime()
     log = open_log(runtime)
     log.append_as_leader(_batch(3), 0, 1_700_000_000_000)
@@ -64,7 +64,7 @@ def test_whom_the_log_knows_is_judged_by_the_log(refused: RefusedFirstBatches) -
     assert not later
 
 
-def test_it_is_bounded_and_takes_no_batches_for_such() -> None:
+def test_memory_is_bounded_and_bytes_that_are_no_batch_are_ignored() -> None:
     refused, known = RefusedFirstBatches(), ProducerStates()
     refused.note(memoryview(b"no batch at all"), known, 0)
     assert not refused

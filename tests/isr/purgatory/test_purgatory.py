@@ -146,7 +146,7 @@ def test_completion_may_park_again() -> None:
     assert rig.purgatory.sizes() == (0, 1) and not rig.woken
 
 
-def test_close_answers_everybody() -> None:
+def test_close_answers_all() -> None:
     rig = Rig()
     rig.produce((A, 5))
     rig.fetch("f", B)

@@ -1,4 +1,4 @@
-"""Thousands of partitions in one delta: some a turn of the loop, each as the image has it when its turn comes."""
+"""Thousands of partitions in one delta: some in each iteration of the loop, each as the image has it at that time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def create(cluster: Cluster, name: str = "t", number: int = 7, partitions: int =
     return cluster.create_topic(name, number, (1, 2, 3), partitions)
 
 
-def test_the_first_turn_is_at_once_and_the_rest_follows(cluster: Cluster) -> None:
+def test_the_first_slice_is_at_once_and_the_rest_follows(cluster: Cluster) -> None:
     before = cluster.latest().offset
     create(cluster)
     cluster.tell(1)
@@ -55,7 +55,7 @@ def test_an_internal_topic_does_not_wait(cluster: Cluster) -> None:
     assert replica.is_leader
 
 
-def test_a_topic_deleted_while_it_is_made_leaves_nothing(cluster: Cluster) -> None:
+def test_a_topic_deleted_while_it_is_created_leaves_nothing(cluster: Cluster) -> None:
     topic_id = create(cluster)
     cluster.tell(1)
     cluster.delete_topic(topic_id)
@@ -64,7 +64,7 @@ def test_a_topic_deleted_while_it_is_made_leaves_nothing(cluster: Cluster) -> No
     assert here(cluster, 1) == 0
 
 
-def test_made_again_under_its_name_while_the_former_goes(cluster: Cluster) -> None:
+def test_topic_created_again_while_the_former_one_is_deleted(cluster: Cluster) -> None:
     topic_id = create(cluster)
     cluster.tell(1)
     cluster.sleep(0.01)
@@ -77,7 +77,7 @@ def test_made_again_under_its_name_while_the_former_goes(cluster: Cluster) -> No
     assert here(cluster, 1) == COUNT
 
 
-def test_leadership_that_changes_before_the_turn_has_come(cluster: Cluster) -> None:
+def test_leadership_that_changes_while_it_is_pending(cluster: Cluster) -> None:
     topic_id = create(cluster)
     cluster.tell(1)
     cluster.change(topic_id, COUNT - 1, leader=2)
@@ -87,7 +87,7 @@ def test_leadership_that_changes_before_the_turn_has_come(cluster: Cluster) -> N
     assert not last.is_leader and last.partition.leader_id == 2 and last.partition.leader_epoch == 1
 
 
-def test_a_manager_that_stops_takes_up_nothing_more(cluster: Cluster) -> None:
+def test_a_stopped_manager_takes_up_no_roles(cluster: Cluster) -> None:
     create(cluster)
     cluster.tell(1)
     cluster.stop(1)

@@ -19,7 +19,7 @@ def plain_rate(events: list[tuple[int, int]], num: int, size_ms: int, now_ms: in
 
 
 @given(steps, st.integers(1, 12), st.sampled_from([100, 1000, 3000]), st.integers(0, 3000))
-def test_rate_and_room_are_those_of_the_live_windows(
+def test_rate_and_available_bytes_are_those_of_the_live_windows(
     moves: list[tuple[int, int]], num: int, size_ms: int, limit: int
 ) -> None:
     quota, events, now_ms = ReplicationQuota(num, size_ms), [], 5_000_123
@@ -34,7 +34,7 @@ def test_rate_and_room_are_those_of_the_live_windows(
 
 
 @given(steps, st.integers(1, 12), st.sampled_from([100, 1000, 3000]), st.integers(0, 3000))
-def test_the_wait_ends_when_there_is_room_and_not_later(
+def test_the_wait_ends_when_bytes_are_available_and_not_later(
     moves: list[tuple[int, int]], num: int, size_ms: int, limit: int
 ) -> None:
     """Before, at each millisecond that may matter, there is none."""
@@ -55,8 +55,8 @@ def test_the_wait_ends_when_there_is_room_and_not_later(
     st.lists(st.integers(0, 700), min_size=1, max_size=300),
     st.integers(2, 11),
 )
-def test_a_greedy_sender_gets_no_more_than_the_quota(rate: int, piece: int, pauses: list[int], num: int) -> None:
-    """In any windows in a row: what is given for them, and one piece that was too large."""
+def test_a_sender_that_never_waits_gets_only_the_quota(rate: int, piece: int, pauses: list[int], num: int) -> None:
+    """In any windows in a row: what the quota gives for them, plus one piece that was too large."""
     quota, now_ms, sent = ReplicationQuota(num, 1000), 3_000_000, []
     quota.bytes_per_s = rate
     for pause_ms in pauses:
@@ -70,7 +70,7 @@ def test_a_greedy_sender_gets_no_more_than_the_quota(rate: int, piece: int, paus
 
 
 @given(st.integers(10_000, 1_000_000), st.integers(1, 100_000))
-def test_a_patient_sender_gets_nearly_all_of_it(rate: int, piece: int) -> None:
+def test_a_sender_that_waits_as_told_gets_nearly_all_of_the_quota(rate: int, piece: int) -> None:
     """One that always has more to send, and waits as it is told, is near the rate after a minute."""
     quota, now_ms, sent, asked = ReplicationQuota(11, 1000), 0, 0, 0
     quota.bytes_per_s = rate
@@ -83,7 +83,7 @@ def test_a_patient_sender_gets_nearly_all_of_it(rate: int, piece: int) -> None:
     assert sent >= 0.9 * rate * (now_ms - 1000) / 1000 - piece
 
 
-def test_no_limit_and_none_at_all() -> None:
+def test_unlimited_and_zero_quota() -> None:
     quota = ReplicationQuota(11, 1000)
     assert (quota.available_bytes(5), quota.wait_ms(5)) == (UNLIMITED, 0)
     quota.record(10**12, 5)

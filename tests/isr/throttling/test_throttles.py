@@ -131,7 +131,7 @@ def test_the_rate_and_the_replicas_change_live() -> None:
     assert copying.seconds_to_copy() < 1
 
 
-def test_one_that_is_throttled_joins_the_isr_in_the_end_and_is_let_alone_then() -> None:
+def test_a_throttled_replica_joins_the_isr_in_the_end_and_is_not_throttled_then() -> None:
     copying = Copying()
     copying.throttle(LEADER, FOLLOWER)
     copying.add()
@@ -149,7 +149,7 @@ def test_one_that_is_throttled_joins_the_isr_in_the_end_and_is_let_alone_then() 
     assert copying.end_of(3) == 200
 
 
-def test_what_is_held_does_not_hold_up_others_nor_spin() -> None:
+def test_throttled_partitions_do_not_delay_others_and_cost_few_fetches() -> None:
     """Another partition of the same fetcher goes on; and the fetches are few."""
     copying = Copying()
     cluster = copying.cluster
@@ -168,7 +168,7 @@ def test_what_is_held_does_not_hold_up_others_nor_spin() -> None:
     assert copying.end_of(3) < 100
 
 
-def test_a_topic_that_is_gone_is_throttled_no_more() -> None:
+def test_a_deleted_topic_is_not_throttled_any_more() -> None:
     copying = Copying(records=1)
     copying.throttle(LEADER, FOLLOWER)
     assert copying.cluster.managers[1].throttles.leader.is_throttled(TP)
@@ -180,7 +180,7 @@ def test_a_topic_that_is_gone_is_throttled_no_more() -> None:
 
 
 @pytest.mark.parametrize("sides", [(LEADER,), (FOLLOWER,)], ids=["leader", "follower"])
-def test_one_that_was_in_sync_and_trickles_back_holds_nobody_up(sides: tuple[dict[str, str], ...]) -> None:
+def test_a_throttled_replica_that_was_in_sync_does_not_delay_acks_all(sides: tuple[dict[str, str], ...]) -> None:
     """It was fenced a moment ago, and has four megabytes to catch up with: until it has, the high watermark goes on."""
     copying = Copying(records=0)
     cluster = copying.cluster

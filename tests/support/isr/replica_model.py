@@ -1,9 +1,9 @@
 """A cluster of replicas of one partition, without network and loop: everything moves by explicit steps of a seed.
 
-Each node is the product's own code from the append to the fetcher's state, on a log on a simulated disk. A little
+Each node runs the real code from the append to the fetcher's state, on a log on a simulated disk. A small
 controller stands in for the real one: it elects from the ISR, fences crashed brokers, and checks the epochs of
 AlterPartition. Metadata, fetches, their answers, and the answers of the controller travel as slowly as the seed wants,
-or are lost. After every step the invariants of a partition are checked against what was ever committed.
+or are lost. After every step the invariants of a partition are checked against all that was ever committed.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Controller:
         self._change(isr, leader)
 
     def register(self, node: int) -> int:
-        """A new life of a broker; nothing of the former one counts."""
+        """A new incarnation of a broker; the former one is fenced."""
         if node in self.epochs:
             self.fence(node)
         self.next_epoch += 1
@@ -129,7 +129,7 @@ class Controller:
 
 
 class Node:
-    """One broker's replica; `boot` begins a new life on what the disk still has."""
+    """One broker's replica; `boot` begins a new incarnation on what the disk still has."""
 
     def __init__(self, node_id: int, model: Model) -> None:
         self.node_id = node_id
@@ -221,12 +221,12 @@ class Node:
 
 @dataclass
 class Message:
-    """Something under way; `lives` are those of sender and receiver when it was sent."""
+    """A message under way; `incarnations` are those of sender and receiver when it was sent."""
 
     kind: str
     sender: int
     receiver: int
-    lives: tuple[int, int]
+    incarnations: tuple[int, int]
     body: Any
 
 
@@ -241,7 +241,7 @@ class Model:
         self.topics_by_name: dict[str, Any] = {}
         self.topics_by_id = {TOPIC_ID: SimpleNamespace(name=TP.topic, partitions={TP.partition: None})}
         self.nodes = {node: Node(node, self) for node in NODES}
-        self.life = dict.fromkeys(NODES, 0)
+        self.incarnation = dict.fromkeys(NODES, 0)
         for node_id, node in self.nodes.items():
             node.boot(self.controller.epochs[node_id], 0)
         self.messages: list[Message] = []
@@ -312,13 +312,15 @@ class Model:
             self._send("fetch", node.node_id, node.fetching_from, request)
 
     def _send(self, kind: str, sender: int, receiver: int, body: Any) -> None:
-        self.messages.append(Message(kind, sender, receiver, (self.life[sender], self.life[receiver]), body))
+        self.messages.append(
+            Message(kind, sender, receiver, (self.incarnation[sender], self.incarnation[receiver]), body)
+        )
 
     def deliver(self) -> None:
         if not self.messages:
             return
         message = self.messages.pop(self.rng.randrange(len(self.messages)))
-        current = (self.life[message.sender], self.life[message.receiver]) == message.lives
+        current = (self.incarnation[message.sender], self.incarnation[message.receiver]) == message.incarnations
         sender, receiver = self.nodes[message.sender], self.nodes[message.receiver]
         if message.kind == "alter-partition":
             self._deliver_proposal(message, receiver)
@@ -376,7 +378,7 @@ class Model:
 
     def _proposal_answered(self, message: Message, result: AlterPartitionResult) -> None:
         node = self.nodes[message.sender]
-        if not node.up or self.life[node.node_id] != message.lives[0]:
+        if not node.up or self.incarnation[node.node_id] != message.incarnations[0]:
             return
         node.in_flight = None
         item, on_result = message.body
@@ -390,7 +392,7 @@ class Model:
             if proposal is not None:
                 node.proposals.submit(node.replica, proposal)
 
-    # -- metadata and lives
+    # -- metadata and incarnations
 
     def learn_metadata(self) -> None:
         node = self._any_up()
@@ -408,7 +410,7 @@ class Model:
         if node is None:
             return
         node.up = False
-        self.life[node.node_id] += 1
+        self.incarnation[node.node_id] += 1
         others = [m for m in self.controller.now.isr if m != node.node_id and self.nodes[m].up]
         power_loss = self.rng.random() < 0.5 and bool(others) and others[0] in self.controller.epochs
         self.note(f"crash {node.node_id} power_loss={power_loss}")
