@@ -7,7 +7,7 @@ SEEDS ?= 2000
 RESUME ?= 0
 KAFKA_LIBS ?= $(HOME)/.cache/kafka-4.2.0
 
-.PHONY: demo demo-spark test coverage kafka-jars test-containers docs check soak bench setup lock clean help
+.PHONY: demo demo-spark test transcripts coverage kafka-jars test-containers docs check soak bench setup lock clean help
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/: .*##/ -/'
 
@@ -47,6 +47,10 @@ kafka-jars:      ## Apache Kafka's jars for the tests of Java clients, by Maven 
 
 test: $(STAMP) kafka-jars  ## all tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+transcripts: $(STAMP)  ## write transcripts anew where conversations go otherwise, and show the difference
+	-$(BIN)/python -m pytest -p no:warnings --rewrite-transcripts tests/raft/test_transcripts.py tests/controller tests/isr tests/broker/groups -k transcript
+	git --no-pager diff --stat -- '*/transcripts/*'
 
 coverage: $(STAMP) kafka-jars  ## all tests, with the lines and branches that they run: htmlcov/index.html
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term --cov-report=html

@@ -2,7 +2,9 @@
 
 import os
 
+import pytest
 from hypothesis import settings
+from support import transcripts
 
 settings.register_profile("raftwerk", deadline=None)
 settings.load_profile("raftwerk")
@@ -10,3 +12,15 @@ settings.load_profile("raftwerk")
 # Most JVMs of the tests (Spark's, Kafka's tools) live for seconds and spend them in the optimizing compiler and in the
 # threads of a collector for large heaps: without those, the tests of Spark take two thirds of the time.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite-transcripts",
+        action="store_true",
+        help="Write transcripts anew where the conversation goes otherwise, and show the difference.",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    transcripts.rewrite = config.getoption("--rewrite-transcripts")

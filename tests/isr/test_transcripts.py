@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from support.isr.replica_model import Model, Node
 from support.isr.replicas import TP, batch
+from support.transcripts import check_transcript
 
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.produce import ProducePartitionResponse
@@ -159,10 +160,4 @@ class Conversation:
 
 @pytest.mark.parametrize("path", sorted(DIRECTORY.glob("*.txt")), ids=lambda path: path.stem)
 def test_conversation_goes_as_written(path: Path) -> None:
-    text = path.read_text()
-    assert Conversation().run(text) == text
-
-
-if __name__ == "__main__":
-    for transcript in sorted(DIRECTORY.glob("*.txt")):
-        transcript.write_text(Conversation().run(transcript.read_text()))
+    check_transcript(path, lambda text: Conversation().run(text))

@@ -1,4 +1,4 @@
-"""The conversation between nodes, compared whole. `python tests/raft/raft_transcript.py` writes them anew."""
+"""The conversation between nodes, compared whole."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from support.raft.transcript import run_transcript, transcripts
+from support.transcripts import check_transcript
 
 
 @pytest.mark.parametrize("path", transcripts(), ids=lambda path: path.stem)
 def test_transcript(path: Path) -> None:
-    written = path.read_text()
-    assert run_transcript(written) == written
+    check_transcript(path, run_transcript)

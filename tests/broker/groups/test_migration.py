@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from support.broker.migration_transcript import run_transcript, transcripts
+from support.transcripts import check_transcript
 
 
 @pytest.mark.parametrize("path", transcripts(), ids=lambda path: path.stem)
 def test_transcript(path: Path) -> None:
-    written = path.read_text()
-    assert run_transcript(written) == written
+    check_transcript(path, run_transcript)

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from support.transcripts import check_transcript
 
 from raftwerk.isr.fetching.dirty_partitions import DirtyPartitionTracker
 from raftwerk.isr.fetching.fetch_sessions import CachedPartition, FetchSessionCache
@@ -93,9 +94,8 @@ def conversation(cache, words, state, now_ms):
 
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
-def test_fetch_session_transcript(path):
-    lines = path.read_text().splitlines()
-    assert play(lines) == lines
+def test_fetch_session_transcript(path: Path) -> None:
+    check_transcript(path, lambda text: "\n".join(play(text.splitlines())) + "\n")
 
 
 def open_session(cache, now_ms, partitions=1, follower=False):

@@ -199,8 +199,3 @@ class Stage:
             f"< {name} is {result.member_id}, gen {result.generation} {result.protocol_name}, {role} {members}".rstrip()
             + skips
         )
-
-
-if __name__ == "__main__":
-    for path in transcripts():
-        path.write_text(run_transcript(path.read_text()))

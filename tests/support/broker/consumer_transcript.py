@@ -188,8 +188,3 @@ def show_record(record: CoordinatorRecord) -> str:
     assert key is not None
     sign = "-" if record.value is None else "+"
     return f"{sign}{key.kind.name.lower()}{':' + key.member_id if key.member_id else ''}"
-
-
-if __name__ == "__main__":
-    for path in transcripts():
-        path.write_text(run_transcript(path.read_text()))

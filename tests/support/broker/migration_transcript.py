@@ -293,8 +293,3 @@ def show(parts: Any) -> str:
 
 def subscription(options: dict[str, str]) -> bytes:
     return write_subscription(options.get("reads", "t").split(","), named(options.get("owns", "")))
-
-
-if __name__ == "__main__":
-    for path in transcripts():
-        path.write_text(run_transcript(path.read_text()))

@@ -227,8 +227,3 @@ class _Stage:
                 f"elr={self.value(p.elr)} last_known={self.value(p.last_known_elr)} partition_epoch={p.partition_epoch}"
             )
         return lines
-
-
-if __name__ == "__main__":
-    for path in transcripts():
-        path.write_text(run_transcript(path.read_text()))

@@ -472,9 +472,3 @@ def run_transcript(text: str) -> str:
 
 def transcripts() -> list[Path]:
     return sorted((Path(__file__).parents[2] / "raft" / "transcripts").glob("*.txt"))
-
-
-if __name__ == "__main__":
-    # Write down what the nodes do now; read the difference before you keep it.
-    for path in transcripts():
-        path.write_text(run_transcript(path.read_text()))
