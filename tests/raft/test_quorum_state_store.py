@@ -42,7 +42,7 @@ def test_version_0_is_read() -> None:
     "data",
     [b"", b"{", b"[]", b"null", b"{}", b'{"data_version":1}', b'{"leaderId":1,"leaderEpoch":1,"votedId":-1}', b"\xff"],
 )
-def test_a_damaged_file_is_no_fresh_start(data: bytes) -> None:
+def test_a_damaged_file_is_an_error(data: bytes) -> None:
     with pytest.raises(QuorumStateError):
         parse_quorum_state(data)
 

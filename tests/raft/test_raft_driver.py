@@ -59,7 +59,7 @@ def test_three_nodes_elect_and_replicate(tmp_path: Path) -> None:
     run(test())
 
 
-def test_a_commit_takes_no_waiting(tmp_path: Path) -> None:
+def test_a_commit_waits_for_no_timer(tmp_path: Path) -> None:
     async def test() -> None:
         async with RaftNodes(tmp_path, 3) as nodes:
             leader = await nodes.elected()
@@ -90,7 +90,7 @@ def test_a_killed_leader_is_replaced_and_comes_back(tmp_path: Path) -> None:
     run(test())
 
 
-def test_all_killed_nothing_lost(tmp_path: Path) -> None:
+def test_no_record_is_lost_when_all_are_killed(tmp_path: Path) -> None:
     async def test() -> None:
         nodes = RaftNodes(tmp_path, 3)
         async with nodes:
@@ -135,7 +135,7 @@ def test_a_lone_voter(tmp_path: Path) -> None:
     run(test())
 
 
-def test_a_failed_fsync_ends_it_and_is_never_tried_again(tmp_path: Path) -> None:
+def test_a_failed_fsync_stops_the_node_and_is_never_repeated(tmp_path: Path) -> None:
     async def test() -> None:
         async with RaftNodes(tmp_path, 3) as nodes:
             leader = await nodes.elected()
@@ -155,7 +155,7 @@ def test_a_failed_fsync_ends_it_and_is_never_tried_again(tmp_path: Path) -> None
     run(test())
 
 
-def test_a_vote_that_cannot_be_written_is_not_given(tmp_path: Path) -> None:
+def test_a_vote_that_cannot_be_written_is_not_granted(tmp_path: Path) -> None:
     async def test() -> None:
         node = RaftNodes(tmp_path, 3).nodes[1]
         await node.start()
@@ -169,7 +169,7 @@ def test_a_vote_that_cannot_be_written_is_not_given(tmp_path: Path) -> None:
     run(test())
 
 
-def test_a_listener_that_fails_ends_it(tmp_path: Path) -> None:
+def test_a_listener_that_fails_stops_the_node(tmp_path: Path) -> None:
     async def test() -> None:
         node = RaftNodes(tmp_path, 1).nodes[1]
         await node.start()
@@ -184,7 +184,7 @@ def test_a_listener_that_fails_ends_it(tmp_path: Path) -> None:
     run(test())
 
 
-def test_a_damaged_quorum_state_is_no_fresh_start(tmp_path: Path) -> None:
+def test_a_damaged_quorum_state_is_an_error(tmp_path: Path) -> None:
     async def test() -> None:
         node = RaftNodes(tmp_path, 1).nodes[1]
         await node.start()
@@ -297,7 +297,7 @@ def test_describe_quorum(tmp_path: Path, version: int) -> None:
     run(test())
 
 
-def test_there_are_no_snapshots(tmp_path: Path) -> None:
+def test_a_snapshot_that_does_not_exist_is_not_found(tmp_path: Path) -> None:
     async def test() -> None:
         nodes = RaftNodes(tmp_path, 1)
         async with nodes:
@@ -341,11 +341,11 @@ def test_fetches_of_anything_else_are_refused(tmp_path: Path) -> None:
         (OSError("lost"), False),
     ],
 )
-def test_what_refused_means(error: OSError, refused: bool) -> None:
+def test_refused_connections(error: OSError, refused: bool) -> None:
     assert is_refused(error) is refused
 
 
-def test_a_node_that_starts_from_a_snapshot_learns_that_it_knows_all(tmp_path: Path) -> None:
+def test_a_listener_learns_that_a_snapshot_is_current(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with RaftNodes(tmp_path, 3) as nodes:
             leader = await nodes.elected()

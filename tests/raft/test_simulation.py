@@ -1,4 +1,4 @@
-"""Quorums of 1, 3 and 5 voters live through seeded faults; every invariant is checked after every event."""
+"""Quorums of 1, 3 and 5 voters in seeded histories of faults; every invariant is checked after every event."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def test_records_come_back_and_damage_is_seen() -> None:
         assert records is None or records == [b"state", b"b", b"c"], "only what a CRC does not cover may differ"
 
 
-def test_the_log_is_cut_behind_the_snapshots() -> None:
+def test_the_log_before_the_snapshots_is_deleted() -> None:
     disk = new_disk()
     log = reopen(disk)
     fill(log, range(1, 3))
@@ -184,7 +184,7 @@ def test_the_log_is_cut_behind_the_snapshots() -> None:
     assert ends == [(-1, -1), (-1, -1), (4, 32), (5, 40), (5, 40)]
 
 
-def test_old_snapshots_go_with_time() -> None:
+def test_old_snapshots_are_deleted_by_age() -> None:
     """All but the newest; -1 keeps them all."""
     log = reopen(new_disk())
     ids = [SnapshotId(8, 1), SnapshotId(16, 2), SnapshotId(24, 3)]
@@ -264,7 +264,7 @@ def test_power_cut_at_every_step(act: Callable[[PartitionRaftLog], None]) -> Non
     assert 5 < steps < 100
 
 
-def test_a_log_that_parts_from_its_snapshot_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_diverges_from_its_snapshot_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         PartitionRaftLog, "_reaches", lambda self, snapshot_id: snapshot_id.end_offset <= self.end_offset
     )

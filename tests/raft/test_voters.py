@@ -127,7 +127,7 @@ def test_history_is_what_the_records_say(steps: list[tuple[str, int, int]]) -> N
         assert (later.last, later.version) == (history.last, history.version), "a snapshot tells the same"
 
 
-def test_formatted_voters_stand_before_the_log() -> None:
+def test_formatted_voters_are_before_the_log() -> None:
     history = VoterHistory()
     assert history.last is None and history.version == 0
     history.start_from(0, [KRaftVersion(1), voters(1)])
@@ -157,7 +157,7 @@ def test_control_records_are_kafkas() -> None:
     assert voters(1).voters[0].versions == VersionRange(0, 1)
 
 
-def test_a_snapshot_says_who_votes(tmp_path: Path) -> None:
+def test_a_snapshot_holds_the_voters(tmp_path: Path) -> None:
     snapshot_id, controls = SnapshotId(10, 2), [KRaftVersion(1), voters(1, 2)]
     data = b"".join(encode_snapshot(snapshot_id, 5, iter([[b"a"], [b"b"]]), controls))
     assert [*snapshot_batches(data)] == [[b"a"], [b"b"]]

@@ -36,10 +36,10 @@ def voter_text(key: ReplicaKey) -> str:
 
 
 class MemoryLog:
-    """`read` gives a tuple of entries where the real one gives bytes; the quorum only passes it on.
+    """`read` returns a tuple of entries in place of bytes; the quorum only passes it on.
 
-    `entries` goes on to hold what the log gave up: it is the state that the snapshot at its start stands for. A
-    snapshot's contents are the entries below its end, its bytes are counted in entries.
+    `entries` keeps what was deleted before the log's start, as the state that the snapshot there replaces. A snapshot
+    contains the entries below its end, and its size in bytes is their number.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class MemoryLog:
         formatted: Sequence[ControlRecord] = (),
     ) -> None:
         self.formatted = tuple(formatted)
-        """What the snapshot says that formatting wrote."""
+        """The control records in the snapshot that formatting wrote."""
         self.voters = VoterHistory()
         self.voters.start_from(0, self.formatted)
         self.entries: list[Entry] = []
@@ -85,7 +85,7 @@ class MemoryLog:
         return max(self.snapshots, default=None)
 
     def take_snapshot(self, snapshot_id: SnapshotId, *, kept: int) -> None:
-        """Make one of what is there below its end; the log gives up what is before the oldest of the `kept` newest."""
+        """Make a snapshot; the log then starts at the oldest of the `kept` newest ones."""
         self.snapshots[snapshot_id] = tuple(self.entries[: snapshot_id.end_offset])
         for old in sorted(self.snapshots)[:-kept]:
             del self.snapshots[old]
@@ -146,11 +146,11 @@ class MemoryLog:
         self._index()
 
     def read(self, offset: int, max_bytes: int) -> Any:
-        assert offset >= self.start.end_offset, "nothing is read that was given up"
+        assert offset >= self.start.end_offset, "nothing is read that was deleted"
         return tuple(self.entries[offset : offset + max(1, max_bytes)])
 
     def _read_voters(self) -> None:
-        """A snapshot's contents are the entries it stands for, and so are what it says of the voters."""
+        """Read the voters from the entries, those that the snapshot replaces included."""
         self.voters.start_from(0, self.formatted)
         for entry in self.entries:
             if entry.control is not None:
@@ -163,7 +163,7 @@ class MemoryLog:
                 self._epochs.append(entry.epoch)
                 self._starts.append(entry.offset)
 
-    # ---- the disk beneath ----
+    # ---- the disk ----
 
     def begin_flush(self) -> tuple[int, int]:
         return self._truncations, self.end_offset
@@ -178,7 +178,7 @@ class MemoryLog:
         self.end_flush(self.begin_flush())
 
     def crash(self, rng: random.Random | None = None) -> None:
-        """Go back to what was flushed. By `rng`, some of the unflushed tail may have made it to the disk."""
+        """Lose what was not flushed; with `rng`, a part of it may have reached the disk."""
         if rng is not None and self.entries[: len(self.durable)] == self.durable:
             self.durable = self.entries[: rng.randint(len(self.durable), len(self.entries))]
         self.entries = list(self.durable)

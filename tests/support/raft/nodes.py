@@ -51,7 +51,7 @@ class Listener:
         self.committed_when_leading = 0
         self.loading: tuple[SnapshotId, list[bytes]] | None = None
         self.looks = 0
-        """How often it was told that nothing new is committed."""
+        """How many empty commits it got."""
 
     def on_snapshot(self, snapshot_id: SnapshotId, records: Sequence[bytes] | None) -> None:
         if self.loading is None or self.loading[0] != snapshot_id:
@@ -112,7 +112,7 @@ class RaftNode:
         self._hang_up()
 
     async def kill(self) -> None:
-        """As SIGKILL looks from outside: nothing is said, connections break, nothing listens."""
+        """Do what SIGKILL does as seen from outside: connections break, and nothing listens."""
         self._hang_up()
         self.driver._leave()
         await self.driver.stop()
@@ -144,7 +144,7 @@ class RaftNodes:
             await node.stop()
 
     def leader(self, without: RaftNode | None = None) -> RaftNode | None:
-        """The node that leads and has told its listener so."""
+        """The node that leads and whose listener knows it."""
         for node in self.nodes.values():
             driver = node.driver
             if node is not without and driver.is_leader and node.listener.leaders[-1:] == [driver.leader_and_epoch]:
@@ -167,7 +167,7 @@ def _free_port() -> int:
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> float:
-    """Wait for what other tasks bring about; returns how long it took, in seconds."""
+    """Wait until other tasks make `condition` true; returns how long it took, in seconds."""
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     while not condition():

@@ -35,12 +35,14 @@ from raftwerk.wire.types import SnapshotId
 
 @dataclass
 class Node:
+    """One node: its disk, and while it runs its quorum."""
+
     id: int
     log: MemoryLog
     state: ElectionState = field(default_factory=ElectionState)
     """What is on disk."""
     quorum: Quorum | None = None
-    life: int = 0
+    incarnation: int = 0
     timer_ms: int | None = None
     is_flushing: bool = False
     high_watermark: int = 0
@@ -51,7 +53,7 @@ class Node:
 
 
 class Sim:
-    """`run` lives through faults, `heal_and_settle` demands that all be well after them."""
+    """`run` simulates faults; `heal_and_settle` demands agreement after them."""
 
     def __init__(
         self,
@@ -74,16 +76,16 @@ class Sim:
         self.fetch_records_max = self.rng.choice([1, 8, 100])
         self.crash_in_event_rate = self.rng.choice([0.0, 0.002])
         self.snapshot_rng = random.Random(seed)
-        """Of its own, so that histories without snapshots are what they were before there were any."""
+        """A generator of its own, so that snapshots do not change the other random choices."""
         self.snapshots_kept = self.snapshot_rng.choice([1, 1, 2]) if snapshots else 0
-        """How many a node keeps; 0: it makes none."""
+        """How many snapshots a node keeps; with 0 it makes none."""
         self.installs = 0
         self.events = 0
         self.elections = 0
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._queued = 0
         self._written = 0
-        # Global truths.
+        # What holds for the whole quorum.
         self.leaders: dict[int, int] = {}
         self.votes: dict[tuple[ReplicaKey, int], int] = {}
         self.known_entries: dict[tuple[int, int], tuple[bytes, int]] = {}
@@ -115,7 +117,7 @@ class Sim:
         if node.quorum is not None:
             return
         config = self.config_of(node)
-        node.life += 1
+        node.incarnation += 1
         node.timer_ms = None
         node.is_flushing = False
         node.high_watermark = 0 if node.log.latest_snapshot is None else node.log.latest_snapshot.end_offset
@@ -137,23 +139,23 @@ class Sim:
         if node.quorum is None:
             return
         node.quorum = None
-        node.life += 1
+        node.incarnation += 1
         node.log.crash(self.rng)
-        for sender, life, sent in node.fetches.values():
-            self.fail(sender, life, sent, FailureKind.LOST)
+        for sender, incarnation, sent in node.fetches.values():
+            self.fail(sender, incarnation, sent, FailureKind.LOST)
 
     def event(self, node: Node, act: Callable[[Quorum], Any], answer: Callable[[Any], None] | None = None) -> None:
-        """One event of a node, its effects in their order, and the checks. `answer` sends what the event returned."""
+        """Run an event of a node, carry out its effects in order, and check. `answer` sends what the event returned."""
         if node.quorum is None:
             return
-        quorum, life = node.quorum, node.life
+        quorum, incarnation = node.quorum, node.incarnation
         result = act(quorum)
         if self.crashes_now():
             self.crash(node)
             return
         effects = quorum.take_effects()
         self.carry_out(node, effects)
-        if answer is not None and node.life == life:
+        if answer is not None and node.incarnation == incarnation:
             if isinstance(result, VoteReply) and result.granted:
                 assert node.state.epoch >= result.epoch, "a vote is durable before its reply"
             answer(result)
@@ -171,30 +173,30 @@ class Sim:
         for outgoing in effects.requests:
             self.transmit(node, outgoing)
         for token, reply in effects.fetch_replies:
-            sender, life, sent = node.fetches.pop(token)
-            self.reply(node, sender, life, sent, reply)
+            sender, incarnation, sent = node.fetches.pop(token)
+            self.reply(node, sender, incarnation, sent, reply)
         for token, change_reply in effects.change_replies:
             node.changes.pop(token)(change_reply)
         if not node.is_flushing and node.log.durable_offset < node.log.end_offset:
             node.is_flushing = True
-            begun, life = node.log.begin_flush(), node.life
-            self.at(self.rng.randint(1, self.flush_ms_max), lambda: self.flushed(node, life, begun))
+            begun, incarnation = node.log.begin_flush(), node.incarnation
+            self.at(self.rng.randint(1, self.flush_ms_max), lambda: self.flushed(node, incarnation, begun))
         deadline_ms = quorum.next_deadline_ms()
         if deadline_ms is not None and (node.timer_ms is None or deadline_ms < node.timer_ms):
             node.timer_ms = deadline_ms
-            life = node.life
-            self.at(max(0, deadline_ms - self.now_ms), lambda: self.timer(node, life, deadline_ms))
+            incarnation = node.incarnation
+            self.at(max(0, deadline_ms - self.now_ms), lambda: self.timer(node, incarnation, deadline_ms))
 
     def crashes_now(self) -> bool:
         return self.faulty and self.crash_in_event_rate > 0 and self.rng.random() < self.crash_in_event_rate
 
-    def timer(self, node: Node, life: int, deadline_ms: int) -> None:
-        if node.life == life and node.timer_ms == deadline_ms:
+    def timer(self, node: Node, incarnation: int, deadline_ms: int) -> None:
+        if node.incarnation == incarnation and node.timer_ms == deadline_ms:
             node.timer_ms = None
             self.event(node, lambda quorum: quorum.on_timer(self.now_ms))
 
-    def flushed(self, node: Node, life: int, begun: tuple[int, int]) -> None:
-        if node.life == life and node.quorum is not None:
+    def flushed(self, node: Node, incarnation: int, begun: tuple[int, int]) -> None:
+        if node.incarnation == incarnation and node.quorum is not None:
             node.is_flushing = False
             node.log.end_flush(begun)
             self.event(node, lambda quorum: quorum.on_flushed(self.now_ms))
@@ -205,19 +207,21 @@ class Sim:
         return (source.id, target.id) in self.cut or (self.faulty and self.rng.random() < self.drop_rate)
 
     def transmit(self, node: Node, outgoing: Outgoing) -> None:
-        target, life = self.nodes[int(outgoing.endpoint.host[1:])], node.life
+        target, incarnation = self.nodes[int(outgoing.endpoint.host[1:])], node.incarnation
         if self.is_lost(node, target):
-            self.fail(node, life, outgoing, FailureKind.TIMEOUT, self.timing.request_timeout_ms)
+            self.fail(node, incarnation, outgoing, FailureKind.TIMEOUT, self.timing.request_timeout_ms)
         elif target.quorum is None:
-            self.fail(node, life, outgoing, FailureKind.REFUSED)
+            self.fail(node, incarnation, outgoing, FailureKind.REFUSED)
         else:
             if isinstance(outgoing.request, FetchSnapshot):
                 self.installs += outgoing.request.position == 0
-            self.at(self.rng.randint(0, 10), lambda: self.receive(node, life, target, target.life, outgoing))
+            self.at(
+                self.rng.randint(0, 10), lambda: self.receive(node, incarnation, target, target.incarnation, outgoing)
+            )
 
-    def receive(self, sender: Node, life: int, target: Node, target_life: int, sent: Outgoing) -> None:
-        if target.quorum is None or target.life != target_life:
-            self.fail(sender, life, sent, FailureKind.LOST)
+    def receive(self, sender: Node, incarnation: int, target: Node, target_incarnation: int, sent: Outgoing) -> None:
+        if target.quorum is None or target.incarnation != target_incarnation:
+            self.fail(sender, incarnation, sent, FailureKind.LOST)
             return
         request = sent.request
 
@@ -227,12 +231,12 @@ class Sim:
                 assert self.votes.setdefault(key, sent.request.candidate.id) == request.candidate.id, (
                     "one vote an epoch"
                 )
-            self.reply(target, sender, life, sent, reply)
+            self.reply(target, sender, incarnation, sent, reply)
 
         if isinstance(request, Fetch):
             target.last_token += 1
             token = target.last_token
-            target.fetches[token] = sender, life, sent
+            target.fetches[token] = sender, incarnation, sent
             self.event(target, lambda quorum: quorum.on_fetch(token, request, self.now_ms))
         elif isinstance(request, FetchSnapshot):
             self.event(target, lambda quorum: quorum.on_fetch_snapshot(request, self.now_ms), send_back)
@@ -253,20 +257,20 @@ class Sim:
         target.changes[token] = answer
         self.event(target, lambda quorum: quorum.on_voter_change(token, request, self.now_ms))
 
-    def reply(self, source: Node, sender: Node, life: int, sent: Outgoing, reply: Any) -> None:
+    def reply(self, source: Node, sender: Node, incarnation: int, sent: Outgoing, reply: Any) -> None:
         if self.is_lost(source, sender):
-            self.fail(sender, life, sent, FailureKind.TIMEOUT, self.timing.request_timeout_ms)
+            self.fail(sender, incarnation, sent, FailureKind.TIMEOUT, self.timing.request_timeout_ms)
             return
 
         def arrive() -> None:
-            if sender.life == life:
+            if sender.incarnation == incarnation:
                 self.event(sender, lambda quorum: quorum.on_reply(sent, reply, self.now_ms))
 
         self.at(self.rng.randint(0, 10), arrive)
 
-    def fail(self, sender: Node, life: int, sent: Outgoing, kind: FailureKind, after_ms: int = 1) -> None:
+    def fail(self, sender: Node, incarnation: int, sent: Outgoing, kind: FailureKind, after_ms: int = 1) -> None:
         def arrive() -> None:
-            if sender.life == life:
+            if sender.incarnation == incarnation:
                 self.event(sender, lambda quorum: quorum.on_failure(sent, kind, self.now_ms))
 
         self.at(after_ms, arrive)
@@ -294,7 +298,7 @@ class Sim:
                 self.event(node, append)
 
     def snapshot(self, node: Node) -> None:
-        """A node makes a snapshot of what it knows to be committed."""
+        """A node makes a snapshot of all that it knows to be committed."""
         end_offset, latest = node.high_watermark, node.log.latest_snapshot
         if node.quorum is None or not self.snapshots_kept or end_offset <= (latest.end_offset if latest else 0):
             return
@@ -327,7 +331,7 @@ class Sim:
             self.event(node, lambda quorum: quorum.resign(self.now_ms))
 
     def heal_and_settle(self, within_ms: int = 8_000) -> None:
-        """Liveness: after healing all nodes follow one leader and hold the same committed log within the bound."""
+        """Liveness: after healing, all nodes follow one leader and have the same committed log within the bound."""
         self.faulty = False
         self.cut = {}
         for node in self.nodes.values():
@@ -371,7 +375,7 @@ class Sim:
                 node.sees_leader_of = role.epoch
                 self.elections += 1
                 assert quorum.state.may_stand, "only a voter is elected"
-                # A late winner of an older epoch may lack what a later epoch has committed by then.
+                # A node may win an older epoch late, and lack what a later epoch has committed by then.
                 due = bisect_left(self.committed_in, role.epoch)
                 assert node.log.entries[:due] == self.committed[:due], "a leader holds what former epochs committed"
         if node.log.installed is not None:
@@ -397,17 +401,17 @@ class Sim:
         self.committed_in.append(max(quorum.state.epoch, self.committed_in[-1] if self.committed_in else 0))
 
     def disk_of(self, voter: ReplicaKey) -> list[Entry]:
-        """What that voter has on its disk."""
+        """The entries on that voter's disk."""
         return self.nodes[voter.id].log.durable
 
 
 def snapshot_id(entries: list[Entry], end_offset: int) -> SnapshotId:
-    """The name of the snapshot of all entries below `end_offset`."""
+    """The id of the snapshot of all entries below `end_offset`."""
     return SnapshotId(end_offset, entries[end_offset - 1].epoch)
 
 
 def simulate(seed: int, voters: int, observers: int, duration_ms: int = 6_000, *, snapshots: bool = False) -> Sim:
-    """A seeded history of faults, then peace."""
+    """A seeded history of faults, then healing."""
     sim = Sim(seed, voters, observers, snapshots=snapshots)
     sim.start_all()
     end_ms = sim.now_ms + duration_ms

@@ -1,4 +1,4 @@
-"""Runs a transcript: commands (`> ...`) to a quorum of pure state machines, and what the nodes then say and do.
+"""Runs a transcript: commands (`> ...`) to a quorum of pure state machines, and what the nodes then do.
 
 Time moves only by `advance`; messages arrive in the order in which they were sent. The commands:
     quorum 1,2,3 [observers 4,5]   make the nodes, all down; small-fetches: of two records; directories: with ids
@@ -12,7 +12,7 @@ Time moves only by `advance`; messages arrive in the order in which they were se
     crash 1 [2 ...]                they lose what was not flushed
     settle                         deliver messages and finish flushes until all is quiet
     advance 50                     pass milliseconds; timers fire on the way, and all settles
-    elect 1                        start all; the voter whose turn is first is elected, untold
+    elect 1                        start all; the first voter is elected, without output
     append 1 a [b ...]             records of one batch to a leader, no delivery yet
     flush 1 / hold-flush 1         finish a flush, or keep the node from flushing till then
     cut 1-2 [...] / heal           requests between two nodes time out, till healed
@@ -270,7 +270,7 @@ class Transcript:
             log = " ".join(f"{entry.payload.decode()}@{entry.epoch}" for entry in member.log.entries)
             self.say(f"{self._role(quorum)}, high watermark {quorum.state.high_watermark.offset}{voters}, log [{log}]")
 
-    # ---- the world ----
+    # ---- time, disks and network ----
 
     def _members(self, ids: tuple[str, ...]) -> list[Member]:
         return [self.members[int(word)] for word in ids]
@@ -393,10 +393,10 @@ class Transcript:
         self.queue.append(self._failure(sender, sent, kind))
 
     def _failure(self, sender: Member, sent: Outgoing, kind: FailureKind) -> Callable[[], None]:
-        life = sender.quorum
+        incarnation = sender.quorum
 
         def fail() -> None:
-            if life is not None and sender.quorum is life:
+            if incarnation is not None and sender.quorum is incarnation:
                 self.say(f"{sender.id} .. {sent.to}  {type(sent.request).__name__} {kind.value}")
                 self.event(sender, lambda quorum: quorum.on_failure(sent, kind, self.now_ms))
 

@@ -22,8 +22,10 @@ def voter_of(node_id: int, directory: int) -> Voter:
 
 
 class VotersSim(Sim):
-    """`voters` are formatted with each other; the others start empty. Disks that were lost are remembered: what they
-    held when they were lost was on a voter's disk all the same."""
+    """`voters` are formatted with each other; the others start empty.
+
+    The entries of lost disks are remembered: they count as having been on a voter's disk.
+    """
 
     def __init__(self, seed: int, voters: int, others: int, *, snapshots: bool = False) -> None:
         super().__init__(seed, voters, others, snapshots=snapshots)
@@ -92,7 +94,7 @@ class VotersSim(Sim):
         self.ask(leader, request, self.on_change_reply)
 
     def can_decide(self, voters: VoterSet, without: ReplicaKey) -> bool:
-        """Whether a majority of them has not lost its disk; an operator who removes live voters first is lost."""
+        """Whether a majority of `voters`, not counting `without`, still has its disks."""
         left = [voter for voter in voters.keys if voter not in self.lost and voter != without]
         return len(left) >= majority_size(len(voters.keys))
 
@@ -100,7 +102,7 @@ class VotersSim(Sim):
         self.changes_done += reply.error is ErrorCode.NONE
 
     def wipe(self, node: Node) -> None:
-        """An empty disk, unless some set of voters that may yet count would lose its majority for good."""
+        """Give a node an empty disk, unless a set of voters that may still count would lose its majority for good."""
         key = voter_of(node.id, self.directories[node.id]).key
         may_be_added = self.auto_join or self.asked_ms.get(key, 0) > self.now_ms - 3_000
         sets = [node.log.voters.last for node in self.nodes.values()]
@@ -142,7 +144,7 @@ class VotersSim(Sim):
 
 
 def simulate(seed: int, duration_ms: int = 6_000) -> VotersSim:
-    """A seeded history of faults and changes, then peace."""
+    """A seeded history of faults and changes of the voters, then healing."""
     voters, others = [(3, 2), (1, 3), (5, 1), (3, 1)][seed % 4]
     sim = VotersSim(seed, voters, others, snapshots=seed % 2 == 0)
     sim.start_all()
