@@ -77,13 +77,14 @@ class BrokerTopicStats(ReplicaObserver):
 
     def on_append(self, entries: Sequence[tuple[TopicPartition, memoryview | None]], done: AppendDone) -> AppendDone:
         """See `ReplicaObserver`."""
-        for key, _ in entries:
-            self.of(key.topic).produce_requests += 1
+        topics = [key.topic for key, _ in entries]  # the records must not be kept until the answer
+        for topic in topics:
+            self.of(topic).produce_requests += 1
 
         def count_failures(responses: list[ProducePartitionResponse]) -> None:
-            for (key, _), response in zip(entries, responses, strict=True):
+            for topic, response in zip(topics, responses, strict=True):
                 if response.error_code:
-                    self.of(key.topic).failed_produce_requests += 1
+                    self.of(topic).failed_produce_requests += 1
             done(responses)
 
         return count_failures

@@ -1,4 +1,4 @@
-"""What is found wrong, and the way out that is told."""
+"""The findings of `raftwerk doctor` and their remedies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_partitions_in_order_are_one_good_finding() -> None:
     assert (found.level, found.what) == (OK, "all replicas of 1 partitions are in sync")
 
 
-def test_what_is_missing_is_named() -> None:
+def test_missing_replicas_and_leaders_are_named() -> None:
     found = list(doctor._partitions(view(partition((1, 2)), partition((3,), leader=-1, number=1))))
     assert [(one.level, one.what) for one in found] == [
         (FAILURE, "1 partitions have no leader: t-1 (last in sync: 3)"),
@@ -43,7 +43,7 @@ def test_what_is_missing_is_named() -> None:
     assert found_many.what.endswith("; and 3 more")
 
 
-def test_min_isr_above_what_can_be() -> None:
+def test_min_isr_above_the_replication_factor() -> None:
     healthy = view(partition((1, 2, 3)))
     assert [one.level for one in doctor._min_isr(healthy, {"t": 2})] == []
     (tight,) = doctor._min_isr(healthy, {"t": 3})
@@ -54,7 +54,7 @@ def test_min_isr_above_what_can_be() -> None:
     assert refused.level == FAILURE and "acks=all is refused" in refused.what
 
 
-def test_a_clock_that_is_off() -> None:
+def test_a_wrong_clock_is_found() -> None:
     asked, answered = 1_000_000, 1_000_200
     assert doctor._clock(1, 1_000_100, asked, answered).level == OK
     assert doctor._clock(1, 1_004_000, asked, answered).level == OK
@@ -64,7 +64,7 @@ def test_a_clock_that_is_off() -> None:
     assert "90 s behind" in behind.what and "NTP" in behind.way_out
 
 
-def test_versions_that_are_mixed() -> None:
+def test_mixed_versions_are_found() -> None:
     new, old = frozenset({(0, 0, 13), (1, 0, 18)}), frozenset({(0, 0, 12), (1, 0, 18)})
     (same,) = doctor._versions({1: new, 2: new})
     assert same.level == OK
@@ -107,7 +107,7 @@ def test_a_full_disk_and_a_newer_format(tmp_path: Path, monkeypatch: pytest.Monk
     assert [one.what.partition(" (")[0].rpartition("was")[2] for one in found] == [" formatted by a newer version"]
 
 
-def test_nobody_listens() -> None:
+def test_a_port_where_nothing_listens() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]

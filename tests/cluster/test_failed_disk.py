@@ -1,4 +1,4 @@
-"""A broker whose disk refuses a write ends, so that others take over; it does not stay in the ISR and serve nothing."""
+"""A broker whose only disk fails stops, so that other brokers lead; it does not stay in the ISR without serving."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def world() -> Iterator[World]:
 
 
 async def append(client: ClusterClient, leader: int, size: int) -> int:
-    """The error code of one Produce with acks=all."""
+    """The error code of one Produce request with acks=all."""
     batch = bytes(encode_batch([(None, b"x" * size, (), 0)]))
     fields = {
         "transactional_id": None,
@@ -71,7 +71,7 @@ def test_a_full_disk_ends_the_node_and_writes_go_on(world: World) -> None:
 
 
 async def until_failed(world: World) -> None:
-    """The node's program ends by itself, and says why."""
+    """Wait until the node has stopped by itself, with a reason."""
     for _ in range(300):
         ended = [line for line in world.trace.timeline(100) if "ended:" in line]
         if ended:

@@ -1,4 +1,4 @@
-"""Formatting directories: who votes first, and what is refused."""
+"""Formatting of directories: the first voters, the first feature levels, and refusals."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_initial_controllers_give_the_directory_its_id(tmp_path: Path, runtime: 
     assert voters.voters[1].listeners == (VoterListener("CONTROLLER", "::1", 9093),)
 
 
-def test_one_that_joins_knows_of_no_voters(tmp_path: Path, runtime: Runtime) -> None:
+def test_a_controller_that_joins_later_has_no_voters(tmp_path: Path, runtime: Runtime) -> None:
     settings = config(tmp_path)
     assert len(format_node(settings, runtime, CLUSTER_ID, ignore_formatted=False, first_voters=FirstVoters(none=True)))
     assert not runtime.disk.exists(metadata_log_dir(settings.metadata_log_dir))
@@ -155,6 +155,6 @@ def test_the_first_levels_of_features(tmp_path: Path, runtime: Runtime) -> None:
         ("4.2", ["metadata.version=29"], "leave one of them out"),
     ],
 )
-def test_levels_that_cannot_be(release: str | None, features: list[str], reason: str) -> None:
+def test_impossible_levels_are_refused(release: str | None, features: list[str], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         choose_levels(release, features)

@@ -1,4 +1,4 @@
-"""Ports, directories and settings of a local cluster."""
+"""The ports, directories and settings of a local cluster."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_what_is_written_loads(tmp_path: Path) -> None:
     assert load_config(Path(plan.nodes[0].properties_file).read_text())["num.partitions"] == 4
 
 
-def test_a_former_cluster_keeps_its_id(tmp_path: Path) -> None:
+def test_an_existing_cluster_keeps_its_id(tmp_path: Path) -> None:
     assert existing_cluster_id([str(tmp_path)]) is None
     (tmp_path / "node-1").mkdir()
     (tmp_path / "node-1" / "meta.properties").write_text("version=1\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\n")
@@ -65,7 +65,7 @@ def test_a_former_cluster_keeps_its_id(tmp_path: Path) -> None:
 
 
 def formatted(plan: ClusterPlan) -> None:
-    """As if its nodes had been started by this software."""
+    """Write what a started cluster leaves in its directory."""
     write_properties(plan)
     for node in plan.nodes:
         Path(node.data_dir).mkdir(exist_ok=True)
@@ -92,7 +92,7 @@ def test_a_new_cluster_has_dynamic_voters(tmp_path: Path, separate: bool) -> Non
         assert ("controller.quorum.auto.join.enable" in node.properties) == (node.controller_port is not None)
 
 
-def test_its_controllers_stay_where_they_are(tmp_path: Path) -> None:
+def test_controllers_keep_their_addresses(tmp_path: Path) -> None:
     plan = plan_cluster(str(tmp_path), ClusterShape(brokers=3, port=9092))
     formatted(plan)
     again = plan_cluster(str(tmp_path), ClusterShape(brokers=5, port=19092))
@@ -109,7 +109,7 @@ def test_its_controllers_stay_where_they_are(tmp_path: Path) -> None:
             plan_cluster(str(tmp_path), shape)
 
 
-def test_one_with_static_voters_keeps_them(tmp_path: Path) -> None:
+def test_a_cluster_with_static_voters_keeps_them(tmp_path: Path) -> None:
     asked = {VOTERS: "1@127.0.0.1:10093"}
     plan = plan_cluster(str(tmp_path), ClusterShape(brokers=1, port=9092, overrides=asked))
     assert (plan.first_voters, plan.nodes[0].properties[VOTERS]) == (None, "1@127.0.0.1:10093")
@@ -132,6 +132,6 @@ def test_free_ports() -> None:
 
 
 @pytest.mark.parametrize("shape", [{"brokers": 0}, {"brokers": 101}, {"port": 65000}])
-def test_shapes_that_cannot_be(shape: dict[str, int]) -> None:
+def test_impossible_shapes_are_refused(shape: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=r"nodes|too high"):
         ClusterShape(**shape)

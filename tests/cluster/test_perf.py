@@ -1,4 +1,4 @@
-"""What the measuring client decides before it sends anything."""
+"""The batches of the measuring client, and the figures that it reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies by name: found, made, configured; or a sentence."""
+"""Policies are loaded by name, created and configured; errors are one sentence."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def house_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["house_rules:Small", "house_rules.Small"])
-def test_a_policy_is_made_and_configured(name: str) -> None:
+def test_a_policy_is_created_and_configured(name: str) -> None:
     config = NodeConfig.from_properties({**NODE, KEY: name})
     policy = load_policies(config.values, config.properties).create_topic
     assert policy is not None
@@ -72,7 +72,7 @@ def test_a_policy_is_made_and_configured(name: str) -> None:
     ],
 )
 @pytest.mark.parametrize("key", [KEY, "alter.config.policy.class.name"])
-def test_a_wrong_name_is_told(key: str, name: str, reason: str) -> None:
+def test_a_wrong_name_is_reported(key: str, name: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         NodeConfig.from_properties({**NODE, key: name})
 
@@ -82,7 +82,7 @@ def test_a_broker_needs_no_policy() -> None:
     assert NodeConfig.from_properties({**broker, "node.id": "2", KEY: "nowhere:Policy"})[KEY] == "nowhere:Policy"
 
 
-def test_one_that_cannot_be_made_is_told() -> None:
+def test_a_policy_that_cannot_be_created_is_reported() -> None:
     config = NodeConfig.from_properties({**NODE, KEY: "house_rules:Broken"})
     with pytest.raises(PolicyError, match="Broken cannot be made: RuntimeError: no licence"):
         load_policies(config.values, config.properties)

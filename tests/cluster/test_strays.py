@@ -1,5 +1,4 @@
-"""A log whose topic id is not its partition's, by damage or by history: kept out of the way, never deleted, and nothing
-empty passes for it."""
+"""A log with another topic id than its partition is set aside and never deleted; no empty log takes its place."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ def started(world: World, nodes: int) -> tuple[SimulatedCluster, ProcessLoop]:
 
 
 async def append(client: ClusterClient, number: int) -> None:
-    """One Produce with acks=all, tried until it is done."""
+    """One Produce request with acks=all, repeated until it succeeds."""
     batch = bytes(encode_batch([(None, b"%d" % number, (), 0)]))
     rows = [{"name": TOPIC, "partition_data": [{"index": 0, "records": batch}]}]
     fields = {"transactional_id": None, "acks": -1, "timeout": 5000, "topic_data": rows}
@@ -89,7 +88,7 @@ def stop(world: World, cluster: SimulatedCluster, *names: str) -> None:
 
 
 def restart(world: World, cluster: SimulatedCluster) -> None:
-    """Until it serves."""
+    """Wait until the node serves."""
     cluster.restart("n1")
     assert world.scheduler.run_until(lambda: 1 in cluster.nodes and cluster.nodes[1].broker is not None, 10.0)
     assert world.scheduler.run_until(lambda: cluster.nodes[1].broker.state.name == "RUNNING", 10.0)
@@ -133,8 +132,8 @@ def test_a_flipped_letter_of_the_topic_id_costs_no_record(world: World, caplog: 
     assert set_aside(world, "n2") == [stray]
 
 
-def test_the_only_replica_is_not_begun_anew_and_can_be_put_back(world: World) -> None:
-    """Nothing empty passes for it: the partition has no leader until a person decides."""
+def test_the_only_replica_is_not_replaced_and_can_be_put_back(world: World) -> None:
+    """No empty log takes its place: the partition has no leader until a person decides."""
     cluster, process = started(world, 1)
 
     async def fill() -> None:

@@ -1,4 +1,4 @@
-"""What a scrape says, of a node in this process and of nodes in their own."""
+"""The metrics that nodes of a real cluster export."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ async def send_to_topics(bootstrap: str, count: int) -> None:
 
 
 async def move_one(bootstrap: str) -> None:
-    """A partition of one replica goes from one of the brokers 1 and 2 to the other."""
+    """Move a partition with one replica from one of the brokers 1 and 2 to the other."""
     async with ClusterClient(bootstrap) as client:
         await AdminClient(client).create_topic(NewTopic("moved", 1, 1))
         producer = Producer(client, "moved")

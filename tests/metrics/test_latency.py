@@ -1,4 +1,4 @@
-"""Buckets against the sorted list of what was observed."""
+"""The buckets of durations, compared with the sorted list of all durations."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""The plugin's tests run pytest inside pytest."""
+"""The tests of the plugin run pytest inside pytest."""
 
 pytest_plugins = ["pytester"]

@@ -1,4 +1,4 @@
-"""A partition of the nodes' network, by the plugin's cluster: a leader is cut off, and nothing acked is lost."""
+"""Network partitions between the nodes of a test cluster: a leader is cut off, and no acked record is lost."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_two_on_one_side_go_on(cluster: TestCluster) -> None:
 
 
 def fenced(cluster: TestCluster, node: int) -> bool:
-    """What the nodes that hear each other say last of it."""
+    """Whether the nodes that reach each other have last logged that the node is fenced."""
     lines = [line for one in (1, 2) for line in cluster.log_of(one).splitlines() if f"broker={node} " in line]
     told = sorted(line for line in lines if "broker-fenced" in line or "broker-unfenced" in line)
     return bool(told) and "broker-fenced" in told[-1]

@@ -1,4 +1,4 @@
-"""The plugin as a stranger's project sees it: pytest in a process of its own, with the documentation's test."""
+"""The pytest plugin in a project of its own, with the test of the documentation."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PLUGIN = () if IS_INSTALLED else ("-p", "raftwerk.cluster.testing.plugin")
 
 
 def with_plugin(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    """As its entry point would load it, whether the package was installed before it had one or after."""
+    """Run pytest with the plugin, also if the installed package has no entry point for it."""
     pytester.makeconftest("")
     return pytester.runpytest_subprocess(*PLUGIN, "-p", "no:cacheprovider", *arguments, timeout=120)
 
 
-def test_names_of_topics_are_legal_and_their_own() -> None:
+def test_names_of_topics_are_legal_and_unique() -> None:
     name = unique_topic("test_x[a/b ü]")
     assert re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name)
     assert name != unique_topic("test_x[a/b ü]")
@@ -47,7 +47,7 @@ def test_the_documentation_s_test_passes_on_two_workers(pytester: pytest.Pyteste
 
 
 @pytest.mark.process
-def test_a_cluster_is_hurt_and_heals(pytester: pytest.Pytester) -> None:
+def test_a_cluster_heals_after_faults(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import asyncio

@@ -1,4 +1,4 @@
-"""The log of a failover, as the nodes of a real cluster write it."""
+"""What the nodes of a real cluster log about a failover."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A disk gets full: what is there is served, others lead, errors say why; with space again all goes on by itself."""
+"""A full disk: the broker serves what it has, other brokers lead, errors name the reason; with space it takes records
+again."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ MB = 1 << 20
 
 @pytest.fixture
 def cluster() -> Iterator[tuple[SimulatedCluster, ProcessLoop]]:
-    """Three nodes that keep 16 MB free, and a client's process."""
+    """Three simulated nodes that keep 16 MB free, and the process of a client."""
     world = World(1)
     with world:
         cluster = SimulatedCluster(world, ClusterConfig(3))
@@ -38,7 +39,7 @@ def cluster() -> Iterator[tuple[SimulatedCluster, ProcessLoop]]:
 
 
 async def append(client: ClusterClient) -> Struct:
-    """The answer of the leader to one Produce with acks=all."""
+    """The leader's answer to one Produce request with acks=all."""
     leader = (await client.metadata([TOPIC])).topic(TOPIC).partitions[0].leader
     batch = bytes(encode_batch([(None, b"x" * 100, (), 0)]))
     rows = [{"name": TOPIC, "partition_data": [{"index": 0, "records": batch}]}]
@@ -76,7 +77,7 @@ def starts(cluster: SimulatedCluster) -> list[int]:
     return [cluster.world.hosts[name].starts for name in cluster.names]
 
 
-def test_one_disk_full_others_lead(cluster: tuple[SimulatedCluster, ProcessLoop]) -> None:
+def test_other_brokers_lead_when_one_disk_is_full(cluster: tuple[SimulatedCluster, ProcessLoop]) -> None:
     sim, process = cluster
     assert sim.world.scheduler.run_until(sim.is_healthy, 10.0)
 
@@ -103,7 +104,7 @@ def test_one_disk_full_others_lead(cluster: tuple[SimulatedCluster, ProcessLoop]
     assert sim.world.scheduler.run_until(sim.is_healthy, 10.0)
 
 
-def test_all_disks_full_nobody_is_fenced_for_nothing(cluster: tuple[SimulatedCluster, ProcessLoop]) -> None:
+def test_no_broker_is_fenced_when_all_disks_are_full(cluster: tuple[SimulatedCluster, ProcessLoop]) -> None:
     sim, process = cluster
 
     async def scenario() -> None:
@@ -126,7 +127,7 @@ def test_all_disks_full_nobody_is_fenced_for_nothing(cluster: tuple[SimulatedClu
     assert sim.world.scheduler.run_until(sim.is_healthy, 10.0)
 
 
-def test_the_nearer_the_end_the_more_often_it_is_looked_at() -> None:
+def test_the_less_space_is_left_the_more_often_it_is_checked() -> None:
     assert next_look_s([100 << 30], 16 * MB, is_full=False) == 5.0
     assert 0.9 < next_look_s([100 << 30, 1 << 30], 16 * MB, is_full=False) < 1.1
     assert next_look_s([16 * MB], 16 * MB, is_full=False) == 0.01
@@ -134,7 +135,7 @@ def test_the_nearer_the_end_the_more_often_it_is_looked_at() -> None:
     assert next_look_s([0], 16 * MB, is_full=True) == 0.5
 
 
-def test_it_does_not_flap() -> None:
+def test_a_full_directory_stays_full_until_twice_the_reserve_is_free() -> None:
     assert not is_full_now(16 * MB, 16 * MB, was_full=False)
     assert is_full_now(16 * MB - 1, 16 * MB, was_full=False)
     assert is_full_now(31 * MB, 16 * MB, was_full=True)

@@ -1,4 +1,4 @@
-"""The arithmetic of the small clients, and the demo's judgement."""
+"""The producer's partitioner and batches, the bootstrap list, and the verdict of the demo."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from raftwerk.wire.records import NewRecord
 
 
 def test_murmur2_as_kafkas_clients() -> None:
-    """Values of the Java client's own test, as signed 32-bit numbers there."""
+    """The values of the Java client's own test, where they are signed 32-bit numbers."""
     cases = {
         b"21": -973932308,
         b"foobar": -790332482,

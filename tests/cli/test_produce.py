@@ -1,4 +1,4 @@
-"""What `raftwerk produce` reads from its standard input."""
+"""How `raftwerk produce` reads lines from its standard input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from raftwerk.cli.records.produce import LineReader
 
 
 class Trickle(io.RawIOBase):
-    """Gives its bytes in the pieces they were written in, as a pipe does."""
+    """A stream that returns its bytes in the pieces in which they were written, as a pipe does."""
 
     def __init__(self, pieces: list[bytes]) -> None:
         self.pieces = [piece for piece in pieces if piece]
@@ -54,7 +54,7 @@ def test_line_ends(pieces: list[bytes]) -> None:
     assert read_all(pieces) == [b"a", b"b"]
 
 
-def test_a_finished_line_is_not_kept_waiting() -> None:
+def test_a_finished_line_is_returned_at_once() -> None:
     reader = LineReader(io.BufferedReader(Trickle([b"one\ntw", b"o\n"])))
     assert reader.take() == [b"one"]
     assert reader.take() == [b"two"]

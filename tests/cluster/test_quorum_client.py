@@ -1,4 +1,4 @@
-"""What an administrator of the quorum makes of answers that hold no quorum."""
+"""How `QuorumClient` treats answers of controllers that do not know the quorum."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _answer(error: ErrorCode, *, leader_id: int | None = None) -> Struct:
 
 
 class _Scripted(ClusterClient):
-    """Answers what it was told to, the last for ever."""
+    """Returns the given answers one after the other; the last one again and again."""
 
     def __init__(self, *answers: Struct, timeout_s: float = 5.0) -> None:
         super().__init__("localhost:9093", timeout_s=timeout_s)
@@ -44,15 +44,15 @@ class _Scripted(ClusterClient):
 
 
 @pytest.mark.parametrize("at_controllers", [False, True])
-def test_a_controller_that_stops_is_asked_again_elsewhere(at_controllers: bool) -> None:
-    """One that is going answers with an error and no topics."""
+def test_another_controller_is_asked_when_one_stops(at_controllers: bool) -> None:
+    """A stopping controller answers with an error and without topics."""
     gone, found = _answer(ErrorCode.NOT_LEADER_OR_FOLLOWER), _answer(ErrorCode.NONE, leader_id=3)
     client = QuorumClient(_Scripted(gone, found), at_controllers=at_controllers)
     assert asyncio.run(client.describe()).leader_id == 3
 
 
 @pytest.mark.parametrize("at_controllers", [False, True])
-def test_a_controller_whose_disk_failed_is_a_refusal(at_controllers: bool) -> None:
+def test_a_controller_with_a_failed_disk_refuses(at_controllers: bool) -> None:
     broken = _answer(ErrorCode.KAFKA_STORAGE_ERROR)
     client = QuorumClient(_Scripted(broken), at_controllers=at_controllers)
     with pytest.raises(RefusedError, match="KAFKA_STORAGE_ERROR"):
