@@ -1,7 +1,7 @@
-"""Produce: batches to the logs of partitions that this broker leads. The hottest path; no task, no future.
+"""Produce: batches to the logs of partitions that this broker leads. The hottest path: it makes no task and no future.
 
 Whole-request refusals follow KafkaApis.handleProduceRequest, per-batch ones ProduceRequest.validateRecords. With acks=0
-nobody reads an answer: an error closes the connection, so that the client learns new metadata.
+there is no response: an error closes the connection, so that the client asks for new metadata.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class _PendingResponse:
 
 
 def _refusal(records: memoryview | None, version: int, transactional_id: str | None) -> tuple[ErrorCode, str] | None:
-    """What is wrong with a partition's records at a glance; the log checks the rest."""
+    """Why a partition's records are refused before they come to the log, which checks the rest; None if not."""
     if not records:
         text = f"Produce requests with version {version} must have at least one record batch per partition"
         return ErrorCode.INVALID_RECORD, text
@@ -105,8 +105,8 @@ def _refusal(records: memoryview | None, version: int, transactional_id: str | N
     return None
 
 
-def _sort_out(pending: _PendingResponse, message: ProduceRequest) -> list[tuple[TopicPartition, memoryview | None]]:
-    """Fills `pending` with a row a partition; returns those worth appending."""
+def _entries(pending: _PendingResponse, message: ProduceRequest) -> list[tuple[TopicPartition, memoryview | None]]:
+    """Fill `pending` with a row for each partition; returns what is to be appended."""
     image = pending.services.metadata.image
     by_id = pending.request.api_version >= FIRST_VERSION_BY_ID
     version, transactional_id = pending.request.api_version, message.transactional_id
@@ -139,7 +139,7 @@ def handle(services: BrokerServices, request: Request) -> None:
     """Append to the leaders' logs, and answer when enough replicas have the records."""
     message = decode_produce_request(request.api_version, request.body, 0)
     pending = _PendingResponse(services, request, message.acks)
-    entries = _sort_out(pending, message)
+    entries = _entries(pending, message)
     if message.acks not in (-1, 0, 1):
         pending.fail(ErrorCode.INVALID_REQUIRED_ACKS)
         return
