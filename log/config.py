@@ -72,6 +72,7 @@ class LogConfig:
 
     @property
     def is_compacted(self) -> bool:
+        """Whether the log is compacted."""
         """Whether old records of a key are removed."""
         return "compact" in self.cleanup_policy
 
@@ -82,11 +83,11 @@ class LogConfig:
 
     @property
     def looks_inside_batches(self) -> bool:
-        """Whether a leader has to look inside clients' batches."""
+        """Whether the leader has to parse the records of clients' batches."""
         return self.compression_type is not None or self.is_compacted
 
     def draw_segment_ms(self, rng: random.Random) -> int:
-        """`segment.ms` less a random part of the jitter, so that segments of many partitions do not roll at once."""
+        """`segment.ms` minus a random part of the jitter, so that many partitions do not roll at once."""
         jitter_ms = min(self.segment_jitter_ms, self.segment_ms)
         return self.segment_ms - rng.randrange(jitter_ms) if jitter_ms else self.segment_ms
 

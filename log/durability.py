@@ -71,14 +71,14 @@ class Durability:
         """Whether rolled segments wait for their fsync."""
         return bool(self._unsynced)
 
-    def park(self) -> None:
+    def close_idle_files(self) -> None:
         """Close the files of durable segments; a read or append opens them again."""
         *rolled, active = self._files.segments.items
         for segment in rolled:
             if segment not in self._unsynced:
-                segment.park()
+                segment.close_idle_files()
         if self.recovery_point == active.next_offset:
-            active.park()
+            active.close_idle_files()
 
     # What changes
 
@@ -274,7 +274,7 @@ class Durability:
         for segment in self._unsynced:
             if segment.next_offset <= target:
                 segment.indexes_synced()
-                segment.park()
+                segment.close_idle_files()
         self._unsynced = [segment for segment in self._unsynced if segment.next_offset > target]
         self.recovery_point = max(self.recovery_point, target)
 
@@ -322,7 +322,7 @@ def _ignore_error(done: asyncio.Future[None]) -> None:
         done.exception()
 
 
-def swallow(done: asyncio.Future[int]) -> None:
+def ignore_failure(done: asyncio.Future[int]) -> None:
     """Ignore the error: the log itself has recorded the failure and told its owner."""
     if not done.cancelled():
         done.exception()

@@ -1,4 +1,4 @@
-"""What can go wrong with a log or its directory, beyond the error codes of the protocol."""
+"""The errors of logs and log directories, beyond the error codes of the protocol."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ..wire.errors import ErrorCode, ProtocolError
 
 
 class StorageError(ProtocolError):
-    """The disk refused; clients see KAFKA_STORAGE_ERROR, find another replica, or retry."""
+    """The disk refused. Clients get KAFKA_STORAGE_ERROR and try again, with another replica if there is one."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
 
 class ColdReadError(Exception):
-    """What is to be read is not in the page cache. `warming` ends when it is, as far as can be known."""
+    """The bytes are not in the page cache. The future `warming` ends when they have been brought there."""
 
     def __init__(self, warming: asyncio.Future[None]) -> None:
         super().__init__("not in the page cache")
@@ -24,26 +24,25 @@ class ColdReadError(Exception):
 
 
 class NoSpaceError(StorageError):
-    """The disk is full, or no more files can be open: nothing was written, nothing is lost, and the same may be tried
-    again when there is space."""
+    """The disk is full, or no more files can be opened. Nothing was written; the same can be tried again later."""
 
 
 def is_no_space(error: OSError) -> bool:
-    """Whether the disk, or what this user may have of it, is full; or so many files open that no more can be."""
+    """Whether the disk or the user's quota is full, or no more files can be opened."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 
 
 def refused_write(message: str, error: OSError) -> StorageError:
-    """What a write becomes that the disk refused and that was taken back, or a read."""
+    """The error to raise for a read, or for a write that was taken back, when the disk has refused it."""
     return (NoSpaceError if is_no_space(error) else StorageError)(message)
 
 
 class LogDirError(Exception):
-    """A log directory that this node must not use; the text is one sentence that names the way out."""
+    """A log directory that this node must not use; the text is one sentence that says what to do."""
 
 
 class DirLockedError(LogDirError):
-    """Another process holds the directory."""
+    """Another process has locked the directory."""
 
 
 class DirFailedError(LogDirError):

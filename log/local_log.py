@@ -136,7 +136,7 @@ class LocalLog:
         """Delete the `count` oldest segments, and return how many it were. `StorageError`, `OSError`.
 
         If these are all segments, `roll` starts a new one first. When the disk is too full for that, the newest one
-        stays; deleting the others makes room for the next time.
+        stays; deleting the others makes space for the next time.
         """
         if is_whole := count == len(self.segments):
             try:

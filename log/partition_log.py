@@ -39,7 +39,7 @@ from .segment.segment import Segment, TimestampOffset
 from .segment.segment_replacement import StagedRenames
 from .segment.transaction_index import AbortedTransaction
 from .state.leader_epoch_cache import LeaderEpochCache
-from .state.producer_state import UNKNOWN_DELTA, BatchMetadata, ProducerStates
+from .state.producer_state import UNKNOWN_DELTA, BatchMetadata, ProducerStateManager
 from .validation import count_offsets, first_batch_around, prepare_for_follower, prepare_for_leader
 
 
@@ -103,7 +103,7 @@ class PartitionLog:
     ) -> None:
         self.directory = directory
         self.topic_id = loaded.topic_id
-        self.producers = ProducerStates()
+        self.producers = ProducerStateManager()
         self._disk = runtime.disk
         self._hooks = hooks
         self._segments = LogSegments(loaded.segments)
@@ -135,7 +135,7 @@ class PartitionLog:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         clean_shutdown: bool = False,
-        void_without_id: bool = False,
+        discard_without_topic_id: bool = False,
         has_gaps: bool = True,
         hooks: LogHooks = _NO_HOOKS,
     ) -> Work[PartitionLog]:
@@ -145,8 +145,8 @@ class PartitionLog:
         they are removed. If offsets cannot be missing (not `has_gaps`), a missing one is damage. `StorageError`.
         """
         try:
-            if void_without_id and log_recovery.was_never_durable(runtime.disk, directory):
-                log_recovery.make_void(runtime.disk, directory)
+            if discard_without_topic_id and log_recovery.was_never_durable(runtime.disk, directory):
+                log_recovery.discard_never_durable(runtime.disk, directory)
             loaded = yield from log_recovery.load(
                 runtime.disk,
                 directory,
@@ -162,7 +162,7 @@ class PartitionLog:
             log._log_start_offset = min(max(log_start_offset, log._segments.first_offset), log.log_end_offset)
             log.epoch_cache.truncate_from_start(log._log_start_offset)
             yield from log_recovery.load_producers(log.producers, loaded.snapshots, loaded.segments, log.log_end_offset)
-            log.durability.park()
+            log.durability.close_idle_files()
             if log.recovery_point < recovery_point:
                 hooks.on_recovery_point_lowered(log, log.recovery_point)
         except OSError as error:

@@ -1,7 +1,8 @@
-"""What a leader does to a client's batches where a topic's settings ask to look inside them.
+"""Recompression of a client's batches by the leader, for the topics that need it.
 
-`compression.type` other than `producer`: batches of another codec are compressed anew. `cleanup.policy` with compact:
-records without a key are refused. Source: LogValidator of Apache Kafka. All other topics never come here.
+With a `compression.type` other than `producer`, batches of another codec are compressed again. With a `cleanup.policy`
+that compacts, records without a key are refused. Batches of other topics are not parsed. Source: LogValidator of Apache
+Kafka.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from .config import LogConfig
 
 
 def recompress(batches: memoryview, config: LogConfig) -> memoryview:
-    """The batches as the log is to hold them; those that are no sound batches stay as they are, to be refused later.
+    """The batches as the log will store them. Invalid batches stay as they are; they are refused later.
 
     Raises `ProtocolError(INVALID_RECORD)`.
     """
@@ -26,14 +27,14 @@ def recompress(batches: memoryview, config: LogConfig) -> memoryview:
         is_sound = header.magic == MAGIC_V2 and header.size_bytes >= BATCH_HEADER_SIZE and end <= len(batches)
         if not is_sound or header.compression > max(Compression) or not verify_crc(batches, position, header):
             break
-        parts.append(_reshape_batch(header, batches[position:end], config))
+        parts.append(_recompress_batch(header, batches[position:end], config))
         position = end
     if all(isinstance(part, memoryview) for part in parts):
         return batches
     return memoryview(bytearray(b"".join([*parts, batches[position:]])))
 
 
-def _reshape_batch(header: BatchHeader, batch: memoryview, config: LogConfig) -> memoryview | bytes:
+def _recompress_batch(header: BatchHeader, batch: memoryview, config: LogConfig) -> memoryview | bytes:
     codec = config.compression_type
     is_other = codec is not None and header.compression != codec and not header.is_control
     if not is_other and not config.is_compacted:
@@ -47,8 +48,8 @@ def _reshape_batch(header: BatchHeader, batch: memoryview, config: LogConfig) ->
                 )
     if codec is None or not is_other:
         return batch
-    reshaped = header._replace(attributes=header.attributes & ~CODEC_MASK | codec)
-    return pack(reshaped, compress(codec, body, _level(config, codec)))[1]
+    recompressed = header._replace(attributes=header.attributes & ~CODEC_MASK | codec)
+    return pack(recompressed, compress(codec, body, _level(config, codec)))[1]
 
 
 def _level(config: LogConfig, codec: Compression) -> int | None:

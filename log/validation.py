@@ -1,6 +1,6 @@
-"""Judging batches before they enter a log, from their headers and CRC alone.
+"""Validation of batches before they are appended, by their headers and CRC alone.
 
-Which error a client gets for which fault is as in Apache Kafka (ProduceRequest.validateRecords, LogValidator,
+The errors are those of Apache Kafka (ProduceRequest.validateRecords, LogValidator,
 UnifiedLog.analyzeAndValidateRecords); records themselves are not parsed here.
 """
 
@@ -35,9 +35,9 @@ _RECORD_SIZE_MIN = 7
 def prepare_for_leader(
     batches: memoryview, first_offset: int, leader_epoch: int, config: LogConfig, now_ms: int, internal: bool
 ) -> list[BatchHeader]:
-    """Check a client's batches, give them offsets from `first_offset` on and the epoch, in place.
+    """Check a client's batches, and write the epoch and offsets from `first_offset` on into them, in place.
 
-    Returns their headers as they stand then. `internal` admits control batches. Raises `ProtocolError`.
+    Returns their headers after that. `internal` permits control batches. Raises `ProtocolError`.
     """
     headers: list[BatchHeader] = []
     position, end = 0, len(batches)
@@ -85,7 +85,7 @@ def first_batch_around(batches: memoryview, offset: int) -> int | None:
 
 
 def count_offsets(headers: list[BatchHeader]) -> int:
-    """How many offsets the batches take."""
+    """How many offsets the batches have together."""
     return sum(header.last_offset_delta for header in headers) + len(headers)
 
 
@@ -94,7 +94,7 @@ def prepare_for_follower(
 ) -> list[BatchHeader]:
     """Check batches from a leader, which must continue the log at `next_offset`; returns their headers.
 
-    With `may_skip` they may leave offsets out. A cut-off batch at the end is passed over.
+    With `may_skip` offsets may be missing. An incomplete batch at the end is ignored.
     Raises `ProtocolError`: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE.
     """
     headers: list[BatchHeader] = []

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...log.state.producer_state import ProducerStates
+from ...log.state.producer_state import ProducerStateManager
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.records import BatchHeader, iter_headers
 
@@ -41,7 +41,7 @@ class RefusedFirstBatches:
     def __bool__(self) -> bool:
         return bool(self._first)
 
-    def note(self, records: memoryview, known: ProducerStates, now_ms: int) -> None:
+    def note(self, records: memoryview, known: ProducerStateManager, now_ms: int) -> None:
         """The batches in `records` are refused."""
         try:
             openings = list(_first_batches(records, known))
@@ -56,7 +56,7 @@ class RefusedFirstBatches:
                 self._first.popitem(last=False)
             self._first[header.producer_id] = _Refused(header.producer_epoch, sequence, now_ms)
 
-    def check(self, records: memoryview, known: ProducerStates, now_ms: int) -> None:
+    def check(self, records: memoryview, known: ProducerStateManager, now_ms: int) -> None:
         """Raise OUT_OF_ORDER_SEQUENCE_NUMBER for a producer's batch before which another was refused."""
         for header in _first_batches(records, known):
             refused = self._first.get(header.producer_id)
@@ -73,7 +73,7 @@ class RefusedFirstBatches:
             )
 
 
-def _first_batches(records: memoryview, known: ProducerStates) -> Iterator[BatchHeader]:
+def _first_batches(records: memoryview, known: ProducerStateManager) -> Iterator[BatchHeader]:
     for _, header in iter_headers(records):
         if header.producer_id >= 0 and known.get(header.producer_id) is None:
             yield header

@@ -1,8 +1,8 @@
-"""A batch with some of its records taken out, its place in the log kept.
+"""Removing records from a batch, which keeps its offsets.
 
-Base offset, last offset delta, producer id, epoch and sequence stay as they were, so that offsets are what they were
-and a producer's last batch is still known. The records that stay are copied as bytes, but for their timestamp deltas
-where the batch gets a delete horizon: the base timestamp is then the time from which tombstones may go (KIP-534).
+Base offset, last offset delta, producer id, epoch and sequence stay the same, so that offsets do not change and a
+producer's last batch is still known. Records that stay are copied as bytes. If the batch gets a delete horizon, its
+base timestamp becomes the time from which tombstones may be removed (KIP-534), and the timestamp deltas are rewritten.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LENGTH_AFTER_CRC = 9
 
 
 class RawRecord(NamedTuple):
-    """One record as it lies in an uncompressed body: `start` to `end` with its length, `tail` after the timestamp."""
+    """One record in an uncompressed body, from `start` (its length) to `end`; `tail` is after the timestamp."""
 
     offset_delta: int
     timestamp_delta: int
@@ -43,7 +43,7 @@ class RawRecord(NamedTuple):
 
 
 def batch_body(batch: memoryview, header: BatchHeader) -> memoryview:
-    """The records' bytes, uncompressed. `CorruptBatchError`."""
+    """The uncompressed records of a batch. `CorruptBatchError`."""
     try:
         body = batch[BATCH_HEADER_SIZE : header.size_bytes]
         return memoryview(decompress(header.compression, body, DEFAULT_DECOMPRESSED_LIMIT_BYTES))
@@ -52,7 +52,7 @@ def batch_body(batch: memoryview, header: BatchHeader) -> memoryview:
 
 
 def raw_records(body: memoryview, count: int) -> Iterator[RawRecord]:
-    """The records of a body. `CorruptBatchError` where it is none."""
+    """The records of a body. `CorruptBatchError` if it does not parse."""
     position = 0
     try:
         for _ in range(count):
@@ -76,14 +76,14 @@ def raw_records(body: memoryview, count: int) -> Iterator[RawRecord]:
 
 
 def delete_horizon_ms(header: BatchHeader) -> int | None:
-    """The time from which the batch's tombstones may go, None while that is not settled."""
+    """The time from which the batch's tombstones may be removed, None when it has none yet."""
     return header.base_timestamp if header.attributes & DELETE_HORIZON_FLAG else None
 
 
 def rebuild(
     header: BatchHeader, body: memoryview, kept: list[RawRecord], horizon_ms: int | None
 ) -> tuple[BatchHeader, bytes]:
-    """The batch with just the records `kept`, of which there is at least one; `horizon_ms` is a new delete horizon."""
+    """The batch with only the records `kept`, which are not empty; `horizon_ms` is a new delete horizon, if any."""
     if horizon_ms is None:
         records = b"".join([body[record.start : record.end] for record in kept])
         base_timestamp, flags = header.base_timestamp, 0
@@ -113,7 +113,7 @@ def emptied(header: BatchHeader) -> tuple[BatchHeader, bytes]:
 
 
 def filler(last: BatchHeader, offset: int) -> tuple[BatchHeader, bytes]:
-    """An empty batch at `offset` alone, with the time and leader epoch of `last`."""
+    """An empty batch that takes just `offset`, with the timestamp and leader epoch of `last`."""
     return pack(
         last._replace(
             base_offset=offset,
@@ -130,7 +130,7 @@ def filler(last: BatchHeader, offset: int) -> tuple[BatchHeader, bytes]:
 
 
 def pack(header: BatchHeader, body: bytes) -> tuple[BatchHeader, bytes]:
-    """The batch of this header and (compressed) body, its length and CRC made anew."""
+    """The batch of this header and (compressed) body; its length and CRC are computed."""
     checked = (
         _CHECKED_PART.pack(
             header.attributes,

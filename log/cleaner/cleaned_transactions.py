@@ -1,7 +1,7 @@
-"""Transactions as compaction meets them, batch by batch in the order of the log.
+"""Transactions during compaction, which visits batch by batch in the order of the log.
 
-Records of aborted transactions are as good as gone. A marker may go when no record of its transaction was met before
-it, and the marker's own delete horizon is over. Source: CleanedTransactionMetadata of Apache Kafka.
+Records of aborted transactions are removed. A marker may be removed when no record of its transaction is left before
+it, and the marker's own delete horizon has passed. Source: CleanedTransactionMetadata of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from ..state.producer_state import EndTransactionMarker
 
 
 class CleanedTransactions:
-    """`aborted` are those with records in the stretch that is looked at. `retained` are those whose marker stays."""
+    """`aborted` are the transactions with records in the visited range; `retained` are those whose marker stays."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._to_come = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
         self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
-        """By producer id; whether a batch of it was met."""
+        """By producer id; the flag says whether a batch of the transaction was visited."""
         self._committed: dict[int, None] = {}
         self.retained: list[AbortedTransaction] = []
 
     def on_data(self, header: BatchHeader) -> bool:
-        """A data batch; True when its transaction was aborted."""
+        """Visit a data batch; returns whether its transaction was aborted."""
         if not header.is_transactional:
             return False
         self._begin(header.base_offset)
@@ -36,7 +36,7 @@ class CleanedTransactions:
         return True
 
     def on_marker(self, header: BatchHeader, marker: EndTransactionMarker | None) -> bool:
-        """A control batch; True when nothing of its transaction was met."""
+        """Visit a control batch; returns whether no batch of its transaction was visited."""
         self._begin(header.last_offset)
         if marker is None:
             return False

@@ -1,7 +1,8 @@
-"""Which log is compacted next, and the task that does it beside everything else on the loop.
+"""Which log is compacted next, and the task that compacts it.
 
-One log at a time, the one with the largest dirty part first. Between any two steps the loop has its turn, and pauses
-keep to `log.cleaner.io.max.bytes.per.second`. How far each log is clean stands in `cleaner-offset-checkpoint`.
+One log at a time, the one with the largest dirty ratio first. Between two steps other tasks of the loop run; pauses
+limit the rate to `log.cleaner.io.max.bytes.per.second`. `cleaner-offset-checkpoint` has the offset up to which each log
+is clean.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ...wire.records import CorruptBatchError
 from ...wire.types import TopicPartition
 from ..errors import StorageError
 from ..partition_log import PartitionLog
-from .cleaning_pass import CleanAbortedError, CleanPlan, CleanResult, NoRoomError, clean
+from .compaction import CleanAbortedError, CleanPlan, CleanResult, NoRoomError, clean
 
 _logger = logging.getLogger(__name__)
 _SLICE_BYTES = 64 * 1024
@@ -39,7 +40,7 @@ class CleanerConfig:
 
 
 class Dirtiness(NamedTuple):
-    """What of a log may be cleaned: keys from `first_dirty_offset` to `end_offset`."""
+    """The part of a log that may be cleaned: keys from `first_dirty_offset` to `end_offset`."""
 
     first_dirty_offset: int
     end_offset: int
@@ -49,6 +50,7 @@ class Dirtiness(NamedTuple):
 
     @property
     def ratio(self) -> float:
+        """Dirty bytes as a part of all bytes up to `end_offset`."""
         return self.dirty_bytes / max(self.clean_bytes + self.dirty_bytes, 1)
 
 
@@ -57,9 +59,10 @@ def measure(
 ) -> Dirtiness | None:
     """How dirty a log is, None when nothing can be cleaned.
 
-    The active segment is not cleaned, nor what is not committed, in a transaction whose end is not, younger than
-    `min.compaction.lag.ms`, or not below the recovery point as it is checkpointed: what recovery would go over again
-    must still have the records that leader epochs began with. Source: LogCleanerManager.cleanableOffsets of Kafka.
+    Not cleaned are: the active segment, records that are not committed, or in a transaction whose end is not, records
+    younger than `min.compaction.lag.ms`, and records above the checkpointed recovery point. Recovery may read the
+    latter again and must find the first record of each leader epoch. Source: LogCleanerManager.cleanableOffsets of
+    Kafka.
     """
     segments = log.segments
     unstable = log.producers.first_unstable_offset(high_watermark)
@@ -88,31 +91,32 @@ def measure(
 
 
 class CleanerHost(Protocol):
-    """What the cleaner needs of the log manager."""
+    """What the cleaner needs to know and to store about all logs; `LogDirectories` implements it."""
 
     @property
-    def logs(self) -> Mapping[TopicPartition, PartitionLog]: ...
+    def logs(self) -> Mapping[TopicPartition, PartitionLog]:
+        """Every partition's log."""
+        ...
 
     def clean_offset(self, tp: TopicPartition) -> int:
-        """How far the partition is clean, 0 when it never was."""
+        """The offset up to which the partition is clean, 0 when it never was."""
         ...
 
     def durable_offset(self, tp: TopicPartition) -> int:
-        """The recovery point of the partition, as it is checkpointed."""
+        """The recovery point of the partition in the checkpoint file."""
         ...
 
     def gaps_noted(self, tp: TopicPartition) -> bool:
-        """Whether it is durable that offsets are missing from the partition, without which none may be; else that is
-        begun."""
+        """Whether it is durable that offsets may be missing from the log, as it must be first; if not, it is begun."""
         ...
 
     def note_clean(self, tp: TopicPartition, offset: int) -> None:
-        """The partition is clean up to `offset`: to be remembered on disk too."""
+        """The partition is clean up to `offset`; the checkpoint is written soon."""
         ...
 
 
 class LogCleaner:
-    """Made and used on the running loop."""
+    """Compacts the logs of a node, one at a time. Made and used on the running loop."""
 
     def __init__(
         self,
@@ -136,17 +140,17 @@ class LogCleaner:
             self._tasks.spawn(self._run(), name="log cleaner")
 
     def stop(self) -> None:
-        """End at the next step; what was half copied is removed."""
+        """End at the next step; an incomplete copy is removed."""
         self._tasks.cancel_soon()
 
     def change(self, config: CleanerConfig) -> None:
-        """Go by this from now on; the pause is begun anew."""
+        """Use these settings from now on; the present pause starts again."""
         if config != self._config:
             self._config = config
             self._changed.set()
 
     async def _pause(self) -> None:
-        """Until the back-off has passed since it was last changed."""
+        """Wait for the back-off, which starts again when it is changed."""
         while True:
             self._changed.clear()
             try:
@@ -162,7 +166,10 @@ class LogCleaner:
                 await self.clean(*target)
 
     def filthiest(self) -> tuple[TopicPartition, PartitionLog, Dirtiness] | None:
-        """The log to clean next. Source: LogCleanerManager.grabFilthiestCompactedLog of Apache Kafka."""
+        """The log to clean next, None when no log is dirty enough.
+
+        Source: LogCleanerManager.grabFilthiestCompactedLog of Apache Kafka.
+        """
         now_ms, now_s = self._runtime.clock.wall_ms(), self._loop.time()
         best: tuple[TopicPartition, PartitionLog, Dirtiness] | None = None
         for tp, log in self._host.logs.items():
@@ -180,7 +187,7 @@ class LogCleaner:
         return best
 
     async def clean(self, tp: TopicPartition, log: PartitionLog, found: Dirtiness) -> CleanResult | None:
-        """Compact one log; None when it could not be done, which is tried again some minutes later."""
+        """Compact one log; None when that failed, and is tried again some minutes later."""
         plan = CleanPlan(
             found.first_dirty_offset, found.end_offset, self._runtime.clock.wall_ms(), self._config.dedupe_buffer_bytes
         )

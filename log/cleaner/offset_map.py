@@ -1,4 +1,4 @@
-"""The newest offset of each key in a stretch of a log, within a bound of memory."""
+"""The newest offset of each key in a part of a log, within a memory limit."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ...runtime.ports import Buffer
 
 _DIGEST_BYTES = 16
 BYTES_PER_KEY = 192
-"""What an entry costs, roughly: a dict's slot, a bytes object and an int."""
+"""Approximate memory of an entry: a slot of the dict, a bytes object and an int."""
 
 
 class OffsetMap:
-    """Keys of up to 15 bytes are kept as they are, longer ones by a digest of 16, so that neither passes for another.
+    """Newest offsets by key. Keys up to 15 bytes are stored as they are, longer ones as a digest of 16 bytes.
 
-    `latest_offset` is the last offset that was looked at, -1 at first.
+    `latest_offset` is the last offset that was visited, -1 at first.
     """
 
     __slots__ = ("_capacity", "_offsets", "latest_offset")
@@ -28,7 +28,7 @@ class OffsetMap:
         return len(self._offsets)
 
     def put(self, key: Buffer, offset: int) -> bool:
-        """Note a record; False, and nothing noted, when the key is new and there is no room."""
+        """Add a record; returns False, without adding it, when the key is new and the map is full."""
         short = bytes(key) if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
         offsets = self._offsets
         if len(offsets) >= self._capacity and short not in offsets:

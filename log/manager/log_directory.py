@@ -297,7 +297,7 @@ class LogDirectory:
             path or f"{self.path}/{tp}",
             config,
             recovery_point=recovery_point,
-            void_without_id=not recovery_point,
+            discard_without_topic_id=not recovery_point,
             log_start_offset=self.checkpoints.log_start_offsets.offsets.get(tp, 0),
             clean_shutdown=clean_shutdown,
             has_gaps=clean_offsets.was_unreadable or tp in clean_offsets.offsets,

@@ -21,7 +21,7 @@ from ...runtime.incremental_work import IncrementalTask, for_each
 from ...runtime.ports import Clock, Runtime
 from ...wire.types import TopicPartition
 from ..cleaner.log_cleaner import LogCleaner
-from ..durability import swallow
+from ..durability import ignore_failure
 from ..errors import StorageError
 from ..partition_log import PartitionLog
 from .delayed_deletion import DelayedDeletion
@@ -138,9 +138,9 @@ def _flush_if_dirty(log: PartitionLog, now_s: float) -> None:
         durability.last_flush_s = now_s
     elif (now_s - durability.last_flush_s) * 1000 >= log.config.flush_ms:
         durability.last_flush_s = now_s
-        log.flush_soon().add_done_callback(swallow)
+        log.flush_soon().add_done_callback(ignore_failure)
     elif durability.has_unsynced_segments:
-        durability.flush_rolled_soon().add_done_callback(swallow)
+        durability.flush_rolled_soon().add_done_callback(ignore_failure)
 
 
 class RetentionRounds:
@@ -197,7 +197,7 @@ class RetentionRounds:
         except StorageError as error:
             _logger.error("%s", error)
             return
-        log.durability.park()
+        log.durability.close_idle_files()
         if deleted:
             _logger.info("%s: %d segments deleted, the log starts at %d", tp, deleted, log.log_start_offset)
         expired = log.producers.expire(_monotonic_ms(), self.config.producer_expiration_ms)

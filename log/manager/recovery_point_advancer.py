@@ -14,7 +14,7 @@ from functools import partial
 
 from ...runtime.incremental_work import IncrementalTask, for_each
 from ...wire.types import TopicPartition
-from ..durability import swallow
+from ..durability import ignore_failure
 from ..partition_log import PartitionLog
 from .log_manager_config import RecoveryPointConfig
 
@@ -71,6 +71,6 @@ class RecoveryPointAdvancer:
         self._call_later(max(self._config.interval_ms / 1000 - since_s, 0), self._begin_round)
 
     def _pause(self, began_s: float, done: asyncio.Future[int]) -> None:
-        swallow(done)
+        ignore_failure(done)
         if self._timer is not None:
             self._call_later(asyncio.get_running_loop().time() - began_s, self._next)

@@ -1,13 +1,18 @@
-"""Opening a partition's directory: which of its bytes are the log.
+"""Opening a partition's directory, and recovery after an unclean shutdown.
 
-After a clean stop the files are trusted. After any other, everything up to the recovery point was fsynced, and what
-stands after it may be anything: blocks that never reached the disk, half a batch, a segment whose predecessor lost
-its tail, a producer snapshot of a history that was truncated away. So from the newest producer snapshot at or below
-the recovery point on (`segment_recovery`), at the earliest from that segment's start, every batch is checked, the log
-ends before the first bad one, and indexes, epochs and producers are made anew.
+After a clean shutdown the files are trusted. After any other one, everything below the recovery point was fsynced, and
+what comes after it may be anything: blocks that never reached the disk, half a batch, a segment whose predecessor lost
+its tail, a producer snapshot of records that were truncated. So every batch is checked from the newest producer
+snapshot at or below the recovery point (`segment_recovery`), but not from before the start of that segment. The log
+ends before the first damaged batch, and indexes, leader epochs and producers are rebuilt.
 
-A compaction that was cut off shows in the names: `.cleaned` files were not ready and go; a `.log.swap` was ready and
-durable, so that it takes the place of the segments whose offsets it covers, some of which may be gone already.
+After a clean shutdown indexes are trusted too, compared with the batches when they are used, and rebuilt where they
+disagree. No CRC covers a batch's offset and epoch, so recovery compares them with the neighbouring batches
+(`ValidatingScan`); a log that may have gaps by compaction has an entry in `cleaner-offset-checkpoint` before the first.
+
+An interrupted compaction shows in the names. Files ending in `.cleaned` were not complete, and are removed. A
+`.log.swap` was complete and durable; it replaces the segments whose offsets it covers, some of which may be gone
+already.
 """
 
 from __future__ import annotations
@@ -38,7 +43,7 @@ from ..segment.transaction_index import AbortedTransaction, CorruptTransactionIn
 from ..state.checkpoints import PARTITION_METADATA_FILE, PARTITION_METADATA_SIZE, read_epochs, read_topic_id
 from ..state.leader_epoch_cache import EpochEntry
 from ..state.producer_snapshots import ProducerSnapshots
-from ..state.producer_state import ProducerStates, read_marker
+from ..state.producer_state import ProducerStateManager, read_marker
 from .segment_recovery import STEP_BATCHES, check, resume, start_over
 
 _logger = logging.getLogger(__name__)
@@ -50,8 +55,7 @@ _LEFTOVERS = (".tmp", CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX)
 class LoadedLog:
     """What `load` found.
 
-    `durable_offset`: everything below it is fsynced. `is_settled`: nothing had to be made or made again, so that
-    nothing is to be fsynced either.
+    Everything below `durable_offset` is fsynced. `is_settled`: no file was made or rebuilt, so none needs an fsync.
     """
 
     segments: list[Segment]
@@ -73,11 +77,11 @@ def load(
     has_gaps: bool = True,
     keeps_gaps: bool = False,
 ) -> Work[LoadedLog]:
-    """Open the segments of `directory`, made and empty at `start_offset` if there are none.
+    """Open the segments of `directory`; if there are none, an empty one is made at `start_offset`.
 
-    `has_gaps`: offsets may be missing within segments, as compaction leaves them. `keeps_gaps`: offsets that are
-    missing between two sound segments are no sign of loss, as Apache Kafka's compaction leaves such.
-    `OSError` when the disk refuses; damaged contents never raise.
+    `has_gaps`: offsets may be missing within segments, as after compaction. `keeps_gaps`: offsets may be missing
+    between two valid segments too, as after Apache Kafka's compaction. `OSError` when the disk refuses; damage never
+    raises.
     """
     if not disk.exists(directory):
         disk.makedirs(directory)
@@ -100,7 +104,7 @@ def load(
     else:
         snapshot_max = durable_offset = segments[-1].next_offset
     end = segments[-1].next_offset
-    # Without a record there is no epoch: what the file says then is of a log that was given up for this one.
+    # Without a record there is no epoch: the checkpoint is then that of a log that was replaced by this one.
     epochs = [entry for entry in epochs if entry.start_offset < end] if end > segments[0].base_offset else []
     snapshots.remove_after(snapshot_max)
     snapshots.remove_stray(segment.base_offset for segment in segments)
@@ -110,21 +114,23 @@ def load(
         snapshots.remove_after(wrong.base_offset)
     has_removed = len(segments) < len(files.log_bases) or len(snapshots.offsets) < len(files.snapshots)
     if has_removed or files.has_removed:
-        disk.fsync_dir(directory)  # a removed file that came back would look like a later part of the log
-    is_settled = is_settled and segments[-1].next_offset > 0  # else its names may not be durable
+        disk.fsync_dir(directory)  # a removed file that comes back would look like a later part of the log
+    is_settled = is_settled and segments[-1].next_offset > 0  # else the names of its files may not be durable
     return LoadedLog(segments, epochs, snapshots, durable_offset, is_settled, _read_topic_id(disk, directory))
 
 
 def was_never_durable(disk: Disk, directory: str) -> bool:
-    """Whether `partition.metadata` is what a loss of power leaves of a file that was never synced: nothing, a part, or
-    blocks of zeros. Whole but damaged, it says nothing of the kind. `OSError`."""
+    """Whether `partition.metadata` is missing, incomplete or zeros, as a loss of power leaves a file without an fsync.
+
+    A complete but damaged file is not such a sign. `OSError`.
+    """
     path = f"{directory}/{PARTITION_METADATA_FILE}"
     content = disk.read_bytes(path) if disk.exists(path) else b""
     return len(content) < PARTITION_METADATA_SIZE or content.endswith(b"\0")
 
 
-def make_void(disk: Disk, directory: str) -> None:
-    """Remove a log of which a loss of power left no topic id. `OSError`."""
+def discard_never_durable(disk: Disk, directory: str) -> None:
+    """Remove a log that `was_never_durable`. `OSError`."""
     if disk.is_dir(directory):
         if disk.listdir(directory):
             _logger.warning("%s was never made durable, not even its topic id: it starts empty", directory)
@@ -132,11 +138,11 @@ def make_void(disk: Disk, directory: str) -> None:
 
 
 def load_producers(
-    producers: ProducerStates, snapshots: ProducerSnapshots, segments: list[Segment], end: int
+    producers: ProducerStateManager, snapshots: ProducerSnapshots, segments: list[Segment], end: int
 ) -> Work[None]:
-    """Make `producers` what the log below `end` says: the newest snapshot, then the batches after it.
+    """Rebuild `producers` from the log below `end`: the newest snapshot, then the batches after it.
 
-    So are the transaction indexes from there on.
+    The transaction indexes from there on are rebuilt too.
     """
     start = max(snapshots.load_latest(end, producers), segments[0].base_offset)
     for segment in segments:
@@ -144,7 +150,7 @@ def load_producers(
             continue
         try:
             position = segment.locate(max(start, segment.base_offset))
-        except CorruptBatchError as error:  # after a clean stop: reads of it are refused, the rest is served
+        except CorruptBatchError as error:  # after a clean shutdown: reads of it are refused, the rest is served
             _logger.error("%s; the producers in it are not known", error.message)
             continue
         segment.transaction_index.cut(start)
@@ -159,13 +165,13 @@ def load_producers(
 
 
 def _is_transaction_index_right(segment: Segment, segments: list[Segment]) -> bool:
-    """Whether each entry has its marker in the segment, and its first batch where the log still has that."""
+    """Whether each entry has its marker in the segment, and its first batch, if the log still has that."""
     try:
         return all(_has_marker(segment, one) and _has_first(segments, one) for one in segment.transaction_index.load())
     except CorruptTransactionIndexError:
         return False
     except CorruptBatchError:
-        return True  # the log is to blame
+        return True  # the log is damaged, not its index
 
 
 def _has_marker(segment: Segment, aborted: AbortedTransaction) -> bool:
@@ -185,16 +191,16 @@ def _has_first(segments: list[Segment], aborted: AbortedTransaction) -> bool:
     holding = [segment for segment in segments if segment.base_offset <= offset < segment.next_offset]
     for segment in holding:
         for _, header in scan_headers(segment.file, segment.locate(offset), segment.size_bytes, 1024):
-            if header.base_offset <= offset:  # else it was compacted away
+            if header.base_offset <= offset:  # if not, compaction has removed it
                 is_first = header.is_transactional and not header.is_control and header.base_offset == offset
                 return is_first and header.producer_id == aborted.producer_id
     return True
 
 
-def apply_marker(producers: ProducerStates, segment: Segment, header: BatchHeader, batch: Buffer) -> None:
-    """Take in a control batch that stands in `segment`: the end of a transaction, noted there if that was aborted.
+def apply_marker(producers: ProducerStateManager, segment: Segment, header: BatchHeader, batch: Buffer) -> None:
+    """Apply a control batch of `segment`, which ends a transaction; an aborted one goes to the transaction index.
 
-    `OSError` when the index cannot be written; the producer's state is not changed then.
+    `OSError` when the index cannot be written; then the state of the producer does not change.
     """
     marker = read_marker(batch)
     entry = producers.get(header.producer_id)
@@ -210,7 +216,7 @@ def apply_marker(producers: ProducerStates, segment: Segment, header: BatchHeade
 
 
 def complete_swaps(disk: Disk, directory: str) -> None:
-    """Put every segment that compaction had ready in its place. `OSError`."""
+    """Finish the replacements by compaction that were interrupted after the new segment was durable. `OSError`."""
     for name in disk.listdir(directory):
         stem, _, suffix = name.partition(".")
         if "." + suffix == LOG_SUFFIX + SWAP_SUFFIX and len(stem) == _OFFSET_DIGITS and stem.isdecimal():
@@ -268,7 +274,7 @@ def _open_segments(disk: Disk, directory: str, bases: list[int]) -> list[Segment
 
 
 def _read_epochs(disk: Disk, directory: str, segments: list[Segment]) -> list[EpochEntry]:
-    """The epoch checkpoint, or the epochs of all batches when it is missing or unreadable."""
+    """The leader epochs of the checkpoint, or of all batches if it is missing or unreadable."""
     try:
         entries = read_epochs(disk, directory)
     except CorruptFileError as error:
@@ -280,7 +286,7 @@ def _read_epochs(disk: Disk, directory: str, segments: list[Segment]) -> list[Ep
     for segment in segments:
         for _, header in scan_headers(segment.file, 0, segment.size_bytes):
             if header.base_offset < next_offset:
-                break  # what no recovery has looked at yet
+                break  # not checked yet
             next_offset = header.next_offset
             if header.partition_leader_epoch > latest:
                 latest = header.partition_leader_epoch
@@ -289,7 +295,7 @@ def _read_epochs(disk: Disk, directory: str, segments: list[Segment]) -> list[Ep
 
 
 def _read_topic_id(disk: Disk, directory: str) -> UUID | None:
-    """None where it cannot be known: the metadata gives it then."""
+    """The topic id; None where it cannot be read, and the metadata gives it."""
     try:
         return read_topic_id(disk, directory)
     except CorruptFileError as error:
@@ -306,9 +312,9 @@ def _recover(
     has_gaps: bool,
     keeps_gaps: bool,
 ) -> Work[list[EpochEntry]]:
-    """Check the segments from index `first` on, drop what cannot be trusted, return the epochs as they are.
+    """Check the segments from index `first` on, remove what is not valid, and return the leader epochs.
 
-    What that segment holds below the offset `trusted` is durable, its indexes included.
+    In that segment everything below the offset `trusted` is durable, its indexes too.
     """
     known = [entry for entry in epochs if entry.start_offset < trusted]
     if resume(segments[first], trusted, known[-1].epoch if known else -1):

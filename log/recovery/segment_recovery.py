@@ -1,10 +1,9 @@
-"""Checking one segment after an unclean stop: what is not good is cut off, the indexes are made again.
+"""Checking one segment after an unclean shutdown: invalid batches are cut off, the indexes are rebuilt.
 
-Where the recovery point stands inside the segment, only what comes after it is checked. Below it the batches are
-durable, and so are the indexes below a producer snapshot, which is written together with their fsync: the newest
-snapshot at or below the recovery point is where checking begins. Indexes that do not lead there exactly are not
-believed, nor are epochs that are not those of the batch before; then the segment is checked from its first byte, as it
-is where there is no such snapshot.
+If the recovery point is inside the segment, only the part after it is checked. The batches below it are durable. Below
+a producer snapshot the indexes are durable too, because it is written after their fsync. So checking begins at the
+newest snapshot at or below the recovery point. If the indexes do not lead exactly there, or the epoch is not that of
+the batch before, the whole segment is checked, as it is when there is no such snapshot.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ STEP_BYTES = 4 * 1024 * 1024
 
 
 def resume(segment: Segment, offset: int, epoch: int) -> bool:
-    """Take what stands below `offset` for good, as it is durable, and count it in; False: check the whole segment.
+    """Accept everything below `offset` without a check, as it is durable; False if the whole segment must be checked.
 
-    `epoch` is that of the batch before, by the checkpoint of epochs; -1 where the log starts later. `OSError`.
+    `epoch` is that of the batch before, by the leader epoch checkpoint; -1 if the log starts later. `OSError`.
     """
     if not segment.base_offset < offset <= segment.base_offset + MAX_INT32 or not segment.keep_indexes_below(offset):
         return False
@@ -53,7 +52,7 @@ def resume(segment: Segment, offset: int, epoch: int) -> bool:
 
 
 def start_over(segment: Segment) -> None:
-    """Nothing of the segment is known: no batch, no entry of an index. `OSError`."""
+    """Forget all batches and index entries of the segment, so that all of it is checked. `OSError`."""
     segment.reset_indexes()
     segment.forget_recent()
     segment.next_offset = segment.base_offset
@@ -65,19 +64,19 @@ def start_over(segment: Segment) -> None:
 def check(
     segment: Segment, index_interval_bytes: int, epoch: int, *, has_gaps: bool = True, following: Segment | None = None
 ) -> Work[tuple[list[BatchHeader], str | None]]:
-    """Check every byte after what is counted already, and count it in; cut off what is not good.
+    """Check every byte after the accepted batches, accept what is valid, and cut off the rest.
 
-    Returns the headers that start a leader epoch, `epoch` being the one before, and what was wrong, if anything.
+    Returns the headers that start a leader epoch, where `epoch` is the one before, and what was wrong, if anything.
     `has_gaps`: offsets may be missing between its batches. `following` is the segment after this one. `OSError`.
     """
     file = segment.file
-    size, told, batches = file.size(), segment.size_bytes, 0
+    size, counted, batches = file.size(), segment.size_bytes, 0
     after = None if following is None else (following.base_offset, following.first_header())
-    scan = ValidatingScan(file, segment.next_offset, epoch, has_gaps=has_gaps, following=after, position=told)
+    scan = ValidatingScan(file, segment.next_offset, epoch, has_gaps=has_gaps, following=after, position=counted)
     epoch_starts: list[BatchHeader] = []
     offset_index, time_index = segment.offset_index, segment.time_index
     last_offset_max = segment.base_offset + MAX_INT32
-    yield Step(reads=FileRange(file, told, min(STEP_BYTES, size - told)))
+    yield Step(reads=FileRange(file, counted, min(STEP_BYTES, size - counted)))
     if segment.size_bytes == 0:
         segment.first_timestamp = NO_TIMESTAMP
     uncounted, greatest = segment.uncounted_bytes, segment.max_timestamp
@@ -101,10 +100,10 @@ def check(
             epoch = header[2]
             epoch_starts.append(header)
         batches += 1
-        if batches >= STEP_BATCHES or position - told >= STEP_BYTES:
-            done, told, batches = segment.size_bytes - told, segment.size_bytes, 0
-            yield Step(done, reads=FileRange(file, told, max(min(STEP_BYTES, size - told), 0)))
-    yield Step(segment.size_bytes - told)
+        if batches >= STEP_BATCHES or position - counted >= STEP_BYTES:
+            done, counted, batches = segment.size_bytes - counted, segment.size_bytes, 0
+            yield Step(done, reads=FileRange(file, counted, max(min(STEP_BYTES, size - counted), 0)))
+    yield Step(segment.size_bytes - counted)
     segment.uncounted_bytes = uncounted
     segment.earliest_timestamp()
     if segment.size_bytes < file.size():

@@ -1,4 +1,4 @@
-"""Walking over the batches of a log file by their headers."""
+"""Iterating over the batches of a log file by their headers, with or without validation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _VALIDATION_WINDOW_BYTES = 1024 * 1024
 def scan_headers(
     file: File, position: int, end: int, window_bytes: int = HEADER_WINDOW_BYTES
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Positions and headers from the batch at `position` to `end`; ends early where no whole batch stands."""
+    """Positions and headers of the batches from `position` to `end`; stops early where there is no whole batch."""
     window, window_start = b"", position
     while position + BATCH_HEADER_SIZE <= end:
         at = position - window_start
@@ -44,14 +44,14 @@ def scan_headers(
 
 
 class ValidatingScan:
-    """Iterates over the batches of a file that are good in every byte; `damage` then says why it ended early.
+    """Iterates over the valid batches of a file; `damage` says why it stopped early, None if it did not.
 
-    Good is: a header that fits, a matching CRC, offsets that grow from `next_offset` on, epochs that do not fall.
+    A batch is valid if its header is plausible, its CRC matches, its offsets grow from `next_offset` on, and its epoch
+    is not smaller than the one before. If nothing was compacted (`has_gaps` is false), offsets must not be missing.
 
-    Offset and epoch of a batch stand outside of its CRC, as a broker sets them after its producer has made that. So
-    they are held against their neighbours', one batch late: where two contradict each other, the one that fits its
-    other neighbour is believed, and of two that may both be wrong the earlier one counts as damaged. Where nothing was
-    compacted (`has_gaps` false), each offset must be the one that the batch before it leads to.
+    The CRC does not cover offset and epoch, which the broker sets after the producer has computed the CRC. So these are
+    compared with the neighbouring batches, and each batch is accepted one batch late. If two neighbours contradict each
+    other, the one that agrees with its other neighbour is valid; if both may be wrong, the earlier one is the damaged.
     """
 
     def __init__(
@@ -64,8 +64,10 @@ class ValidatingScan:
         following: tuple[int, BatchHeader | None] | None = None,
         position: int = 0,
     ) -> None:
-        """From `position` on, where `next_offset` comes and `epoch` was before. `following`: where the next file
-        begins, and its first batch if that is whole."""
+        """Begin at `position`, where `next_offset` is expected after `epoch`.
+
+        `following` is the base offset of the next file and the header of its first batch, if that is whole.
+        """
         self.damage: str | None = None
         self.end_position = position
         self.next_offset = next_offset
@@ -78,42 +80,41 @@ class ValidatingScan:
     def __iter__(self) -> Iterator[tuple[int, BatchHeader]]:
         size = self._file.size()
         window, window_start = memoryview(b""), 0
-        held: BatchHeader | None = None
+        pending: BatchHeader | None = None
         position = self.end_position
         while position < size:
             window, window_start = self._window_with_batch(window, window_start, position, size)
-            if held is None:
-                yield from self._beyond_doubt(window, position - window_start)
+            if pending is None:
+                yield from self._certain_batches(window, position - window_start)
                 if position < self.end_position:
                     position = self.end_position
                     continue
             try:
                 header = self._judge(window, position - window_start)
             except CorruptBatchError as error:
-                if held is not None:
-                    yield self._accept(held)
+                if pending is not None:
+                    yield self._accept(pending)
                 self.damage = f"{error.message} at position {position}"
                 return
-            if held is not None:
-                if self._is_doubtful(held, header):
+            if pending is not None:
+                if self._is_doubtful(pending, header):
                     return
-                yield self._accept(held)
+                yield self._accept(pending)
             if not self._continues(header):
                 return
             position += header.size_bytes
             if header.base_offset == self.next_offset and header.partition_leader_epoch == self._epoch:
                 yield self._accept(header)
-                held = None
+                pending = None
             else:
-                held = header
-        if held is not None and (self._following is None or not self._is_doubtful(held, self._following)):
-            yield self._accept(held)
+                pending = header
+        if pending is not None and (self._following is None or not self._is_doubtful(pending, self._following)):
+            yield self._accept(pending)
 
-    def _beyond_doubt(self, window: memoryview, at: int) -> Iterator[tuple[int, BatchHeader]]:
-        """The sound batches from `at` to the window's end, up to the first that starts an epoch or leaves a gap.
+    def _certain_batches(self, window: memoryview, at: int) -> Iterator[tuple[int, BatchHeader]]:
+        """The valid batches from `at` to the window's end, up to the first that starts an epoch or leaves a gap.
 
-        Nothing that follows could make one of these doubtful. Most logs consist of them, so this is what recovery
-        waits for.
+        No later batch can contradict one of these. Most logs consist of them, so the speed of recovery depends on this.
         """
         limit = len(window) - BATCH_HEADER_SIZE
         position, next_offset, epoch = self.end_position, self.next_offset, self._epoch
@@ -140,7 +141,7 @@ class ValidatingScan:
         return position, header
 
     def _continues(self, header: BatchHeader) -> bool:
-        """Whether a batch may follow those that were accepted; else that is the damage."""
+        """Whether a batch may follow the accepted ones; if not, sets `damage`."""
         if header.base_offset < self.next_offset or not (self._has_gaps or header.base_offset == self.next_offset):
             what = f"offset {header.base_offset} where {self.next_offset} was to come"
         elif header.partition_leader_epoch < self._epoch:
@@ -152,17 +153,17 @@ class ValidatingScan:
         self.damage = f"{what} at position {self.end_position}"
         return False
 
-    def _is_doubtful(self, held: BatchHeader, after: BatchHeader) -> bool:
-        """Whether it is `held`, not `after`, that makes the two contradict each other; that is the damage then."""
-        span = held.last_offset_delta + 1
+    def _is_doubtful(self, pending: BatchHeader, after: BatchHeader) -> bool:
+        """Whether `pending` is the one that is wrong where it contradicts `after`; if so, sets `damage`."""
+        span = pending.last_offset_delta + 1
         if (
-            after.base_offset < held.next_offset
-            and held.base_offset != self.next_offset
+            after.base_offset < pending.next_offset
+            and pending.base_offset != self.next_offset
             and after.base_offset >= self.next_offset + span
         ):
-            what = f"offset {held.base_offset} before {after.base_offset}"
-        elif self._epoch < held.partition_leader_epoch > after.partition_leader_epoch >= self._epoch:
-            what = f"leader epoch {held.partition_leader_epoch} before {after.partition_leader_epoch}"
+            what = f"offset {pending.base_offset} before {after.base_offset}"
+        elif self._epoch < pending.partition_leader_epoch > after.partition_leader_epoch >= self._epoch:
+            what = f"leader epoch {pending.partition_leader_epoch} before {after.partition_leader_epoch}"
         else:
             return False
         self.damage = f"{what} at position {self.end_position}"

@@ -1,10 +1,9 @@
 """The sparse indexes of a segment: offset to file position, and timestamp to offset.
 
-An entry is made for a batch when more than `index.interval.bytes` were appended since the last one. Entries live in
-arrays (bisected in C) and reach their file by appending, some at a time: a crash may lose the last ones, which
-recovery makes again from the batches.
-Files as in Apache Kafka: `.index` holds 4 bytes of offset relative to the segment's base and 4 of position;
-`.timeindex` holds 8 bytes of timestamp and 4 of relative offset; big-endian.
+A batch gets an entry when more than `index.interval.bytes` were appended since the last entry. Entries are kept in
+arrays and appended to their file some at a time. A crash may lose the last ones; recovery makes them again from the
+batches. The files are Apache Kafka's: an entry of `.index` has 4 bytes of offset relative to the segment's base offset
+and 4 of position, one of `.timeindex` 8 bytes of timestamp and 4 of relative offset, big-endian.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _TIME_ENTRY = struct.Struct(">qI")
 
 
 class IndexFile:
-    """Keeps a file equal to entries that only grow or are cut at the end."""
+    """The file of an index, whose entries are only added or cut at the end."""
 
     __slots__ = ("_disk", "_encode", "_entry_size", "_file", "_saved", "_synced", "path")
 
@@ -42,13 +41,13 @@ class IndexFile:
         return self._disk.read_bytes(self.path) if self._disk.exists(self.path) else None
 
     def entries_loaded(self, count: int, *, exact: bool) -> None:
-        """The file holds `count` good entries, and nothing else if `exact`; without any, it need not be there."""
+        """The file has `count` valid entries, and nothing after them if `exact`; without entries it may be missing."""
         self._saved = count
         if not exact and (count or self._file is not None or self._disk.exists(self.path)):
             self.entries_cut(count, force=True)
 
     def entry_added(self, count: int) -> None:
-        """There are `count` entries now; some of them may wait in memory."""
+        """There are `count` entries now; some of them may not be written yet."""
         if count - self._saved >= _SAVE_EVERY_ENTRIES:
             self.save(count)
 
@@ -72,7 +71,7 @@ class IndexFile:
             self._saved = count
 
     def make(self) -> None:
-        """Let there be a file, if only an empty one, as Apache Kafka has it."""
+        """Make the file if it is missing, as Apache Kafka has one even without entries."""
         if not self._saved and self._file is None and not self._disk.exists(self.path):
             self._synced = False
             self.open()
@@ -82,6 +81,7 @@ class IndexFile:
         return None if self._synced else self.open()
 
     def mark_synced(self) -> None:
+        """The file was fsynced after its last change."""
         self._synced = True
 
     def open(self) -> File:
@@ -91,6 +91,7 @@ class IndexFile:
         return self._file
 
     def close(self) -> None:
+        """Release the descriptor; the file is opened again when it is needed."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -98,11 +99,11 @@ class IndexFile:
 
 def _is_sorted(values: array[int]) -> bool:
     as_list = values.tolist()
-    return as_list == sorted(as_list)  # in C, and linear where it is so
+    return as_list == sorted(as_list)  # `sorted` takes linear time if they are
 
 
 def _count_growing(values: array[int], limit: int) -> int:
-    """How many at the beginning are each greater than the one before, and below `limit`."""
+    """How many of the first values are each greater than the one before, and below `limit`."""
     before = -1
     for count, value in enumerate(values):
         if not before < value < limit:
@@ -112,7 +113,7 @@ def _count_growing(values: array[int], limit: int) -> int:
 
 
 class OffsetIndex:
-    """Last offset of a batch to the batch's position, for some batches."""
+    """For some batches: the last offset and the position in the file."""
 
     __slots__ = ("_base_offset", "file", "offsets", "positions")
 
@@ -123,9 +124,9 @@ class OffsetIndex:
         self.file = IndexFile(disk, path, 8, self._encode)
 
     def load(self, log_size_bytes: int, end_offset: int | None = None) -> bool:
-        """Take the file's contents; False (and empty) unless they can belong to a log of that size.
+        """Read the file; returns False, and stays empty, if it cannot be the index of a log of that size.
 
-        With `end_offset` only entries of batches below it; what follows these in the file may be anything.
+        With `end_offset` only the entries of batches below it are taken; what follows them in the file is ignored.
         """
         data = self.file.read()
         if data is None:
@@ -147,13 +148,16 @@ class OffsetIndex:
         return True
 
     def add(self, last_offset: int, position: int) -> None:
+        """Add the entry of a batch, which comes after all others."""
         self.offsets.append(last_offset - self._base_offset)
         self.positions.append(position)
         self.file.entry_added(len(self.positions))
 
     def scan_start(self, offset: int) -> tuple[int, int]:
-        """A batch position from which the first batch with last offset >= `offset` is soon found, and what shows that
-        it is one: the batch there begins at or before this offset."""
+        """Where to begin a scan for the first batch with last offset >= `offset`: a position, and an upper bound.
+
+        A batch at that position has a base offset that is not above the bound; else the index is wrong.
+        """
         relative = offset - self._base_offset
         at = bisect_left(self.offsets, relative)
         if at == len(self.offsets) or self.offsets[at] != relative:
@@ -161,18 +165,19 @@ class OffsetIndex:
         return self._entry(at) if at >= 0 else (0, MAX_INT64)
 
     def position_at_or_before(self, position: int) -> tuple[int, int]:
-        """The greatest known batch position <= `position` (0 is always one), and what shows it, as in `scan_start`."""
+        """The greatest known position of a batch that is not above `position`, and a bound as in `scan_start`."""
         at = bisect_right(self.positions, position) - 1
         return self._entry(at) if at >= 0 else (0, MAX_INT64)
 
     def last_entry(self) -> tuple[int, int]:
-        """The last batch position that is known, and what shows it, as in `scan_start`."""
+        """The greatest known position of a batch, and a bound as in `scan_start`."""
         return self._entry(-1) if self.positions else (0, MAX_INT64)
 
     def _entry(self, at: int) -> tuple[int, int]:
         return self.positions[at], self._base_offset + self.offsets[at]
 
     def last_position(self) -> int:
+        """The greatest known position of a batch."""
         return self.positions[-1] if self.positions else 0
 
     def cut(self, position: int) -> None:
@@ -182,6 +187,7 @@ class OffsetIndex:
         self.file.entries_cut(at)
 
     def save(self) -> None:
+        """Write the entries that are not in the file yet."""
         self.file.save(len(self.positions))
 
     def _encode(self, start: int) -> bytes:
@@ -194,7 +200,7 @@ class OffsetIndex:
 
 
 class TimeIndex:
-    """A timestamp and the last offset of the first batch that reached it; both grow strictly."""
+    """Timestamps, each with the last offset of the first batch that reached it; both grow strictly."""
 
     __slots__ = ("_base_offset", "file", "offsets", "timestamps")
 
@@ -227,22 +233,24 @@ class TimeIndex:
         return True
 
     def add(self, timestamp: int, offset: int) -> None:
-        """Note the greatest timestamp so far, unless it is noted already."""
+        """Add the greatest timestamp so far, unless there is an entry with it."""
         if timestamp > (self.timestamps[-1] if self.timestamps else -1):
             self.timestamps.append(timestamp)
             self.offsets.append(offset - self._base_offset)
             self.file.entry_added(len(self.timestamps))
 
     def scan_start(self, timestamp: int) -> tuple[int, int | None]:
-        """An offset such that no batch before its batch reaches `timestamp`, and the greatest timestamp that its batch
-        must have if that is so, None where nothing is noted."""
+        """Where to begin a scan for `timestamp`: no batch before the one that holds the returned offset reaches it.
+
+        The second value is the greatest timestamp that this batch must have; None if there is no entry.
+        """
         at = bisect_right(self.timestamps, timestamp) - 1
         if at < 0:
             return self._base_offset, None
         return self._base_offset + self.offsets[at], self.timestamps[at]
 
     def last(self) -> tuple[int, int]:
-        """Greatest timestamp noted and its batch's last offset; (-1, base offset) when there is none."""
+        """The greatest timestamp and the last offset of its batch; (-1, base offset) without entries."""
         if not self.timestamps:
             return -1, self._base_offset
         return self.timestamps[-1], self._base_offset + self.offsets[-1]
@@ -254,6 +262,7 @@ class TimeIndex:
         self.file.entries_cut(at)
 
     def save(self) -> None:
+        """Write the entries that are not in the file yet."""
         self.file.save(len(self.timestamps))
 
     def _encode(self, start: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The segments of a log in order of their offsets, found by bisection."""
+"""The segments of a log in order of their offsets; an offset's segment is found by bisection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_RECORDS = bytes(4)
 
 
 class LogSegments:
-    """Never empty but in the middle of a change; `active`, the last one, is appended to."""
+    """Owns the list of segments; `active`, the last one, takes appends. It is empty only within a change."""
 
     __slots__ = ("_bases", "_cuts", "_items", "active")
 
@@ -34,7 +34,7 @@ class LogSegments:
 
     @property
     def items(self) -> list[Segment]:
-        """Not to be changed."""
+        """The segments; the list must not be changed by the caller."""
         return self._items
 
     @property
@@ -44,6 +44,7 @@ class LogSegments:
 
     @property
     def size_bytes(self) -> int:
+        """Bytes of all batches."""
         return sum(segment.size_bytes for segment in self._items)
 
     def index_of(self, offset: int) -> int:
@@ -51,13 +52,13 @@ class LogSegments:
         return bisect_right(self._bases, offset) - 1
 
     def add(self, segment: Segment) -> None:
-        """Append a segment, which is the active one then."""
+        """Add a segment at the end, which becomes the active one."""
         self._items.append(segment)
         self._bases.append(segment.base_offset)
         self.active = segment
 
     def cut(self, keep: int) -> list[Segment]:
-        """Take out all but the first `keep`; the last one that is left is active."""
+        """Take out all but the first `keep` segments and return them; the last one that is left becomes active."""
         self._cuts += 1
         removed = self._items[keep:]
         del self._items[keep:], self._bases[keep:]
@@ -66,24 +67,24 @@ class LogSegments:
         return removed
 
     def delete_first(self, count: int) -> list[str]:
-        """Take out the first `count`, never the active one; returns the new paths of their files. `OSError`."""
+        """Take out the first `count` and rename their files to `.deleted`; returns the new paths. `OSError`."""
         return [path for segment in self.take_first(count) for path in segment.rename(DELETED_SUFFIX)]
 
     def take_first(self, count: int) -> list[Segment]:
-        """Take out the first `count`, never the active one; their files stay as they are."""
+        """Take out the first `count` segments, never the active one, and return them; their files stay."""
         removed = self._items[:count]
         del self._items[:count], self._bases[:count]
         return removed
 
     def check_replaceable(self, group: Sequence[Segment], cleaned: Segment) -> None:
-        """`cleaned` may stand for `group`."""
+        """Check that `cleaned` can replace `group`."""
         at = self.index_of(group[0].base_offset)
         invariant(self._items[at : at + len(group)] == list(group), "segments are replaced where they stand")
         invariant(group[-1] is not self.active, "the active segment is not replaced")
         invariant(cleaned.next_offset == group[-1].next_offset, "a cleaned segment ends where the cleaned ones did")
 
     def put(self, group: Sequence[Segment], cleaned: Segment) -> None:
-        """`cleaned` is read in the place of `group` from now on."""
+        """Replace `group` by `cleaned`."""
         self.check_replaceable(group, cleaned)
         at = self.index_of(group[0].base_offset)
         self._items[at : at + len(group)] = [cleaned]
@@ -103,10 +104,10 @@ class LogSegments:
     def read(
         self, offset: int, max_bytes: int, end_offset: int, min_one_batch: bool, *, allow_blocking_io: bool = True
     ) -> bytes:
-        """Batches from the one that holds `offset`, or the next there is; see `PartitionLog.read`. `OSError`.
+        """Batches from the one that holds `offset`, or the next existing one; see `PartitionLog.read`. `OSError`.
 
-        Where compaction left a segment without records, the next one is read: clients take an answer without records
-        for a sign that they asked for too few bytes.
+        If compaction has left a segment without records, the next segment is read: a client that gets no records
+        concludes that it asked for too few bytes.
         """
         active = self.active
         if offset >= end_offset:
@@ -118,7 +119,7 @@ class LogSegments:
         data = items[at].read(offset, end_offset, max_bytes, min_one_batch, allow_blocking_io=allow_blocking_io)
         if data[_COUNT] != _NO_RECORDS and (data or not min_one_batch):
             return data
-        while at < len(items) - 1 and (_is_hollow(data) if data else min_one_batch):
+        while at < len(items) - 1 and (_has_no_records(data) if data else min_one_batch):
             at += 1
             if self._bases[at] >= end_offset:
                 break
@@ -140,7 +141,7 @@ class LogSegments:
         *,
         allow_blocking_io: bool,
     ) -> bytes | FileSlice:
-        """Like `read`, as bytes or as a slice. What begins with a batch without records is read. `OSError`."""
+        """Like `read`, as bytes or as a slice; bytes if the first batch has no records. `OSError`."""
         if offset >= end_offset:
             return b""
         cuts = self._cuts
@@ -170,8 +171,8 @@ class LogSegments:
         return None
 
 
-def _is_hollow(data: bytes) -> bool:
-    """Whether there are no records in these whole batches."""
+def _has_no_records(data: bytes) -> bool:
+    """Whether none of these batches has records."""
     return all(not header.record_count for _, header in iter_headers(data))
 
 

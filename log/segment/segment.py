@@ -30,7 +30,7 @@ from .transaction_index import TransactionIndex
 _logger = logging.getLogger(__name__)
 _RECENT_BATCHES_MAX = 512
 _SURELY_CACHED_BYTES = 1024 * 1024
-"""So much of a file's end, which is read most often, is taken to be in the page cache without a look."""
+"""This much of a file's end is assumed to be in the page cache, as it is read most often."""
 
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX = ".log", ".index", ".timeindex", ".snapshot"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
@@ -39,19 +39,19 @@ CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX = ".cleaned", ".swap", ".deleted"
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
-    """Path of one of a segment's files, named by 20 digits of its base offset."""
+    """Path of a file of the segment; its name begins with the base offset in 20 digits."""
     return f"{directory}/{base_offset:020d}{suffix}"
 
 
 class Slicing(NamedTuple):
-    """Reads of `bytes_min` bytes and more are given as slices, good as long as `is_unchanged()`."""
+    """Reads of at least `bytes_min` bytes give slices, which may be used while `is_unchanged()`."""
 
     bytes_min: int
     is_unchanged: Callable[[], bool]
 
 
 class TimestampOffset(NamedTuple):
-    """A record found by time; -1 for an unknown epoch."""
+    """A record that was found by its timestamp; the epoch is -1 if unknown."""
 
     timestamp: int
     offset: int
@@ -59,10 +59,10 @@ class TimestampOffset(NamedTuple):
 
 
 class Segment:
-    """Batches from `base_offset` up to `next_offset`. Only the last segment of a log is appended to.
+    """Batches from `base_offset` up to `next_offset`: the file of batches and its indexes.
 
-    The positions of the last few hundred appended batches are kept, so that whoever reads at the tail finds his place
-    by one bisection instead of an index look-up and a scan.
+    Only the last segment of a log takes appends. The positions of the last few hundred appended batches are kept, so
+    that a read near the end needs one bisection instead of an index look-up and a scan.
     """
 
     __slots__ = (
@@ -108,9 +108,9 @@ class Segment:
 
     @classmethod
     def create(cls, disk: Disk, directory: str, base_offset: int, suffix: str = "") -> Segment:
-        """An empty segment; what stood under its names is cut to nothing. On `OSError` no file is left.
+        """Make an empty segment; existing files of that name are emptied. On `OSError` no file is left.
 
-        `suffix` is put after the names of all its files.
+        `suffix` is appended to the names of all its files.
         """
         path = segment_path(directory, base_offset, LOG_SUFFIX) + suffix
         segment = cls(disk, directory, base_offset, disk.open(path, create=True), suffix)
@@ -127,12 +127,12 @@ class Segment:
 
     @classmethod
     def open(cls, disk: Disk, directory: str, base_offset: int) -> Segment:
-        """An existing segment; its contents are not looked at."""
+        """Open an existing segment; its contents are not read."""
         return cls(disk, directory, base_offset, disk.open(segment_path(directory, base_offset, LOG_SUFFIX)))
 
     @property
     def file(self) -> File:
-        """The batches' file, opened again where it was parked. `OSError`."""
+        """The file of batches, opened again if it was closed. `OSError`."""
         file = self._file
         if file is None:
             file = self._file = self._disk.open(self._path(LOG_SUFFIX))
@@ -140,11 +140,11 @@ class Segment:
 
     @property
     def is_torn(self) -> bool:
-        """Whether the file holds more than was appended, as when a failed write could not be cut off."""
+        """Whether the file is longer than what was appended: a failed write could not be cut off."""
         return self._file is not None and self._file.size() != self.size_bytes
 
-    def park(self) -> None:
-        """Give the descriptors free until somebody reads; for a segment that is rolled and durable."""
+    def close_idle_files(self) -> None:
+        """Close the files until the next read; for a segment that is durable."""
         if self._is_pinned:
             return
         if self._file is not None:
@@ -154,10 +154,12 @@ class Segment:
 
     @property
     def offset_index(self) -> OffsetIndex:
+        """The offset index, loaded on first use."""
         return (self._indexes or self._load_indexes())[0]
 
     @property
     def time_index(self) -> TimeIndex:
+        """The time index, loaded on first use."""
         return (self._indexes or self._load_indexes())[1]
 
     def is_index_full(self, index_bytes_max: int) -> bool:
@@ -170,8 +172,8 @@ class Segment:
     def append(self, data: Buffer, headers: Sequence[BatchHeader], index_interval_bytes: int) -> None:
         """Write the batches of `data`, whose headers are given. On `OSError` the file is as before.
 
-        The entry rule is Apache Kafka's (LogSegment.append): a batch is noted when more than `index_interval_bytes`
-        were written since the last batch that was.
+        A batch gets an index entry when more than `index_interval_bytes` were written since the last entry.
+        Source: LogSegment.append of Apache Kafka.
         """
         file = self.file
         try:
@@ -188,7 +190,7 @@ class Segment:
             del recent[: _RECENT_BATCHES_MAX // 2], self._recent_last_offsets[: _RECENT_BATCHES_MAX // 2]
 
     def _note(self, header: BatchHeader, index_interval_bytes: int) -> None:
-        """Count in one batch that stands at the end of what is counted already."""
+        """Take a batch that follows the known ones into the indexes and counters."""
         last_offset = header[0] + header[6]
         position = self.size_bytes
         if header.max_timestamp > self.max_timestamp:
@@ -208,7 +210,7 @@ class Segment:
     def locate(self, offset: int) -> int:
         """Position of the first batch whose last offset is >= `offset`; the segment's size when there is none.
 
-        `CorruptBatchError` when something on the way is no batch.
+        `CorruptBatchError` when the scan meets bytes that are no batch.
         """
         if offset >= self.next_offset:
             return self.size_bytes
@@ -225,7 +227,7 @@ class Segment:
             end, base_offset_max = position + header.size_bytes, MAX_INT64
         if end == self.size_bytes:
             return end
-        if base_offset_max != MAX_INT64 and self._distrust_indexes():
+        if base_offset_max != MAX_INT64 and self._rebuild_wrong_indexes():
             return self.locate(offset)
         raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, f"{self.file.path} is damaged at position {end}")
 
@@ -234,7 +236,7 @@ class Segment:
     ) -> bytes:
         """Whole batches from the one that holds `offset`, all of whose offsets are below `end_offset`.
 
-        `ColdReadError` unless `patient`, when they have to come from the device.
+        Without `allow_blocking_io`, `ColdReadError` if the read would wait for the device.
         """
         return self._read_between(
             *self._bounds(offset, end_offset, max_bytes, allow_blocking_io), max_bytes, min_one_batch
@@ -250,7 +252,7 @@ class Segment:
         *,
         allow_blocking_io: bool,
     ) -> bytes | FileSlice:
-        """Like `read`, or the place where the same bytes stand, where there are `slicing.bytes_min` of them."""
+        """Like `read`; if it is at least `slicing.bytes_min` bytes, as a slice of the file."""
         start, end = self._bounds(offset, end_offset, max_bytes, allow_blocking_io)
         if (length := min(end - start, max_bytes)) >= slicing.bytes_min:
             if length < end - start:
@@ -260,7 +262,7 @@ class Segment:
         return self._read_between(start, end, max_bytes, min_one_batch)
 
     def _bounds(self, offset: int, end_offset: int, max_bytes: int, allow_blocking_io: bool) -> tuple[int, int]:
-        """Where the batch that holds `offset` begins, and where those below `end_offset` end."""
+        """The positions where the batch that holds `offset` begins, and where those below `end_offset` end."""
         max_bytes = max(max_bytes, 0)
         if not allow_blocking_io:
             self._check_cached(self.offset_index.scan_start(offset)[0], LOOKUP_WINDOW_BYTES, max_bytes)
@@ -286,7 +288,7 @@ class Segment:
         return self.file.pread(start, header.size_bytes)
 
     def _check_cached(self, position: int, length: int, more: int) -> None:
-        """`more` will be wanted next."""
+        """Raise `ColdReadError` unless the bytes are cached; `more` bytes after them are read ahead then."""
         if self.size_bytes - position <= _SURELY_CACHED_BYTES:
             return
         if self._warming is not None and self._warming[0] == position and not self._warming[1].done():
@@ -297,7 +299,7 @@ class Segment:
             raise ColdReadError(warming)
 
     def _whole_batches(self, data: bytes, start: int) -> int:
-        """Bytes of whole batches in `data`, which was read from the batch at `start`."""
+        """How many bytes of `data` are whole batches; it was read from the batch at position `start`."""
         known, is_exact = self._boundary_before(start, start + len(data))
         length = known - start
         while not is_exact and length + BATCH_HEADER_SIZE <= len(data):
@@ -308,7 +310,7 @@ class Segment:
         return length
 
     def _whole_batches_between(self, start: int, end: int) -> int:
-        """Bytes of whole batches from the one at `start` that fit before `end`, by a look at few of them."""
+        """How many bytes from `start` to `end` are whole batches; reads few of them."""
         known, is_exact = self._boundary_before(start, end)
         if not is_exact:
             for position, header in scan_headers(self.file, known, end, LOOKUP_WINDOW_BYTES):
@@ -316,20 +318,20 @@ class Segment:
         return known - start
 
     def _boundary_before(self, start: int, end: int) -> tuple[int, bool]:
-        """The last position from `start` to `end` at which a batch is known to begin; whether it is the last there."""
+        """The last known batch position from `start` to `end`, and whether no batch begins between it and `end`."""
         at = bisect_right(self._recent_positions, end)
         if at:
             return max(self._recent_positions[at - 1], start), at < len(self._recent_positions)
         known, base_offset_max = self.offset_index.position_at_or_before(end)
         if known > start and not self._is_batch_at(known, base_offset_max):
-            self._distrust_indexes()
+            self._rebuild_wrong_indexes()
             known = start
         return max(known, start), False
 
     def find_timestamp(self, timestamp: int, start_offset: int) -> tuple[int, BatchHeader] | None:
-        """Position and header of the first batch that reaches `timestamp` and ends at or after `start_offset`."""
+        """Position and header of the first batch with a timestamp >= `timestamp` and records from `start_offset` on."""
         offset, greatest = self.time_index.scan_start(timestamp)
-        if not self._has_greatest(offset, greatest) and self._distrust_indexes():
+        if not self._has_greatest(offset, greatest) and self._rebuild_wrong_indexes():
             offset, greatest = self.time_index.scan_start(timestamp)
         for position, header in scan_headers(self.file, self.locate(max(offset, start_offset)), self.size_bytes):
             if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
@@ -343,7 +345,7 @@ class Segment:
         return self.max_timestamp
 
     def become_active(self) -> bool:
-        """Learn from the indexes and the batches after them what appending needs; False when the tail is damaged."""
+        """Prepare for appends: read the indexes and the batches after them. False when the tail is damaged."""
         self.forget_recent()
         self.max_timestamp, self.max_timestamp_offset = self.time_index.last()
         last_indexed = self.offset_index.last_position()
@@ -367,15 +369,15 @@ class Segment:
         return True
 
     def first_header(self) -> BatchHeader | None:
-        """The header of the first batch, None when no whole batch stands there."""
+        """The header of the first batch, None when there is no whole one."""
         for _, header in scan_headers(self.file, 0, self.size_bytes, LOOKUP_WINDOW_BYTES):
             return header
         return None
 
     def boundary_at(self, offset: int) -> tuple[int, int]:
-        """Where to cut so that no batch reaches `offset`: a position, and the offset that comes next there.
+        """Where to cut so that no batch reaches `offset`: a position, and the next offset there.
 
-        The latter is `offset`, or the base of the batch that holds it.
+        The latter is `offset`, or the base offset of the batch that holds it.
         """
         position = self.locate(offset)
         if position < self.size_bytes:
@@ -383,7 +385,7 @@ class Segment:
         return position, offset
 
     def truncate_to(self, position: int, offset: int) -> None:
-        """Cut at a boundary, and be ready for appends; durable on return."""
+        """Cut at a boundary of batches and prepare for appends; durable on return."""
         self.file.truncate(position)
         self.size_bytes = position
         self.offset_index.cut(position)
@@ -393,14 +395,14 @@ class Segment:
         self.file.fsync()
 
     def finish(self) -> None:
-        """Note the greatest timestamp and write out the indexes: the segment is rolled or closed."""
+        """Add the greatest timestamp to the time index and write the indexes: the segment is rolled or closed."""
         if self.size_bytes:
             self.time_index.add(self.largest_timestamp(), self.max_timestamp_offset)
         self.save_indexes()
         self.forget_recent()
 
     def save_indexes(self) -> None:
-        """Bring the index files up to what is in memory."""
+        """Write the entries that are not in the index files yet."""
         self.offset_index.save()
         self.time_index.save()
         if self.size_bytes:
@@ -408,7 +410,7 @@ class Segment:
             self.time_index.file.make()
 
     def unsynced_index_files(self) -> list[File]:
-        """The index files whose contents a loss of power could take."""
+        """The index files that need an fsync."""
         files = (self.offset_index.file.unsynced(), self.time_index.file.unsynced(), self.transaction_index.unsynced())
         return [file for file in files if file is not None]
 
@@ -425,12 +427,13 @@ class Segment:
         return self.first_timestamp
 
     def close(self) -> None:
+        """Close the files."""
         if self._file is not None:
             self._file.close()
         self.close_indexes()
 
     def close_indexes(self) -> None:
-        """Release the index files' descriptors; they are opened again when needed."""
+        """Close the index files; they are opened again when they are needed."""
         if self._indexes is not None:
             for index in self._indexes:
                 index.file.close()
@@ -443,10 +446,7 @@ class Segment:
             self._disk.remove(path)
 
     def rename(self, suffix: str) -> list[str]:
-        """Close the segment and put `suffix` after the names of its files in the place of what is there now.
-
-        Returns the new paths.
-        """
+        """Close the segment and replace the suffix of its files' names; returns the new paths."""
         self.close()
         renames = self.renames_to(suffix)
         for source, target in renames:
@@ -455,14 +455,14 @@ class Segment:
         return [target for _, target in renames]
 
     def renames_to(self, suffix: str) -> list[tuple[str, str]]:
-        """What to rename so that `suffix` stands after the names of its files in the place of what is there now.
+        """The renames (source, target) that replace the suffix of its files' names.
 
-        The log goes last, so that who finds it under the new name finds the others too.
+        The `.log` file is the last: when it has the new name, the others have theirs.
         """
         return [(path, path.removesuffix(self._suffix) + suffix) for path in reversed(self._existing_paths())]
 
     def renamed_to(self, suffix: str) -> None:
-        """That is done."""
+        """The renames to this suffix are done."""
         self._suffix = suffix
         self._is_pinned = False
         self.transaction_index.path = self._path(TRANSACTION_INDEX_SUFFIX)
@@ -471,7 +471,7 @@ class Segment:
             self._indexes[1].file.path = self._path(TIME_INDEX_SUFFIX)
 
     def pin(self) -> None:
-        """Have all that reading takes open or in memory, until `renamed_to`: no file is looked up by its name."""
+        """Open or load all that reads need, until `renamed_to`: meanwhile no file is opened by its name."""
         self._is_pinned = True
         self.file.size()
         self.offset_index.last_entry()
@@ -485,6 +485,7 @@ class Segment:
         return segment_path(self._directory, self.base_offset, kind) + self._suffix
 
     def forget_recent(self) -> None:
+        """Forget the positions of recent batches."""
         del self._recent_last_offsets[:], self._recent_positions[:]
 
     def _new_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
@@ -502,7 +503,7 @@ class Segment:
         return indexes
 
     def keep_indexes_below(self, offset: int) -> bool:
-        """Take the files' entries of batches below `offset`, as all are durable; False where they cannot be right."""
+        """Load the index entries of batches below `offset`, all of which are durable; False if they cannot be right."""
         self.close_indexes()
         indexes = self._new_indexes()
         if not (indexes[0].load(self.size_bytes, offset) and indexes[1].load(self.size_bytes, offset)):
@@ -512,19 +513,19 @@ class Segment:
         return self._is_batch_at(*indexes[0].last_entry()) and (greatest < 0 or self._has_greatest(at, greatest))
 
     def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        """The indexes from their files, or from the batches where a file is missing or cannot be right."""
+        """Load the indexes; they are rebuilt from the batches if a file is missing or cannot be right."""
         indexes = self._new_indexes()
         if not (indexes[0].load(self.size_bytes) and indexes[1].load(self.size_bytes)):
             return self._rebuild_indexes()
         self._indexes = indexes
         if not self._do_tails_agree():
-            self._distrust_indexes()
+            self._rebuild_wrong_indexes()
         return self._indexes
 
     def _do_tails_agree(self) -> bool:
-        """Whether the last entries stand for batches, and none of those after them has a greater timestamp.
+        """Whether the last entries belong to batches, and no batch after them has a greater timestamp.
 
-        That shows indexes of another log, and such as have lost their end.
+        This detects indexes of another log, and indexes that have lost their end.
         """
         offset_index, time_index = self.offset_index, self.time_index
         greatest, offset = time_index.last()
@@ -536,13 +537,13 @@ class Segment:
         return all(header.max_timestamp <= greatest for _, header in tail)
 
     def _is_batch_at(self, position: int, base_offset_max: int) -> bool:
-        """Whether a batch stands there that begins no later than at this offset."""
+        """Whether a batch begins there whose base offset is not above this one."""
         for _, header in scan_headers(self.file, position, self.size_bytes, BATCH_HEADER_SIZE):
             return header.base_offset <= base_offset_max
         return position == self.size_bytes
 
     def _has_greatest(self, offset: int, timestamp: int | None) -> bool:
-        """Whether the batch that holds `offset` has this greatest timestamp; true where None is noted."""
+        """Whether the batch that holds `offset` has this greatest timestamp; true for None."""
         if timestamp is None:
             return True
         start, _ = self.offset_index.scan_start(offset)
@@ -551,8 +552,8 @@ class Segment:
                 return header.max_timestamp == timestamp and header.base_offset <= offset
         return False
 
-    def _distrust_indexes(self) -> bool:
-        """The indexes do not agree with the batches: make them anew from these. False if that was done before."""
+    def _rebuild_wrong_indexes(self) -> bool:
+        """The indexes contradict the batches: rebuild them. Returns False if that was done before."""
         if self._is_rebuilt:
             return False
         _logger.warning("the indexes of %s do not agree with it and are made again", self.file.path)

@@ -147,7 +147,7 @@ class SegmentReplacement:
         deleted: list[str] = []
 
         def make_ready() -> list[tuple[str, str]]:
-            cleaned.park()
+            cleaned.close_idle_files()
             return cleaned.renames_to(SWAP_SUFFIX)
 
         def put_in_place() -> None:

@@ -1,6 +1,6 @@
-"""Which transactions of a segment were aborted, so that a read_committed consumer can pass over their records.
+"""The aborted transactions of a segment: a read_committed consumer skips their records.
 
-An entry is written when the abort marker is: `.txnindex`, entries of 34 bytes, big-endian: version (0), producer id,
+An entry is written with the abort marker: `.txnindex`, entries of 34 bytes, big-endian: version (0), producer id,
 first and last offset of the transaction, last stable offset at its end. Most segments have none and so no file.
 Source: KIP-98; the format of Apache Kafka's TransactionIndex.
 """
@@ -17,7 +17,7 @@ _VERSION = 0
 
 
 class AbortedTransaction(NamedTuple):
-    """An aborted transaction: its data batches lie from `first_offset` to `last_offset`, which is the marker's."""
+    """An aborted transaction, from `first_offset` to `last_offset`, which is that of its marker."""
 
     producer_id: int
     first_offset: int
@@ -26,7 +26,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class CorruptTransactionIndexError(Exception):
-    """A transaction index whose bytes are no entries."""
+    """The file of a transaction index does not parse."""
 
 
 def decode_transaction_index(data: bytes) -> list[AbortedTransaction]:
@@ -43,7 +43,7 @@ def decode_transaction_index(data: bytes) -> list[AbortedTransaction]:
 
 
 class TransactionIndex:
-    """The index of one segment. An unreadable file counts as empty until it is made again from the batches."""
+    """The index of one segment. An unreadable file counts as empty until it is rebuilt from the batches."""
 
     __slots__ = ("_disk", "_entries", "_file", "_synced", "path")
 
@@ -56,7 +56,7 @@ class TransactionIndex:
 
     @property
     def entries(self) -> list[AbortedTransaction]:
-        """In order of their last offsets; not to be changed."""
+        """The entries in order of their last offsets; the list must not be changed by the caller."""
         if self._entries is None:
             try:
                 self._entries = self.load()
@@ -65,11 +65,11 @@ class TransactionIndex:
         return self._entries
 
     def read_in(self) -> None:
-        """From now on the file is not needed for reading."""
+        """Read the file, which is not needed for reading from then on."""
         self._entries = self.entries
 
     def load(self) -> list[AbortedTransaction]:
-        """What the file holds. `CorruptTransactionIndexError`."""
+        """The entries in the file. `CorruptTransactionIndexError`."""
         return decode_transaction_index(self._disk.read_bytes(self.path)) if self._disk.exists(self.path) else []
 
     def add(self, entry: AbortedTransaction) -> None:
@@ -88,7 +88,7 @@ class TransactionIndex:
         entries.append(entry)
 
     def cut(self, offset: int) -> None:
-        """Forget the transactions whose marker stands at `offset` or after it."""
+        """Remove the transactions whose marker is at or after `offset`."""
         if not self._disk.exists(self.path):
             return
         entries = self.entries
@@ -106,9 +106,11 @@ class TransactionIndex:
         return None if self._synced else self._open()
 
     def mark_synced(self) -> None:
+        """The file was fsynced after its last change."""
         self._synced = True
 
     def close(self) -> None:
+        """Release the descriptor; the file is opened again when it is needed."""
         if self._file is not None:
             self._file.close()
             self._file = None

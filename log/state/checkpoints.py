@@ -1,4 +1,4 @@
-"""The small text files beside the logs, as Apache Kafka writes them.
+"""The small text files of a log directory and of a partition's directory, in Apache Kafka's format.
 
 A checkpoint is a version line, a count line, and that many lines of fields separated by spaces.
 """
@@ -40,13 +40,13 @@ def decode_uuid(text: str) -> UUID:
 
 
 def read_epochs(disk: Disk, directory: str) -> list[EpochEntry]:
-    """The entries of `leader-epoch-checkpoint`, none when it is not there. `CorruptFileError`."""
+    """The entries of `leader-epoch-checkpoint`, none when the file is missing. `CorruptFileError`."""
     rows = _read_rows(disk, f"{directory}/{LEADER_EPOCH_FILE}", 2)
     return [EpochEntry(int(epoch), int(start)) for epoch, start in rows]
 
 
 def render_epochs(entries: Iterable[EpochEntry]) -> bytes:
-    """The contents of `leader-epoch-checkpoint`."""
+    """The bytes of `leader-epoch-checkpoint`."""
     return _render([f"{epoch} {start}" for epoch, start in entries])
 
 
@@ -56,18 +56,18 @@ def write_epochs(disk: Disk, directory: str, entries: Iterable[EpochEntry]) -> N
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """An offset checkpoint of a log directory, empty when it is not there. `CorruptFileError`."""
+    """The contents of an offset checkpoint, empty when the file is missing. `CorruptFileError`."""
     rows = _read_rows(disk, path, 3)
     return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in rows}
 
 
 def render_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """The contents of an offset checkpoint of a log directory."""
+    """The bytes of an offset checkpoint."""
     return _render([f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items()])
 
 
 def read_topic_id(disk: Disk, directory: str) -> UUID | None:
-    """The topic id in `partition.metadata`, None when it is not there. `CorruptFileError`."""
+    """The topic id in `partition.metadata`, None when the file is missing. `CorruptFileError`."""
     path = f"{directory}/{PARTITION_METADATA_FILE}"
     if not disk.exists(path):
         return None
@@ -83,12 +83,12 @@ def read_topic_id(disk: Disk, directory: str) -> UUID | None:
 
 
 def render_topic_id(topic_id: UUID) -> bytes:
-    """The contents of `partition.metadata`."""
+    """The bytes of `partition.metadata`."""
     return f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
 
 
 def write_topic_id(disk: Disk, directory: str, topic_id: UUID, *, durably: bool = True) -> None:
-    """Write `partition.metadata`; not `durably`, a loss of power may leave any part of it."""
+    """Write `partition.metadata`; if not `durably`, a loss of power may leave any part of it."""
     path, content = f"{directory}/{PARTITION_METADATA_FILE}", render_topic_id(topic_id)
     if durably:
         disk.write_atomic(path, content)

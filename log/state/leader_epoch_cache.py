@@ -1,4 +1,4 @@
-"""Which offset each leader epoch started at: the base of truncation by epoch.
+"""The start offset of each leader epoch, by which followers truncate their logs.
 
 Source: KIP-101, KIP-279; the answers are those of Apache Kafka's LeaderEpochFileCache.
 """
@@ -20,7 +20,10 @@ class EpochEntry(NamedTuple):
 
 
 class LeaderEpochCache:
-    """Entries whose epochs and start offsets both grow strictly. `is_dirty` says that the file is behind."""
+    """The leader epochs of a log; epochs and start offsets both grow strictly.
+
+    `is_dirty` says that the checkpoint file lacks a change.
+    """
 
     __slots__ = ("_epochs", "_log_end_offset", "_starts", "is_dirty", "latest")
 
@@ -35,6 +38,7 @@ class LeaderEpochCache:
 
     @property
     def entries(self) -> list[EpochEntry]:
+        """All epochs in order."""
         return [EpochEntry(epoch, start) for epoch, start in zip(self._epochs, self._starts)]
 
     def latest_epoch(self) -> int | None:
@@ -42,7 +46,7 @@ class LeaderEpochCache:
         return self._epochs[-1] if self._epochs else None
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """The batch at `start_offset` is of `epoch`; entries that contradict it go."""
+        """The batch at `start_offset` has this epoch; entries that contradict it are removed."""
         if epoch < 0 or (epoch == self.latest and start_offset >= self._starts[-1]):
             return
         while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
@@ -54,9 +58,9 @@ class LeaderEpochCache:
         self.is_dirty = True
 
     def end_offset_for(self, epoch: int) -> EpochEndOffset:
-        """The greatest known epoch <= `epoch` and where it ends; (-1, -1) for epochs above all that are known.
+        """The greatest known epoch that is not above `epoch`, and its end offset; (-1, -1) above all known epochs.
 
-        An epoch below all that are known ends where the first known one starts, under its own number.
+        An epoch below all known ones is returned itself, with the start offset of the first known one.
         """
         if not self._epochs or epoch < 0 or epoch > self.latest:
             return UNKNOWN_EPOCH_END
@@ -66,7 +70,7 @@ class LeaderEpochCache:
         return EpochEndOffset(self._epochs[higher - 1] if higher else epoch, self._starts[higher])
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """The epoch whose range holds `offset`, None below the first one."""
+        """The epoch of the batch at `offset`, None below the first known epoch."""
         at = bisect_right(self._starts, offset)
         return self._epochs[at - 1] if at else None
 

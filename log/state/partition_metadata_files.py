@@ -1,6 +1,7 @@
-"""A log's small files that are replaced as a whole: `partition.metadata` and `leader-epoch-checkpoint`.
+"""A log's small files that are written as a whole: `partition.metadata` and `leader-epoch-checkpoint`.
 
-Each is written once in a partition's life, or in a leader's, and must be durable before the recovery point moves.
+The first changes once for a partition, the second once for a leader. Both must be durable before the recovery point
+moves.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .leader_epoch_cache import LeaderEpochCache
 
 
 class PartitionMetadataFiles:
-    """Knows which of them are behind."""
+    """Writes the two files, and knows which of them lack a change."""
 
     def __init__(self, disk: Disk, directory: str, epoch_cache: LeaderEpochCache) -> None:
         self._disk = disk
@@ -26,7 +27,7 @@ class PartitionMetadataFiles:
         self._epoch_cache = epoch_cache
         self._under_way: dict[str, asyncio.Future[None]] = {}
         self.unsaved_topic_id: UUID | None = None
-        """The id in `partition.metadata` while that file is not durable: it becomes so before anything else."""
+        """The topic id while `partition.metadata` is not durable; it becomes so before anything else does."""
 
     def set_topic_id(self, topic_id: UUID, *, durably: bool) -> None:
         """Write `partition.metadata`. `StorageError`."""
@@ -37,7 +38,7 @@ class PartitionMetadataFiles:
         self.unsaved_topic_id = None if durably else topic_id
 
     def save(self) -> None:
-        """Write what is behind. `OSError`."""
+        """Durably write the files that lack a change. `OSError`."""
         if self.unsaved_topic_id is not None:
             self._disk.write_atomic(self._id_path, render_topic_id(self.unsaved_topic_id))
             self.unsaved_topic_id = None
@@ -46,9 +47,10 @@ class PartitionMetadataFiles:
             self._epoch_cache.is_dirty = False
 
     def save_soon(self) -> list[asyncio.Future[None]]:
-        """Begin to write what is behind; when these end, all that there is now is durable.
+        """Begin to write the files that lack a change; when the returned futures end, they are durable.
 
-        They fail with `OSError`, or with `NoSpaceError`: then the old files are there, and the next call tries again.
+        A future fails with `OSError`, or with `NoSpaceError`: then the old file is there, and the next call tries
+        again.
         """
         topic_id, cache = self.unsaved_topic_id, self._epoch_cache
 

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 
 from ...runtime.ports import Disk, File
 from ..segment.segment import SNAPSHOT_SUFFIX, segment_path
-from .producer_state import CorruptSnapshotError, ProducerStates
+from .producer_state import CorruptSnapshotError, ProducerStateManager
 
 _logger = logging.getLogger(__name__)
 
 
 class ProducerSnapshots:
-    """Knows the snapshots by offset: each holds the state before the batch at its offset."""
+    """The snapshots by offset; each has the state of the producers before the batch at its offset."""
 
     def __init__(self, disk: Disk, directory: str, offsets: Iterable[int]) -> None:
         self._disk = disk
@@ -24,6 +24,7 @@ class ProducerSnapshots:
 
     @property
     def offsets(self) -> tuple[int, ...]:
+        """The offsets of all snapshots, in order."""
         return tuple(self._offsets)
 
     @property
@@ -37,7 +38,7 @@ class ProducerSnapshots:
         return self._offsets[at - 1] if at else -1
 
     def write(self, offset: int, content: bytes) -> None:
-        """Write the snapshot at `offset`; durable after `sync`. On `OSError` there is none."""
+        """Write the snapshot at `offset`, which is durable after `sync`. On `OSError` there is none."""
         file = self._disk.open(self._path(offset), create=True)
         if offset in self._unsynced:
             self._unsynced[offset].close()
@@ -52,7 +53,7 @@ class ProducerSnapshots:
             insort(self._offsets, offset)
 
     def sync(self) -> bool:
-        """fsync what was written since the last time; True if there was anything."""
+        """fsync the snapshots that need it; returns whether there were any."""
         written = bool(self._unsynced)
         for file in self._unsynced.values():
             file.fsync()
@@ -65,16 +66,16 @@ class ProducerSnapshots:
         return dict(self._unsynced)
 
     def synced(self, files: dict[int, File]) -> None:
-        """These were fsynced since they were written."""
+        """These files of `unsynced` were fsynced."""
         for offset, file in files.items():
             if self._unsynced.get(offset) is file:
                 del self._unsynced[offset]
                 file.close()
 
-    def load_latest(self, offset_max: int, producers: ProducerStates) -> int:
-        """Load the newest good snapshot at or before `offset_max`; returns its offset, or -1 with `producers` empty.
+    def load_latest(self, offset_max: int, producers: ProducerStateManager) -> int:
+        """Load the newest valid snapshot at or before `offset_max`; returns its offset, or -1 with `producers` empty.
 
-        Snapshots found bad are removed.
+        Corrupt snapshots are removed.
         """
         producers.clear()
         for offset in reversed(self._offsets[: bisect_right(self._offsets, offset_max)]):
@@ -84,7 +85,7 @@ class ProducerSnapshots:
             except CorruptSnapshotError as error:
                 _logger.warning("%s is removed: %s", self._path(offset), error)
                 self._remove(offset)
-            except FileNotFoundError:  # made again while one of that name was being removed
+            except FileNotFoundError:  # it was written again while a file of that name was being removed
                 self._forget(offset)
         return -1
 
@@ -94,12 +95,12 @@ class ProducerSnapshots:
             self._remove(later)
 
     def remove_stray(self, segment_bases: Iterable[int]) -> None:
-        """Remove the snapshots that no segment starts at, except the newest."""
+        """Remove the snapshots at whose offset no segment starts, except the newest."""
         for path in self.take_stray(segment_bases):
             self._disk.remove(path)
 
     def take_stray(self, segment_bases: Iterable[int]) -> list[str]:
-        """Forget those that `remove_stray` would remove; returns their paths."""
+        """Forget the snapshots that `remove_stray` would remove, and return their paths."""
         bases = dict.fromkeys(segment_bases)
         stray = [offset for offset in self._offsets[:-1] if offset not in bases]
         for offset in stray:
@@ -107,6 +108,7 @@ class ProducerSnapshots:
         return [self._path(offset) for offset in stray]
 
     def close(self) -> None:
+        """Close the files that were not fsynced."""
         for file in self._unsynced.values():
             file.close()
         self._unsynced.clear()

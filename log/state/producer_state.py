@@ -1,15 +1,15 @@
-"""What a partition knows of its idempotent producers: the last five batches of each.
+"""The state of a partition's idempotent and transactional producers: epoch, and the last five batches of each.
 
-A batch that was written already is answered from here, a gap in the sequence is refused. Followers keep the same
-state from the batches they copy, so it is there when one of them leads. It is kept in snapshots (`<offset>.snapshot`,
-where a segment rolls and at a clean stop), from which later batches are replayed.
-Source: KIP-98, KIP-360; the answers are those of Apache Kafka's ProducerStateManager.
+A batch that is in the log already is recognised here, and a gap in the sequence is refused. Followers keep the same
+state from the batches that they copy, so it is there when one of them becomes leader. It is saved in snapshots
+(`<offset>.snapshot`, when a segment rolls and at a clean shutdown); batches after a snapshot are replayed.
+Source: KIP-98, KIP-360, ProducerStateManager of Apache Kafka.
 
-A transaction is open from a producer's first transactional batch to its marker. The last stable offset is where the
-first one begins that is open, or whose marker is not committed yet.
+A transaction is open from the producer's first transactional batch to its marker. The last stable offset is the first
+offset of the first transaction that is open, or whose marker is not committed yet.
 
-A snapshot in Apache Kafka holds a producer's last batch only, so that after a restart the four before it are
-forgotten. Ours holds an entry for each of the five, oldest first; Apache Kafka's reader lets the last one win.
+Apache Kafka's snapshots have only the last batch of a producer, so that the four before it are forgotten at a restart.
+Ours have an entry for each of the five, oldest first; Apache Kafka's reader keeps the last one.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _CRC_END = 6
 _NO_EPOCH = -1
 _SEQUENCE_MASK = 0x7FFFFFFF
 _KNOWN_SEQUENCES_MAX = 1 << 30
-"""Sequence numbers begin anew after 2^31: half of them can be told from those to come."""
+"""Sequence numbers wrap at 2^31, so that older numbers are told from newer ones within half of that range."""
 
 
 class BatchMetadata(NamedTuple):
-    """One batch of a producer as it stands in the log."""
+    """One batch of a producer in the log."""
 
     first_sequence: int
     last_sequence: int
@@ -55,18 +55,19 @@ class BatchMetadata(NamedTuple):
 
     @property
     def first_offset(self) -> int:
+        """The offset of the batch's first record."""
         return self.last_offset - self.offset_delta
 
 
 class EndTransactionMarker(NamedTuple):
-    """What a control record says of a transaction."""
+    """The control record that ends a transaction."""
 
     is_abort: bool
     coordinator_epoch: int
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction whose marker stands at `last_offset`."""
+    """A transaction whose marker is at `last_offset`."""
 
     producer_id: int
     first_offset: int
@@ -74,7 +75,7 @@ class CompletedTransaction(NamedTuple):
     is_aborted: bool
 
 
-class ProducerEntry:
+class ProducerStateEntry:
     """One producer: its epoch and its last batches, oldest first."""
 
     __slots__ = (
@@ -91,19 +92,20 @@ class ProducerEntry:
         self.epoch = epoch
         self.batches: list[BatchMetadata] = []
         self.first_sequence = NO_SEQUENCE
-        """From here on all that it sent in this epoch is in the log, as far as is known here."""
+        """All batches of this epoch from this sequence number on are known to be in the log."""
         self.last_timestamp = -1
         self.coordinator_epoch = -1
         self.transaction_first_offset = -1
         self.silent_since_ms: int | None = None
-        """When `ProducerStates.expire` first saw that it had written nothing since the time before."""
+        """When `ProducerStateManager.expire` first found no new batch since its previous call; None after a batch."""
 
     @property
     def last_sequence(self) -> int:
+        """The last sequence number in the log, -1 when there is none."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def take(self, batch: BatchMetadata) -> None:
-        """It stands in the log, behind all others of the producer."""
+        """Add a batch that is in the log after all others of the producer."""
         batches = self.batches
         if not batches or batch.first_sequence != (batches[-1].last_sequence + 1) & _SEQUENCE_MASK:
             self.first_sequence = batch.first_sequence
@@ -114,11 +116,11 @@ class ProducerEntry:
             del batches[0]
 
     def is_long_written(self, first_sequence: int, last_sequence: int) -> bool:
-        """Whether these were in the log already when the oldest batch that is remembered came."""
+        """Whether these sequence numbers were in the log before the oldest remembered batch was."""
         if not self.batches:
             return False
         length = (self.batches[0].first_sequence - self.first_sequence) & _SEQUENCE_MASK
-        if length > _KNOWN_SEQUENCES_MAX:  # there is a gap among those that are remembered
+        if length > _KNOWN_SEQUENCES_MAX:  # there is a gap among the remembered batches
             return False
         begin, end = (first_sequence - self.first_sequence) & _SEQUENCE_MASK, last_sequence - first_sequence + 1
         return begin + (end & _SEQUENCE_MASK) <= length
@@ -132,7 +134,7 @@ _MARKER_VALUE = struct.Struct(">hi")
 
 
 def read_marker(batch: Buffer) -> EndTransactionMarker | None:
-    """The marker in a control batch, None when it holds none: another control record, or one that does not parse."""
+    """The marker in a control batch; None for another control record, or one that does not parse."""
     try:
         record = next(iter_records(batch), None)
         if record is None or record.value is None or len(record.value) < _MARKER_VALUE.size:
@@ -145,37 +147,37 @@ def read_marker(batch: Buffer) -> EndTransactionMarker | None:
     return EndTransactionMarker(record_type == ControlRecordType.ABORT, _MARKER_VALUE.unpack_from(record.value)[1])
 
 
-class ProducerStates:
-    """The producers of one partition, by producer id."""
+class ProducerStateManager:
+    """Owns the state of one partition's producers, by producer id."""
 
     __slots__ = ("_completed", "_entries", "_open_transactions")
 
     def __init__(self) -> None:
-        self._entries: dict[int, ProducerEntry] = {}
+        self._entries: dict[int, ProducerStateEntry] = {}
         self._open_transactions: dict[int, int] = {}
         """First offset by producer id, in order of the offsets."""
         self._completed: deque[CompletedTransaction] = deque()
-        """Those whose marker may not be committed yet."""
+        """Transactions whose marker may not be committed yet."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, producer_id: int) -> ProducerEntry | None:
-        """What is known of a producer; not to be changed."""
+    def get(self, producer_id: int) -> ProducerStateEntry | None:
+        """The state of a producer, None when it is unknown; the caller must not change it."""
         return self._entries.get(producer_id)
 
-    def items(self) -> list[tuple[int, ProducerEntry]]:
+    def items(self) -> list[tuple[int, ProducerStateEntry]]:
         """All producers in order of their first batch."""
         return list(self._entries.items())
 
     def check(self, header: BatchHeader, staged: dict[int, tuple[int, int]]) -> BatchMetadata | None:
-        """Judge a client's batch: None to append it, or the batch already in the log that it repeats.
+        """Check a client's batch: None to append it, or the batch in the log that it repeats.
 
-        Of one that is in the log for so long that its place is forgotten, `offset_delta` is `UNKNOWN_DELTA`, and
-        `last_offset` the greatest that it may have. That happens to a client that waits for an answer of a node that is
-        gone while it sends on to the next leader.
-        `staged` holds the epoch and last sequence of producers whose earlier batches of the same call are not yet
-        applied; the batch is noted there. Raises `ProtocolError` with INVALID_PRODUCER_EPOCH for a fenced producer,
+        If the repeated batch is so old that its offsets are forgotten, `offset_delta` is `UNKNOWN_DELTA`, and
+        `last_offset` is the greatest that it may have. That happens when a client still waits for the response of a
+        leader that is gone, while its later batches go to the next leader.
+        `staged` has the epoch and last sequence of producers whose earlier batches of the same request are not applied
+        yet; this batch is added to it. Raises `ProtocolError` with INVALID_PRODUCER_EPOCH for a fenced producer,
         OUT_OF_ORDER_SEQUENCE_NUMBER for a gap or a repetition that is no longer remembered.
         """
         producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
@@ -195,7 +197,7 @@ class ProducerStates:
         return None
 
     def update(self, header: BatchHeader) -> None:
-        """Take in a batch that stands in the log now (on a leader or a follower, or at recovery)."""
+        """Apply a data batch that is in the log (on a leader or a follower, or in recovery)."""
         entry = self._touch(header)
         if header.is_transactional and entry.transaction_first_offset < 0:
             entry.transaction_first_offset = header.base_offset
@@ -206,7 +208,7 @@ class ProducerStates:
         entry.take(BatchMetadata(first, last, header.base_offset + delta, delta, header.max_timestamp))
 
     def end_transaction(self, header: BatchHeader, marker: EndTransactionMarker) -> CompletedTransaction | None:
-        """Take in a marker that stands in the log now; returns the transaction it ended, if one was open."""
+        """Apply a marker that is in the log; returns the transaction that it ended, if one was open."""
         entry = self._touch(header)
         entry.coordinator_epoch = max(entry.coordinator_epoch, marker.coordinator_epoch)
         first_offset = entry.transaction_first_offset
@@ -218,10 +220,10 @@ class ProducerStates:
         self._completed.append(completed)
         return completed
 
-    def _touch(self, header: BatchHeader) -> ProducerEntry:
+    def _touch(self, header: BatchHeader) -> ProducerStateEntry:
         entry = self._entries.get(header.producer_id)
         if entry is None:
-            entry = self._entries[header.producer_id] = ProducerEntry(header.producer_epoch)
+            entry = self._entries[header.producer_id] = ProducerStateEntry(header.producer_epoch)
         elif entry.epoch != header.producer_epoch:
             entry.epoch = header.producer_epoch
             entry.batches = []
@@ -235,11 +237,11 @@ class ProducerStates:
         return self._open_transactions
 
     def first_open_offset(self) -> int | None:
-        """Where the first transaction begins that is open, None when none is."""
+        """The first offset of the first open transaction, None when there is none."""
         return next(iter(self._open_transactions.values()), None)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Where the first transaction begins that is open, or whose marker is at or above `high_watermark`."""
+        """The first offset of the first transaction that is open, or whose marker is not below `high_watermark`."""
         completed = self._completed
         while completed and completed[0].last_offset < high_watermark:
             completed.popleft()
@@ -250,10 +252,10 @@ class ProducerStates:
         return min(candidates, default=None)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget the producers that were silent for so long and have no open transaction; returns how many.
+        """Forget the producers that have no open transaction and wrote nothing for so long; returns how many.
 
-        `now_ms` is monotonic. Silence is what this says of one call after the other, not what the records say: Apache
-        Kafka goes by their timestamps, and so forgets at once who loads the past, whose next retry is appended twice.
+        `now_ms` is monotonic time. Apache Kafka uses the timestamps of the records. It therefore forgets a producer of
+        old records at once, and appends its next retry twice.
         """
         expired = []
         for producer_id, entry in self._entries.items():
@@ -272,7 +274,7 @@ class ProducerStates:
         self._completed.clear()
 
     def encode_snapshot(self) -> bytes:
-        """The contents of a snapshot file, version 1."""
+        """The bytes of a snapshot file, version 1."""
         rows = []
         for producer_id, entry in self._entries.items():
             tail = (entry.coordinator_epoch, entry.transaction_first_offset)
@@ -286,13 +288,13 @@ class ProducerStates:
         return struct.pack(">hI", _SNAPSHOT_VERSION, crc32c(body)) + body
 
     def load_snapshot(self, data: bytes) -> None:
-        """Replace everything by a snapshot's contents; `CorruptSnapshotError` leaves it as it was."""
-        entries: dict[int, ProducerEntry] = {}
+        """Replace all state by that of a snapshot; on `CorruptSnapshotError` nothing changes."""
+        entries: dict[int, ProducerStateEntry] = {}
         for row in _decode_snapshot(data):
             producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, transaction_offset = row
             entry = entries.get(producer_id)
             if entry is None or entry.epoch != epoch:
-                entry = entries[producer_id] = ProducerEntry(epoch)
+                entry = entries[producer_id] = ProducerStateEntry(epoch)
             entry.last_timestamp = timestamp
             entry.coordinator_epoch = coordinator_epoch
             entry.transaction_first_offset = transaction_offset

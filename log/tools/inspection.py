@@ -1,6 +1,6 @@
-"""What stands in a log directory, a partition's directory or one of their files, as rows for people and programs.
+"""The contents of a log directory, a partition's directory or one of their files, as rows.
 
-Nothing is changed and nothing is trusted: a file that does not parse gives a row that says so.
+Nothing is changed, and nothing is trusted: a file that does not parse gives a row that says so.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ..state.checkpoints import (
     read_offsets,
     read_topic_id,
 )
-from ..state.producer_state import CorruptSnapshotError, ProducerStates
+from ..state.producer_state import CorruptSnapshotError, ProducerStateManager
 
 Row: TypeAlias = dict[str, Any]
 OFFSET_CHECKPOINTS = (RECOVERY_POINT_FILE, HIGH_WATERMARK_FILE, LOG_START_OFFSET_FILE, CLEANER_OFFSET_FILE)
@@ -41,7 +41,7 @@ _TIME_ENTRY = struct.Struct(">qI")
 
 
 def describe(disk: Disk, path: str, *, with_records: bool = False) -> Iterator[Row]:
-    """Rows for everything at or below `path`, each with the `file` it is from. `OSError` when the disk refuses."""
+    """Rows for all files at or below `path`; each names its `file`. `OSError` when the disk refuses."""
     if not disk.is_dir(path):
         yield from _describe_file(disk, path, with_records)
         return
@@ -163,12 +163,12 @@ def _record_rows(header: BatchHeader, batch: bytes) -> Iterator[Row]:
 
 
 def _text(data: bytes | None) -> str | None:
-    """The bytes as UTF-8 text, those that are none as \\x escapes."""
+    """The bytes as UTF-8 text; invalid bytes as \\x escapes."""
     return None if data is None else data.decode("utf-8", "backslashreplace")
 
 
 def _producer_rows(data: bytes) -> Iterator[Row]:
-    producers = ProducerStates()
+    producers = ProducerStateManager()
     producers.load_snapshot(data)
     for producer_id, entry in producers.items():
         yield {

@@ -1,8 +1,8 @@
-"""Making a damaged partition's directory sound again, offline.
+"""Repair of a damaged partition's directory, offline.
 
-The log is cut before the first batch that is not good, later segments go with it, and everything that can be made from
-the batches is made anew. What is cut off is lost here: where other replicas have it, removing the whole partition's
-directory lets the node fetch all of it from them instead.
+The log is cut before the first invalid batch, later segments are removed, and all other files are rebuilt from the
+batches. The records that are cut off are lost here. If other replicas have them, it is better to remove the partition's
+directory: then the node fetches all of it from them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ..recovery import log_recovery
 from ..segment.batch_scan import ValidatingScan
 from ..segment.segment import LOG_SUFFIX, segment_path
 from ..state.checkpoints import write_epochs
-from ..state.producer_state import ProducerStates
+from ..state.producer_state import ProducerStateManager
 
 
 class RepairResult(NamedTuple):
-    """Where the log ends, and how many bytes of batches are kept and cut off."""
+    """The end of the log after the repair, and how many bytes of batches are kept and cut off."""
 
     log_end_offset: int
     kept_bytes: int
@@ -28,7 +28,7 @@ class RepairResult(NamedTuple):
 
 
 def plan_repair(disk: Disk, path: str) -> RepairResult:
-    """What `repair_partition` would leave; nothing is changed. `OSError`."""
+    """The result that `repair_partition` would have; nothing is changed. `OSError`."""
     kept = total = end = 0
     is_damaged = False
     epoch = -1
@@ -51,7 +51,7 @@ def plan_repair(disk: Disk, path: str) -> RepairResult:
 
 
 def repair_partition(disk: Disk, path: str) -> RepairResult:
-    """Repair one partition's directory, which no node may have open. `OSError`."""
+    """Repair one partition's directory, which no node may be using. `OSError`."""
     before = sum(_size(disk, path, base) for base in _bases(disk, path))
     loaded = run_at_once(
         log_recovery.load(
@@ -59,7 +59,7 @@ def repair_partition(disk: Disk, path: str) -> RepairResult:
         )
     )
     end = loaded.segments[-1].next_offset
-    producers = ProducerStates()
+    producers = ProducerStateManager()
     run_at_once(log_recovery.load_producers(producers, loaded.snapshots, loaded.segments, end))
     if end > loaded.segments[0].base_offset:
         loaded.snapshots.write(end, producers.encode_snapshot())

@@ -1,4 +1,4 @@
-"""Is a partition's directory sound? Every batch, index entry, epoch and snapshot is held against the others."""
+"""Verification of a partition's directory: batches, index entries, epochs and snapshots must agree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..segment.segment import (
 )
 from ..segment.transaction_index import CorruptTransactionIndexError, decode_transaction_index
 from ..state.checkpoints import META_PROPERTIES_FILE, read_epochs, read_offsets, read_topic_id
-from ..state.producer_state import CorruptSnapshotError, ProducerStates
+from ..state.producer_state import CorruptSnapshotError, ProducerStateManager
 from .inspection import OFFSET_CHECKPOINTS
 
 _INDEX_ENTRY = struct.Struct(">II")
@@ -31,7 +31,7 @@ _TIME_ENTRY = struct.Struct(">qI")
 
 
 class Finding(NamedTuple):
-    """Something amiss. `is_fatal`: records are lost or in danger; otherwise opening the log mends it."""
+    """A fault. `is_fatal`: records are lost or in danger; otherwise opening the log repairs it."""
 
     file: str
     what: str
@@ -39,7 +39,7 @@ class Finding(NamedTuple):
 
 
 class SegmentSummary(NamedTuple):
-    """A segment as its batches tell."""
+    """A segment by its batches."""
 
     base_offset: int
     next_offset: int
@@ -49,7 +49,7 @@ class SegmentSummary(NamedTuple):
 
 
 def verify_dir(disk: Disk, path: str) -> Iterator[Finding]:
-    """The files directly in a log directory. `OSError`."""
+    """Verify the files directly in a log directory. `OSError`."""
     for name in disk.listdir(path):
         try:
             if name in OFFSET_CHECKPOINTS:
@@ -61,7 +61,7 @@ def verify_dir(disk: Disk, path: str) -> Iterator[Finding]:
 
 
 def verify_partition(disk: Disk, path: str) -> Iterator[Finding]:
-    """One partition's directory. `OSError`."""
+    """Verify one partition's directory. `OSError`."""
     names = disk.listdir(path)
     bases = [int(name[:20]) for name in names if name.endswith(LOG_SUFFIX) and name[:-4].isdecimal()]
     if not bases:
@@ -124,7 +124,7 @@ def _verify_indexes(disk: Disk, path: str, segment: SegmentSummary) -> Iterator[
 
 
 def _used(data: bytes, entry_size: int) -> bytes:
-    """Whole entries, without the zeros that Apache Kafka preallocates."""
+    """The complete entries, without the zeros that Apache Kafka preallocates."""
     size = len(data) // entry_size * entry_size
     while size and not any(data[size - entry_size : size]):
         size -= entry_size
@@ -147,6 +147,6 @@ def _verify_side_files(
             yield Finding(f"{path}/{name}", "is left over from an interrupted compaction or write", False)
         elif name.endswith(SNAPSHOT_SUFFIX):
             try:
-                ProducerStates().load_snapshot(disk.read_bytes(f"{path}/{name}"))
+                ProducerStateManager().load_snapshot(disk.read_bytes(f"{path}/{name}"))
             except CorruptSnapshotError as error:
                 yield Finding(f"{path}/{name}", str(error), False)

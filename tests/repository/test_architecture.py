@@ -300,6 +300,7 @@ DOCUMENTED: tuple[str, ...] = (
     "cluster",
     "controller",
     "isr",
+    "log",
     "raft",
     "runtime",
     "wire",

@@ -9,7 +9,7 @@ from support.broker.broker_harness import TOPIC
 from support.broker.group_harness import GroupHarness
 
 from raftwerk.broker.apis.api_table import broker_registry
-from raftwerk.log.state.producer_state import BatchMetadata, ProducerEntry
+from raftwerk.log.state.producer_state import BatchMetadata, ProducerStateEntry
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.types import TopicPartition
@@ -19,7 +19,7 @@ from .test_group_apis import play, played
 
 @played
 async def test_describe_producers(harness: GroupHarness) -> None:
-    entry = ProducerEntry(3)
+    entry = ProducerStateEntry(3)
     entry.batches.append(BatchMetadata(0, 4, 4, 4, 1000))
     entry.last_timestamp = 1000
     log = SimpleNamespace(producers={77: entry})

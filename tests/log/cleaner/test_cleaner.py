@@ -16,8 +16,8 @@ from support.log.logs import DIRECTORY, NOW_MS, batch, headers_of, make_runtime,
 from raftwerk.chaos.sim.disk.inodes import Write
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
-from raftwerk.log.cleaner import cleaning_pass
-from raftwerk.log.cleaner.cleaning_pass import CleanAbortedError, clean, group_segments
+from raftwerk.log.cleaner import compaction
+from raftwerk.log.cleaner.compaction import CleanAbortedError, clean, group_segments
 from raftwerk.log.cleaner.log_cleaner import CleanerConfig, measure
 from raftwerk.log.cleaner.offset_map import BYTES_PER_KEY, OffsetMap
 from raftwerk.log.config import LogConfig
@@ -385,8 +385,8 @@ def test_io_is_throttled_to_what_is_set() -> None:
 
 def test_what_is_written_does_not_pile_up_unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where too much of it does, the system makes the loop wait for the device."""
-    monkeypatch.setattr(cleaning_pass, "_SYNC_BYTES", 2_000)
-    monkeypatch.setattr(cleaning_pass, "_WRITE_BYTES", 500)
+    monkeypatch.setattr(compaction, "_SYNC_BYTES", 2_000)
+    monkeypatch.setattr(compaction, "_WRITE_BYTES", 500)
     runtime, disk = make_runtime()
     log = open_log(runtime, config=LogConfig(segment_bytes=1 << 20))
     for number in range(200):

@@ -166,7 +166,7 @@ def test_no_more_files_can_be_open_is_no_failure(monkeypatch: pytest.MonkeyPatch
     append(log, 3)
     log.flush()
     content = read_all(log)
-    log.durability.park()
+    log.durability.close_idle_files()
 
     def refuse(path: str, *, create: bool = False) -> None:
         raise OSError(errno.EMFILE, "too many open files", path)

@@ -418,7 +418,7 @@ def test_rolled_segments_keep_no_descriptors(tmp_path: Path) -> None:
     assert descriptors() <= 4
     assert read_all(log) == content
     assert descriptors() >= 20
-    log.durability.park()
+    log.durability.close_idle_files()
     assert descriptors() <= 4
     log.close()
     assert descriptors() == 0

@@ -18,7 +18,7 @@ import pytest
 from support.log.logs import NOW_MS, FixedClock, headers_of, read_all, remove_deleted
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk, SimFile
-from raftwerk.log.cleaner.cleaning_pass import CleanPlan, clean
+from raftwerk.log.cleaner.compaction import CleanPlan, clean
 from raftwerk.log.config import LogConfig
 from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogManagerConfig

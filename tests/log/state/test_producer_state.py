@@ -7,7 +7,7 @@ from support.log.logs import NOW_MS, append, batch, make_runtime, open_log
 
 from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import AppendInfo, PartitionLog
-from raftwerk.log.state.producer_state import CorruptSnapshotError, ProducerStates
+from raftwerk.log.state.producer_state import CorruptSnapshotError, ProducerStateManager
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.records import set_base_offset
 
@@ -61,7 +61,7 @@ def test_what_was_before_the_first_that_is_known_may_be_missing() -> None:
         produce(log, sequence)
     assert is_forgotten(produce(log, 100))
     assert refusal(log, 99) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    states = ProducerStates()
+    states = ProducerStateManager()
     states.load_snapshot(log.producers.encode_snapshot())
     entry = states.get(7)
     assert entry is not None
@@ -182,7 +182,7 @@ def test_a_snapshot_holds_all_that_is_known() -> None:
     for number in range(6):
         produce(log, number, producer_id=1)
         produce(log, number, producer_id=2, epoch=3)
-    copy = ProducerStates()
+    copy = ProducerStateManager()
     copy.load_snapshot(log.producers.encode_snapshot())
     assert copy.encode_snapshot() == log.producers.encode_snapshot()
     assert [(pid, entry.epoch, entry.batches) for pid, entry in copy.items()] == [
@@ -198,10 +198,10 @@ def test_a_snapshot_with_one_flipped_byte_is_refused() -> None:
         broken = bytearray(data)
         broken[position] ^= 1
         with pytest.raises(CorruptSnapshotError):
-            ProducerStates().load_snapshot(bytes(broken))
+            ProducerStateManager().load_snapshot(bytes(broken))
     for length in range(len(data)):
         with pytest.raises(CorruptSnapshotError):
-            ProducerStates().load_snapshot(data[:length])
+            ProducerStateManager().load_snapshot(data[:length])
 
 
 def test_batches_without_producer_leave_no_trace() -> None:

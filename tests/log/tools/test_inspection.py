@@ -15,7 +15,7 @@ from support.log.logs import DIRECTORY, SMALL, append, headers_of, make_runtime,
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.cli import cli
-from raftwerk.log.cleaner.cleaning_pass import clean
+from raftwerk.log.cleaner.compaction import clean
 from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogManagerConfig
 from raftwerk.log.manager.meta_properties import format_dirs

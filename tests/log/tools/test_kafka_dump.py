@@ -12,7 +12,7 @@ from support.log.compacted_logs import Writer, drive
 from support.log.kafka_written import kafka_libs
 from support.log.logs import NOW_MS, headers_of, make_runtime, read_all
 
-from raftwerk.log.cleaner.cleaning_pass import CleanPlan, clean
+from raftwerk.log.cleaner.compaction import CleanPlan, clean
 from raftwerk.log.config import LogConfig
 from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogManagerConfig

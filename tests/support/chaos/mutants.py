@@ -47,7 +47,7 @@ from raftwerk.log.manager.log_directory import LogDirectory
 from raftwerk.log.manager.log_loading import LogLoader
 from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.partition_log import PartitionLog
-from raftwerk.log.state.producer_state import ProducerStates
+from raftwerk.log.state.producer_state import ProducerStateManager
 from raftwerk.raft.driver.quorum_state_store import QuorumStateStore, format_quorum_state
 from raftwerk.raft.replication.replica_progress import ProgressTracker
 from raftwerk.raft.roles import Leader
@@ -266,7 +266,7 @@ def wait_at_half_open_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FollowerProgress, "leave_isr", lambda _: None)
 
 
-def expire_by_timestamps(self: ProducerStates, now_ms: int, expiration_ms: int) -> int:
+def expire_by_timestamps(self: ProducerStateManager, now_ms: int, expiration_ms: int) -> int:
     """As Apache Kafka does: a producer is as silent as its newest record is old."""
     newest_ms = max((entry.last_timestamp for _, entry in self.items()), default=0)
     old = [one for one, entry in self.items() if newest_ms - entry.last_timestamp >= expiration_ms]
@@ -436,7 +436,7 @@ MUTANTS = (
     ),
     Mutant(
         "producers are forgotten by the age of their records",
-        replacing(ProducerStates, "expire", expire_by_timestamps),
+        replacing(ProducerStateManager, "expire", expire_by_timestamps),
         ("trims",),
         seeds=20,
     ),

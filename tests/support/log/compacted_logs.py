@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from support.log.logs import NOW_MS, headers_of, read_all
 
-from raftwerk.log.cleaner.cleaning_pass import CleanPlan, CleanResult
+from raftwerk.log.cleaner.compaction import CleanPlan, CleanResult
 from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.runtime.incremental_work import Step, Work

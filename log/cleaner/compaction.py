@@ -1,18 +1,17 @@
-"""Compaction of one log: of every key only the newest record stays. Decisions and copying, in small steps.
+"""Compaction of one log: only the newest record of every key stays.
 
-A pass first reads the dirty stretch and notes the newest offset of each key, as many as memory allows. Then it copies
-everything from the log's beginning to the end of that stretch into new segments, without the records that are
-superseded, and puts these in the place of the old ones (`segment_changes`).
+A pass first reads the dirty part of the log and collects the newest offset of each key, as many as memory allows. Then
+it copies everything from the beginning of the log to the end of that part into new segments, without the records that
+are superseded, and replaces the old segments by these (`segment_replacement`).
 
-Deletions: a record without a value stays until a delete horizon is over that its batch gets when it is first copied
-(`delete.retention.ms`), so that a consumer that began before sees it. Records of aborted transactions go at once,
-markers like tombstones when nothing of their transaction is left. A producer's last batch stays, without its records
-if need be, for its sequence number. So does an empty batch at the end of each new segment: its offsets have no gap to
-the next, by which recovery sees that nothing was lost.
+A record without a value (a tombstone) stays until a delete horizon, which its batch gets when it is first copied
+(`delete.retention.ms`); so a consumer that began before sees the deletion. Records of aborted transactions are removed
+at once, markers like tombstones when no record of their transaction is left. A producer's last batch stays for its
+sequence number, if need be without records. An empty batch is added at the end of a new segment whose last offsets are
+gone: then there is no gap to the next segment, and recovery sees that nothing was lost.
 
-`clean` is a generator, so that whoever drives it decides about time, and tests can stop it at any step: it yields how
-many bytes it went over, and the files that must be durable before it goes on.
-Sources: Cleaner of Apache Kafka; KIP-58, KIP-98, KIP-354, KIP-534.
+`clean` is incremental work: its steps say how many bytes were processed, and which files must be durable before the
+next step. Sources: Cleaner of Apache Kafka; KIP-58, KIP-98, KIP-354, KIP-534.
 """
 
 from __future__ import annotations
@@ -40,16 +39,16 @@ _RECORDS_PER_STEP = 250
 
 
 class CleanAbortedError(Exception):
-    """The log has changed under the cleaner: truncated, deleted, closed, or its segments let go by retention."""
+    """The log has changed meanwhile: it was truncated, deleted or closed, or retention has deleted segments."""
 
 
 class NoRoomError(Exception):
-    """Not even the keys of one batch fit in the memory for the offset map."""
+    """The offset map is too small for the keys of one batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanPlan:
-    """What a pass is to clean: keys of [`first_dirty_offset`, `end_offset`), a boundary of segments, are noted."""
+    """What a pass cleans: it collects the keys of [`first_dirty_offset`, `end_offset`); the end is a segment's."""
 
     first_dirty_offset: int
     end_offset: int
@@ -58,7 +57,7 @@ class CleanPlan:
 
 
 class CleanResult(NamedTuple):
-    """The log is clean up to `clean_offset`; bytes of the segments that were gone over, before and after."""
+    """The log is clean up to `clean_offset`; bytes of the segments that were copied, before and after."""
 
     clean_offset: int
     bytes_before: int
@@ -66,11 +65,11 @@ class CleanResult(NamedTuple):
 
 
 def clean(log: PartitionLog, disk: Disk, plan: CleanPlan) -> Work[CleanResult]:
-    """One pass. `CleanAbortedError`, `NoRoomError`, `CorruptBatchError`, `OSError`: what was copied is removed then.
+    """One pass. On `CleanAbortedError`, `NoRoomError`, `CorruptBatchError` and `OSError` the present copy is removed.
 
-    Segments that were put in place before stay so, which is always right. `StorageError` when putting in place fails.
+    Segments that were replaced before stay replaced, which is right. `StorageError` when a replacement fails.
     """
-    watch = _Watch(log)
+    watch = _WatchedLog(log)
     log.note_gaps(at_once=True)
     offsets = OffsetMap(plan.map_memory_bytes)
     yield from _build_map(watch, plan, offsets)
@@ -88,7 +87,7 @@ def clean(log: PartitionLog, disk: Disk, plan: CleanPlan) -> Work[CleanResult]:
 
 
 def group_segments(segments: Sequence[Segment], bytes_max: int, index_bytes_max: int) -> list[list[Segment]]:
-    """Neighbours that fit together in one segment. Source: Cleaner.groupSegmentsBySize of Apache Kafka."""
+    """Groups of neighbours that fit in one segment. Source: Cleaner.groupSegmentsBySize of Apache Kafka."""
     groups: list[list[Segment]] = []
     size = index = 0
     for segment in segments:
@@ -109,8 +108,8 @@ def group_segments(segments: Sequence[Segment], bytes_max: int, index_bytes_max:
     return groups
 
 
-class _Watch:
-    """Notices when the log is no longer what it was."""
+class _WatchedLog:
+    """Reads a log while it may change, and notices when it was truncated, closed, or has lost segments."""
 
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
@@ -124,8 +123,10 @@ class _Watch:
             raise CleanAbortedError(f"segments of {log.directory} are gone")
 
     def batches(self, segment: Segment, start: int = 0) -> Iterator[tuple[BatchHeader, memoryview] | Step]:
-        """The batches of a segment from byte `start` on, each checked in every byte; and steps, where they have to come
-        from the device. `CorruptBatchError`."""
+        """The batches of a segment from byte `start` on, with their CRC checked, and steps where a read would wait.
+
+        `CorruptBatchError`.
+        """
         window, at = memoryview(b""), 0
         position, size = start, segment.size_bytes
         while position < size:
@@ -150,7 +151,7 @@ class _Watch:
             position += header.size_bytes
 
 
-def _build_map(watch: _Watch, plan: CleanPlan, offsets: OffsetMap) -> Work[None]:
+def _build_map(watch: _WatchedLog, plan: CleanPlan, offsets: OffsetMap) -> Work[None]:
     log, start, end = watch.log, plan.first_dirty_offset, plan.end_offset
     transactions = CleanedTransactions(log.aborted_transactions(start, end))
     for segment in [s for s in log.segments if s.next_offset > start and s.base_offset < end]:
@@ -172,7 +173,7 @@ def _build_map(watch: _Watch, plan: CleanPlan, offsets: OffsetMap) -> Work[None]
 
 
 def _note_keys(header: BatchHeader, batch: memoryview, start: int, offsets: OffsetMap) -> Work[bool]:
-    """Whether the map is full; `latest_offset` is then the last record that is in it."""
+    """Returns whether the map is full; `latest_offset` is then the last record in it."""
     for number, record in enumerate(raw_records(batch_body(batch, header), header.record_count)):
         offset = header.base_offset + record.offset_delta
         if record.key is not None and offset >= start and not offsets.put(record.key, offset):
@@ -183,10 +184,10 @@ def _note_keys(header: BatchHeader, batch: memoryview, start: int, offsets: Offs
 
 
 class _GroupCopy:
-    """Copies one group of segments into a new one, and puts that in their place."""
+    """Copies one group of segments into a new one, and replaces the group by it."""
 
     def __init__(
-        self, watch: _Watch, disk: Disk, plan: CleanPlan, offsets: OffsetMap, transactions: CleanedTransactions
+        self, watch: _WatchedLog, disk: Disk, plan: CleanPlan, offsets: OffsetMap, transactions: CleanedTransactions
     ) -> None:
         self._watch = watch
         self._disk = disk
@@ -199,7 +200,7 @@ class _GroupCopy:
         self._synced_bytes = 0
 
     def run(self, group: Sequence[Segment]) -> Work[int]:
-        """Returns the bytes of the new segment."""
+        """Copy and replace; returns the bytes of the new segment."""
         log = self._watch.log
         cleaned = Segment.create(self._disk, log.directory, group[0].base_offset, CLEANED_SUFFIX)
         is_placed = False
@@ -220,10 +221,10 @@ class _GroupCopy:
 
     def _discard(self, cleaned: Segment) -> None:
         try:
-            cleaned.file.truncate(0)  # fails in a process that has died, whose successor may have such a file too
+            cleaned.file.truncate(0)  # fails in a process that has died; its successor may have such a file too
             cleaned.remove()
         except OSError:
-            cleaned.close()  # the directory may be gone; what is left in it is removed when the log is opened again
+            cleaned.close()  # the directory may be gone; the next opening of the log removes what is left
 
     def _copy(self, group: Sequence[Segment], cleaned: Segment) -> Work[None]:
         last: BatchHeader | None = None
@@ -249,8 +250,7 @@ class _GroupCopy:
             cleaned.transaction_index.add(aborted)
 
     def _due_sync(self, cleaned: Segment) -> tuple[File, ...]:
-        """Not all at the end: where many pages wait for a slow device, the system makes every writer wait for it, and
-        so the loop."""
+        """fsync every few megabytes: with many dirty pages and a slow device, the system blocks every writer."""
         if cleaned.size_bytes - self._synced_bytes < _SYNC_BYTES:
             return ()
         self._synced_bytes = cleaned.size_bytes
@@ -312,7 +312,7 @@ class _GroupCopy:
         return offset >= self._offsets.get(record.key) and (record.has_value or tombstones_stay)
 
     def _keep_empty(self, header: BatchHeader, batch: memoryview) -> None:
-        """Keep the place of a producer's last batch. Source: Cleaner.cleanInto's checkBatchRetention."""
+        """Keep a producer's last batch without records. Source: checkBatchRetention in Cleaner.cleanInto."""
         if header.producer_id < 0:
             return
         entry = self._watch.log.producers.get(header.producer_id)
