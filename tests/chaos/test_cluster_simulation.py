@@ -67,7 +67,7 @@ SEEDS = {
     "single": 30,
     "five": 30,
 }
-"""A thousand and more, more of what is cheap."""
+"""How many seeds of each scenario; more of those that are cheap."""
 CHUNKS = [(name, first) for name, count in SEEDS.items() for first in range(0, count, CHUNK)]
 REGRESSIONS = [
     (name, int(seed))
@@ -107,7 +107,7 @@ def test_without_faults_the_cluster_starts_fast_and_acks_steadily() -> None:
     assert outcome.longest_ack_gap_s < 0.2
 
 
-def test_what_is_in_sync_does_not_notice_a_throttle_that_lets_nothing_pass() -> None:
+def test_replicas_in_sync_do_not_notice_a_throttle_of_rate_zero() -> None:
     class Nothing(ThrottledReassignments):
         rates = (0,)
 
@@ -189,19 +189,21 @@ def test_the_command_line_reports_success(capsys: pytest.CaptureFixture[str]) ->
     assert "0 failed" in shown
 
 
-def test_the_sums_are_told_as_json_and_say_where_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_totals_are_printed_as_json_with_the_next_seed(capsys: pytest.CaptureFixture[str]) -> None:
     assert sim_command(["--scenario", "single", "--seeds", "2", "--resume", "10", "--jobs", "1", "--json"]) == 0
-    sums = json.loads(capsys.readouterr().out)
-    assert sums["runs"] == 2
-    assert sums["scenarios"] == {"single": 2}
-    assert sums["failed"] == []
-    assert sums["resume"] == 12
-    assert sums["events"] > 1000
-    assert sums["simulated_hours"] > 0
-    assert sums["seeds_per_core_minute"] > 0
+    totals = json.loads(capsys.readouterr().out)
+    assert totals["runs"] == 2
+    assert totals["scenarios"] == {"single": 2}
+    assert totals["failed"] == []
+    assert totals["resume"] == 12
+    assert totals["events"] > 1000
+    assert totals["simulated_hours"] > 0
+    assert totals["seeds_per_core_minute"] > 0
 
 
-def test_an_interrupted_run_tells_its_sums(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_run_prints_its_totals(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     runs: list[tuple[Outcome, float]] = []
     run_one = seed_runs._run_one
 

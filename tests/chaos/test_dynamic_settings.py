@@ -1,4 +1,4 @@
-"""Settings that are changed while brokers run reach what goes by them, on whole nodes."""
+"""Settings that are changed while brokers run take effect, on whole nodes."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_cancelled_timers_are_swept() -> None:
     assert kept == list(range(0, 20_000, 100))
 
 
-def test_an_error_that_nobody_catches_is_recorded() -> None:
+def test_an_error_that_is_not_caught_is_recorded() -> None:
     scheduler, process = make()
     process.call_soon(lambda: 1 // 0)
 
@@ -104,7 +104,7 @@ def test_an_error_that_nobody_catches_is_recorded() -> None:
     assert "a" in str(scheduler.errors[0])
 
 
-def test_a_task_whose_error_nobody_looks_at_is_recorded() -> None:
+def test_a_task_whose_error_is_never_retrieved_is_recorded() -> None:
     scheduler, process = make()
 
     async def main() -> None:

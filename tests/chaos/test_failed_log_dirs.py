@@ -1,4 +1,4 @@
-"""A log directory fails under load: others lead at once, nobody waits for the replicas in it, and the rest goes on."""
+"""A log directory fails under load: other brokers lead at once, and no write waits for the replicas in it."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ SETTINGS = {
 
 
 class GroupRun:
-    """Three nodes, three members, faults for six seconds, then peace."""
+    """Three nodes and three members, with faults for six seconds; then everything is healed."""
 
     def __init__(self, protocol: str, faults: str, seed: int) -> None:
         self.world = World(seed)

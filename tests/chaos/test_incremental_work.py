@@ -1,7 +1,8 @@
-"""What is done some a turn where there is very much of it, done one by one: every seam between two turns is met.
+"""Work that is done in steps, with one item a step, so that faults meet every boundary between two steps.
 
-So deletions overtake creations, leaders change before their turn has come, controllers die half-way through a broker's
-departure, and sessions are opened partition by partition. The audit of watches is off: nothing may need it.
+So deletions overtake creations, leaders change before their step has come, controllers die while they fence a broker,
+and fetch sessions are opened partition by partition. The audit of incremental fetch contexts is off: the nodes must
+work without it.
 """
 
 from __future__ import annotations

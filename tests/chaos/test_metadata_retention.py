@@ -1,4 +1,4 @@
-"""Snapshots of the metadata by bytes and by time, and how they and the log before them go, on whole nodes."""
+"""Metadata snapshots by bytes and by time, and the removal of old snapshots and of the log before them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def files(cluster: SimulatedCluster, node: str, suffix: str) -> list[str]:
     return sorted(name for name in cluster.world.hosts[node].disk.listdir(METADATA) if name.endswith(suffix))
 
 
-class Life:
-    """Three nodes, and topics that come one after the other."""
+class ClusterRun:
+    """Three nodes, on which topics are created one after the other."""
 
     def __init__(self, world: World, properties: Mapping[str, str]) -> None:
         self.world = world
@@ -47,7 +47,7 @@ class Life:
         return [len(files(self.cluster, name, suffix)) for name in self.cluster.names]
 
     def restart_all(self) -> None:
-        """What is left on the disks is enough."""
+        """Restart every node: what is left on its disk must be enough."""
         for name in self.cluster.names:
             self.cluster.crash(name, power_loss=False)
         self.cluster.start_all()
@@ -56,40 +56,40 @@ class Life:
 
 
 def test_by_time() -> None:
-    """A snapshot every two seconds while topics come; those of more than five seconds ago go, the last one never."""
+    """A snapshot every two seconds while topics are created; those older than five seconds go, but never the last."""
     interval = {"metadata.log.max.snapshot.interval.ms": "2000", "metadata.max.retention.ms": "5000"}
     with World(1) as world:
-        life = Life(world, {**FOR_EVER, **interval})
-        life.make_topics(40, 0.5)
-        assert all(2 <= count <= 4 for count in life.counts()), life.counts()
-        assert all("0" * 20 not in name for host in life.cluster.names for name in files(life.cluster, host, ".log"))
+        run = ClusterRun(world, {**FOR_EVER, **interval})
+        run.make_topics(40, 0.5)
+        assert all(2 <= count <= 4 for count in run.counts()), run.counts()
+        assert all("0" * 20 not in name for host in run.cluster.names for name in files(run.cluster, host, ".log"))
         world.scheduler.run_for(8.0)
-        assert life.counts() == [1, 1, 1]
-        life.restart_all()
-        assert life.counts() == [1, 1, 1]
+        assert run.counts() == [1, 1, 1]
+        run.restart_all()
+        assert run.counts() == [1, 1, 1]
 
 
 def test_by_bytes() -> None:
     """A snapshot every 2,000 bytes; log and snapshots stay below 8,000 or so."""
     limits = {"metadata.log.max.record.bytes.between.snapshots": "2000", "metadata.max.retention.bytes": "8000"}
     with World(2) as world:
-        life = Life(world, {**FOR_EVER, **limits})
-        life.make_topics(60, 0.05)
-        for name in life.cluster.names:
+        run = ClusterRun(world, {**FOR_EVER, **limits})
+        run.make_topics(60, 0.05)
+        for name in run.cluster.names:
             disk = world.hosts[name].disk
-            kept = [*files(life.cluster, name, ".checkpoint"), *files(life.cluster, name, ".log")]
+            kept = [*files(run.cluster, name, ".checkpoint"), *files(run.cluster, name, ".log")]
             sizes = [len(disk.read_bytes(f"{METADATA}/{each}")) for each in kept]
-            last = len(disk.read_bytes(f"{METADATA}/{files(life.cluster, name, '.checkpoint')[-1]}"))
+            last = len(disk.read_bytes(f"{METADATA}/{files(run.cluster, name, '.checkpoint')[-1]}"))
             assert sum(sizes) <= max(8000, 2 * last + 4000), dict(zip(kept, sizes, strict=True))
-        life.restart_all()
+        run.restart_all()
 
 
 @pytest.mark.parametrize("what", [".checkpoint", ".log"])
 def test_without_limits_all_stays(what: str) -> None:
     interval = {"metadata.log.max.snapshot.interval.ms": "1000"}
     with World(3) as world:
-        life = Life(world, {**FOR_EVER, **interval})
-        life.make_topics(8, 1.0)
-        assert all(count >= 5 for count in life.counts(what))
+        run = ClusterRun(world, {**FOR_EVER, **interval})
+        run.make_topics(8, 1.0)
+        assert all(count >= 5 for count in run.counts(what))
         world.scheduler.run_for(10.0)
-        assert all(count >= 5 for count in life.counts(what))
+        assert all(count >= 5 for count in run.counts(what))

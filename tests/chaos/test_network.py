@@ -14,7 +14,7 @@ from raftwerk.chaos.sim.kernel.trace import Trace
 
 
 class World:
-    """Two hosts and a wire."""
+    """Two hosts and the network between them."""
 
     def __init__(self, seed: int = 1) -> None:
         self.scheduler = Scheduler()
@@ -36,7 +36,7 @@ class World:
 
 
 class Recorder(asyncio.Protocol):
-    """Keeps everything that happens to it."""
+    """Records all its callbacks."""
 
     def __init__(self) -> None:
         self.received = bytearray()

@@ -1,4 +1,4 @@
-"""The quorum alone under every kind of fault at once, power losses of all nodes included."""
+"""The quorum alone under all kinds of faults together, with losses of power of all nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The disk in memory: it behaves like the real one until the power goes."""
+"""The disk in memory: it behaves like the real one until it loses power."""
 
 from __future__ import annotations
 

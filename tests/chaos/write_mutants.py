@@ -1,4 +1,4 @@
-"""Writes docs/mutants.md: every mutant, and how many seeds it took until it was noticed. Run it as a program."""
+"""Writes docs/mutants.md: every mutant, and how many seeds it took to find it. Run it as a program."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _LOST = (OSError, WireFormatError)
 
 @dataclass
 class GroupHistory:
-    """`acked`: the greatest commit that was answered, of each partition; `tried`: the greatest that was sent."""
+    """`acked`: the highest commit of each partition that was answered; `tried`: the highest that was sent."""
 
     acked: dict[int, int] = field(default_factory=dict)
     tried: dict[int, int] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class GroupHistory:
 
 
 class Member:
-    """One member; `run` until `stop`. `owned` is what it reads now."""
+    """One member; it runs until `stop`. `owned` are the partitions that it reads now."""
 
     def __init__(self, name: str, brokers: list[str], rng: random.Random, history: GroupHistory) -> None:
         self.name = name
@@ -74,16 +74,16 @@ class Member:
     async def run(self) -> None:
         while not self._stopping:
             try:
-                await self._one_life()
+                await self._one_incarnation()
             except _LOST:
                 self._drop_connection()
                 await asyncio.sleep(_PAUSE_S)
 
-    async def _one_life(self) -> None:
+    async def _one_incarnation(self) -> None:
         raise NotImplementedError
 
     async def ask(self, api: ApiKey, version: int, fields: dict[str, Any], timeout_s: float = _TIMEOUT_S) -> Struct:
-        """Ask the coordinator."""
+        """Send a request to the coordinator."""
         if self._connection is None or self._connection.is_closed:
             self._connection = await self._find_coordinator()
         return await self._connection.request(api, version, {"group_id": GROUP, **fields}, timeout_s=timeout_s)
@@ -100,7 +100,7 @@ class Member:
         return await connect(row.host, row.port, client_id=self.name, timeout_s=_TIMEOUT_S)
 
     def has_moved(self, code: int) -> bool:
-        """Whether somebody else has to be asked."""
+        """Whether the coordinator must be found again."""
         if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
             self._drop_connection()
         return code in (
@@ -115,7 +115,7 @@ class Member:
             self._connection = None
 
     async def fetch(self, partitions: list[int]) -> dict[int, int] | None:
-        """Where to go on, 0 where nobody was; None when it cannot be told."""
+        """The committed offset, 0 if there is none; None if it is unknown."""
         before = dict(self.history.acked)
         asked = {"group_id": GROUP, "member_id": None, "member_epoch": -1}
         groups = [{**asked, "topics": [{"name": TOPIC, "partition_indexes": partitions}]}]
@@ -129,7 +129,7 @@ class Member:
         return found
 
     async def commit(self, positions: dict[int, int]) -> int:
-        """Go on a little in every partition; the worst code."""
+        """Commit a little more of every partition; the worst error code."""
         rows = []
         for partition in positions:
             positions[partition] += self._rng.randrange(1, 10)
@@ -148,9 +148,9 @@ class Member:
 
 
 class ClassicMember(Member):
-    """JoinGroup, SyncGroup, Heartbeat; the leader gives partition p to the member p modulo their number."""
+    """By JoinGroup, SyncGroup, Heartbeat; the leader assigns partition p to member p modulo their number."""
 
-    async def _one_life(self) -> None:
+    async def _one_incarnation(self) -> None:
         joined = await self._join()
         if joined is None:
             await asyncio.sleep(_PAUSE_S)
@@ -211,7 +211,7 @@ class ClassicMember(Member):
 
 
 class ConsumerMember(Member):
-    """ConsumerGroupHeartbeat; `topic_id` tells the topic's."""
+    """By ConsumerGroupHeartbeat; `topic_id` returns the topic's id."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ class ConsumerMember(Member):
         self.member_id = name
         self.positions: dict[int, int] = {}
 
-    async def _one_life(self) -> None:
+    async def _one_incarnation(self) -> None:
         self.generation, self.owned, self.positions = 0, [], {}
         while not self._stopping:
             code = await self._beat()

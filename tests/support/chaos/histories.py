@@ -1,4 +1,4 @@
-"""Histories by hand: short words for lines of the format."""
+"""Helpers that make the lines of a history, and a simple checker."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def clean(count: int = 5) -> list[Line]:
 
 
 def oracle(lines: Iterable[Line]) -> dict[str, int]:
-    """The checker's definitions again, slow and plain, over sets of everything, in any order of lines."""
+    """The anomalies by the checker's definitions, found slowly with sets of all lines, in any order."""
     lines = list(lines)
     sends: dict[tuple[int, int], Line] = {}
     rank = {"invoke": 0, "info": 1, "fail": 2, "ok": 3}

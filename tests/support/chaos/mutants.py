@@ -1,4 +1,4 @@
-"""Known bugs of replicated logs, as patches on whole nodes, for the check of the checkers.
+"""Known bugs of replicated logs, as patches on whole nodes: the simulator must find each of them.
 
 Each mutant says which scenarios it is run in, and after how many seeds at most it must have been noticed.
 """
@@ -59,14 +59,14 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 @dataclass(frozen=True)
 class Mutant:
-    """`apply` puts the bug in."""
+    """One bug; `apply` patches it in."""
 
     name: str
     apply: Patch
     scenarios: tuple[str, ...]
     seeds: int = 40
     first: int = 0
-    """The seed to begin with where the ones before are known not to show it, to spare the time."""
+    """The first seed; those before are known not to show the bug."""
 
 
 def replacing(owner: Any, name: str, value: Any) -> Patch:
@@ -81,7 +81,7 @@ def truncate_by_high_watermark(self: Replica, registration: Any) -> bool:
 
 
 def leave_divergence(self: Replica, diverging: object) -> None:
-    """Append behind what the leader does not have."""
+    """Append after records that the leader does not have."""
 
 
 def vote_without_sync(self: QuorumStateStore, state: Any) -> None:
@@ -93,14 +93,14 @@ def vote_without_sync(self: QuorumStateStore, state: Any) -> None:
 
 
 def high_watermark_of_the_leader_alone(self: LeaderState, log_end_offset: int, now_ms: int) -> bool:
-    """Moves although fewer than min ISR are in sync."""
+    """Advance although fewer than min ISR replicas are in sync."""
     offsets = [follower.log_end_offset for id, follower in self.followers.items() if id in self.isr_state.maximal_isr]
     lowest = min([log_end_offset, *offsets])
     return self.watermark.advance(lowest)
 
 
 async def at_once(self: BrokerLifecycleManager) -> None:
-    """Take up the roles that the metadata gave to a former incarnation."""
+    """Take the roles that the metadata gave to a former incarnation of the broker."""
 
 
 def unclean_goal(self: Any, *arguments: Any) -> Any:
@@ -111,7 +111,7 @@ def unclean_goal(self: Any, *arguments: Any) -> Any:
 
 
 def read_uncommitted(self: Replica, params: Any, request: Any, max_bytes: int, **options: bool) -> Any:
-    """What the leader has, whether the followers have it or not."""
+    """Read what the leader has, even if its followers do not have it."""
     found = ORIGINAL_READ(self, params, request, max_bytes, **options)
     end_offset = self.log.log_end_offset
     if params.replica_id >= 0 or found.diverging_epoch is not None or request.fetch_offset >= end_offset:
@@ -157,7 +157,7 @@ def _sync_or_drop(file: Any, operations: Any) -> None:
 
 
 def trust_before_the_fsync(self: Durability, end: int, producers: bytes, result: Any) -> None:
-    """The recovery point moves into the segment while its records are in the page cache still."""
+    """The recovery point moves into the segment while its records are only in the page cache."""
     self._files.segments.active.save_indexes()
     self._files.snapshots.write(end, producers)
     self._synced_up_to(end)
@@ -165,28 +165,28 @@ def trust_before_the_fsync(self: Durability, end: int, producers: bytes, result:
 
 
 def move_at_once(partition: Any, target: Any) -> Any:
-    """The new replicas take over before they have anything."""
+    """The new replicas take over before they have any records."""
     return reassignment.ReplicaSets(target, (), ())
 
 
 def no_fencing(self: Partition, requested_epoch: int) -> None:
-    """Whoever asks is answered, however little it knows of the present leader."""
+    """Every fetch is answered, whatever leader epoch it has."""
 
 
 def look_at_offsets_only(self: Replica, request: Any) -> Any:
-    """A follower's log is taken for a prefix of the leader's unless it is longer."""
+    """A follower's log counts as a prefix of the leader's log unless it is longer."""
     end = ORIGINAL_DIVERGENCE(self, request)
     return None if end is not None and end.end_offset >= request.fetch_offset else end
 
 
 def names_for_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A topic is what bears its name, as before there were ids."""
+    """A topic is identified by its name, as before there were topic ids."""
     monkeypatch.setattr(LocalReplicas, "_log_for", log_by_name)
     monkeypatch.setattr(LogManager, "set_strays_aside", strays_by_name)
 
 
 def strays_by_name(self: LogManager, wanted: Any) -> Any:
-    """Only what no topic bears the name of."""
+    """Only logs for which there is no topic of that name."""
 
     def own(topic_partition: Any) -> Any:
         log = self.get(topic_partition)
@@ -196,7 +196,7 @@ def strays_by_name(self: LogManager, wanted: Any) -> Any:
 
 
 def log_by_name(self: LocalReplicas, topic_partition: Any, topic_id: Any, *rest: Any) -> Any:
-    """The log of this name, whoever's it is."""
+    """The log of this name, whatever topic id it has."""
     log = self._logs.get(topic_partition)
     if log is not None:
         log.set_topic_id(topic_id)
@@ -232,7 +232,7 @@ def ack_uncommitted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def take_no_notice_of_an_exchanged_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clean stop of the other disks counts for the empty one too, and its replicas begin anew without a word."""
+    """A clean stop of the other disks counts for the empty one too, and its replicas are created without notice."""
     marks: list[int] = []
 
     def take_mark(self: LogDirectory) -> int | None:
@@ -251,7 +251,7 @@ def take_no_notice_of_an_exchanged_disk(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def give_at_once(member: Any, target_epoch: int, target: Any, owned: Any, is_free: Any) -> Any:
-    """A partition goes to its next reader before the last one has let it go."""
+    """A partition is given to its next owner before the last one has revoked it."""
     return ORIGINAL_RECONCILE(member, target_epoch, target, owned, lambda part: True)
 
 
@@ -260,14 +260,14 @@ def forget_who_reads(group: Any, topics: Any) -> Any:
 
 
 def wait_at_half_open_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A follower waits for what cannot come, and its leader counts on it, until replica.*.ms are over."""
+    """A follower waits on a half-open connection, and its leader waits for it, until replica.*.ms are over."""
     monkeypatch.setattr(fetch_request_timeout, "_GRACE_S", 30.0)
     monkeypatch.setattr(FollowerProgress, "has_fetched_within", lambda *_: True)
     monkeypatch.setattr(FollowerProgress, "leave_isr", lambda _: None)
 
 
 def expire_by_timestamps(self: ProducerStateManager, now_ms: int, expiration_ms: int) -> int:
-    """As Apache Kafka does: a producer is as silent as its newest record is old."""
+    """As in Apache Kafka, a producer expires by the timestamp of its newest record."""
     newest_ms = max((entry.last_timestamp for _, entry in self.items()), default=0)
     old = [one for one, entry in self.items() if newest_ms - entry.last_timestamp >= expiration_ms]
     for producer_id in old:
@@ -276,7 +276,7 @@ def expire_by_timestamps(self: ProducerStateManager, now_ms: int, expiration_ms:
 
 
 def begin_at_the_end(self: FetcherState, key: Any, start_offset: int, end_offset: int, now_ms: int) -> None:
-    """A follower whose offset is gone leaves out all that the leader has."""
+    """A follower whose offset is out of range skips all records of the leader."""
     ORIGINAL_RESTART(self, key, end_offset if start_offset else start_offset, end_offset, now_ms)
 
 
@@ -469,7 +469,7 @@ MUTANTS = (
 
 
 def seeds_until_caught(mutant: Mutant, first: int = 0) -> tuple[int, str] | None:
-    """How many runs from this seed on it took, and what the last one found; None when it was not noticed."""
+    """How many runs it took from this seed on, and what the last one found; None if the bug was not found."""
     count = 0
     for seed in range(first, mutant.first + mutant.seeds):
         for scenario in mutant.scenarios:

@@ -1,4 +1,4 @@
-"""Every anomaly by hand, clean histories, and the streaming checker against the slow and plain one."""
+"""Every kind of anomaly, clean histories, and the checker against a slow and simple one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_clean_history_is_valid() -> None:
     assert verdict.notes == ()
 
 
-def test_what_nobody_acked_may_be_missing_or_there() -> None:
+def test_a_record_that_was_not_acked_may_be_missing_or_there() -> None:
     lines = [*clean(3), done("info", 3), done("info", 4), done("fail", 5), final((3, 4))]
     assert found(lines) == {}
 

@@ -1,4 +1,4 @@
-"""Latencies, gaps between acks and whom they are blamed on; and the page that shows them."""
+"""Latencies, gaps between acks and the faults that they are blamed on; and the report with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The format: what writers write, readers read; and its translation to EDN."""
+"""The format of histories: readers read what writers write; and its conversion to EDN."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_values_carry_who_sent_them() -> None:
 
 
 def test_edn(tmp_path: Path) -> None:
-    """Two sends at once take two processes; what is unknown takes its process along; the next takes the free one."""
+    """Two sends in flight have two processes. An unknown outcome ends its process; the next send takes the free one."""
     at = 10**9
     fault = {"process": "nemesis", "f": "fault", "fault": "kill", "id": 1, "target": "node 1", "start": 5}
     lines = [

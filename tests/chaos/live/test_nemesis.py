@@ -30,8 +30,8 @@ from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 VIEW = {"leaders": [2, 2], "isr": [[1, 2, 3], [1, 2, 3]], "controller": 3}
 
 
-class PaperNodes:
-    """Nodes that only write down what is done to them."""
+class RecordingNodes:
+    """Nodes that only record what is done to them."""
 
     ids: list[int] = [1, 2, 3]  # noqa: RUF012
 
@@ -60,18 +60,18 @@ class PaperNodes:
 
 
 @pytest.fixture
-def field(monkeypatch: pytest.MonkeyPatch) -> ClusterUnderTest:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> ClusterUnderTest:
     async def look(_bootstrap: str, _topic: str) -> dict[str, Any]:
         return VIEW
 
     monkeypatch.setattr(faults, "look", look)
     monkeypatch.setattr(faults, "_CHASE_PAUSE_S", 0.0)
-    return ClusterUnderTest(PaperNodes(), random.Random(1), "", "t", hold_s=0.001)
+    return ClusterUnderTest(RecordingNodes(), random.Random(1), "", "t", hold_s=0.001)
 
 
-def done(field: ClusterUnderTest) -> list[str]:
-    assert isinstance(field.nodes, PaperNodes)
-    return field.nodes.done
+def done(cluster: ClusterUnderTest) -> list[str]:
+    assert isinstance(cluster.nodes, RecordingNodes)
+    return cluster.nodes.done
 
 
 @pytest.mark.parametrize(
@@ -84,29 +84,29 @@ def done(field: ClusterUnderTest) -> list[str]:
     ],
 )
 def test_a_fault_strikes_who_has_the_role_and_is_taken_back(
-    field: ClusterUnderTest, name: str, target: str, expected: list[str]
+    cluster: ClusterUnderTest, name: str, target: str, expected: list[str]
 ) -> None:
-    inflicted = FAULTS[name].inflict(field)
+    inflicted = FAULTS[name].inflict(cluster)
     assert inflicted.target == target
     inflicted.heal()
-    assert done(field) == expected
+    assert done(cluster) == expected
 
 
-def test_all_are_killed_before_any_is_started(field: ClusterUnderTest) -> None:
-    FAULTS["kill-all"].inflict(field).heal()
-    assert done(field)[:3] == ["SIGKILL 1", "SIGKILL 2", "SIGKILL 3"]
-    assert sorted(done(field)[3:]) == ["start 1", "start 2", "start 3"]
+def test_all_are_killed_before_any_is_started(cluster: ClusterUnderTest) -> None:
+    FAULTS["kill-all"].inflict(cluster).heal()
+    assert done(cluster)[:3] == ["SIGKILL 1", "SIGKILL 2", "SIGKILL 3"]
+    assert sorted(done(cluster)[3:]) == ["start 1", "start 2", "start 3"]
 
 
-def test_rolling_stops_one_at_a_time(field: ClusterUnderTest) -> None:
-    FAULTS["rolling"].inflict(field).heal()
-    assert done(field) == [step for node in (1, 2, 3) for step in (f"SIGTERM {node}", f"start {node}")]
+def test_rolling_stops_one_at_a_time(cluster: ClusterUnderTest) -> None:
+    FAULTS["rolling"].inflict(cluster).heal()
+    assert done(cluster) == [step for node in (1, 2, 3) for step in (f"SIGTERM {node}", f"start {node}")]
 
 
-def test_the_chase_leaves_nobody_dead(field: ClusterUnderTest) -> None:
-    FAULTS["chase"].inflict(field).heal()
-    assert done(field)[:2] == ["SIGKILL 2", "start 2"]
-    assert done(field).count("SIGKILL 2") == done(field).count("start 2")
+def test_the_chase_leaves_every_node_alive(cluster: ClusterUnderTest) -> None:
+    FAULTS["chase"].inflict(cluster).heal()
+    assert done(cluster)[:2] == ["SIGKILL 2", "start 2"]
+    assert done(cluster).count("SIGKILL 2") == done(cluster).count("start 2")
 
 
 def test_every_fault_says_what_it_does_and_every_need_has_a_probe() -> None:
@@ -300,7 +300,7 @@ def reaches(setup: NetworkNamespaces | None, node_id: int, address: str, port: s
     return done.returncode == 0
 
 
-def test_a_load_process_that_dies_at_once_is_told_with_its_last_words(tmp_path: Path) -> None:
+def test_a_load_process_that_dies_at_once_is_reported_with_its_last_log_line(tmp_path: Path) -> None:
     run = ChaosRun(RunOptions(str(tmp_path)), lambda _: None)
     (tmp_path / "producer-0.log").write_text("Traceback ...\nImportError: no such thing\n")
     with subprocess.Popen(["false"]) as process:
@@ -309,10 +309,10 @@ def test_a_load_process_that_dies_at_once_is_told_with_its_last_words(tmp_path: 
             run._check_load([("producer-0", process)])
 
 
-def test_a_node_that_is_down_is_not_in_sync_and_its_last_words_are_told(
-    tmp_path: Path, field: ClusterUnderTest
+def test_a_node_that_is_down_is_not_in_sync_and_its_last_log_line_is_reported(
+    tmp_path: Path, cluster: ClusterUnderTest
 ) -> None:
-    assert isinstance(field.nodes, PaperNodes)
-    field.nodes.dead.append(2)
+    assert isinstance(cluster.nodes, RecordingNodes)
+    cluster.nodes.dead.append(2)
     run = ChaosRun(RunOptions(str(tmp_path)), lambda _: None)
-    assert run._not_in_sync(field) == "node 2 is down: "
+    assert run._not_in_sync(cluster) == "node 2 is down: "

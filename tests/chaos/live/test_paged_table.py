@@ -1,4 +1,4 @@
-"""Tables on disk: what was written comes back, and memory stays bounded."""
+"""Tables on disk: what was written is read again, and memory stays bounded."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_closing_leaves_no_file(tmp_path: Path) -> None:
 
 
 def test_a_loss_is_found_among_many_pages() -> None:
-    """Two producers with more records than some pages hold; one record of 40,000 is not read."""
+    """Two producers with more records than the pages in memory hold; one record of 40,000 is not read."""
     count, lost = 20_000, 12_345
 
     def lines() -> object:
