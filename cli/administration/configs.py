@@ -143,14 +143,14 @@ def list_brokers(bootstrap: str, as_json: bool) -> None:
 
         async with ClusterClient(bootstrap) as client:
             view = await client.metadata()
-        held = [one for topic in view.topics for one in topic.partitions]
+        partitions = [one for topic in view.topics for one in topic.partitions]
         return [
             {
                 "broker": broker.node_id,
                 "address": f"{broker.host}:{broker.port}",
                 "rack": broker.rack,
-                "leads": sum(one.leader == broker.node_id for one in held),
-                "replicas": sum(broker.node_id in one.replicas for one in held),
+                "leads": sum(one.leader == broker.node_id for one in partitions),
+                "replicas": sum(broker.node_id in one.replicas for one in partitions),
             }
             for broker in view.brokers
         ]

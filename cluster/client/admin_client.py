@@ -100,7 +100,7 @@ class AdminClient:
         resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
         fields = {"resources": [resource], "include_synonyms": False, "include_documentation": True}
         answer = await self._request_of(resource_type, name, ApiKey.DESCRIBE_CONFIGS, 4, fields)
-        _check(answer.results[0], _in_words(resource_type, name))
+        _check(answer.results[0], _resource_name(resource_type, name))
         rows = [
             ConfigEntry(c.name, c.value, c.config_source, c.read_only, c.documentation)
             for c in answer.results[0].configs
@@ -118,7 +118,7 @@ class AdminClient:
         fields = {"resources": [resource], "validate_only": False}
         node = name if resource_type == BROKER_LOGGER else ""
         answer = await self._request_of(resource_type, node, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields)
-        _check(answer.responses[0], _in_words(resource_type, name))
+        _check(answer.responses[0], _resource_name(resource_type, name))
 
     async def describe_log_dirs(self, brokers: Sequence[int] = ()) -> list[LogDir]:
         """The log directories of these brokers, or of all live ones. Raises `ClientError` when one does not answer."""
@@ -206,7 +206,7 @@ class AdminClient:
             await asyncio.sleep(_RETRY_PAUSE_S / 4)
 
 
-def _in_words(resource_type: int, name: str) -> str:
+def _resource_name(resource_type: int, name: str) -> str:
     if resource_type in (BROKER, BROKER_LOGGER):
         return f"broker {name}" if name else "all brokers"
     return f"{'topic' if resource_type == TOPIC else 'group'} {name}"

@@ -105,7 +105,7 @@ class ClusterClient:
             try:
                 return await self._request_to(host, port, api, version, fields)
             except NO_ANSWER as error:
-                reasons.append(f"{host}:{port} {_in_words(error)}")
+                reasons.append(f"{host}:{port} {_reason_of(error)}")
         raise UnreachableError(f"no broker answers: {'; '.join(reasons)}")
 
     async def request_node(self, node_id: int, api: ApiKey, version: int, fields: Mapping[str, Any]) -> Struct:
@@ -150,7 +150,7 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
     return result
 
 
-def _in_words(error: Exception) -> str:
+def _reason_of(error: Exception) -> str:
     if isinstance(error, ConnectionRefusedError):
         return "refuses the connection"
     if isinstance(error, WireFormatError):

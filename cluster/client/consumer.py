@@ -68,7 +68,7 @@ class Consumer:
             if not missing:
                 return {one: found[one] for one in sorted(found)}
             await self._pause_and_refresh(attempt)
-        raise ClientError(f"topic {self.topic}: no leader tells the offsets of partitions {missing}")
+        raise ClientError(f"topic {self.topic}: no leader reports the offsets of partitions {missing}")
 
     async def poll(self) -> list[Consumed]:
         """The records that are there, or that arrive within `max_wait_ms`; the list may be empty."""

@@ -107,7 +107,7 @@ def _versions(served: Mapping[int, Apis]) -> Iterator[Finding]:
     others = [broker_id for broker_id, apis in served.items() if apis != usual]
     if others:
         what = f"brokers {_ids(others)} serve other versions of Kafka's APIs than the rest: versions are mixed"
-        yield Finding(WARNING, what, "bring all brokers to one version; while that goes on, it is as it should be")
+        yield Finding(WARNING, what, "bring all brokers to one version; during an upgrade this is normal")
     elif len(served) > 1:
         yield Finding(OK, f"{len(served)} brokers serve the same versions of Kafka's APIs")
 
@@ -127,19 +127,19 @@ async def _controller(client: ClusterClient) -> list[Finding]:
         way_out = "a majority of the controllers must run and reach each other: raftwerk status, and their logs"
         return [Finding(FAILURE, "no controller is active: topics and leaders cannot change", way_out)]
     replicas = (*row.current_voters, *row.observers)
-    told_ms = next((one.last_fetch_timestamp for one in replicas if one.replica_id == row.leader_id), -1)
+    reported_ms = next((one.last_fetch_timestamp for one in replicas if one.replica_id == row.leader_id), -1)
     found = [Finding(OK, f"node {row.leader_id} is the active controller")]
-    return found if told_ms < 0 else [*found, _clock(row.leader_id, told_ms, asked_ms, answered_ms)]
+    return found if reported_ms < 0 else [*found, _clock(row.leader_id, reported_ms, asked_ms, answered_ms)]
 
 
-def _clock(node_id: int, told_ms: int, asked_ms: int, answered_ms: int) -> Finding:
-    """Compare the time `told_ms` of a node with two readings of this machine's clock, before and after the answer."""
-    off_ms = told_ms - answered_ms if told_ms > answered_ms else min(0, told_ms - asked_ms)
+def _clock(node_id: int, reported_ms: int, asked_ms: int, answered_ms: int) -> Finding:
+    """Compare the time that a node reported with two readings of this machine's clock, before and after the answer."""
+    off_ms = reported_ms - answered_ms if reported_ms > answered_ms else min(0, reported_ms - asked_ms)
     if abs(off_ms) < _CLOCK_OFF_MS:
         return Finding(OK, f"the clock of node {node_id} is that of this machine")
     ahead = "ahead of" if off_ms > 0 else "behind"
     what = f"the clock of node {node_id} is {abs(off_ms) / 1000:.0f} s {ahead} this machine's"
-    return Finding(WARNING, what, "let NTP set both: retention, offsets by time and logs go by the clock")
+    return Finding(WARNING, what, "let NTP set both clocks: retention, offsets by time and logs depend on them")
 
 
 def _partitions(view: ClusterView) -> Iterator[Finding]:
@@ -249,7 +249,11 @@ def _directory(path: str, config: NodeConfig) -> Iterator[Finding]:
         return
     free = shutil.disk_usage(existing).free
     if free < _FULL_BYTES:
-        yield Finding(FAILURE, f"{path}: the disk is full", "add space or remove what is not Raftwerk's, then start")
+        yield Finding(
+            FAILURE,
+            f"{path}: the disk is full",
+            "add space, or remove files that are not Raftwerk's, then start the node",
+        )
     elif free < _LITTLE_SPACE_BYTES:
         way_out = "shorten retention, or add space: a full disk ends the node"
         yield Finding(WARNING, f"{path}: only {free / 1e9:.1f} GB are free", way_out)

@@ -123,7 +123,9 @@ async def wait_for_moves(
     while left := [*await _between_brokers(client, moves), *await _between_dirs(client, moves)]:
         if loop.time() > deadline:
             names = ", ".join(dict.fromkeys(f"{topic}-{partition}" for topic, partition in left))
-            raise ClientError(f"still moving after {timeout_s:g} s: {names}; it goes on, look with: reassignments")
+            raise ClientError(
+                f"still moving after {timeout_s:g} s: {names}; they go on, see: raftwerk partitions reassignments"
+            )
         if on_wait is not None:
             await on_wait()
         await asyncio.sleep(_LOOK_AGAIN_S)

@@ -252,12 +252,12 @@ class _Run:
 
     def _paced(self, began: float, producer: Any) -> Iterator[Flight]:
         rate = len(self.flights) / self.seconds
-        told = 0
+        reported = 0
         for flight in self.flights:
             while flight.number > (time.monotonic() - began) * rate:
                 producer.poll(_POLL_S)
-            if flight.number >= told + len(self.flights) // 10:
-                told = flight.number
+            if flight.number >= reported + len(self.flights) // 10:
+                reported = flight.number
                 self.say(f"{len(self.acks.acked):>9,} acked, longest gap {self.acks.longest_gap_s:.2f} s")
             yield flight
 

@@ -59,7 +59,7 @@ class BrokerTopicStats(ReplicaObserver):
         self._image: MetadataImage | None = None
 
     def know_metadata(self, node_id: int, image: MetadataImage) -> None:
-        """Learn which broker this is, and the node's live image, which tells what is being reassigned."""
+        """Learn which broker this is, and the node's live image, which shows what is being reassigned."""
         self._node_id = node_id
         self._image = image
 

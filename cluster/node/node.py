@@ -105,7 +105,7 @@ class Node:
         except (LogDirError, StorageError, QuorumStateError, PolicyError) as error:
             raise NodeFailedError(str(error)) from error
         except OSError as error:
-            raise NodeFailedError(_in_words(error)) from error
+            raise NodeFailedError(_reason_of(error)) from error
         self._started = loop.create_task(self._start_broker())
 
     async def ready(self) -> None:
@@ -121,7 +121,7 @@ class Node:
         reason = await asyncio.shield(self._failure)
         if isinstance(reason, InvariantViolation):
             raise reason
-        raise NodeFailedError(_in_words(reason)) from reason
+        raise NodeFailedError(_reason_of(reason)) from reason
 
     async def stop(self, *, graceful: bool = True) -> None:
         """Hand leaderships over, stop serving, close the logs and unlock the directories. Safe in any state."""
@@ -212,5 +212,5 @@ class Node:
             self._broker_role.on_dir_failed(path, error)
 
 
-def _in_words(error: BaseException) -> str:
+def _reason_of(error: BaseException) -> str:
     return str(error) or type(error).__name__
