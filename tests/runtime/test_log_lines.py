@@ -1,4 +1,4 @@
-"""One event is one line, in text and in JSON; levels change by name."""
+"""One event is one line, in text and in JSON."""
 
 from __future__ import annotations
 
@@ -86,37 +86,11 @@ def test_a_turn_s_lines_go_out_at_its_end_and_warnings_at_once(capsys: pytest.Ca
     assert written() == ["six", "seven"]
 
 
-def test_a_level_is_changed_by_name_and_taken_back() -> None:
-    configure_logging("INFO")
-    assert loggers.levels()["raftwerk.isr"] == "INFO"
-    try:
-        loggers.set_level("raftwerk.isr", "debug")
-        assert loggers.levels()["raftwerk.isr"] == "DEBUG"
-        assert loggers.levels()["raftwerk.raft"] == "INFO"
-        assert logging.getLogger("raftwerk.isr.follower.replica_fetcher").isEnabledFor(logging.DEBUG)
-        loggers.set_level("raftwerk.isr", "OFF")
-        assert not logging.getLogger("raftwerk.isr").isEnabledFor(logging.CRITICAL)
-    finally:
-        loggers.clear_level("raftwerk.isr")
-    assert loggers.levels()["raftwerk.isr"] == "INFO"
-
-
-@pytest.mark.parametrize(("name", "level"), [("raftwerk.isr", "LOUD"), ("no.such", "INFO")])
-def test_what_does_not_exist_is_named(name: str, level: str) -> None:
-    with pytest.raises(loggers.LoggerError, match="there are"):
-        loggers.set_level(name, level)
-
-
-def test_the_root_keeps_a_level() -> None:
-    with pytest.raises(loggers.LoggerError):
-        loggers.clear_level("root")
-
-
 def test_every_logger_of_the_code_is_known() -> None:
-    """By its own name, or as a child of a room's."""
-    rooms = [path for path in (ROOT / "raftwerk").iterdir() if path.is_symlink()]
-    for room in rooms:
-        for path in room.resolve().rglob("*.py"):
+    """By its own name, or as a child of a package's."""
+    packages = [path for path in (ROOT / "raftwerk").iterdir() if path.is_symlink()]
+    for package in packages:
+        for path in package.resolve().rglob("*.py"):
             text = path.read_text()
-            if "getLogger(__name__)" in text and room.name not in ("chaos", "bench", "pipeline"):
-                assert f"raftwerk.{room.name}" in loggers.LOGGERS, path
+            if "getLogger(__name__)" in text and package.name not in ("chaos", "bench", "pipeline"):
+                assert f"raftwerk.{package.name}" in loggers.LOGGERS, path
