@@ -8,9 +8,9 @@ import click
 
 from .flights import feed as feed_flights
 from .flights import flights
-from .jobs.common import one_sentence
-from .places import Topics
-from .running import Say, stop_on_signal
+from .jobs.job_command import report_errors
+from .running_query import ProgressLog, stop_on_signal
+from .topics import Topics
 
 JOBS = {
     "lake": "Topics to partitioned Parquet, exactly once.",
@@ -20,7 +20,7 @@ JOBS = {
 }
 
 
-class _Jobs(click.Group):
+class _JobGroup(click.Group):
     """Imports a job when it is asked for, so that the list needs no Spark."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -44,7 +44,7 @@ def pipeline() -> None:
     """Jobs on Spark around a cluster. They need pip install 'raftwerk[spark]' and Java 17 or later."""
 
 
-@pipeline.group(cls=_Jobs)
+@pipeline.group(cls=_JobGroup)
 def run() -> None:
     """Run a job. `raftwerk pipeline run JOB --help` tells more; each also runs under spark-submit."""
 
@@ -55,21 +55,21 @@ def run() -> None:
 @click.option("-p", "--partitions", default=6, show_default=True, type=click.IntRange(min=1))
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Flights a second; without it, at once.")
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="Only the first so many of 336,776.")
-@one_sentence
+@report_errors
 def feed(bootstrap_servers: str, topic: str, partitions: int, rate: float | None, limit: int | None) -> None:
     """Send a year of flights to a topic, as JSON keyed by aircraft."""
-    say = Say()
+    log = ProgressLog()
     Topics(bootstrap_servers, (topic,)).create(partitions, {})
     with stop_on_signal() as stopping:
         acked = feed_flights(bootstrap_servers, topic, flights(limit), rate=rate, stopping=stopping)
-    say(f"{acked:,} flights sent to {topic}")
+    log(f"{acked:,} flights sent to {topic}")
 
 
 @pipeline.command("demo")
 @click.option("--seconds", default=40, show_default=True, type=click.IntRange(min=5), help="How long to stream.")
 @click.option("--report", default="windows.html", show_default=True, help="Where the page of `windows` goes.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object at the end.")
-@one_sentence
+@report_errors
 def demo(seconds: int, report: str, as_json: bool) -> None:
     """Stream the flights, run `windows` and `lake`, kill a leader, compare with the CSV."""
     from .demo import run_demo

@@ -23,15 +23,15 @@ from ..cluster.local.layout import ClusterShape, plan_cluster
 from ..cluster.local.supervisor import LocalNodeError, Supervisor
 from .errors import PipelineError
 from .flights import SCHEMA, Flight, feed, flight_rows, flights_by_time
-from .jobs.common import Reading
+from .jobs.job_command import ReadSettings
 from .jobs.lake import JOB as LAKE
 from .jobs.lake import Lake, LakeOptions
 from .jobs.windows import JOB as WINDOWS
-from .jobs.windows import Counted, Windows, WindowsOptions, latest, with_names
-from .places import Topics
-from .running import Metrics, Say, Stream
+from .jobs.windows import RecordCounts, Windows, WindowsOptions, latest_values, with_names
+from .jobs.windows_page import write_page
+from .running_query import Metrics, ProgressLog, RunningQuery
 from .session import spark_session
-from .windows_page import write_page
+from .topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ _OUTAGE_S = 20
 PARTITIONS = 6
 _KILL_AT = 0.3
 _RESTART_AT = 0.6
-_PATIENCE_S = 180.0
+_STALL_TIMEOUT_S = 180.0
 """How long nothing may be read before that is a failure."""
 _WAIT_S = 0.2
 
@@ -69,14 +69,14 @@ class DemoVerdict:
 
 def run_demo(*, seconds: int, report: str, as_json: bool) -> int:
     """The whole demo; 0 when the verdict is clean."""
-    say = Say(quiet=as_json)
-    say("Spark starts")
+    log = ProgressLog(quiet=as_json)
+    log("Spark starts")
     spark = spark_session("raftwerk-demo", log_level="OFF")
     directory = tempfile.mkdtemp(prefix="raftwerk-demo-spark-")
     try:
         with Supervisor(plan_cluster(directory, ClusterShape(brokers=3, port=0))) as supervisor:
-            say(f"three nodes ready in {supervisor.start():.2f} s: {supervisor.plan.bootstrap}")
-            verdict = _Demo(spark, supervisor, directory, say).run(seconds, report)
+            log(f"three nodes ready in {supervisor.start():.2f} s: {supervisor.plan.bootstrap}")
+            verdict = _Demo(spark, supervisor, directory, log).run(seconds, report)
     except LocalNodeError as error:
         raise PipelineError(f"{error} (the nodes' logs are in {directory}).") from None
     finally:
@@ -84,22 +84,22 @@ def run_demo(*, seconds: int, report: str, as_json: bool) -> int:
     if verdict.clean:
         shutil.rmtree(directory, ignore_errors=True)
     else:
-        say(f"everything is kept in {directory}")
-    _tell(verdict, report, say, as_json=as_json)
+        log(f"everything is kept in {directory}")
+    _print_verdict(verdict, report, log, as_json=as_json)
     return 0 if verdict.clean else 1
 
 
 class _Demo:
     """One run."""
 
-    def __init__(self, spark: SparkSession, supervisor: Supervisor, directory: str, say: Say) -> None:
+    def __init__(self, spark: SparkSession, supervisor: Supervisor, directory: str, log: ProgressLog) -> None:
         self.spark = spark
         self.supervisor = supervisor
         self.directory = directory
-        self.say = say
+        self.log = log
         self.topics = Topics(supervisor.plan.bootstrap, (TOPIC,))
         self._sent = 0
-        self._victim = -1
+        self._killed_node = -1
         self._ending = False
         self._failure: Exception | None = None
 
@@ -117,17 +117,17 @@ class _Demo:
             self.topics,
             LakeOptions(os.path.join(self.directory, LAKE), "json", SCHEMA, ("carrier",)),
         )
-        reading = Reading(interval_s=1.0)
+        read_settings = ReadSettings(interval_s=1.0)
         streams = [
-            windows.start(reading, self.say, Metrics(WINDOWS, None)),
-            lake.start(reading, self.say, Metrics(LAKE, None)),
+            windows.start(read_settings, self.log, Metrics(WINDOWS, None)),
+            lake.start(read_settings, self.log, Metrics(LAKE, None)),
         ]
         feeding = threading.Thread(target=self._feed, args=(flights, len(flights) / seconds))
         try:
-            self._await(streams, lambda: all(stream.reported >= 0 for stream in streams))
-            self.say(f"windows and lake are ready: {len(rows):,} flights come in {seconds} s")
+            self._await(streams, lambda: all(stream.last_batch_id >= 0 for stream in streams))
+            self.log(f"windows and lake are ready: {len(rows):,} flights come in {seconds} s")
             feeding.start()
-            self._torment(seconds, feeding, streams)
+            self._feed_through_failover(seconds, feeding, streams)
             self._await(streams, lambda: all(stream.rows >= len(rows) for stream in streams))
         finally:
             self._ending = True
@@ -135,9 +135,9 @@ class _Demo:
                 stream.stop()
             if feeding.ident is not None:
                 feeding.join()
-        self.say("comparing with the CSV")
+        self.log("comparing with the CSV")
         counted = windows.counted()
-        write_page(report, with_names(self.spark, latest(windows.table.read())), counted)
+        write_page(report, with_names(self.spark, latest_values(windows.table.read())), counted)
         return self._judge(windows, counted, lake, rows)
 
     async def _create_topic(self) -> None:
@@ -153,7 +153,7 @@ class _Demo:
         except Exception as error:
             self._failure = error
 
-    def _torment(self, seconds: int, feeding: threading.Thread, streams: list[Stream]) -> None:
+    def _feed_through_failover(self, seconds: int, feeding: threading.Thread, streams: list[RunningQuery]) -> None:
         began = time.monotonic()
         steps = [(_KILL_AT, self._kill_leader), (_RESTART_AT, self._bring_back)]
         while feeding.is_alive():
@@ -164,34 +164,34 @@ class _Demo:
             step()
         if self._failure is not None:
             raise self._failure
-        self.say(f"{self._sent:,} flights sent and acked")
+        self.log(f"{self._sent:,} flights sent and acked")
 
     def _kill_leader(self) -> None:
-        self._victim = asyncio.run(self._leader())
-        self.supervisor.kill(self._victim, signal.SIGKILL)
-        self.say(f"SIGKILL to node {self._victim}, leader of {TOPIC}-0")
+        self._killed_node = asyncio.run(self._leader())
+        self.supervisor.kill(self._killed_node, signal.SIGKILL)
+        self.log(f"SIGKILL to node {self._killed_node}, leader of {TOPIC}-0")
 
     def _bring_back(self) -> None:
-        self.supervisor.start_node(self._victim)
-        self.say(f"node {self._victim} is started again")
+        self.supervisor.start_node(self._killed_node)
+        self.log(f"node {self._killed_node} is started again")
 
     async def _leader(self) -> int:
         async with ClusterClient(self.topics.bootstrap_servers) as client:
             return (await client.metadata([TOPIC])).topic(TOPIC).partitions[0].leader
 
-    def _await(self, streams: list[Stream], done: Callable[[], bool]) -> None:
+    def _await(self, streams: list[RunningQuery], done: Callable[[], bool]) -> None:
         """Poll until it is done; `PipelineError` when the jobs stand still for long."""
         seen, moved_at = _state(streams), time.monotonic()
         while not done():
             _poll(streams)
             if _state(streams) != seen:
                 seen, moved_at = _state(streams), time.monotonic()
-            elif time.monotonic() - moved_at > _PATIENCE_S:
+            elif time.monotonic() - moved_at > _STALL_TIMEOUT_S:
                 raise PipelineError(
-                    f"the jobs have read nothing for {_PATIENCE_S:.0f} s: is this machine out of memory?"
+                    f"the jobs have read nothing for {_STALL_TIMEOUT_S:.0f} s: is this machine out of memory?"
                 )
 
-    def _judge(self, windows: Windows, counted: Counted, lake: Lake, rows: list[dict[str, Any]]) -> DemoVerdict:
+    def _judge(self, windows: Windows, counted: RecordCounts, lake: Lake, rows: list[dict[str, Any]]) -> DemoVerdict:
         from pyspark.sql import functions as f
 
         numbers = lake.table.read().select("number")
@@ -204,7 +204,7 @@ class _Demo:
                 row["dep_delay_sum"] or 0.0,
                 row["arr_delay_sum"] or 0.0,
             )
-            for row in latest(windows.table.read()).collect()
+            for row in latest_values(windows.table.read()).collect()
         }
         differ = sum(expected.get(key) != found.get(key) for key in expected.keys() | found.keys())
         return DemoVerdict(
@@ -237,21 +237,21 @@ def lateness(seconds: int) -> str:
     return f"{-(-365 * _OUTAGE_S // seconds)} days"
 
 
-def _state(streams: list[Stream]) -> list[int]:
-    return [stream.reported for stream in streams]
+def _state(streams: list[RunningQuery]) -> list[int]:
+    return [stream.last_batch_id for stream in streams]
 
 
-def _poll(streams: list[Stream]) -> None:
+def _poll(streams: list[RunningQuery]) -> None:
     for stream in streams:
         if stream.poll(_WAIT_S):
             raise PipelineError(f"{stream.job} ended before the flights did.")
 
 
-def _tell(verdict: DemoVerdict, report: str, say: Say, *, as_json: bool) -> None:
+def _print_verdict(verdict: DemoVerdict, report: str, log: ProgressLog, *, as_json: bool) -> None:
     values = {name: getattr(verdict, name) for name in verdict.__slots__}
     if as_json:
         print(json.dumps({**values, "clean": verdict.clean, "report": report}))
         return
     for name, value in values.items():
-        say(f"{name.replace('_', ' '):>20}  {value:,}")
-    say(f"{'CLEAN' if verdict.clean else 'NOT CLEAN'}: the page is {report}")
+        log(f"{name.replace('_', ' '):>20}  {value:,}")
+    log(f"{'CLEAN' if verdict.clean else 'NOT CLEAN'}: the page is {report}")

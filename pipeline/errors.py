@@ -18,3 +18,45 @@ def sentence_of(error: BaseException) -> str | None:
         return str(error)
     found = re.search(rf"^{re.escape(PipelineError.__module__)}\.PipelineError: (.+)$", str(error), re.MULTILINE)
     return found.group(1).strip() if found else None
+
+
+_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\]\s*(.*?)\s*(?:SQLSTATE|\n|$)", re.DOTALL)
+
+
+def explain(error: Exception) -> PipelineError:
+    """What failed, in one sentence, from whatever Spark wraps it in; Spark's own first line where nothing is known."""
+    ours = sentence_of(error)
+    if ours is not None:
+        return PipelineError(ours)
+    text = str(error)
+    raised = _RAISED.search(text)
+    if raised:
+        return PipelineError(raised.group(1).strip())
+    if re.search(r"OffsetOutOfRange|failOnDataLoss", text):
+        return PipelineError(
+            "records that this job has not read yet are gone from the topic (retention, or it was made anew): "
+            "with -o failOnDataLoss=false it goes on with what is there."
+        )
+    if re.search(r"CorruptRecordException|is corrupt", text):
+        return PipelineError(
+            f"a record of the topic is damaged ({_innermost(text)}): look at the brokers' files with `raftwerk log "
+            "verify`, or begin a new output after it with --starting-offsets."
+        )
+    if "Python worker failed to connect back" in text:
+        return PipelineError(
+            "Spark gives its Python processes ten seconds to start, which was too little on this busy machine: start "
+            "the job once more, it goes on where it was."
+        )
+    if re.search(r"UnknownTopicOrPartition", text):
+        return PipelineError("a topic of this job is not there any more: create it again, or begin a new output.")
+    if re.search(r"TimeoutException|DisconnectException|NoBrokersAvailable|_TRANSPORT", text):
+        return PipelineError(f"the cluster did not answer in time: is it up? ({_innermost(text)})")
+    return PipelineError(_innermost(text))
+
+
+def _innermost(text: str) -> str:
+    causes = [line.partition("Caused by:")[2].strip() for line in text.splitlines() if "Caused by:" in line]
+    lines = [line.strip(": ") for line in text.splitlines() if line.strip(": ")]
+    if lines and lines[0].startswith("An error occurred while calling"):  # Py4J's; the cause stands in the next line
+        lines = lines[1:] or lines
+    return (causes or lines or ["Spark failed and said nothing"])[-1 if causes else 0]

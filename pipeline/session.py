@@ -97,7 +97,7 @@ def check_java() -> int:
     command = os.path.join(home, "bin", "java") if home else shutil.which("java")
     where = f"JAVA_HOME={home}" if home else "the path"
     if command is None or not os.path.exists(command):
-        raise PipelineError(f"Spark needs Java {JAVA_MIN} or later, and there is none in {where}: {_java_way_out()}")
+        raise PipelineError(f"Spark needs Java {JAVA_MIN} or later, and there is none in {where}: {_java_hint()}")
     try:
         answer = subprocess.run(
             [command, "-version"], check=False, capture_output=True, text=True, timeout=_JAVA_ANSWER_TIMEOUT_S
@@ -106,9 +106,9 @@ def check_java() -> int:
         raise PipelineError(f"Spark needs Java {JAVA_MIN} or later, and {command} does not run: {error}") from None
     major = java_major(answer.stderr + answer.stdout)
     if major is None:
-        raise PipelineError(f"{command} -version does not tell a version: {_java_way_out()}")
+        raise PipelineError(f"{command} -version does not tell a version: {_java_hint()}")
     if major < JAVA_MIN:
-        raise PipelineError(f"Spark needs Java {JAVA_MIN} or later, and {command} is Java {major}: {_java_way_out()}")
+        raise PipelineError(f"Spark needs Java {JAVA_MIN} or later, and {command} is Java {major}: {_java_hint()}")
     return major
 
 
@@ -128,7 +128,7 @@ def _quiet_start() -> None:
     os.environ["SPARK_SUBMIT_OPTS"] = f"{options} -Dlog4j2.configurationFile=file:{path}".strip()
 
 
-def _java_way_out() -> str:
+def _java_hint() -> str:
     return f"install a JRE of {JAVA_MIN} or later and set JAVA_HOME to its directory."
 
 

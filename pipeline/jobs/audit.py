@@ -14,11 +14,11 @@ from typing import Any
 
 import click
 
-from ..audit.judge import Audit
-from ..audit.page import write_page
-from ..audit.tables import History
-from ..places import FORMATS, Topics
-from .common import begin, one_sentence, spark_options, split_running
+from ..audit.anomalies import Audit
+from ..audit.audit_page import write_page
+from ..audit.history import History
+from ..topics import FORMATS, Topics
+from .job_command import prepare_job, report_errors, spark_options, take_run_settings
 
 JOB = "audit"
 EXIT = {"VALID": 0, "INVALID": 1, "UNKNOWN": 1}
@@ -32,25 +32,25 @@ EXIT = {"VALID": 0, "INVALID": 1, "UNKNOWN": 1}
 @click.option("--evidence", default=20, show_default=True, type=click.IntRange(min=0), help="Cases told of each kind.")
 @click.option("--report", help="Write a page with plots here at the end.")
 @spark_options
-@one_sentence
+@report_errors
 def command(paths: tuple[str, ...], topic: str | None, evidence: int, report: str | None, **given: Any) -> None:
     """Judge histories in PATHS: files, or directories of chaos runs.
 
     Exit codes: 0 valid; 1 an anomaly was found, too little was seen to say, or the audit could not be done.
     """
     source = Topics(given.pop("bootstrap_servers"), (topic,) if topic else (), given.pop("source"))
-    running = split_running(given)
+    run_settings = take_run_settings(given)
     if topic:
         source.check()
-    say, _ = begin(JOB, running)
-    spark = running.session(JOB, kafka_connector=source.format == "kafka" and topic is not None)
+    log, _ = prepare_job(JOB, run_settings)
+    spark = run_settings.session(JOB, kafka_connector=source.format == "kafka" and topic is not None)
     try:
-        say(f"audit: {', '.join(paths)}" + (f" and topic {topic}" if topic else ""))
+        log(f"audit: {', '.join(paths)}" + (f" and topic {topic}" if topic else ""))
         with History.of_paths(spark, paths, source if topic else None) as history:
-            verdict = Audit(history, evidence, say).judge()
+            verdict = Audit(history, evidence, log).judge()
             if report is not None:
                 write_page(report, history, verdict)
-        click.echo(verdict.to_text() if not running.as_json else verdict.to_json_text())
+        click.echo(verdict.to_text() if not run_settings.as_json else verdict.to_json_text())
         raise SystemExit(EXIT[verdict.word])
     finally:
         spark.stop()

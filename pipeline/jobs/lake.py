@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import PipelineError
-from ..places import Topics
-from ..running import Metrics, Say, Stream
-from ..table import Table
-from .common import (
-    Reading,
-    begin,
+from ..exactly_once_table import ParquetTable
+from ..running_query import Metrics, ProgressLog, RunningQuery
+from ..topics import Topics
+from .job_command import (
+    ReadSettings,
     follow_all,
-    in_short,
-    one_sentence,
+    prepare_job,
+    print_result,
+    report_errors,
+    shorten_errors,
     source_options,
     spark_options,
-    split_options,
-    split_running,
-    tell,
+    take_run_settings,
+    take_source_options,
 )
 
 if TYPE_CHECKING:
@@ -80,12 +80,12 @@ class Lake:
             "partition columns": list(options.partition_by),
             "source": topics.format,
         }
-        self.table = Table(spark, options.out, JOB, identity)
+        self.table = ParquetTable(spark, options.out, JOB, identity)
         self._batches = 0
 
-    def start(self, reading: Reading, say: Say, metrics: Metrics) -> Stream:
+    def start(self, read_settings: ReadSettings, log: ProgressLog, metrics: Metrics) -> RunningQuery:
         """Begin to read."""
-        records = self.topics.read_stream(self.spark, reading.starting_offsets, reading.max_offsets)
+        records = self.topics.read_stream(self.spark, read_settings.starting_offsets, read_settings.max_offsets)
         rows = self._rows(records)
         unknown = [name for name in self.options.partition_by if name not in rows.columns]
         if unknown:
@@ -95,11 +95,11 @@ class Lake:
         query = (
             rows.writeStream.queryName(JOB)
             .option("checkpointLocation", self.table.checkpoint)
-            .trigger(**reading.trigger(self.topics))
-            .foreachBatch(in_short(self._on_batch))
+            .trigger(**read_settings.trigger(self.topics))
+            .foreachBatch(shorten_errors(self._on_batch))
             .start()
         )
-        return reading.follow(JOB, query, self.topics, say, metrics)
+        return read_settings.follow(JOB, query, self.topics, log, metrics)
 
     def _rows(self, records: DataFrame) -> DataFrame:
         """The rows of the lake, with the raw value and whether it is damaged where there is a schema."""
@@ -190,7 +190,7 @@ def _visible(rows: DataFrame) -> list[str]:
 @click.option("--small-mb", default=32, show_default=True, help="A file below this is small.")
 @click.option("--rejects", is_flag=True, help="Keep a record that does not fit, in the column `rejected`.")
 @spark_options
-@one_sentence
+@report_errors
 def command(**given: Any) -> None:
     """Copy topics to partitioned Parquet, exactly once; small files are merged.
 
@@ -199,8 +199,8 @@ def command(**given: Any) -> None:
       raftwerk pipeline run lake -t flights --out lake --once
       raftwerk pipeline run lake -t flights --out lake2 --value-format json --schema 'carrier STRING, dep_delay DOUBLE'
     """
-    topics, reading = split_options(given)
-    running = split_running(given)
+    topics, read_settings = take_source_options(given)
+    run_settings = take_run_settings(given)
     options = LakeOptions(
         given["out"],
         given["value_format"],
@@ -211,15 +211,15 @@ def command(**given: Any) -> None:
         given["rejects"],
     )
     topics.check()
-    say, metrics = begin(JOB, running)
-    spark = running.session(JOB, kafka_connector=topics.format == "kafka")
+    log, metrics = prepare_job(JOB, run_settings)
+    spark = run_settings.session(JOB, kafka_connector=topics.format == "kafka")
     try:
         lake = Lake(spark, topics, options)
-        say(f"lake: {', '.join(topics.names)} of {topics.bootstrap_servers} to {options.out}")
-        follow_all([lake.start(reading, say, metrics)])
+        log(f"lake: {', '.join(topics.names)} of {topics.bootstrap_servers} to {options.out}")
+        follow_all([lake.start(read_settings, log, metrics)])
         state = lake.table.state
         result = {"rows": state.facts.get("rows", 0), "files": len(state.files), "last_batch": state.last_batch}
         sentence = f"{result['rows']:,} rows in {result['files']:,} files, batch {state.last_batch}"
-        tell(result, as_json=running.as_json, sentence=sentence)
+        print_result(result, as_json=run_settings.as_json, sentence=sentence)
     finally:
         spark.stop()

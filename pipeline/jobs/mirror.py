@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import PipelineError
-from ..mirroring import RUN_SCHEMA, Copier, Run, translate
-from ..places import Topics
-from ..running import Metrics, Say, Stream
-from ..table import Table
-from .common import (
-    Reading,
-    begin,
+from ..exactly_once_table import ParquetTable
+from ..running_query import Metrics, ProgressLog, RunningQuery
+from ..topics import Topics
+from .job_command import (
+    ReadSettings,
     follow_all,
-    in_short,
-    one_sentence,
+    prepare_job,
+    print_result,
+    report_errors,
+    shorten_errors,
     source_options,
     spark_options,
-    split_options,
-    split_running,
-    tell,
+    take_run_settings,
+    take_source_options,
 )
+from .record_copier import COPIED_RANGE_SCHEMA, CopiedRange, RecordCopier, translate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,45 +58,45 @@ class Mirror:
         self.spark = spark
         self.topics = topics
         self.options = options
-        self.renamed = {name: options.prefix + name for name in topics.names}
+        self.copy_names = {name: options.prefix + name for name in topics.names}
         identity = {
             "topics": list(topics.names),
             "target": options.target,
             "prefix": options.prefix,
             "source": topics.format,
         }
-        self.table = Table(spark, options.state, JOB, identity)
+        self.table = ParquetTable(spark, options.state, JOB, identity)
         self.moved = 0
 
-    def start(self, reading: Reading, say: Say, metrics: Metrics) -> Stream:
+    def start(self, read_settings: ReadSettings, log: ProgressLog, metrics: Metrics) -> RunningQuery:
         """Make the topics at the target, then begin to copy."""
-        self._make_topics()
+        self._create_target_topics()
         source = Topics(
             self.topics.bootstrap_servers,
             self.topics.names,
             self.topics.format,
             {**self.topics.options, "includeHeaders": "true"},
         )
-        records = source.read_stream(self.spark, reading.starting_offsets, reading.max_offsets)
+        records = source.read_stream(self.spark, read_settings.starting_offsets, read_settings.max_offsets)
         query = (
             records.writeStream.queryName(JOB)
             .option("checkpointLocation", self.table.checkpoint)
-            .trigger(**reading.trigger(self.topics))
-            .foreachBatch(in_short(self._on_batch))
+            .trigger(**read_settings.trigger(self.topics))
+            .foreachBatch(shorten_errors(self._on_batch))
             .start()
         )
-        return reading.follow(JOB, query, self.topics, say, metrics)
+        return read_settings.follow(JOB, query, self.topics, log, metrics)
 
-    def runs(self) -> dict[tuple[str, int], list[Run]]:
+    def runs(self) -> dict[tuple[str, int], list[CopiedRange]]:
         """Which offsets became which, by topic and partition of the source."""
-        found: dict[tuple[str, int], list[Run]] = {}
+        found: dict[tuple[str, int], list[CopiedRange]] = {}
         if self.table.state.files:
             for row in self.table.read().drop("batch").collect():
-                run = Run(row["topic"], row["partition"], row["source"], row["target"], row["length"])
+                run = CopiedRange(row["topic"], row["partition"], row["source"], row["target"], row["length"])
                 found.setdefault((run.topic, run.partition), []).append(run)
         return found
 
-    def move_groups(self) -> int:
+    def translate_group_offsets(self) -> int:
         """Translate what groups have committed at the source; how many offsets were committed at the target."""
         from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
@@ -113,21 +113,21 @@ class Mirror:
             for place in _answer(request[group], at_source).topic_partitions or []:
                 offset = translate(runs.get((place.topic, place.partition), []), place.offset)
                 if offset is not None and place.offset >= 0:
-                    moves.append(TopicPartition(self.renamed[place.topic], place.partition, offset))
+                    moves.append(TopicPartition(self.copy_names[place.topic], place.partition, offset))
             if moves:
                 change = target.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, moves)])
                 moved += _accepted(change[group])
         self.moved = moved
         return moved
 
-    def _make_topics(self) -> None:
+    def _create_target_topics(self) -> None:
         for name, partitions in self.topics.partitions().items():
-            copy = Topics(self.options.target, (self.renamed[name],))
+            copy = Topics(self.options.target, (self.copy_names[name],))
             copy.create(partitions, _configs(self.topics.bootstrap_servers, name))
-            there = copy.partitions()[self.renamed[name]]
+            there = copy.partitions()[self.copy_names[name]]
             if there != partitions:
                 raise PipelineError(
-                    f"{self.renamed[name]} at {self.options.target} has {there} partitions, {name} has {partitions}: a "
+                    f"{self.copy_names[name]} at {self.options.target} has {there} partitions, {name} has {partitions}: a "
                     "copy keeps each record in its partition, so they must be equal."
                 )
 
@@ -136,15 +136,17 @@ class Mirror:
 
         if self.table.committed(batch):
             return
-        copier = Copier(self.options.target, self.renamed)
+        copier = RecordCopier(self.options.target, self.copy_names)
         sorted_rows = rows.select("topic", "partition", "offset", "timestamp", "key", "value", "headers")
         sorted_rows = sorted_rows.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")
-        runs = sorted_rows.mapInArrow(copier.copy, RUN_SCHEMA).collect()  # type: ignore[arg-type]
-        found = self.spark.createDataFrame([tuple(row) for row in runs], RUN_SCHEMA).withColumn("batch", f.lit(batch))
+        runs = sorted_rows.mapInArrow(copier.copy, COPIED_RANGE_SCHEMA).collect()  # type: ignore[arg-type]
+        found = self.spark.createDataFrame([tuple(row) for row in runs], COPIED_RANGE_SCHEMA).withColumn(
+            "batch", f.lit(batch)
+        )
         copied = sum(row["length"] for row in runs)
         self.table.commit(batch, found.coalesce(1), (), lambda: {"rows": copied})
         if self.options.groups:
-            self.move_groups()
+            self.translate_group_offsets()
 
 
 def _configs(bootstrap_servers: str, topic: str) -> dict[str, str]:
@@ -200,7 +202,7 @@ def _accepted(change: Any) -> int:
 @click.option("--prefix", default="", help="Put before the names of the copies.")
 @click.option("--groups/--no-groups", default=True, show_default=True, help="Move the groups' offsets along.")
 @spark_options
-@one_sentence
+@report_errors
 def command(**given: Any) -> None:
     """Copy topics to another cluster, record for record, with the groups' offsets.
 
@@ -208,19 +210,19 @@ def command(**given: Any) -> None:
     Try it:
       raftwerk pipeline run mirror -t flights --target 127.0.0.1:19092 --state mirror --once
     """
-    topics, reading = split_options(given)
-    running = split_running(given)
+    topics, read_settings = take_source_options(given)
+    run_settings = take_run_settings(given)
     options = MirrorOptions(given["target"], given["state"], given["prefix"], given["groups"])
     topics.check()
-    say, metrics = begin(JOB, running)
-    spark = running.session(JOB, kafka_connector=topics.format == "kafka")
+    log, metrics = prepare_job(JOB, run_settings)
+    spark = run_settings.session(JOB, kafka_connector=topics.format == "kafka")
     try:
         mirror = Mirror(spark, topics, options)
-        say(f"mirror: {', '.join(topics.names)} of {topics.bootstrap_servers} to {options.target}")
-        follow_all([mirror.start(reading, say, metrics)])
+        log(f"mirror: {', '.join(topics.names)} of {topics.bootstrap_servers} to {options.target}")
+        follow_all([mirror.start(read_settings, log, metrics)])
         rows = mirror.table.state.facts.get("rows", 0)
-        moved = mirror.move_groups() if options.groups else 0
+        moved = mirror.translate_group_offsets() if options.groups else 0
         sentence = f"{rows:,} records copied, {moved:,} offsets of groups moved"
-        tell({"rows": rows, "offsets_moved": moved}, as_json=running.as_json, sentence=sentence)
+        print_result({"rows": rows, "offsets_moved": moved}, as_json=run_settings.as_json, sentence=sentence)
     finally:
         spark.stop()

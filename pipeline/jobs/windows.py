@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import PipelineError
+from ..exactly_once_table import ParquetTable, read_table
 from ..flights import SCHEMA, data_file
-from ..places import Topics
-from ..running import Metrics, Say, Stream
-from ..table import Table, read_table
-from .common import (
-    Reading,
-    begin,
+from ..running_query import Metrics, ProgressLog, RunningQuery
+from ..topics import Topics
+from .job_command import (
+    ReadSettings,
     follow_all,
-    in_short,
-    one_sentence,
+    prepare_job,
+    print_result,
+    report_errors,
+    shorten_errors,
     source_options,
     spark_options,
-    split_options,
-    split_running,
-    tell,
+    take_run_settings,
+    take_source_options,
 )
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class WindowsOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class RecordCounts:
     """What became of the records that were read. `read = counted + late + unreadable`."""
 
     read: int
@@ -70,7 +70,7 @@ class Windows:
     spark: SparkSession
     topics: Topics
     options: WindowsOptions
-    table: Table = field(init=False)
+    table: ParquetTable = field(init=False)
     _batches: int = 0
 
     def __post_init__(self) -> None:
@@ -80,28 +80,28 @@ class Windows:
             "lateness": self.options.late,
             "source": self.topics.format,
         }
-        self.table = Table(self.spark, self.options.out, JOB, identity)
+        self.table = ParquetTable(self.spark, self.options.out, JOB, identity)
         self.sink = None
         if self.options.to_topic is not None:
             self.sink = Topics(self.topics.bootstrap_servers, (self.options.to_topic,), self.topics.format)
 
-    def start(self, reading: Reading, say: Say, metrics: Metrics) -> Stream:
+    def start(self, read_settings: ReadSettings, log: ProgressLog, metrics: Metrics) -> RunningQuery:
         """Begin to read."""
-        if reading.starting_offsets != "earliest":
+        if read_settings.starting_offsets != "earliest":
             raise PipelineError("windows tells what became of every record of its topic: it begins at earliest.")
         if self.sink is not None:
             self.sink.create(3, {"cleanup.policy": "compact"})
-        records = self.topics.read_stream(self.spark, reading.starting_offsets, reading.max_offsets)
+        records = self.topics.read_stream(self.spark, read_settings.starting_offsets, read_settings.max_offsets)
         query = (
             delays(parse(records), self.options.window, self.options.late)
             .writeStream.queryName(JOB)
             .outputMode("update")
             .option("checkpointLocation", self.table.checkpoint)
-            .trigger(**reading.trigger(self.topics))
-            .foreachBatch(in_short(self._on_batch))
+            .trigger(**read_settings.trigger(self.topics))
+            .foreachBatch(shorten_errors(self._on_batch))
             .start()
         )
-        return reading.follow(JOB, query, self.topics, say, metrics)
+        return read_settings.follow(JOB, query, self.topics, log, metrics)
 
     def _on_batch(self, rows: DataFrame, batch: int) -> None:
         from pyspark.sql import functions as f
@@ -120,16 +120,16 @@ class Windows:
             rows.unpersist()
         self._batches += 1
         if self._batches % self.options.compact_every == 0:
-            self.table.compact(0, reduce=latest)
+            self.table.compact(0, reduce=latest_values)
 
-    def counted(self) -> Counted:
+    def counted(self) -> RecordCounts:
         """What became of every record that this job has read: the topic's records, less what the windows count."""
         from pyspark.sql import functions as f
 
         read = f.count(f.lit(1)), f.count(f.when(_unreadable(), 1))
         total, unreadable = self._read().agg(*read).collect()[0]
-        counted = int(latest(self.table.read()).agg({"flights": "sum"}).collect()[0][0] or 0)
-        return Counted(total, counted, total - unreadable - counted, unreadable)
+        counted = int(latest_values(self.table.read()).agg({"flights": "sum"}).collect()[0][0] or 0)
+        return RecordCounts(total, counted, total - unreadable - counted, unreadable)
 
     def _read(self) -> DataFrame:
         """The records that the stream has done, by the offsets in its checkpoint."""
@@ -185,7 +185,7 @@ def delays(flights: DataFrame, window: str, late: str) -> DataFrame:
         ) from None
 
 
-def latest(rows: DataFrame) -> DataFrame:
+def latest_values(rows: DataFrame) -> DataFrame:
     """The last value of each key, out of those of all batches."""
     from pyspark.sql import functions as f
 
@@ -196,7 +196,7 @@ def latest(rows: DataFrame) -> DataFrame:
 
 def read_windows(spark: SparkSession, root: str) -> DataFrame:
     """What a table of this job says now, one row for each window, carrier and airport."""
-    return latest(read_table(spark, root))
+    return latest_values(read_table(spark, root))
 
 
 def with_names(spark: SparkSession, rows: DataFrame) -> DataFrame:
@@ -232,7 +232,7 @@ def _names(names: Sequence[str]) -> str:
 @click.option("--late", default="2 days", show_default=True, help="How much later than the latest a flight may come.")
 @click.option("--report", help="Write a page with plots here at the end.")
 @spark_options
-@one_sentence
+@report_errors
 def command(**given: Any) -> None:
     """Delays of flights by carrier and airport, in windows of event time.
 
@@ -241,17 +241,17 @@ def command(**given: Any) -> None:
       raftwerk pipeline feed
       raftwerk pipeline run windows -t flights --out windows --once --report windows.html
     """
-    topics, reading = split_options(given)
-    running = split_running(given)
+    topics, read_settings = take_source_options(given)
+    run_settings = take_run_settings(given)
     options = WindowsOptions(given["out"], given["window"], given["late"], given["to_topic"])
     topics.check()
-    say, metrics = begin(JOB, running)
-    spark = running.session(JOB, kafka_connector=topics.format == "kafka")
+    log, metrics = prepare_job(JOB, run_settings)
+    spark = run_settings.session(JOB, kafka_connector=topics.format == "kafka")
     try:
         windows = Windows(spark, topics, options)
-        say(f"windows: {_names(topics.names)} of {topics.bootstrap_servers} to {options.out}")
-        follow_all([windows.start(reading, say, metrics)])
-        finish(windows, given["report"], as_json=running.as_json)
+        log(f"windows: {_names(topics.names)} of {topics.bootstrap_servers} to {options.out}")
+        follow_all([windows.start(read_settings, log, metrics)])
+        finish(windows, given["report"], as_json=run_settings.as_json)
     finally:
         spark.stop()
 
@@ -266,9 +266,9 @@ def finish(windows: Windows, report: str | None, *, as_json: bool) -> None:
         "unreadable": counted.unreadable,
     }
     if report is not None:
-        from ..windows_page import write_page
+        from .windows_page import write_page
 
-        write_page(report, with_names(windows.spark, latest(windows.table.read())), counted)
+        write_page(report, with_names(windows.spark, latest_values(windows.table.read())), counted)
         result["report"] = report
     sentence = f"{counted.counted:,} flights counted, {counted.late:,} late, {counted.unreadable:,} unreadable"
-    tell(result, as_json=as_json, sentence=sentence)
+    print_result(result, as_json=as_json, sentence=sentence)

@@ -1,5 +1,5 @@
 """`spark.dataSource.register(RaftwerkDataSource)`: Kafka topics as a Spark data source, without jars."""
 
-from .source import RaftwerkDataSource
+from .data_source import RaftwerkDataSource
 
 __all__ = ["RaftwerkDataSource"]

@@ -45,8 +45,8 @@ READ_OPTIONS = (
 )
 WRITE_OPTIONS = ("topic", "includeHeaders")
 # The connector's own, without meaning here, and what Spark adds by itself.
-_PASSED_OVER = ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "useDeprecatedOffsetFetching", "path")
-_ALSO_SPARKS = ("checkpointLocation", "queryName", "outputMode")
+_IGNORED = ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "useDeprecatedOffsetFetching", "path")
+_SPARK_OPTIONS = ("checkpointLocation", "queryName", "outputMode")
 _REFUSED = {
     "auto.offset.reset": "say startingOffsets instead",
     "key.deserializer": "keys are bytes; cast them in the query",
@@ -59,7 +59,7 @@ _REFUSED = {
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-class Choice(Enum):
+class StrategyKind(Enum):
     """How topics are chosen."""
 
     SUBSCRIBE = "subscribe"
@@ -68,32 +68,32 @@ class Choice(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class ConsumerStrategy:
     """Which topics are read: names, a pattern, or partitions by topic."""
 
-    choice: Choice
+    kind: StrategyKind
     names: tuple[str, ...] = ()
     pattern: str = ""
     partitions: tuple[TopicPartition, ...] = ()
 
-    def has(self, topic: str) -> bool:
+    def includes(self, topic: str) -> bool:
         """Whether a topic of this name is one of them."""
-        if self.choice is Choice.PATTERN:
+        if self.kind is StrategyKind.PATTERN:
             return re.fullmatch(self.pattern, topic) is not None
         return topic in self.names
 
     def __str__(self) -> str:
-        return self.pattern if self.choice is Choice.PATTERN else ",".join(self.names)
+        return self.pattern if self.kind is StrategyKind.PATTERN else ",".join(self.names)
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class OffsetRangeLimit:
     """A place in every partition: one offset (`EARLIEST`, `LATEST`) or timestamp in milliseconds for all, or each."""
 
     option: str
-    everywhere: int | None = None
-    each: Mapping[TopicPartition, int] | None = None
-    by_time: bool = False
+    for_all: int | None = None
+    by_partition: Mapping[TopicPartition, int] | None = None
+    is_timestamp: bool = False
     latest_if_none: bool = False
 
 
@@ -111,7 +111,7 @@ class ClientOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class ReadLimits:
     """How much goes into one batch of a stream, in records; None for no limit."""
 
     max_offsets: int | None = None
@@ -124,12 +124,12 @@ class ReadOptions:
     """Everything a reader is told."""
 
     client: ClientOptions
-    topics: Topics
-    starting: Position
-    ending: Position
+    strategy: ConsumerStrategy
+    starting: OffsetRangeLimit
+    ending: OffsetRangeLimit
     min_partitions: int | None
     max_records_per_partition: int | None
-    admission: Admission
+    read_limits: ReadLimits
     fail_on_data_loss: bool
     include_headers: bool
     group_id: str
@@ -146,40 +146,40 @@ class WriteOptions:
 
 def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """The options of `spark.read` or `spark.readStream`; `PipelineError` names the one that is wrong."""
-    given = _Given(options, READ_OPTIONS)
-    topics = _topics(given)
+    given = _OptionMap(options, READ_OPTIONS)
+    strategy = _consumer_strategy(given)
     if streaming:
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             if given.get(name) is not None:
                 raise PipelineError(f"{name} is for batch reads: a stream has no end; leave it out.")
     starting = _position(given, "starting", LATEST if streaming else EARLIEST)
     ending = _position(given, "ending", LATEST)
-    if not streaming and _says(starting, LATEST):
+    if not streaming and _names_offset(starting, LATEST):
         raise PipelineError("startingOffsets cannot be latest in a batch read: nothing is after it.")
-    if _says(ending, EARLIEST):
+    if _names_offset(ending, EARLIEST):
         raise PipelineError("endingOffsets cannot be earliest: nothing is before it.")
     prefix = given.get("groupIdPrefix") or "raftwerk-spark"
     return ReadOptions(
         client=_client(given),
-        topics=topics,
+        strategy=strategy,
         starting=starting,
         ending=ending,
         min_partitions=given.parse("minPartitions", _positive),
         max_records_per_partition=given.parse("maxRecordsPerPartition", _positive),
-        admission=Admission(
+        read_limits=ReadLimits(
             given.parse("maxOffsetsPerTrigger", _positive),
             given.parse("minOffsetsPerTrigger", _positive),
-            given.parse("maxTriggerDelay", _duration_ms) or Admission().max_delay_ms,
+            given.parse("maxTriggerDelay", _duration_ms) or ReadLimits().max_delay_ms,
         ),
         fail_on_data_loss=given.flag("failOnDataLoss", True),
         include_headers=given.flag("includeHeaders", False),
-        group_id=given.get("kafka.group.id") or f"{prefix}-{topics}",
+        group_id=given.get("kafka.group.id") or f"{prefix}-{strategy}",
     )
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
     """The options of a writer; `PipelineError` names the one that is wrong."""
-    given = _Given(options, WRITE_OPTIONS)
+    given = _OptionMap(options, WRITE_OPTIONS)
     producer = {
         name.removeprefix("kafka."): value
         for name, value in given.items()
@@ -191,12 +191,12 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
 # ------------------------------------------------------------------------------------------------------- one option
 
 
-class _Given:
+class _OptionMap:
     """Options by name in any case, as Spark hands them over."""
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
         self._values = {name.lower(): value for name, value in options.items()}
-        names = {name.lower(): name for name in (*READ_OPTIONS, *WRITE_OPTIONS, *_PASSED_OVER, *_ALSO_SPARKS)}
+        names = {name.lower(): name for name in (*READ_OPTIONS, *WRITE_OPTIONS, *_IGNORED, *_SPARK_OPTIONS)}
         for name in self._values:
             if name.startswith("kafka."):
                 _check_client_option(name.removeprefix("kafka."), self._values[name])
@@ -266,7 +266,7 @@ def _isolation(text: str) -> int:
 # ------------------------------------------------------------------------------------------------- groups of options
 
 
-def _client(given: _Given) -> ClientOptions:
+def _client(given: _OptionMap) -> ClientOptions:
     bootstrap = given.get("kafka.bootstrap.servers")
     if not bootstrap:
         raise PipelineError("kafka.bootstrap.servers is missing: say which brokers to ask first, as host:port.")
@@ -282,26 +282,26 @@ def _client(given: _Given) -> ClientOptions:
     )
 
 
-def _topics(given: _Given) -> Topics:
-    chosen = [choice for choice in Choice if given.get(choice.value) is not None]
+def _consumer_strategy(given: _OptionMap) -> ConsumerStrategy:
+    chosen = [kind for kind in StrategyKind if given.get(kind.value) is not None]
     if len(chosen) != 1:
         said = f"{' and '.join(one.value for one in chosen)} are given" if chosen else "none is given"
         raise PipelineError(f"say one of subscribe, subscribePattern and assign: {said}.")
-    (choice,) = chosen
-    text = given.get(choice.value) or ""
-    if choice is Choice.SUBSCRIBE:
+    (kind,) = chosen
+    text = given.get(kind.value) or ""
+    if kind is StrategyKind.SUBSCRIBE:
         names = tuple(name.strip() for name in text.split(",") if name.strip())
         if not names:
             raise PipelineError("subscribe is empty: say topics, with commas between them.")
-        return Topics(choice, names)
-    if choice is Choice.PATTERN:
+        return ConsumerStrategy(kind, names)
+    if kind is StrategyKind.PATTERN:
         try:
             re.compile(text)
         except re.error as error:
             raise PipelineError(f"subscribePattern {text!r} is no regular expression: {error}.") from None
-        return Topics(choice, pattern=text)
+        return ConsumerStrategy(kind, pattern=text)
     partitions = given.parse("assign", _assigned) or ()
-    return Topics(choice, tuple(dict.fromkeys(one.topic for one in partitions)), partitions=partitions)
+    return ConsumerStrategy(kind, tuple(dict.fromkeys(one.topic for one in partitions)), partitions=partitions)
 
 
 def _assigned(text: str) -> tuple[TopicPartition, ...]:
@@ -316,24 +316,24 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
     return tuple(found)
 
 
-def _position(given: _Given, side: str, default: int) -> Position:
+def _position(given: _OptionMap, side: str, default: int) -> OffsetRangeLimit:
     """By the connector's order: one timestamp, then timestamps by partition, then offsets."""
     strategy = given.parse("startingOffsetsByTimestampStrategy", _strategy) if side == "starting" else "latest"
     latest_if_none = strategy == "latest"
     moment = given.parse(f"{side}Timestamp", _timestamp)
     if moment is not None:
-        return Position(f"{side}Timestamp", moment, None, True, latest_if_none)
+        return OffsetRangeLimit(f"{side}Timestamp", moment, None, True, latest_if_none)
     name = f"{side}OffsetsByTimestamp"
     moments = given.parse(name, _numbers)
     if moments is not None:
-        return Position(name, None, moments, True, latest_if_none)
+        return OffsetRangeLimit(name, None, moments, True, latest_if_none)
     name = f"{side}Offsets"
     text = given.get(name)
     if text is None:
-        return Position(name, default)
+        return OffsetRangeLimit(name, default)
     if text.strip().lower() in ("earliest", "latest"):
-        return Position(name, EARLIEST if text.strip().lower() == "earliest" else LATEST)
-    return Position(name, None, given.parse(name, _numbers))
+        return OffsetRangeLimit(name, EARLIEST if text.strip().lower() == "earliest" else LATEST)
+    return OffsetRangeLimit(name, None, given.parse(name, _numbers))
 
 
 def _strategy(text: str) -> str:
@@ -371,7 +371,7 @@ def _json_object(text: str, form: str) -> dict[str, Any]:
     return value
 
 
-def _says(position: Position, offset: int) -> bool:
-    if position.by_time:
+def _names_offset(position: OffsetRangeLimit, offset: int) -> bool:
+    if position.is_timestamp:
         return False
-    return position.everywhere == offset or offset in (position.each or {}).values()
+    return position.for_all == offset or offset in (position.by_partition or {}).values()

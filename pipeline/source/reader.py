@@ -18,11 +18,21 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 
 from ...wire.types import TopicPartition
 from ..errors import PipelineError
-from .columns import Range
-from .kafka import Kafka
-from .options import EARLIEST, LATEST, Admission, Position, ReadOptions
-from .plan import Json, Offsets, admitted, check_in_logs, check_named, from_json, lost, split, to_json
-from .worker import settle
+from .arrow_columns import OffsetRange
+from .kafka_client import KafkaClient
+from .offset_planning import (
+    Offsets,
+    OffsetsJson,
+    batch_end,
+    check_all_named,
+    cut_into_ranges,
+    data_loss_error,
+    move_into_logs,
+    offsets_from_json,
+    offsets_to_json,
+)
+from .options import EARLIEST, LATEST, OffsetRangeLimit, ReadLimits, ReadOptions
+from .python_worker import prepare_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,21 +46,21 @@ except ImportError:  # before Spark 4.2
 
     ReadAllAvailable = ReadMaxRows = None
 
-HAS_ADMISSION = ReadMaxRows is not None
+HAS_ADMISSION_CONTROL = ReadMaxRows is not None
 """Whether Spark hands limits to sources in Python, and asks them for the ends of their logs."""
 
 
 @dataclass(repr=False)
-class RangePartition(InputPartition):
+class OffsetRangePartition(InputPartition):
     """What one task reads."""
 
-    range: Range
+    range: OffsetRange
 
     def __repr__(self) -> str:
-        return f"{self.range}[{self.range.first},{self.range.end})"
+        return f"{self.range}[{self.range.from_offset},{self.range.until_offset})"
 
 
-class _RangeReader:
+class _OffsetRangeReader:
     """What a task does; it is sent to executors."""
 
     def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
@@ -59,30 +69,30 @@ class _RangeReader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of the range, as Arrow batches."""
-        settle()
-        if not isinstance(partition, RangePartition):  # no partitions were planned: there is nothing to read
+        prepare_worker()
+        if not isinstance(partition, OffsetRangePartition):  # no partitions were planned: there is nothing to read
             return
-        with Kafka(self.options.client) as kafka:
+        with KafkaClient(self.options.client) as kafka:
             yield from kafka.read(partition.range, self.columns, self.options.fail_on_data_loss)
 
     def _split(self, begin: Offsets, end: Offsets) -> list[InputPartition]:
-        ranges = split(begin, end, self.options.min_partitions, self.options.max_records_per_partition)
-        return [RangePartition(one) for one in ranges]
+        ranges = cut_into_ranges(begin, end, self.options.min_partitions, self.options.max_records_per_partition)
+        return [OffsetRangePartition(one) for one in ranges]
 
 
-class BatchReader(_RangeReader, DataSourceReader):
+class BatchReader(_OffsetRangeReader, DataSourceReader):
     """`spark.read.format("raftwerk")`."""
 
     def partitions(self) -> list[InputPartition]:
         """The ranges between the starting and the ending offsets as they are now."""
         options = self.options
-        with Kafka(options.client) as kafka:
-            keys = kafka.partitions(options.topics)
-            begin = resolve(kafka, options.starting, keys)
-            end = resolve(kafka, options.ending, keys)
-            if options.starting.each is not None and not options.starting.by_time:
-                earliest, latest = (_there(kafka, keys, moment) for moment in (EARLIEST, LATEST))
-                begin = check_in_logs(begin, earliest, latest, options.fail_on_data_loss)
+        with KafkaClient(options.client) as kafka:
+            keys = kafka.partitions(options.strategy)
+            begin = resolve_offsets(kafka, options.starting, keys)
+            end = resolve_offsets(kafka, options.ending, keys)
+            if options.starting.by_partition is not None and not options.starting.is_timestamp:
+                earliest, latest = (_offsets_now(kafka, keys, moment) for moment in (EARLIEST, LATEST))
+                begin = move_into_logs(begin, earliest, latest, options.fail_on_data_loss)
             for key in keys:
                 if begin[key] > end[key]:
                     raise PipelineError(
@@ -92,11 +102,15 @@ class BatchReader(_RangeReader, DataSourceReader):
         return self._split(begin, end)
 
 
-def resolve(kafka: Kafka, position: Position, keys: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+def resolve_offsets(
+    kafka: KafkaClient, position: OffsetRangeLimit, keys: Sequence[TopicPartition]
+) -> dict[TopicPartition, int]:
     """The offset of a position in each partition."""
-    check_named(position, keys)
-    wanted = {key: position.each[key] if position.each is not None else position.everywhere or 0 for key in keys}
-    if not position.by_time:
+    check_all_named(position, keys)
+    wanted = {
+        key: position.by_partition[key] if position.by_partition is not None else position.for_all or 0 for key in keys
+    }
+    if not position.is_timestamp:
         asked = {key: offset for key, offset in wanted.items() if offset < 0}
         return wanted | {key: offset or 0 for key, offset in kafka.offsets(asked).items()}
     found = kafka.offsets(wanted)
@@ -107,93 +121,93 @@ def resolve(kafka: Kafka, position: Position, keys: Sequence[TopicPartition]) ->
             f"{position.option} {wanted[key]} is after the last record of {key.topic}-{key.partition}: take an earlier "
             "one, or set startingOffsetsByTimestampStrategy to latest."
         )
-    ends = _there(kafka, late, LATEST)
+    ends = _offsets_now(kafka, late, LATEST)
     return {key: ends[key] if offset is None else offset for key, offset in found.items()}
 
 
-def _there(kafka: Kafka, keys: Sequence[TopicPartition], moment: int) -> dict[TopicPartition, int]:
+def _offsets_now(kafka: KafkaClient, keys: Sequence[TopicPartition], moment: int) -> dict[TopicPartition, int]:
     return {key: offset or 0 for key, offset in kafka.offsets(dict.fromkeys(keys, moment)).items()}
 
 
-class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class StreamReader(_OffsetRangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """`spark.readStream.format("raftwerk")`."""
 
     def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
         super().__init__(options, columns)
-        self._kafka: Kafka | None = None
+        self._kafka: KafkaClient | None = None
         self._initial: dict[TopicPartition, int] | None = None
         self._position: dict[TopicPartition, int] | None = None
-        self._asked = False
-        self._target: dict[TopicPartition, int] | None = None
+        self._empty_batch_planned = False
+        self._available_now_end: dict[TopicPartition, int] | None = None
         self._topic_ids: dict[str, UUID] = {}
-        self._moved_at = time.monotonic()
+        self._batch_planned_at = time.monotonic()
         self._commit_failed = False
 
     @property
-    def kafka(self) -> Kafka:
+    def kafka(self) -> KafkaClient:
         """The driver's own connections."""
         if self._kafka is None:
-            self._kafka = Kafka(self.options.client)
+            self._kafka = KafkaClient(self.options.client)
         return self._kafka
 
-    def initialOffset(self) -> Json:  # noqa: N802
+    def initialOffset(self) -> OffsetsJson:  # noqa: N802
         """Where the first batch begins."""
-        return to_json(self._first())
+        return offsets_to_json(self._initial_offsets())
 
-    def latestOffset(self, start: Json | None = None, limit: Any = None) -> Json:  # noqa: N802
+    def latestOffset(self, start: OffsetsJson | None = None, limit: Any = None) -> OffsetsJson:  # noqa: N802
         """Where the next batch ends. Spark before 4.2 asks without arguments."""
-        begin = from_json(start) if start is not None else self._position or self._first()
-        if self._position is None and self._begins_at_the_end() and not self._asked:
+        begin = offsets_from_json(start) if start is not None else self._position or self._initial_offsets()
+        if self._position is None and self._starts_at_latest() and not self._empty_batch_planned:
             # Where the first batch begins is in no checkpoint. If it is run again "latest" is later: it must be empty.
-            self._asked = True
-            return to_json(begin)
+            self._empty_batch_planned = True
+            return offsets_to_json(begin)
         available = self._available(begin)
-        admission = self.options.admission
+        read_limits = self.options.read_limits
         if limit is not None and isinstance(limit, ReadAllAvailable):
-            admission = Admission()
+            read_limits = ReadLimits()
         elif limit is not None and isinstance(limit, ReadMaxRows):
-            admission = Admission(limit.max_rows, admission.min_offsets, admission.max_delay_ms)
+            read_limits = ReadLimits(limit.max_rows, read_limits.min_offsets, read_limits.max_delay_ms)
         begin = self._with_new_partitions(begin, available)
-        waited_ms = int((time.monotonic() - self._moved_at) * 1000)
-        if self._target is not None:
-            admission = Admission(admission.max_offsets)
-        return to_json(admitted(begin, available, admission, waited_ms))
+        waited_ms = int((time.monotonic() - self._batch_planned_at) * 1000)
+        if self._available_now_end is not None:
+            read_limits = ReadLimits(read_limits.max_offsets)
+        return offsets_to_json(batch_end(begin, available, read_limits, waited_ms))
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
         """Spark's form of maxOffsetsPerTrigger."""
-        most = self.options.admission.max_offsets
-        if most is None and self.options.admission.min_offsets is None:
+        most = self.options.read_limits.max_offsets
+        if most is None and self.options.read_limits.min_offsets is None:
             return ReadAllAvailable()
         return ReadMaxRows(most if most is not None else (1 << 62))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What is there now is where the query will end, in as many batches as the limit makes of it."""
-        self._target = self._latest()
+        self._available_now_end = self._latest()
 
-    def reportLatestOffset(self) -> Json:  # noqa: N802
+    def reportLatestOffset(self) -> OffsetsJson:  # noqa: N802
         """The ends of the logs, for the query's progress."""
-        return to_json(self._latest())
+        return offsets_to_json(self._latest())
 
-    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+    def partitions(self, start: OffsetsJson, end: OffsetsJson) -> list[InputPartition]:
         """The ranges of a batch. When a query is restarted, Spark asks with its last end as both first."""
-        begin, until = from_json(start), from_json(end)
-        self._check_topics(begin)
+        begin, until = offsets_from_json(start), offsets_from_json(end)
+        self._check_checkpoint_topics(begin)
         self._position = until
-        self._moved_at = time.monotonic()
+        self._batch_planned_at = time.monotonic()
         if start == end:
             return []
         begin = self._with_new_partitions(begin, until)
         for key in [key for key in begin if key not in until]:
             if self.options.fail_on_data_loss:
-                raise _gone(key)
+                raise _missing_partition_error(key)
             del begin[key]
-        self._check_kept(begin, until)
+        self._check_not_deleted(begin, until)
         return self._split(begin, until)
 
-    def commit(self, end: Json) -> None:
+    def commit(self, end: OffsetsJson) -> None:
         """Tell the group, so that its lag is seen; a refusal is told once, and the query goes on."""
         try:
-            self.kafka.commit(self.options.group_id, from_json(end))
+            self.kafka.commit(self.options.group_id, offsets_from_json(end))
             self._commit_failed = False
         except PipelineError as error:
             if not self._commit_failed:
@@ -208,26 +222,26 @@ class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailabl
 
     # ---------------------------------------------------------------------------------------------------- what is there
 
-    def _first(self) -> dict[TopicPartition, int]:
+    def _initial_offsets(self) -> dict[TopicPartition, int]:
         """Where the first batch begins. Spark before 4.2 asks for its end before it asks for this."""
         if self._initial is None:
-            keys = self.kafka.partitions(self.options.topics)
+            keys = self.kafka.partitions(self.options.strategy)
             self._check_same_topics()
-            self._initial = resolve(self.kafka, self.options.starting, keys)
+            self._initial = resolve_offsets(self.kafka, self.options.starting, keys)
         return self._initial
 
-    def _begins_at_the_end(self) -> bool:
+    def _starts_at_latest(self) -> bool:
         starting = self.options.starting
-        return not starting.by_time and LATEST in (starting.everywhere, *(starting.each or {}).values())
+        return not starting.is_timestamp and LATEST in (starting.for_all, *(starting.by_partition or {}).values())
 
     def _latest(self) -> dict[TopicPartition, int]:
-        keys = self.kafka.partitions(self.options.topics)
+        keys = self.kafka.partitions(self.options.strategy)
         self._check_same_topics()
-        return _there(self.kafka, keys, LATEST)
+        return _offsets_now(self.kafka, keys, LATEST)
 
     def _check_same_topics(self) -> None:
         """A topic that was deleted and made anew may have as many records as were read, and none of them was."""
-        found = self.kafka.topic_ids(self.options.topics)
+        found = self.kafka.topic_ids(self.options.strategy)
         anew = [name for name, topic_id in found.items() if self._topic_ids.get(name, topic_id) != topic_id]
         if anew and self.options.fail_on_data_loss:
             raise PipelineError(
@@ -239,43 +253,47 @@ class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailabl
     def _available(self, begin: Offsets) -> dict[TopicPartition, int]:
         """The ends that the next batch may reach; they never go back behind what was read."""
         found = self._latest()
-        if self._target is not None:
-            found = {key: min(offset, self._target[key]) for key, offset in found.items() if key in self._target}
+        if self._available_now_end is not None:
+            found = {
+                key: min(offset, self._available_now_end[key])
+                for key, offset in found.items()
+                if key in self._available_now_end
+            }
         for key in sorted(begin):
             if key not in found:
-                if self.options.fail_on_data_loss and self._target is None:
-                    raise _gone(key)
+                if self.options.fail_on_data_loss and self._available_now_end is None:
+                    raise _missing_partition_error(key)
             elif found[key] < begin[key]:
-                if self.options.fail_on_data_loss and self._target is None:
-                    raise lost(key, begin[key], 0, found[key])
+                if self.options.fail_on_data_loss and self._available_now_end is None:
+                    raise data_loss_error(key, begin[key], 0, found[key])
                 found[key] = begin[key]
         return found
 
     def _with_new_partitions(self, begin: Offsets, until: Offsets) -> dict[TopicPartition, int]:
         """Partitions that came since are read from their first record."""
         new = [key for key in until if key not in begin]
-        return {**begin, **_there(self.kafka, new, EARLIEST)} if new else dict(begin)
+        return {**begin, **_offsets_now(self.kafka, new, EARLIEST)} if new else dict(begin)
 
-    def _check_topics(self, begin: Offsets) -> None:
-        topics = self.options.topics
+    def _check_checkpoint_topics(self, begin: Offsets) -> None:
+        strategy = self.options.strategy
         there = {key.topic: None for key in begin}
-        if there and not any(topics.has(topic) for topic in there):
+        if there and not any(strategy.includes(topic) for topic in there):
             raise PipelineError(
-                f"the checkpoint is of topic {', '.join(there)}, and this query reads {topics}: take another "
-                f"checkpointLocation, or {topics.choice.value} what the checkpoint is of."
+                f"the checkpoint is of topic {', '.join(there)}, and this query reads {strategy}: take another "
+                f"checkpointLocation, or {strategy.kind.value} what the checkpoint is of."
             )
 
-    def _check_kept(self, begin: Offsets, until: Offsets) -> None:
+    def _check_not_deleted(self, begin: Offsets, until: Offsets) -> None:
         """Records that were deleted before they were read are found here, before any task starts."""
         if not self.options.fail_on_data_loss:
             return
-        earliest = _there(self.kafka, [key for key in begin if until[key] > begin[key]], EARLIEST)
+        earliest = _offsets_now(self.kafka, [key for key in begin if until[key] > begin[key]], EARLIEST)
         for key, low in earliest.items():
             if begin[key] < low:
-                raise lost(key, begin[key], low, until[key])
+                raise data_loss_error(key, begin[key], low, until[key])
 
 
-def _gone(key: TopicPartition) -> PipelineError:
+def _missing_partition_error(key: TopicPartition) -> PipelineError:
     return PipelineError(
         f"{key.topic}-{key.partition} was read before and is not there any more: set failOnDataLoss to false to go on "
         "without it, or begin anew with another checkpointLocation."

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 
 from ..errors import PipelineError
 from .options import WriteOptions
-from .worker import settle
+from .python_worker import prepare_worker
 
 _DEFAULTS = {
     "acks": "all",
@@ -47,7 +47,7 @@ _COLUMNS: Mapping[str, tuple[tuple[type[DataType], ...], str]] = {
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class TaskResult(WriterCommitMessage):
     """How many records a task has written."""
 
     records: int
@@ -82,7 +82,7 @@ def _check_column(field: StructField) -> None:
         raise PipelineError(f"column {field.name} is {field.dataType.simpleString()}, and must be {words}: cast it.")
 
 
-class Sender:
+class TaskProducer:
     """One producer of one task."""
 
     def __init__(self, options: WriteOptions) -> None:
@@ -124,13 +124,13 @@ class Sender:
         self._producer.poll(0)
         self._check()
 
-    def finish(self) -> Written:
+    def finish(self) -> TaskResult:
         """Wait for every acknowledgement."""
         left = self._producer.flush(_FLUSH_TIMEOUT_S)
         self._check()
         if left:
             raise PipelineError(f"{left} records are not acknowledged after {_FLUSH_TIMEOUT_S:g} s.")
-        return Written(self._sent)
+        return TaskResult(self._sent)
 
     def _reports(self) -> dict[str, Any]:
         """A record that is acknowledged costs no call: only what fails is told."""
@@ -155,10 +155,10 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions) -> None:
         self.options = options
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
         """Send a task's rows."""
-        settle()
-        sender = Sender(self.options)
+        prepare_worker()
+        sender = TaskProducer(self.options)
         for batch in iterator:
             sender.send(batch)
         return sender.finish()

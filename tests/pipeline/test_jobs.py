@@ -15,26 +15,26 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 from confluent_kafka.admin import AdminClient
 from hypothesis import Phase, given, seed, settings
 from support.chaos import histories
-from support.pipeline.helpers import Sent, send, spoil
+from support.pipeline.topics import Sent, send, spoil
 
 from raftwerk.chaos.live.checker.checker import check_lines
 from raftwerk.cluster.testing.cluster import TestCluster
-from raftwerk.pipeline.audit.judge import Audit
-from raftwerk.pipeline.audit.page import render as render_audit
-from raftwerk.pipeline.audit.parts import BLOCK_BITS
-from raftwerk.pipeline.audit.tables import History
+from raftwerk.pipeline.audit.anomalies import Audit
+from raftwerk.pipeline.audit.audit_page import render as render_audit
+from raftwerk.pipeline.audit.history import History
+from raftwerk.pipeline.audit.parcels import BLOCK_BITS
 from raftwerk.pipeline.demo import expected_delays
-from raftwerk.pipeline.errors import PipelineError
+from raftwerk.pipeline.errors import PipelineError, explain
+from raftwerk.pipeline.exactly_once_table import ParquetTable, read_table
 from raftwerk.pipeline.flights import feed, flight_rows, flights
-from raftwerk.pipeline.jobs.common import Reading
+from raftwerk.pipeline.jobs.job_command import ReadSettings
 from raftwerk.pipeline.jobs.lake import Lake, LakeOptions
 from raftwerk.pipeline.jobs.mirror import Mirror, MirrorOptions, _configs
-from raftwerk.pipeline.jobs.windows import Windows, WindowsOptions, latest, read_windows, with_names
-from raftwerk.pipeline.mirroring import HEADER, last_copied
-from raftwerk.pipeline.places import FORMATS, Topics
-from raftwerk.pipeline.running import Metrics, Say, explain
-from raftwerk.pipeline.table import Table, read_table
-from raftwerk.pipeline.windows_page import render as render_windows
+from raftwerk.pipeline.jobs.record_copier import HEADER, last_copied
+from raftwerk.pipeline.jobs.windows import Windows, WindowsOptions, latest_values, read_windows, with_names
+from raftwerk.pipeline.jobs.windows_page import render as render_windows
+from raftwerk.pipeline.running_query import Metrics, ProgressLog
+from raftwerk.pipeline.topics import FORMATS, Topics
 
 from ..chaos.checker.test_checker import histories as drawn_histories
 
@@ -43,10 +43,10 @@ _FAR = 10
 """Of so many random histories one has its numbers and offsets at the edge of a block."""
 
 
-def run(job: Any, say: Say | None = None, **reading: Any) -> Any:
+def run(job: Any, log: ProgressLog | None = None, **read_settings: Any) -> Any:
     """Read what is there now, to the end."""
     name = type(job).__name__.lower()
-    stream = job.start(Reading(once=True, **reading), say or Say(quiet=True), Metrics(name, None))
+    stream = job.start(ReadSettings(once=True, **read_settings), log or ProgressLog(quiet=True), Metrics(name, None))
     stream.follow()
     return stream
 
@@ -64,7 +64,7 @@ def test_the_lake_holds_each_flight_once_over_restarts(
     topics = Topics(bootstrap, (topic,), source)
     feed(bootstrap, topic, flights(1500))
     told = io.StringIO()
-    stream = run(Lake(spark, topics, options), Say(out=told), max_offsets=400)
+    stream = run(Lake(spark, topics, options), ProgressLog(out=told), max_offsets=400)
     assert stream.rows == 1500
     assert all(report["numInputRows"] <= 400 for report in stream.query.recentProgress)
     lags = [int(lag.replace(",", "")) for lag in re.findall(r"lag ([\d,]+)", told.getvalue())]
@@ -167,7 +167,7 @@ def test_windows_agree_with_the_csv_and_count_what_is_late(
     assert {(key.split("|")[0][:10], *key.split("|")[1:]): value["flights"] for key, value in sent.items()} == {
         key: value[0] for key, value in found.items()
     }
-    text = render_windows(with_names(spark, latest(windows.table.read())), counted)
+    text = render_windows(with_names(spark, latest_values(windows.table.read())), counted)
     assert "United Air Lines" in text and "Newark" in text and "<polyline" in text
 
 
@@ -258,7 +258,7 @@ def test_the_audit_agrees_with_the_checker_on_every_anomaly(spark: Any, tmp_path
     write_history(tmp_path / "b.jsonl", lines[half:])
     expected = check_lines(lines).verdict
     with History.of_paths(spark, [str(tmp_path)]) as history:
-        verdict = Audit(history, 5, Say(quiet=True)).judge()
+        verdict = Audit(history, 5, ProgressLog(quiet=True)).judge()
         page = render_audit(history, verdict)
     assert (verdict.word, verdict.totals) == (expected.word, expected.totals)
     assert verdict.counts == expected.findings.counts
@@ -274,7 +274,7 @@ def test_a_clean_history_is_valid_and_a_last_line_cut_short_is_left_out(spark: A
     with path.open("a") as file:
         file.write('{"process":"p0","type":"ok","f":"se')
     with History.of_paths(spark, [str(path)]) as history:
-        verdict = Audit(history, 5, Say(quiet=True)).judge()
+        verdict = Audit(history, 5, ProgressLog(quiet=True)).judge()
     assert (verdict.word, verdict.totals["acked"]) == ("VALID", 50)
 
 
@@ -311,7 +311,7 @@ def test_the_audit_reads_the_topic_too(spark: Any, bootstrap: str, topic: str, t
     lines.append({**lines[0], "process": "producer-1", "producer": 1, "number": 0, "key": 7, "offset": 21})
     write_history(tmp_path / "h.jsonl", lines)
     with History.of_paths(spark, [str(tmp_path)], Topics(bootstrap, (topic,))) as history:
-        verdict = Audit(history, 5, Say(quiet=True)).judge()
+        verdict = Audit(history, 5, ProgressLog(quiet=True)).judge()
     assert {kind: count for kind, count in verdict.counts.items() if count} == {
         "lost": 1,
         "inconsistent-offset": 1,
@@ -368,7 +368,7 @@ def test_a_mirror_copies_each_record_once_and_moves_groups(
     target = other_cluster.bootstrap_servers
     topics, options = Topics(bootstrap, (topic,), "kafka"), MirrorOptions(target, str(tmp_path / "mirror"), "copy.")
     with monkeypatch.context() as patch:
-        patch.setattr(Table, "commit", _dies)
+        patch.setattr(ParquetTable, "commit", _dies)
         with pytest.raises(PipelineError, match="the lights went out"):
             run(Mirror(spark, topics, options))
     run(Mirror(spark, topics, options))

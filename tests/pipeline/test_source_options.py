@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raftwerk.pipeline.errors import PipelineError
-from raftwerk.pipeline.source.options import EARLIEST, LATEST, Choice, parse_read, parse_write
+from raftwerk.pipeline.source.options import EARLIEST, LATEST, StrategyKind, parse_read, parse_write
 from raftwerk.wire.types import TopicPartition
 
 BASE = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
@@ -19,8 +19,8 @@ def read(streaming: bool = False, **options: Any) -> Any:
 
 def test_defaults_are_the_connectors() -> None:
     batch, stream = read(), read(streaming=True)
-    assert (batch.starting.everywhere, batch.ending.everywhere) == (EARLIEST, LATEST)
-    assert stream.starting.everywhere == LATEST
+    assert (batch.starting.for_all, batch.ending.for_all) == (EARLIEST, LATEST)
+    assert stream.starting.for_all == LATEST
     assert batch.fail_on_data_loss and not batch.include_headers
     assert batch.client.isolation_level == 0
     assert batch.group_id == "raftwerk-spark-t"
@@ -34,23 +34,23 @@ def test_names_in_any_case_as_spark_hands_them_over() -> None:
 
 
 def test_the_three_ways_to_choose() -> None:
-    assert read(subscribe=" a, b ,").topics.names == ("a", "b")
+    assert read(subscribe=" a, b ,").strategy.names == ("a", "b")
     bare = {"kafka.bootstrap.servers": "a:1"}
-    pattern = parse_read({**bare, "subscribePattern": "a.*"}, streaming=False).topics
-    assert pattern.choice is Choice.PATTERN and pattern.has("abc") and not pattern.has("cab")
-    assigned = parse_read({**bare, "assign": '{"t": [0, 2]}'}, streaming=False).topics
+    pattern = parse_read({**bare, "subscribePattern": "a.*"}, streaming=False).strategy
+    assert pattern.kind is StrategyKind.PATTERN and pattern.includes("abc") and not pattern.includes("cab")
+    assigned = parse_read({**bare, "assign": '{"t": [0, 2]}'}, streaming=False).strategy
     assert assigned.partitions == (TopicPartition("t", 0), TopicPartition("t", 2))
 
 
 def test_a_timestamp_goes_before_offsets() -> None:
     options = read(startingTimestamp="5", startingOffsets="earliest", startingOffsetsByTimestamp='{"t":{"0":9}}')
-    assert (options.starting.option, options.starting.everywhere, options.starting.by_time) == (
+    assert (options.starting.option, options.starting.for_all, options.starting.is_timestamp) == (
         "startingTimestamp",
         5,
         True,
     )
     by_partition = read(startingOffsets="earliest", startingOffsetsByTimestamp='{"t":{"0":9}}').starting
-    assert by_partition.each == {TopicPartition("t", 0): 9} and by_partition.by_time
+    assert by_partition.by_partition == {TopicPartition("t", 0): 9} and by_partition.is_timestamp
 
 
 def test_the_groups_name() -> None:

@@ -20,8 +20,8 @@ from raftwerk.cluster.testing.cluster import TestCluster
 from raftwerk.pipeline import submit
 from raftwerk.pipeline.errors import PipelineError
 from raftwerk.pipeline.flights import feed, flights
-from raftwerk.pipeline.places import Topics
 from raftwerk.pipeline.session import check_java
+from raftwerk.pipeline.topics import Topics
 
 pytestmark = [pytest.mark.process, pytest.mark.java, pytest.mark.xdist_group("spark")]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from raftwerk.pipeline.source.worker import keep_archives
+from raftwerk.pipeline.source.python_worker import cache_archives
 
 
 def archive(path: Path, module: str) -> str:
@@ -26,7 +26,7 @@ def test_sparks_archives_are_read_once_and_a_users_again(tmp_path: Path, monkeyp
     monkeypatch.setattr(sys, "path", [*kept, users, *sys.path])
     for module in ("of_spark", "of_a_jar", "of_a_user"):
         importlib.import_module(module)
-    keep_archives(str(spark))
+    cache_archives(str(spark))
     for path in [*kept, users]:
         Path(path).unlink()
         archive(Path(path), "changed")

@@ -36,13 +36,13 @@ class Topics:
         options = {**self._options(), "startingOffsets": starting_offsets}
         if max_offsets is not None:
             options["maxOffsetsPerTrigger"] = str(max_offsets)
-        return spark.readStream.format(self._registered(spark)).options(**options).load()
+        return spark.readStream.format(self._register_format(spark)).options(**options).load()
 
     def read(self, spark: SparkSession, *, up_to: Mapping[str, Mapping[str, int]] | None = None) -> DataFrame:
         """All records up to what is the end now, or up to these offsets by topic and partition."""
         end = "latest" if up_to is None else json.dumps(up_to)
         options = {**self._options(), "startingOffsets": "earliest", "endingOffsets": end}
-        return spark.read.format(self._registered(spark)).options(**options).load()
+        return spark.read.format(self._register_format(spark)).options(**options).load()
 
     def write(self, spark: SparkSession, rows: DataFrame) -> None:
         """Send rows that have `key` and `value` to the one topic."""
@@ -52,23 +52,23 @@ class Topics:
             "kafka.acks": "all",
             **self.options,
         }
-        rows.write.format(self._registered(spark)).options(**options).mode("append").save()
+        rows.write.format(self._register_format(spark)).options(**options).mode("append").save()
 
     def ends(self) -> dict[tuple[str, str], int]:
         """Where the partitions end now, by topic and partition; `PipelineError` when the cluster does not tell."""
-        from .source.kafka import Kafka
+        from .source.kafka_client import KafkaClient
         from .source.options import LATEST, parse_read
 
         options = parse_read(self._options(), streaming=True)
-        with Kafka(options.client) as kafka:
-            found = kafka.offsets(dict.fromkeys(kafka.partitions(options.topics), LATEST))
+        with KafkaClient(options.client) as kafka:
+            found = kafka.offsets(dict.fromkeys(kafka.partitions(options.strategy), LATEST))
         return {(key.topic, str(key.partition)): offset or 0 for key, offset in found.items()}
 
-    def hides_ends(self) -> bool:
+    def ends_unknown_to_spark(self) -> bool:
         """Whether Spark does not know where these topics end: before 4.2 it does not ask a source in Python for it."""
-        from .source.reader import HAS_ADMISSION
+        from .source.reader import HAS_ADMISSION_CONTROL
 
-        return self.format == "raftwerk" and not HAS_ADMISSION
+        return self.format == "raftwerk" and not HAS_ADMISSION_CONTROL
 
     def is_limited(self) -> bool:
         """Whether an option says how much a batch may hold."""
@@ -126,7 +126,7 @@ class Topics:
             **self.options,
         }
 
-    def _registered(self, spark: SparkSession) -> str:
+    def _register_format(self, spark: SparkSession) -> str:
         if self.format == "raftwerk":
             from .source import RaftwerkDataSource
 

@@ -11,12 +11,12 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 
 pytest.importorskip("pyarrow", reason="no pyarrow: the data source is NOT tested")
 
-from support.pipeline.helpers import Sent, add_partitions, eventually, send
+from support.pipeline.topics import Sent, add_partitions, eventually, send
 
 from raftwerk.pipeline.errors import PipelineError
-from raftwerk.pipeline.places import Topics
 from raftwerk.pipeline.source.options import parse_read
 from raftwerk.pipeline.source.reader import BatchReader, StreamReader
+from raftwerk.pipeline.topics import Topics
 
 pytestmark = pytest.mark.process
 COLUMNS = ("offset", "key", "value", "headers")

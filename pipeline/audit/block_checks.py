@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..source.worker import settle
-from .lines import LIMIT, SHIFT
-from .parts import ACKED, BLOCK_BITS, BLOCK_MASK, FAILED, INVOKED, Ints, Place, unpack
+from ..source.python_worker import prepare_worker
+from .history_lines import LIMIT, SHIFT
+from .parcels import ACKED, BLOCK_BITS, BLOCK_MASK, FAILED, INVOKED, Ints, Place, unpack
 
 Mask = npt.NDArray[np.bool_]
 
@@ -25,7 +25,7 @@ _MAX = np.iinfo(np.int64).max
 _MIN = np.iinfo(np.int64).min
 _SIZE = 1 << BLOCK_BITS
 _OFFSETS_MIN = 1024
-_EXTRAS_MAX = 1 << 18
+_OTHERS_MAX = 1 << 18
 
 RECORDS_SQL = (
     "kind STRING, rid BIGINT, at BIGINT, key BIGINT, place BIGINT, start BIGINT, ack BIGINT, seen BIGINT, "
@@ -48,14 +48,14 @@ OFFSETS_SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True)
-class Known:
+class HistorySummary:
     """What is known of the whole history when its blocks are judged; lists are by the number of a partition."""
 
     places: Mapping[Place, int]
     last_read: Sequence[int]
     last_final: Sequence[int]
     has_final: bool
-    plain_producers: Sequence[int]
+    non_idempotent: Sequence[int]
 
 
 # -- records
@@ -65,7 +65,7 @@ class Known:
 class JudgeRecords:
     """The task for `block, kind, parcel` of sends and reads, sorted by block."""
 
-    known: Known
+    known: HistorySummary
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for block in _record_blocks(batches, self.known.places):
@@ -76,7 +76,7 @@ class JudgeRecords:
 class FindFirsts:
     """The task that gives where each record of some producers in some partitions stands first: `order`, rid, key."""
 
-    known: Known
+    known: HistorySummary
     pairs: Sequence[tuple[int, int]]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -103,8 +103,8 @@ class RecordBlock:
         self.read_key_last = np.full(_SIZE, _MIN)
         self.first_ns = np.full(_SIZE, _MAX)
         self.final = np.zeros(_SIZE, dtype=bool)
-        self._extras: list[tuple[Ints, Ints]] = []
-        self._extras_held = 0
+        self._others: list[tuple[Ints, Ints]] = []
+        self._others_count = 0
 
     def sent(self, rows: Mapping[str, Any], place: Ints) -> None:
         """A parcel of sends."""
@@ -126,32 +126,32 @@ class RecordBlock:
         before = self.seen[at]
         np.minimum.at(self.seen, at, seen)
         now = self.seen[at]
-        self._extra(at[seen != now], seen[seen != now])
+        self._add_others(at[seen != now], seen[seen != now])
         replaced = (before != now) & (before != _MAX)
-        self._extra(at[replaced], before[replaced])
+        self._add_others(at[replaced], before[replaced])
         np.minimum.at(self.read_key, at, rows["key"])
         np.maximum.at(self.read_key_last, at, rows["key"])
         np.minimum.at(self.first_ns, at, rows["end"])
         self.final[at[rows["final"]]] = True
 
-    def extras(self) -> tuple[Ints, Ints]:
+    def other_positions(self) -> tuple[Ints, Ints]:
         """Each row that was read at a second place, with each such place, once."""
-        if not self._extras:
+        if not self._others:
             return np.array([], dtype=np.int64), np.array([], dtype=np.int64)
-        at, seen = (np.concatenate([pair[side] for pair in self._extras]) for side in (0, 1))
+        at, seen = (np.concatenate([pair[side] for pair in self._others]) for side in (0, 1))
         order = np.lexsort((seen, at))
         at, seen = at[order], seen[order]
         once = np.r_[True, (at[1:] != at[:-1]) | (seen[1:] != seen[:-1])]
-        self._extras = [(at[once], seen[once])]
-        self._extras_held = int(once.sum())
-        return self._extras[0]
+        self._others = [(at[once], seen[once])]
+        self._others_count = int(once.sum())
+        return self._others[0]
 
-    def _extra(self, at: Ints, seen: Ints) -> None:
+    def _add_others(self, at: Ints, seen: Ints) -> None:
         if len(at):
-            self._extras.append((at, seen))
-            self._extras_held += len(at)
-            if self._extras_held > _EXTRAS_MAX:
-                self.extras()
+            self._others.append((at, seen))
+            self._others_count += len(at)
+            if self._others_count > _OTHERS_MAX:
+                self.other_positions()
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class _RecordVerdicts:
     """What a whole block of records tells."""
 
     block: RecordBlock
-    known: Known
+    known: HistorySummary
 
     def found(self) -> Iterator[pa.RecordBatch]:
         block = self.block
@@ -182,14 +182,14 @@ class _RecordVerdicts:
         for kind, mask in simple.items():
             if mask.any():
                 yield self._rows(kind, mask)
-        at, where = block.extras()
+        at, where = block.other_positions()
         twice = self._promised()[at]
         at, where = at[twice], where[twice]
         if len(at):
             yield _records("duplicate", rid=block.rid[at], seen=block.seen[at], at=where)
 
     def _promised(self) -> Mask:
-        return ~np.isin(self.block.rid >> SHIFT, np.array(self.known.plain_producers, dtype=np.int64))
+        return ~np.isin(self.block.rid >> SHIFT, np.array(self.known.non_idempotent, dtype=np.int64))
 
     def _gone(self, seen: Mask) -> dict[str, Mask]:
         block, known = self.block, self.known
@@ -223,7 +223,7 @@ def _records(kind: str, **columns: Ints) -> pa.RecordBatch:
 
 
 def _record_blocks(batches: Iterable[pa.RecordBatch], places: Mapping[Place, int]) -> Iterator[RecordBlock]:
-    settle()
+    prepare_worker()
     block: RecordBlock | None = None
     number = -1
     for at, kind, rows, place in _parcels(batches, places):
@@ -254,10 +254,10 @@ def _parcels(
 class JudgeOffsets:
     """The task for `block, kind, parcel` of acks and of what was found at offsets, sorted by block."""
 
-    known: Known
+    known: HistorySummary
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle()
+        prepare_worker()
         tables: dict[int, OffsetBlock] = {}
         number = -1
         for at, kind, rows, place in _parcels(batches, self.known.places):
@@ -287,8 +287,8 @@ class JudgeOffsets:
         """The least and the greatest number of each producer and key, and whether any stands before a lesser one."""
         rows = np.flatnonzero(there)
         producer = table.low[rows] >> SHIFT
-        if self.known.plain_producers:
-            promised = ~np.isin(producer, np.array(self.known.plain_producers))
+        if self.known.non_idempotent:
+            promised = ~np.isin(producer, np.array(self.known.non_idempotent))
             rows, producer = rows[promised], producer[promised]
         if not len(rows):
             return

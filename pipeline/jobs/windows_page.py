@@ -1,59 +1,52 @@
-"""The page of the job `windows`: what a person wants to see of a year of delays."""
+"""The report of the job `windows`: mean delays by window and by carrier, and the worst windows."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from .errors import PipelineError
-from .plots import bar_chart, cards, line_chart, page, table
+from ..pages.charts import bar_chart, line_chart
+from ..pages.report_page import DataTable, Section, render_report, write_report
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from .jobs.windows import Counted
+    from .windows import RecordCounts
 
 _WORST = 15
-_FEW = 10
+_FLIGHTS_MIN = 10
 _MONTHS_MIN = 4
 _LABELS = 8
 
 
-def write_page(path: str, rows: DataFrame, counted: Counted) -> None:
-    """Write the page; `rows` has one row for each window, carrier and airport, with names. Replaces it as a whole."""
-    rows = rows.persist()  # four sections look at them
+def write_page(path: str, rows: DataFrame, counts: RecordCounts) -> None:
+    """Write the page. `rows` has one row for each window, carrier and airport, with their names."""
+    rows = rows.persist()  # four parts of the page query them
     try:
-        text = render(rows, counted)
+        text = render(rows, counts)
     finally:
         rows.unpersist()
-    draft = f"{path}.tmp"
-    try:
-        with open(draft, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(draft, path)
-    except OSError as error:
-        raise PipelineError(f"cannot write the page {path}: {error.strerror}.") from None
+    write_report(path, text)
 
 
-def render(rows: DataFrame, counted: Counted) -> str:
+def render(rows: DataFrame, counts: RecordCounts) -> str:
     """The page as text."""
-    head = cards(
-        {
-            "records read": f"{counted.read:,}",
-            "flights counted": f"{counted.counted:,}",
-            "came too late to count": f"{counted.late:,}",
-            "no flights": f"{counted.unreadable:,}",
-        }
-    )
+    cards = {
+        "records read": f"{counts.read:,}",
+        "flights counted": f"{counts.counted:,}",
+        "came too late to count": f"{counts.late:,}",
+        "no flights": f"{counts.unreadable:,}",
+    }
     lines, labels = _by_window(rows)
     sections = [
-        ("Mean delay at departure in each window, by airport", line_chart(lines, labels, unit="min")),
-        ("Mean delay at departure, by carrier", bar_chart(_by_carrier(rows), unit="min")),
-        (f"The {_WORST} windows with the longest mean delay, of {_FEW} flights and more", _worst(rows)),
+        Section("Mean delay at departure in each window, by airport", line_chart(lines, labels, unit="min")),
+        Section("Mean delay at departure, by carrier", bar_chart(_by_carrier(rows), unit="min")),
+        Section(
+            f"The {_WORST} windows with the longest mean delay, of {_FLIGHTS_MIN} flights and more", table=_worst(rows)
+        ),
     ]
-    return page("Delays of flights", _span(rows), sections, head=head)
+    return render_report("Delays of flights", _span(rows), sections, cards=cards)
 
 
 def _span(rows: DataFrame) -> str:
@@ -83,7 +76,7 @@ def _by_window(rows: DataFrame) -> tuple[dict[str, list[tuple[float, float]]], d
 
 
 def date_labels(starts: Sequence[datetime]) -> dict[float, str]:
-    """Names for some of these moments, in their order: months over a long time, else days, or hours."""
+    """Labels for some of these times: months over a long time, else days, or hours. `starts` is sorted."""
     months = [one for one in starts if one.day == 1 and one.hour == one.minute == 0]
     if len(months) >= _MONTHS_MIN:
         return {one.timestamp(): f"{one:%b %Y}" for one in months}
@@ -101,11 +94,11 @@ def _by_carrier(rows: DataFrame) -> Mapping[str, float]:
     return {f"{row['carrier_name'] or row['carrier']} ({row['carrier']})": row["mean"] for row in found}
 
 
-def _worst(rows: DataFrame) -> str:
+def _worst(rows: DataFrame) -> DataTable:
     from pyspark.sql import functions as f
 
     mean = (f.col("dep_delay_sum") / (f.col("flights") - f.col("cancelled"))).alias("mean")
-    worst = rows.where(f"flights - cancelled >= {_FEW}").select("*", mean).orderBy(f.desc("mean")).limit(_WORST)
+    worst = rows.where(f"flights - cancelled >= {_FLIGHTS_MIN}").select("*", mean).orderBy(f.desc("mean")).limit(_WORST)
     head = ("window from", "carrier", "airport", "flights", "cancelled", "mean delay", "longest delay")
     cells = [
         (
@@ -119,4 +112,4 @@ def _worst(rows: DataFrame) -> str:
         )
         for row in worst.collect()
     ]
-    return table(head, cells, numbers=4)
+    return DataTable(head, cells, number_columns=4)

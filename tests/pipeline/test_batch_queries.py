@@ -7,19 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from support.pipeline.helpers import T0, Sent, delete_records_before, numbers, read_back, send, values_by_partition
+from support.pipeline.queries import FORMATS, load, per
+from support.pipeline.topics import T0, Sent, delete_records_before, numbers, read_back, send, values_by_partition
 
-FORMATS = ["kafka", "raftwerk"]
 pytestmark = pytest.mark.parametrize("form", FORMATS)
-
-
-def load(spark: Any, form: str, bootstrap: str, **options: Any) -> Any:
-    reader = spark.read.format(form).option("kafka.bootstrap.servers", bootstrap)
-    return reader.options(**{name: str(value) for name, value in options.items()}).load()
-
-
-def per(topic: str, **offsets: int) -> str:
-    return json.dumps({topic: {name[1:]: offset for name, offset in offsets.items()}})
 
 
 @pytest.fixture(scope="module")

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from support.pipeline.helpers import (
+from support.pipeline.queries import (
+    FORMATS,
+    check_never_backwards,
+    output,
+    positions,
+    rows_written,
+    stream,
+    to_parquet,
+    written,
+)
+from support.pipeline.topics import (
     PRODUCER,
     T0,
     delete_records_before,
@@ -20,61 +27,12 @@ from support.pipeline.helpers import (
     numbers,
     read_back,
     send,
-    values_by_partition,
 )
 
-FORMATS = ["kafka", "raftwerk"]
 pytestmark = pytest.mark.parametrize("form", FORMATS)
 
 
-def stream(spark: Any, form: str, bootstrap: str, **options: Any) -> Any:
-    reader = spark.readStream.format(form).option("kafka.bootstrap.servers", bootstrap)
-    chosen = {"startingOffsets": "earliest", **options}
-    return reader.options(**{name: str(value) for name, value in chosen.items()}).load()
-
-
-@contextmanager
-def to_parquet(frame: Any, directory: Path, **trigger: Any) -> Iterator[Any]:
-    """The query that writes the frame to `directory`/out with its checkpoint beside it, stopped at the end."""
-    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(directory / "checkpoint"))
-    query = writer.trigger(**trigger or {"processingTime": "100 milliseconds"}).start(str(directory / "out"))
-    try:
-        yield query
-    finally:
-        query.stop()
-
-
-def output(spark: Any, directory: Path) -> Any:
-    """What a reader of the files sees now."""
-    return spark.read.schema("topic string, partition int, offset bigint, value binary").parquet(f"{directory}/out")
-
-
-def written(spark: Any, directory: Path) -> dict[int, list[int]]:
-    return values_by_partition(output(spark, directory).collect())
-
-
-def rows_written(spark: Any, directory: Path) -> int:
-    return output(spark, directory).count() if (directory / "out" / "_spark_metadata" / "0").exists() else 0
-
-
-def positions(query: Any, topic: str) -> list[tuple[dict[str, int], dict[str, int]]]:
-    """Start and end of every batch so far."""
-    found = []
-    for progress in query.recentProgress:
-        (source,) = json.loads(progress.json)["sources"]
-        start, end = ((source[side] or {}).get(topic, {}) for side in ("startOffset", "endOffset"))
-        found.append((start, end))
-    return found
-
-
-def check_never_backwards(found: list[tuple[dict[str, int], dict[str, int]]]) -> None:
-    for start, end in found:
-        assert all(end[partition] >= start[partition] for partition in start), (start, end)
-    for (_, end), (start, _) in pairwise(found):
-        assert start == end or start == {}, (end, start)
-
-
-class Stream:
+class SendingThread:
     """Numbers sent to every partition of a topic by a thread until it is told to end."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
@@ -109,7 +67,7 @@ def test_exactly_once_through_kills_and_a_restart(
     spark: Any, cluster: Any, bootstrap: str, topic: str, form: str, tmp_path: Path
 ) -> None:
     cluster.create_topic(topic, partitions=3, replicas=3)
-    source = Stream(bootstrap, topic, 3)
+    source = SendingThread(bootstrap, topic, 3)
     try:
         with to_parquet(stream(spark, form, bootstrap, subscribe=topic), tmp_path) as query:
             eventually(lambda: query.exception() or rows_written(spark, tmp_path) > 300)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyarrow", reason="no pyarrow: the data source is NOT tested")
 
 from raftwerk.pipeline.errors import PipelineError
-from raftwerk.pipeline.source.columns import ARROW_TYPES, Range, decode, next_offset
+from raftwerk.pipeline.source.arrow_columns import ARROW_TYPES, OffsetRange, decode, next_offset
 from raftwerk.wire.compression import Compression
 from raftwerk.wire.fetch import AbortedTransaction
 from raftwerk.wire.records import (
@@ -28,7 +28,7 @@ from raftwerk.wire.records import (
     read_header,
 )
 
-ALL = Range("t", 3, 0, 1 << 60)
+ALL = OffsetRange("t", 3, 0, 1 << 60)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 blobs = st.one_of(st.none(), st.binary(max_size=40), st.integers(60, 70).map(bytes), st.integers(8190, 8195).map(bytes))
@@ -46,7 +46,7 @@ def encoded(parts: Sequence[tuple[list[NewRecord], Compression, TimestampType]])
     return bytes(out)
 
 
-def rows(data: bytes, wanted: Range = ALL, aborted: Sequence[AbortedTransaction] = ()) -> list[dict[str, Any]]:
+def rows(data: bytes, wanted: OffsetRange = ALL, aborted: Sequence[AbortedTransaction] = ()) -> list[dict[str, Any]]:
     return [row for batch in decode(data, aborted, wanted, list(ARROW_TYPES)) for row in batch.to_pylist()]
 
 
@@ -54,7 +54,7 @@ def rows(data: bytes, wanted: Range = ALL, aborted: Sequence[AbortedTransaction]
 @given(parts=batches, first=st.integers(0, 100), size=st.integers(0, 200))
 def test_as_the_slow_reader_says(parts: list[Any], first: int, size: int) -> None:
     data = encoded(parts)
-    wanted = Range("t", 3, first, first + size)
+    wanted = OffsetRange("t", 3, first, first + size)
     expected = [
         {
             "key": record.key,
@@ -67,7 +67,7 @@ def test_as_the_slow_reader_says(parts: list[Any], first: int, size: int) -> Non
             "headers": [{"key": key, "value": value} for key, value in record.headers] or None,
         }
         for header, record in iter_all_records(data)
-        if wanted.first <= record.offset < wanted.end
+        if wanted.from_offset <= record.offset < wanted.until_offset
     ]
     assert rows(data, wanted) == expected
 

@@ -1,22 +1,20 @@
-"""The page of an audit: the verdict, what was found with evidence, and the run over time."""
+"""The report of an audit: the verdict, rates and latencies over time, anomalies with evidence, and faults."""
 
 from __future__ import annotations
 
 import itertools
-import os
 from collections import Counter
 from collections.abc import Mapping
-from html import escape
 
-from ..errors import PipelineError
-from ..plots import Axis, cards, line_chart, page, table
-from .judge import AuditVerdict
-from .parts import bucket_ms
-from .tables import History
+from ..pages.charts import Axis, line_chart
+from ..pages.report_page import DataTable, Section, Verdict, render_report, write_report
+from .anomalies import AuditVerdict
+from .history import History
+from .parcels import bucket_ms
 
 _POINTS_MAX = 400
 _LABELS = 8
-_MEANS = {
+_MEANINGS = {
     "VALID": "every acked record is there, once, and in the order of its key",
     "INVALID": "what was found stands below, with evidence",
     "UNKNOWN": "nothing wrong was found, and too little was seen to say that nothing is",
@@ -24,39 +22,26 @@ _MEANS = {
 
 
 def write_page(path: str, history: History, verdict: AuditVerdict) -> None:
-    """Write the page, as a whole or not at all."""
-    text = render(history, verdict)
-    draft = f"{path}.tmp"
-    try:
-        with open(draft, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(draft, path)
-    except OSError as error:
-        raise PipelineError(f"cannot write the page {path}: {error.strerror}.") from None
+    """Write the page. `PipelineError` when it cannot be written."""
+    write_report(path, render(history, verdict))
 
 
 def render(history: History, verdict: AuditVerdict) -> str:
     """The page as text."""
-    head = f"<div class='verdict {verdict.word.lower()}'>{verdict.word}<small>{_MEANS[verdict.word]}</small></div>"
-    head += cards({name: f"{count:,}" for name, count in verdict.totals.items()})
     rates, latencies, labels, width_s = _over_time(history)
     found = [(kind, f"{count:,}") for kind, count in verdict.counts.items()]
-    evidence = "".join(
-        f"<p><b>{escape(kind)}</b></p><code>{'<br>'.join(map(escape, cases))}</code>"
-        for kind, cases in verdict.evidence.items()
-        if cases
-    )
     sections = [
-        ("Records a second", line_chart(rates, labels, unit="/s")),
-        ("Latency of acks, by when they came", line_chart(latencies, labels, unit="ms", gap=1.5 * width_s)),
-        ("Anomalies", table(("kind", "found"), found, numbers=1) + evidence),
-        ("Faults", _faults(history)),
+        Section("Records a second", line_chart(rates, labels, unit="/s")),
+        Section("Latency of acks, by when they came", line_chart(latencies, labels, unit="ms", gap=1.5 * width_s)),
+        Section("Anomalies", table=DataTable(("kind", "found"), found, 1), evidence=verdict.evidence),
+        Section("Faults", table=_faults(history)),
     ]
-    return page(
+    return render_report(
         "Audit of what was sent and read",
         ", ".join(sorted({topic for topic, _ in history.places})),
         sections,
-        head=head,
+        cards={name: f"{count:,}" for name, count in verdict.totals.items()},
+        verdict=Verdict(verdict.word, _MEANINGS[verdict.word]),
     )
 
 
@@ -64,7 +49,10 @@ Lines = dict[str, list[tuple[float, float]]]
 
 
 def _over_time(history: History) -> tuple[Lines, Lines, dict[float, str], int]:
-    """Rates and latencies by time since the first ack, at most some hundred points of each; seconds between points."""
+    """Rates, latencies, labels of the time axis, and the seconds between two points.
+
+    Time is in seconds since the first ack. A line has at most `_POINTS_MAX` points.
+    """
     from pyspark.sql import functions as f
 
     acks = history.notes("acked").groupBy("first", "last").agg(f.sum("n").alias("n"))
@@ -78,7 +66,7 @@ def _over_time(history: History) -> tuple[Lines, Lines, dict[float, str], int]:
         counts.setdefault(row["at"], {})[row["last"]] = row["n"]
     polls = history.notes("polled").groupBy(at.alias("at")).agg(f.sum("n").alias("n")).where("at >= 0")
     polled = {row["at"]: row["n"] for row in polls.collect()}
-    seconds = range(0, last - first + 1, width_s)  # also those in which nothing was done
+    seconds = range(0, last - first + 1, width_s)  # also the seconds without records
     rates = {
         "acked": [(float(second), sum(counts.get(second, {}).values()) / width_s) for second in seconds],
         "read": [(float(second), polled.get(second, 0) / width_s) for second in seconds] if polled else [],
@@ -92,14 +80,14 @@ def _over_time(history: History) -> tuple[Lines, Lines, dict[float, str], int]:
 
 
 def _quantile_ms(counts: Mapping[int, int], share: float) -> float:
-    """The latency that a share stays within, of counts by ascending bucket."""
+    """The latency in milliseconds that a share of the counts does not exceed. Counts are by ascending bucket."""
     wanted = share * sum(counts.values())
     seen = itertools.accumulate(counts.values())
     return next(bucket_ms(bucket) for bucket, count in zip(counts, seen) if count >= wanted)
 
 
-def _faults(history: History) -> str:
-    struck = Counter(
+def _faults(history: History) -> DataTable:
+    counts = Counter(
         line["fault"] or "?" for line in history.lines if line["f"] == "fault" and line["type"] == "invoke"
     )
-    return table(("fault", "times"), [(name, f"{count:,}") for name, count in sorted(struck.items())], numbers=1)
+    return DataTable(("fault", "times"), [(name, f"{count:,}") for name, count in sorted(counts.items())], 1)

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raftwerk.pipeline.audit import lines as audit_lines
-from raftwerk.pipeline.audit.blocks import RecordBlock
-from raftwerk.pipeline.audit.lines import Damaged, Piece, pieces_of, tables_of
-from raftwerk.pipeline.audit.parts import ReadPieces, pack, unpack
+from raftwerk.pipeline.audit import history_lines as history_lines
+from raftwerk.pipeline.audit.block_checks import RecordBlock
+from raftwerk.pipeline.audit.history_lines import DamagedHistory, FileSplit, file_splits, read_tables
+from raftwerk.pipeline.audit.parcels import ReadSplits, pack, unpack
 
 SEND = {"process": "p", "type": "ok", "f": "send", "topic": "t", "partition": 0, "producer": 0, "key": 1, "start": 1}
 POLL = {"process": "c", "type": "ok", "f": "poll", "topic": "t", "partition": 0, "start": 1, "end": 2}
@@ -31,8 +31,8 @@ def write(path: Path, lines: list[dict[str, Any]], more: str = "") -> str:
     return str(path)
 
 
-def numbers(pieces: list[Piece]) -> list[int]:
-    return [n for piece in pieces for _, table in tables_of(piece) for n in table["number"].to_pylist()]
+def numbers(pieces: list[FileSplit]) -> list[int]:
+    return [n for piece in pieces for _, table in read_tables(piece) for n in table["number"].to_pylist()]
 
 
 @settings(deadline=None)
@@ -42,22 +42,22 @@ def test_each_line_is_in_one_piece_wherever_a_file_is_cut(
 ) -> None:
     path = write(tmp_path_factory.getbasetemp() / "cut.jsonl", [send(number) for number in wanted])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(audit_lines, "PIECE_BYTES", piece)
-        patch.setattr(audit_lines, "CHUNK_BYTES", chunk)
-        pieces = sorted(pieces_of([path]), key=lambda one: one.first)
+        patch.setattr(history_lines, "SPLIT_BYTES", piece)
+        patch.setattr(history_lines, "CHUNK_BYTES", chunk)
+        pieces = sorted(file_splits([path]), key=lambda one: one.first)
         assert numbers(pieces) == wanted
 
 
 @pytest.mark.parametrize("name", ["h.jsonl", "h.jsonl.gz"])
 def test_a_last_line_cut_short_is_left_out(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / name, [send(0), send(1)], '{"process":"p","type":"ok","f":"se')
-    assert numbers(pieces_of([path])) == [0, 1]
+    assert numbers(file_splits([path])) == [0, 1]
 
 
 def test_lines_of_no_interest_may_hold_anything(tmp_path: Path) -> None:
     strange = {"f": "cluster", "type": 7, "offset": "many", "records": {"a": 1}}
     path = write(tmp_path / "h.jsonl", [send(0), strange, send(1), {"f": "unknown", "number": 3}])
-    assert numbers(pieces_of([path])) == [0, 1]
+    assert numbers(file_splits([path])) == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ def test_lines_of_no_interest_may_hold_anything(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_line_that_is_not_in_the_format_is_shown(tmp_path: Path, line: dict[str, Any]) -> None:
     path = write(tmp_path / "h.jsonl", [send(0), {**POLL, "records": [[0, 0, 0, 1], [1, -1, -1, 0]]}, line, send(2)])
-    with pytest.raises(Damaged) as caught:
-        numbers(pieces_of([path]))
+    with pytest.raises(DamagedHistory) as caught:
+        numbers(file_splits([path]))
     assert "a line is not in the format" in str(caught.value)
     assert json.dumps(line)[:60] in str(caught.value)
 
@@ -82,7 +82,7 @@ def test_a_file_that_is_cut_in_its_compression_is_named(tmp_path: Path) -> None:
     path = tmp_path / "h.jsonl.gz"
     write(path, [send(number) for number in range(500)])
     path.write_bytes(path.read_bytes()[:-20])
-    (batch,) = ReadPieces(pieces_of([str(path)]))._read(pieces_of([str(path)])[0])
+    (batch,) = ReadSplits(file_splits([str(path)]))._read(file_splits([str(path)])[0])
     assert batch.column("kind").to_pylist() == ["damaged"]
     assert f"{path} cannot be read to its end" in batch.column("text").to_pylist()[0]
 
@@ -108,4 +108,4 @@ def test_a_record_is_seen_first_at_the_least_place_in_any_order(reads: list[tupl
         places.setdefault(number, set()).add(at)
     assert {number: int(block.seen[number]) for number in places} == {n: min(all_) for n, all_ in places.items()}
     others = [(n, one) for n, all_ in sorted(places.items()) for one in sorted(all_)[1:]]
-    assert list(zip(*(column.tolist() for column in block.extras()))) == others
+    assert list(zip(*(column.tolist() for column in block.other_positions()))) == others

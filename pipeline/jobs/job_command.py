@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..errors import PipelineError
-from ..places import FORMATS, Topics, parse_options
-from ..running import Metrics, Say, Stream, explain, stop_on_signal
+from ..errors import PipelineError, explain
+from ..running_query import Metrics, ProgressLog, RunningQuery, stop_on_signal
 from ..session import spark_session
+from ..topics import FORMATS, Topics, parse_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadSettings:
     """How a stream reads: from where on, in batches of how many, once through or for ever.
 
     `interval_s` is the pause between the beginnings of two batches, 0 for none.
@@ -45,18 +45,22 @@ class Reading:
             return {"availableNow": True}
         return {"processingTime": f"{0 if self.once else int(self.interval_s * 1000)} milliseconds"}
 
-    def follow(self, job: str, query: StreamingQuery, topics: Topics, say: Say, metrics: Metrics) -> Stream:
+    def follow(
+        self, job: str, query: StreamingQuery, topics: Topics, log: ProgressLog, metrics: Metrics
+    ) -> RunningQuery:
         """What follows a query that was started with this trigger."""
-        ends = topics.ends if topics.hides_ends() else None
-        return Stream(job, query, say, metrics, ends, topics.ends() if self.once and self._in_batches(topics) else None)
+        ends = topics.ends if topics.ends_unknown_to_spark() else None
+        return RunningQuery(
+            job, query, log, metrics, ends, topics.ends() if self.once and self._in_batches(topics) else None
+        )
 
     def _in_batches(self, topics: Topics) -> bool:
         """Where Spark's availableNow would end after one batch that is limited, we end the query ourselves."""
-        return topics.hides_ends() and (self.max_offsets is not None or topics.is_limited())
+        return topics.ends_unknown_to_spark() and (self.max_offsets is not None or topics.is_limited())
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunSettings:
     """How a job runs: Spark's master (None for the one of `spark-submit`), memory, metrics, output for scripts."""
 
     master: str
@@ -141,7 +145,7 @@ def spark_options(command: F) -> F:
     return command
 
 
-def split_options(given: dict[str, Any]) -> tuple[Topics, Reading]:
+def take_source_options(given: dict[str, Any]) -> tuple[Topics, ReadSettings]:
     """Take the options of `source_options` out of a command's parameters."""
     topics = Topics(
         given.pop("bootstrap_servers"),
@@ -149,16 +153,18 @@ def split_options(given: dict[str, Any]) -> tuple[Topics, Reading]:
         given.pop("source"),
         parse_options(given.pop("pairs")),
     )
-    reading = Reading(given.pop("starting_offsets"), given.pop("max_offsets"), given.pop("once"), given.pop("interval"))
-    return topics, reading
+    read_settings = ReadSettings(
+        given.pop("starting_offsets"), given.pop("max_offsets"), given.pop("once"), given.pop("interval")
+    )
+    return topics, read_settings
 
 
-def split_running(given: dict[str, Any]) -> Running:
+def take_run_settings(given: dict[str, Any]) -> RunSettings:
     """Take the options of `spark_options` out of a command's parameters."""
-    return Running(given.pop("master"), given.pop("memory"), given.pop("metrics_port"), given.pop("as_json"))
+    return RunSettings(given.pop("master"), given.pop("memory"), given.pop("metrics_port"), given.pop("as_json"))
 
 
-def one_sentence(command: F) -> F:
+def report_errors(command: F) -> F:
     """Errors end the command with exit code 1 and one sentence."""
 
     @functools.wraps(command)
@@ -168,14 +174,14 @@ def one_sentence(command: F) -> F:
         except PipelineError as error:
             raise click.ClickException(str(error)) from None
         except Exception as error:
-            if _is_sparks(error):
+            if _is_spark_error(error):
                 raise click.ClickException(str(explain(error))) from None
             raise
 
     return wrapped  # type: ignore[return-value]
 
 
-def in_short(on_batch: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+def shorten_errors(on_batch: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
     """What `foreachBatch` is given: a failure of Spark's within the batch leaves it as one sentence.
 
     Spark searches the text of what a batch raised by a regular expression that recurses at every character: with a
@@ -187,18 +193,18 @@ def in_short(on_batch: Callable[[DataFrame, int], None]) -> Callable[[DataFrame,
         try:
             on_batch(rows, batch)
         except Exception as error:
-            if _is_sparks(error):
+            if _is_spark_error(error):
                 raise explain(error) from None
             raise
 
     return wrapped
 
 
-def _is_sparks(error: Exception) -> bool:
+def _is_spark_error(error: Exception) -> bool:
     return type(error).__module__.partition(".")[0] in ("py4j", "pyspark")
 
 
-def follow_all(streams: Sequence[Stream]) -> None:
+def follow_all(streams: Sequence[RunningQuery]) -> None:
     """Follow streams until all have ended or a signal asks to stop."""
     with stop_on_signal() as stopping:
         for stream in streams:
@@ -207,14 +213,14 @@ def follow_all(streams: Sequence[Stream]) -> None:
             stream.follow()
 
 
-def tell(result: dict[str, Any], *, as_json: bool, sentence: str) -> None:
+def print_result(result: dict[str, Any], *, as_json: bool, sentence: str) -> None:
     """The end of a job: JSON for scripts, a sentence for people."""
     click.echo(json.dumps(result) if as_json else sentence)
 
 
-def begin(job: str, running: Running) -> tuple[Say, Metrics]:
+def prepare_job(job: str, run_settings: RunSettings) -> tuple[ProgressLog, Metrics]:
     """What every job needs before Spark."""
     # PySpark logs each failure of a query as a page of JSON; the job tells it in a sentence.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    return Say(quiet=running.as_json), Metrics(job, running.metrics_port)
+    return ProgressLog(quiet=run_settings.as_json), Metrics(job, run_settings.metrics_port)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import sys
 import time
@@ -12,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
-from .errors import PipelineError, sentence_of
+from .errors import PipelineError, explain
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -27,7 +26,7 @@ STOP_TIMEOUT_S = 30.0
 """How long a stop waits for the batch under way."""
 
 
-class Say:
+class ProgressLog:
     """Lines for people, with the seconds since the start; silent with `--json`."""
 
     def __init__(self, *, quiet: bool = False, out: TextIO | None = None) -> None:
@@ -133,7 +132,7 @@ def _offsets(value: Any) -> dict[Place, int] | None:
 
 
 @dataclass
-class Stream:
+class RunningQuery:
     """A running query of a job.
 
     `ends` asks for the ends of the logs where Spark does not know them. A stream with `until` stops when all records
@@ -142,26 +141,26 @@ class Stream:
 
     job: str
     query: StreamingQuery
-    say: Say
+    log: ProgressLog
     metrics: Metrics
     ends: Callable[[], Ends] | None = None
     until: Ends | None = None
-    reported: int = -1
+    last_batch_id: int = -1
     rows: int = 0
     _reached: Ends = field(default_factory=dict)
     stopping: Callable[[], bool] = field(default=lambda: False)
 
     def follow(self) -> None:
         """Until the query ends or a stop is asked for; `PipelineError` when it failed."""
-        asked_at: float | None = None
+        stop_requested_at: float | None = None
         while True:
-            reported = self.reported
+            last_batch_id = self.last_batch_id
             if self.poll(_WAIT_S):
                 return
             if self.stopping():
-                asked_at = asked_at if asked_at is not None else time.monotonic()
+                stop_requested_at = stop_requested_at if stop_requested_at is not None else time.monotonic()
                 idle = not self.query.status["isTriggerActive"]
-                if idle or self.reported > reported or time.monotonic() - asked_at > STOP_TIMEOUT_S:
+                if idle or self.last_batch_id > last_batch_id or time.monotonic() - stop_requested_at > STOP_TIMEOUT_S:
                     self.stop()
                     return
 
@@ -169,7 +168,7 @@ class Stream:
         """Tell what was done in the meantime; whether the query has ended. `PipelineError` when it failed."""
         ended = self._wait(wait_s)
         self._report()
-        if not ended and self._is_through():
+        if not ended and self._has_reached_end():
             self.stop()
             return True
         return ended
@@ -178,7 +177,7 @@ class Stream:
         """End it; a batch under way is done again at the next start."""
         self.query.stop()
         self._report()
-        self.say(f"{self.job}: stopped after {self.rows:,} rows")
+        self.log(f"{self.job}: stopped after {self.rows:,} rows")
 
     def _wait(self, wait_s: float) -> bool:
         try:
@@ -186,7 +185,7 @@ class Stream:
         except Exception as error:
             raise explain(error) from error
 
-    def _is_through(self) -> bool:
+    def _has_reached_end(self) -> bool:
         if self.until is None:
             return False
         if all(self._reached.get(place, 0) >= offset for place, offset in self.until.items()):
@@ -203,20 +202,20 @@ class Stream:
     def _is_new(self, report: Mapping[str, Any]) -> bool:
         """Of a batch that was not told yet; Spark also tells that it waits."""
         ran = report.get("numInputRows") or report.get("durationMs", {}).get("addBatch")
-        return report["batchId"] > self.reported and bool(ran)
+        return report["batchId"] > self.last_batch_id and bool(ran)
 
     def _report(self) -> None:
         reports = [report for report in self.query.recentProgress if self._is_new(report)]
         ends = self._ends_now() if reports else None
         for report in reports:
             progress = Progress.of(report, ends)
-            self.reported = progress.batch
+            self.last_batch_id = progress.batch
             for source in report["sources"]:
                 self._reached = _offsets(source["endOffset"]) or {}
             self.rows += progress.rows
             self.metrics.batch(progress)
             if progress.rows:
-                self.say(f"{self.job}: {progress}")
+                self.log(f"{self.job}: {progress}")
 
 
 @contextmanager
@@ -235,45 +234,3 @@ def stop_on_signal() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\]\s*(.*?)\s*(?:SQLSTATE|\n|$)", re.DOTALL)
-
-
-def explain(error: Exception) -> PipelineError:
-    """What failed, in one sentence, from whatever Spark wraps it in; Spark's own first line where nothing is known."""
-    ours = sentence_of(error)
-    if ours is not None:
-        return PipelineError(ours)
-    text = str(error)
-    raised = _RAISED.search(text)
-    if raised:
-        return PipelineError(raised.group(1).strip())
-    if re.search(r"OffsetOutOfRange|failOnDataLoss", text):
-        return PipelineError(
-            "records that this job has not read yet are gone from the topic (retention, or it was made anew): "
-            "with -o failOnDataLoss=false it goes on with what is there."
-        )
-    if re.search(r"CorruptRecordException|is corrupt", text):
-        return PipelineError(
-            f"a record of the topic is damaged ({_innermost(text)}): look at the brokers' files with `raftwerk log "
-            "verify`, or begin a new output after it with --starting-offsets."
-        )
-    if "Python worker failed to connect back" in text:
-        return PipelineError(
-            "Spark gives its Python processes ten seconds to start, which was too little on this busy machine: start "
-            "the job once more, it goes on where it was."
-        )
-    if re.search(r"UnknownTopicOrPartition", text):
-        return PipelineError("a topic of this job is not there any more: create it again, or begin a new output.")
-    if re.search(r"TimeoutException|DisconnectException|NoBrokersAvailable|_TRANSPORT", text):
-        return PipelineError(f"the cluster did not answer in time: is it up? ({_innermost(text)})")
-    return PipelineError(_innermost(text))
-
-
-def _innermost(text: str) -> str:
-    causes = [line.partition("Caused by:")[2].strip() for line in text.splitlines() if "Caused by:" in line]
-    lines = [line.strip(": ") for line in text.splitlines() if line.strip(": ")]
-    if lines and lines[0].startswith("An error occurred while calling"):  # Py4J's; the cause stands in the next line
-        lines = lines[1:] or lines
-    return (causes or lines or ["Spark failed and said nothing"])[-1 if causes else 0]

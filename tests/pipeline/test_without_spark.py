@@ -14,21 +14,22 @@ from hypothesis import strategies as st
 
 from raftwerk.pipeline.cli import JOBS, pipeline
 from raftwerk.pipeline.demo import expected_delays
-from raftwerk.pipeline.errors import PipelineError
+from raftwerk.pipeline.errors import PipelineError, explain
+from raftwerk.pipeline.exactly_once_table import TableState, partition_columns
 from raftwerk.pipeline.flights import SCHEMA, data_file, flight_rows, flights
-from raftwerk.pipeline.jobs.common import in_short
-from raftwerk.pipeline.mirroring import Runs, translate
-from raftwerk.pipeline.places import parse_options
-from raftwerk.pipeline.plots import Axis, bar_chart, line_chart, page
-from raftwerk.pipeline.running import Progress, explain
-from raftwerk.pipeline.table import State, partition_columns
-from raftwerk.pipeline.windows_page import date_labels
+from raftwerk.pipeline.jobs.job_command import shorten_errors
+from raftwerk.pipeline.jobs.record_copier import CopiedRanges, translate
+from raftwerk.pipeline.jobs.windows_page import date_labels
+from raftwerk.pipeline.pages.charts import Axis, bar_chart, line_chart
+from raftwerk.pipeline.pages.report_page import Section, render_report
+from raftwerk.pipeline.running_query import Progress
+from raftwerk.pipeline.topics import parse_options
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=30), st.integers(0, 5))
 def test_an_offset_is_translated_to_the_copy_of_the_next_record(gaps: list[int], base: int) -> None:
     """Against the plain map: the copy of the first record at or after the offset, or the end of the copy."""
-    runs, source, copied = Runs(), -1, {}
+    runs, source, copied = CopiedRanges(), -1, {}
     for number, gap in enumerate(gaps):
         source += gap
         copied[source] = base + number
@@ -45,7 +46,7 @@ def test_nothing_copied_is_translated_to_nothing() -> None:
 
 
 def test_a_failed_copy_is_no_run() -> None:
-    runs = Runs()
+    runs = CopiedRanges()
     runs.sent(("t", 0), 0, 0, None)
     runs.sent(("t", 0), 1, -1, "timed out")
     assert [run.length for run in runs.done()] == [1]
@@ -96,7 +97,7 @@ def test_what_fails_in_a_batch_is_short() -> None:
             ) from error
 
     with pytest.raises(PipelineError) as raised:
-        in_short(on_batch)(None, 0)  # type: ignore[arg-type]
+        shorten_errors(on_batch)(None, 0)  # type: ignore[arg-type]
     text = "".join(traceback.format_exception(raised.value))
     assert len(text) < 3000 and "Caused by" not in text
 
@@ -132,7 +133,7 @@ def test_labels_never_touch() -> None:
 def test_plots_of_nothing_and_of_hostile_names() -> None:
     assert "Nothing" in line_chart({}, {}, unit="x")
     assert "Nothing" in bar_chart({}, unit="x")
-    text = page("<t>", "n", [("h", bar_chart({"<script>": -1.0, "b": 2.0}, unit="m"))])
+    text = render_report("<t>", "n", [Section("h", bar_chart({"<script>": -1.0, "b": 2.0}, unit="m"))])
     assert "<script>" not in text
 
 
@@ -143,7 +144,7 @@ def test_options_are_pairs() -> None:
 
 
 def test_states_add_up_and_forget_what_was_merged() -> None:
-    state = State()
+    state = TableState()
     add = {"from": "s", "bytes": 5}
     state.apply({"sequence": 0, "batch": 0, "adds": [{**add, "path": "a"}], "removes": [], "facts": {"rows": 2}})
     state.apply({"sequence": 1, "batch": -1, "adds": [{**add, "path": "b"}], "removes": ["a"], "facts": {}})

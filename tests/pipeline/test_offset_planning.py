@@ -9,8 +9,16 @@ from hypothesis import strategies as st
 pytest.importorskip("pyarrow", reason="no pyarrow: the data source is NOT tested")
 
 from raftwerk.pipeline.errors import PipelineError
-from raftwerk.pipeline.source.options import Admission, Position
-from raftwerk.pipeline.source.plan import admitted, check_in_logs, check_named, from_json, limited, split, to_json
+from raftwerk.pipeline.source.offset_planning import (
+    batch_end,
+    check_all_named,
+    cut_into_ranges,
+    move_into_logs,
+    offsets_from_json,
+    offsets_to_json,
+    rate_limit,
+)
+from raftwerk.pipeline.source.options import OffsetRangeLimit, ReadLimits
 from raftwerk.wire.types import TopicPartition
 
 keys = st.builds(TopicPartition, st.sampled_from("ab"), st.integers(0, 3))
@@ -24,12 +32,14 @@ def test_ranges_cover_every_offset_once(
 ) -> None:
     begin = {key: first for key, (first, _) in found.items()}
     end = {key: first + size for key, (first, size) in found.items()}
-    ranges = split(begin, end, least, most)
-    covered = [(one.topic, one.partition, offset) for one in ranges for offset in range(one.first, one.end)]
+    ranges = cut_into_ranges(begin, end, least, most)
+    covered = [
+        (one.topic, one.partition, offset) for one in ranges for offset in range(one.from_offset, one.until_offset)
+    ]
     assert sorted(covered) == sorted((*key, offset) for key in found for offset in range(begin[key], end[key]))
-    assert all(one.first < one.end for one in ranges)
+    assert all(one.from_offset < one.until_offset for one in ranges)
     nonempty = sum(size > 0 for _, size in found.values())
-    assert most is None or all(one.end - one.first <= most for one in ranges)
+    assert most is None or all(one.until_offset - one.from_offset <= most for one in ranges)
     needed = nonempty if most is None else sum(-(-size // most) for _, size in found.values())
     if least is None or needed >= least:
         assert len(ranges) == needed
@@ -37,7 +47,7 @@ def test_ranges_cover_every_offset_once(
 
 def test_the_larger_partition_is_cut_into_more() -> None:
     end = {KEY: 90, TopicPartition("a", 1): 10}
-    ranges = split(dict.fromkeys(end, 0), end, 10)
+    ranges = cut_into_ranges(dict.fromkeys(end, 0), end, 10)
     assert [one.partition for one in ranges] == [0] * 9 + [1]
 
 
@@ -45,41 +55,41 @@ def test_the_larger_partition_is_cut_into_more() -> None:
 def test_a_limit_is_kept_and_used(found: dict[TopicPartition, tuple[int, int]], limit: int) -> None:
     begin = {key: first for key, (first, _) in found.items()}
     available = {key: first + size for key, (first, size) in found.items()}
-    end = limited(begin, available, limit)
+    end = rate_limit(begin, available, limit)
     taken = sum(end[key] - begin[key] for key in end)
     assert taken == min(limit, sum(size for _, size in found.values()))
     assert all(begin[key] <= end[key] <= available[key] for key in end)
 
 
 def test_less_than_the_minimum_waits_until_the_delay_is_over() -> None:
-    admission = Admission(None, 10, 1000)
-    assert admitted({KEY: 5}, {KEY: 14}, admission, 999) == {KEY: 5}
-    assert admitted({KEY: 5}, {KEY: 15}, admission, 0) == {KEY: 15}
-    assert admitted({KEY: 5}, {KEY: 14}, admission, 1000) == {KEY: 14}
+    read_limits = ReadLimits(None, 10, 1000)
+    assert batch_end({KEY: 5}, {KEY: 14}, read_limits, 999) == {KEY: 5}
+    assert batch_end({KEY: 5}, {KEY: 15}, read_limits, 0) == {KEY: 15}
+    assert batch_end({KEY: 5}, {KEY: 14}, read_limits, 1000) == {KEY: 14}
 
 
 def test_offsets_are_the_connectors_json() -> None:
     offsets = {TopicPartition("a", 10): 3, TopicPartition("a", 2): 1, TopicPartition("b", 0): 7}
-    assert to_json(offsets) == {"a": {"2": 1, "10": 3}, "b": {"0": 7}}
-    assert from_json(to_json(offsets)) == offsets
+    assert offsets_to_json(offsets) == {"a": {"2": 1, "10": 3}, "b": {"0": 7}}
+    assert offsets_from_json(offsets_to_json(offsets)) == offsets
 
 
 def test_every_partition_must_be_named() -> None:
-    position = Position("startingOffsets", None, {KEY: 1})
-    check_named(position, [KEY])
+    position = OffsetRangeLimit("startingOffsets", None, {KEY: 1})
+    check_all_named(position, [KEY])
     with pytest.raises(PipelineError, match="startingOffsets says nothing of a-1: name every partition"):
-        check_named(position, [KEY, TopicPartition("a", 1)])
+        check_all_named(position, [KEY, TopicPartition("a", 1)])
     with pytest.raises(PipelineError, match="startingOffsets names a-0, which this query does not read"):
-        check_named(position, [])
+        check_all_named(position, [])
 
 
 @pytest.mark.parametrize(("offset", "kept"), [(4, 5), (5, 5), (9, 9), (10, 9)])
 def test_an_offset_out_of_the_log(offset: int, kept: int) -> None:
-    assert check_in_logs({KEY: offset}, {KEY: 5}, {KEY: 9}, False) == {KEY: kept}
+    assert move_into_logs({KEY: offset}, {KEY: 5}, {KEY: 9}, False) == {KEY: kept}
     if offset == kept:
-        assert check_in_logs({KEY: offset}, {KEY: 5}, {KEY: 9}, True) == {KEY: kept}
+        assert move_into_logs({KEY: offset}, {KEY: 5}, {KEY: 9}, True) == {KEY: kept}
     else:
         with pytest.raises(
             PipelineError, match=f"offset {offset} of a-0 is not in the log, which has 5 to 9: .*failOnD"
         ):
-            check_in_logs({KEY: offset}, {KEY: 5}, {KEY: 9}, True)
+            move_into_logs({KEY: offset}, {KEY: 5}, {KEY: 9}, True)

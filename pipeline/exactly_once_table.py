@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .errors import PipelineError
-from .files import Files
+from .hadoop_files import HadoopFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +41,7 @@ Reducer = Callable[["DataFrame"], "DataFrame"]
 
 
 @dataclass
-class State:
+class TableState:
     """What the commits add up to: live files (by path, with their bytes), the last batch, the sums of the facts."""
 
     sequence: int = -1
@@ -61,21 +61,23 @@ class State:
             self.facts[name] = self.facts.get(name, 0) + number
 
     @staticmethod
-    def of_snapshot(snapshot: Mapping[str, Any]) -> State:
+    def of_snapshot(snapshot: Mapping[str, Any]) -> TableState:
         """A state that was written down as a whole."""
-        return State(snapshot["sequence"], snapshot["last_batch"], dict(snapshot["files"]), dict(snapshot["facts"]))
+        return TableState(
+            snapshot["sequence"], snapshot["last_batch"], dict(snapshot["files"]), dict(snapshot["facts"])
+        )
 
 
-class Table:
+class ParquetTable:
     """One table, open for its one writer. `identity`: what this table is of; another one is refused."""
 
     def __init__(self, spark: SparkSession, root: str, kind: str, identity: Mapping[str, Any]) -> None:
         self.spark = spark
-        self.files = Files(spark, root)
+        self.files = HadoopFiles(spark, root)
         self.root = self.files.root
-        self.state = load_state(self.files)
+        self.state = load_table_state(self.files)
         self._open(kind, dict(identity))
-        self._complete_last()
+        self._finish_last_commit()
 
     @property
     def checkpoint(self) -> str:
@@ -135,10 +137,10 @@ class Table:
     def _open(self, kind: str, identity: dict[str, Any]) -> None:
         wanted = {"format": FORMAT, "kind": kind, "identity": identity}
         if not self.files.exists(_IDENTITY):
-            strangers = [name for name in self.files.names("") if name[:1] not in "._"]
-            if strangers:
+            foreign = [name for name in self.files.names("") if name[:1] not in "._"]
+            if foreign:
                 raise PipelineError(
-                    f"{self.root} holds {strangers[0]}, which this job did not write: name an empty directory."
+                    f"{self.root} holds {foreign[0]}, which this job did not write: name an empty directory."
                 )
             self.files.write_json(_IDENTITY, wanted)
             return
@@ -157,7 +159,7 @@ class Table:
                     "go on with the same, or name another output."
                 )
 
-    def _complete_last(self) -> None:
+    def _finish_last_commit(self) -> None:
         """Finish what a crash interrupted, forget what was never committed."""
         names = [name for name in self.files.names(_COMMITS) if name.startswith(_COMMIT)]
         if names:
@@ -235,11 +237,11 @@ def partition_columns(directory: str) -> list[str]:
     return [part.partition("=")[0] for part in directory.split("/") if "=" in part]
 
 
-def load_state(files: Files) -> State:
+def load_table_state(files: HadoopFiles) -> TableState:
     """What the commit log of a table adds up to."""
     names = files.names(_COMMITS)
     snapshots = [name for name in names if name.startswith(_SNAPSHOT)]
-    state = State.of_snapshot(files.read_json(f"{_COMMITS}/{snapshots[-1]}")) if snapshots else State()
+    state = TableState.of_snapshot(files.read_json(f"{_COMMITS}/{snapshots[-1]}")) if snapshots else TableState()
     for name in names:
         if name.startswith(_COMMIT) and name > f"{_COMMIT}{state.sequence:012d}.json":
             state.apply(files.read_json(f"{_COMMITS}/{name}"))
@@ -248,12 +250,12 @@ def load_state(files: Files) -> State:
 
 def read_table(spark: SparkSession, root: str) -> DataFrame:
     """The rows of a table as of its last commit, also while its writer runs. `PipelineError` when there is no table."""
-    files = Files(spark, root)
+    files = HadoopFiles(spark, root)
     if not files.exists(_IDENTITY):
         raise PipelineError(f"{root} is no table of these jobs: it has no {_IDENTITY}.")
     deadline = time.monotonic() + _READ_TIMEOUT_S
     while True:
-        paths = sorted(load_state(files).files)
+        paths = sorted(load_table_state(files).files)
         missing = [path for path in paths if not files.exists(path)]
         if not missing:
             return _read_paths(spark, files, paths)
@@ -265,7 +267,7 @@ def read_table(spark: SparkSession, root: str) -> DataFrame:
         time.sleep(_READ_RETRY_S)
 
 
-def _read_paths(spark: SparkSession, files: Files, paths: Sequence[str]) -> DataFrame:
+def _read_paths(spark: SparkSession, files: HadoopFiles, paths: Sequence[str]) -> DataFrame:
     if not paths:
         raise PipelineError(f"{files.root} holds no rows yet.")
     return (

@@ -54,20 +54,20 @@ _DECOMPRESSED_LIMIT_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
-    """Offsets `first` to before `end` of a partition."""
+class OffsetRange:
+    """The offsets from `from_offset` to before `until_offset` of a partition."""
 
     topic: str
     partition: int
-    first: int
-    end: int
+    from_offset: int
+    until_offset: int
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
 
 
 @dataclass(slots=True)
-class _Group:
+class _BatchGroup:
     """Bodies of batches, one after the other in `data`, each of `counts` records that begin at `begins`."""
 
     data: Buffer
@@ -76,58 +76,62 @@ class _Group:
     headers: list[BatchHeader]
 
 
-def next_offset(records: Buffer, wanted: Range) -> int | None:
+def next_offset(records: Buffer, offset_range: OffsetRange) -> int | None:
     """The offset after the last whole batch, None when there is none; `PipelineError` when these are no batches."""
     last = None
-    for _, header in _batches(memoryview(records), wanted):
+    for _, header in _batches(memoryview(records), offset_range):
         last = header.next_offset
     return last
 
 
 def decode(
-    records: Buffer, aborted: Sequence[AbortedTransaction], wanted: Range, columns: Sequence[str]
+    records: Buffer, aborted: Sequence[AbortedTransaction], offset_range: OffsetRange, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a fetched run of batches that are in the wanted range, as Arrow batches of these columns.
+    """The records of a fetched run of batches that are in the range, as Arrow batches of these columns.
 
     Control records and those of `aborted` transactions are left out. `PipelineError` names the offset of a batch that
     is damaged.
     """
-    for group in _groups(memoryview(records), aborted, wanted):
-        yield _decode_group(group, wanted, columns)
+    for group in _batch_groups(memoryview(records), aborted, offset_range):
+        yield _decode_group(group, offset_range, columns)
 
 
 # ---------------------------------------------------------------------------------------------------------- batches
 
 
-def _groups(view: memoryview, aborted: Sequence[AbortedTransaction], wanted: Range) -> Iterator[_Group]:
+def _batch_groups(
+    view: memoryview, aborted: Sequence[AbortedTransaction], offset_range: OffsetRange
+) -> Iterator[_BatchGroup]:
     picked: list[tuple[int, BatchHeader]] = []
     size = 0
-    for position, header in _pick(view, aborted, wanted):
+    for position, header in _visible_batches(view, aborted, offset_range):
         picked.append((position, header))
         size += header.size_bytes
         if size >= GROUP_BYTES:
-            yield from _group(view, picked, wanted)
+            yield from _join_batches(view, picked, offset_range)
             picked, size = [], 0
     if picked:
-        yield from _group(view, picked, wanted)
+        yield from _join_batches(view, picked, offset_range)
 
 
-def _batches(view: memoryview, wanted: Range) -> Iterator[tuple[int, BatchHeader]]:
+def _batches(view: memoryview, offset_range: OffsetRange) -> Iterator[tuple[int, BatchHeader]]:
     try:
         yield from iter_headers(view, allow_partial_tail=True)
     except ProtocolError as error:
-        raise damaged(wanted, wanted.first, str(error)) from None
+        raise damaged_records_error(offset_range, offset_range.from_offset, str(error)) from None
 
 
-def _pick(view: memoryview, aborted: Sequence[AbortedTransaction], wanted: Range) -> Iterator[tuple[int, BatchHeader]]:
+def _visible_batches(
+    view: memoryview, aborted: Sequence[AbortedTransaction], offset_range: OffsetRange
+) -> Iterator[tuple[int, BatchHeader]]:
     """The batches with records to give. A producer's abort ends with its marker (KIP-98)."""
     coming = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
     aborting: dict[int, None] = {}
-    for position, header in _batches(view, wanted):
-        if header.base_offset >= wanted.end:
+    for position, header in _batches(view, offset_range):
+        if header.base_offset >= offset_range.until_offset:
             return
         if not verify_crc(view, position, header):
-            raise damaged(wanted, header.base_offset, "its CRC does not match its bytes")
+            raise damaged_records_error(offset_range, header.base_offset, "its CRC does not match its bytes")
         while coming and coming[-1].first_offset <= header.last_offset:
             aborting[coming.pop().producer_id] = None
         if header.is_control:
@@ -136,7 +140,7 @@ def _pick(view: memoryview, aborted: Sequence[AbortedTransaction], wanted: Range
             continue
         if header.is_transactional and header.producer_id in aborting:
             continue
-        if header.last_offset >= wanted.first and header.record_count:
+        if header.last_offset >= offset_range.from_offset and header.record_count:
             yield position, header
 
 
@@ -145,46 +149,50 @@ def _is_abort(view: memoryview, header: BatchHeader) -> bool:
     return control_record_type(record.key) == ControlRecordType.ABORT
 
 
-def _group(view: memoryview, picked: list[tuple[int, BatchHeader]], wanted: Range) -> Iterator[_Group]:
+def _join_batches(
+    view: memoryview, picked: list[tuple[int, BatchHeader]], offset_range: OffsetRange
+) -> Iterator[_BatchGroup]:
     """One group of what is as it came; as many as it takes of what had to be decompressed."""
     headers = [header for _, header in picked]
     if all(header.compression == Compression.NONE for header in headers):
         start = picked[0][0]
         begins = [position - start + BATCH_HEADER_SIZE for position, _ in picked]
         ends = [position - start + header.size_bytes for position, header in picked]
-        yield _Group(view[start : start + ends[-1]], begins, ends, headers)
+        yield _BatchGroup(view[start : start + ends[-1]], begins, ends, headers)
         return
     bodies: list[Buffer] = []
     held: list[BatchHeader] = []
     size = 0
     for position, header in picked:
-        body = _body(view[position + BATCH_HEADER_SIZE : position + header.size_bytes], header, wanted)
+        body = _decompressed_body(
+            view[position + BATCH_HEADER_SIZE : position + header.size_bytes], header, offset_range
+        )
         bodies.append(body)
         held.append(header)
         size += len(body)
         if size >= GROUP_BYTES:
-            yield _joined(bodies, held)
+            yield _join_bodies(bodies, held)
             bodies, held, size = [], [], 0
     if bodies:
-        yield _joined(bodies, held)
+        yield _join_bodies(bodies, held)
 
 
-def _body(data: memoryview, header: BatchHeader, wanted: Range) -> Buffer:
+def _decompressed_body(data: memoryview, header: BatchHeader, offset_range: OffsetRange) -> Buffer:
     try:
         return decompress(header.compression, data, _DECOMPRESSED_LIMIT_BYTES)
     except CompressionError as error:
-        raise damaged(wanted, header.base_offset, str(error)) from None
+        raise damaged_records_error(offset_range, header.base_offset, str(error)) from None
 
 
-def _joined(bodies: list[Buffer], headers: list[BatchHeader]) -> _Group:
+def _join_bodies(bodies: list[Buffer], headers: list[BatchHeader]) -> _BatchGroup:
     ends = np.cumsum([len(body) for body in bodies]).tolist()
-    return _Group(b"".join(bodies), [0, *ends[:-1]], ends, headers)
+    return _BatchGroup(b"".join(bodies), [0, *ends[:-1]], ends, headers)
 
 
-def damaged(wanted: Range, offset: int, reason: str) -> PipelineError:
+def damaged_records_error(offset_range: OffsetRange, offset: int, reason: str) -> PipelineError:
     """What is said of a batch that cannot be read."""
     return PipelineError(
-        f"{wanted}: the records from offset {offset} on cannot be read: {reason}; look at the file with `raftwerk log "
+        f"{offset_range}: the records from offset {offset} on cannot be read: {reason}; look at the file with `raftwerk log "
         "verify`, or begin after them with startingOffsets."
     )
 
@@ -192,23 +200,23 @@ def damaged(wanted: Range, offset: int, reason: str) -> PipelineError:
 # ---------------------------------------------------------------------------------------------------------- records
 
 
-def _decode_group(group: _Group, wanted: Range, columns: Sequence[str]) -> pa.RecordBatch:
+def _decode_group(group: _BatchGroup, offset_range: OffsetRange, columns: Sequence[str]) -> pa.RecordBatch:
     counts = [header.record_count for header in group.headers]
     try:
-        starts, ends = _walk(group, wanted)
+        starts, ends = _walk(group, offset_range)
         fields = _parse(group, starts, ends)
         base = np.repeat(np.array([header.base_offset for header in group.headers], dtype=np.int64), counts)
         fields.offset = base + fields.offset
-        keep = (fields.offset >= wanted.first) & (fields.offset < wanted.end)
-        table = _Table(group, fields, counts, wanted, None if keep.all() else np.flatnonzero(keep))
+        keep = (fields.offset >= offset_range.from_offset) & (fields.offset < offset_range.until_offset)
+        table = _Rows(group, fields, counts, offset_range, None if keep.all() else np.flatnonzero(keep))
         arrays = [_COLUMNS[name](table) for name in columns]
-    except (IndexError, _Malformed) as error:
+    except (IndexError, _MalformedRecord) as error:
         first = group.headers[0].base_offset
-        raise damaged(wanted, first, f"a record is malformed ({error})") from None
+        raise damaged_records_error(offset_range, first, f"a record is malformed ({error})") from None
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([(name, ARROW_TYPES[name]) for name in columns]))
 
 
-class _Malformed(Exception):
+class _MalformedRecord(Exception):
     """A record is not what its lengths say."""
 
 
@@ -226,7 +234,7 @@ class _Fields:
     header_count: Ints
 
 
-def _walk(group: _Group, wanted: Range) -> tuple[Ints, Ints]:
+def _walk(group: _BatchGroup, offset_range: OffsetRange) -> tuple[Ints, Ints]:
     """Where each record begins, after its length, and where it ends."""
     data = bytes(group.data)
     starts: list[int] = []
@@ -250,7 +258,9 @@ def _walk(group: _Group, wanted: Range) -> tuple[Ints, Ints]:
             append(position)
             position += length
         if position != stop:
-            raise damaged(wanted, header.base_offset, f"its {header.record_count} records do not fill it")
+            raise damaged_records_error(
+                offset_range, header.base_offset, f"its {header.record_count} records do not fill it"
+            )
         closing.append(len(starts) - 1)
     begin = np.array(starts, dtype=np.int64)
     # A record ends where the length of the next one begins; that length takes 1 to 5 bytes.
@@ -270,10 +280,10 @@ def _long_varint(data: bytes, position: int) -> tuple[int, int]:
             return value >> 1, position
         shift += 7
         if shift > 28:
-            raise _Malformed("its length has over five bytes")
+            raise _MalformedRecord("its length has over five bytes")
 
 
-def _parse(group: _Group, starts: Ints, ends: Ints) -> _Fields:
+def _parse(group: _BatchGroup, starts: Ints, ends: Ints) -> _Fields:
     data = np.frombuffer(group.data, dtype=np.uint8)
     timestamp_delta, position = _varints(data, starts + 1)
     offset_delta, position = _varints(data, position)
@@ -281,14 +291,14 @@ def _parse(group: _Group, starts: Ints, ends: Ints) -> _Fields:
     value_length, value_at = _lengths(data, key_at + np.maximum(key_length, 0))
     header_count, headers_at = _lengths(data, value_at + np.maximum(value_length, 0))
     if (header_count < 0).any() or (offset_delta < 0).any() or (headers_at > ends).any():
-        raise _Malformed("a length leads out of it")
+        raise _MalformedRecord("a length leads out of it")
     return _Fields(timestamp_delta, offset_delta, key_at, key_length, value_at, value_length, headers_at, header_count)
 
 
 def _lengths(data: Bytes, position: Ints) -> tuple[Ints, Ints]:
     length, position = _varints(data, position)
     if (length < -1).any() or (length > len(data)).any():
-        raise _Malformed("a length leads out of it")
+        raise _MalformedRecord("a length leads out of it")
     return length, position
 
 
@@ -301,7 +311,7 @@ def _varints(data: Bytes, position: Ints) -> tuple[Ints, Ints]:
     shift = 7
     while len(longer):
         if shift > 63:
-            raise _Malformed("a varint has over ten bytes")
+            raise _MalformedRecord("a varint has over ten bytes")
         byte = data[position[longer]]
         value[longer] |= (byte & 127).astype(np.int64) << shift
         position[longer] += 1
@@ -314,13 +324,13 @@ def _varints(data: Bytes, position: Ints) -> tuple[Ints, Ints]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
-    """The records of a group; `rows` are those in the wanted range, None for all."""
+class _Rows:
+    """The records of a group; `rows` are those in the range, None for all."""
 
-    group: _Group
+    group: _BatchGroup
     fields: _Fields
     counts: list[int]
-    wanted: Range
+    offset_range: OffsetRange
     rows: Ints | None
 
     @property
@@ -335,7 +345,7 @@ class _Table:
         return np.repeat(values, self.counts)
 
 
-def _binary(table: _Table, at: Ints, length: Ints) -> pa.Array:
+def _binary(table: _Rows, at: Ints, length: Ints) -> pa.Array:
     if len(at) == 0:
         return pa.array([], pa.binary())
     edges = np.empty(2 * len(at), dtype=np.int32)
@@ -349,27 +359,27 @@ def _binary(table: _Table, at: Ints, length: Ints) -> pa.Array:
     return fenced.take(pa.array(chosen * 2, mask=null if null.any() else None))
 
 
-def _key(table: _Table) -> pa.Array:
+def _key(table: _Rows) -> pa.Array:
     return _binary(table, table.fields.key_at, table.fields.key_length)
 
 
-def _value(table: _Table) -> pa.Array:
+def _value(table: _Rows) -> pa.Array:
     return _binary(table, table.fields.value_at, table.fields.value_length)
 
 
-def _topic(table: _Table) -> pa.Array:
-    return pa.repeat(pa.scalar(table.wanted.topic, pa.string()), table.length)
+def _topic(table: _Rows) -> pa.Array:
+    return pa.repeat(pa.scalar(table.offset_range.topic, pa.string()), table.length)
 
 
-def _partition(table: _Table) -> pa.Array:
-    return pa.repeat(pa.scalar(table.wanted.partition, pa.int32()), table.length)
+def _partition(table: _Rows) -> pa.Array:
+    return pa.repeat(pa.scalar(table.offset_range.partition, pa.int32()), table.length)
 
 
-def _offset(table: _Table) -> pa.Array:
+def _offset(table: _Rows) -> pa.Array:
     return pa.array(table.picked(table.fields.offset))
 
 
-def _timestamp(table: _Table) -> pa.Array:
+def _timestamp(table: _Rows) -> pa.Array:
     sent = table.by_batch(lambda header: header.base_timestamp) + table.fields.timestamp_delta
     if any(header.timestamp_type is TimestampType.LOG_APPEND_TIME for header in table.group.headers):
         appended = table.by_batch(lambda header: header.timestamp_type)
@@ -377,11 +387,11 @@ def _timestamp(table: _Table) -> pa.Array:
     return pa.array(table.picked(sent) * 1000).cast(ARROW_TYPES["timestamp"])
 
 
-def _timestamp_type(table: _Table) -> pa.Array:
+def _timestamp_type(table: _Rows) -> pa.Array:
     return pa.array(table.picked(table.by_batch(lambda header: header.timestamp_type)).astype(np.int32))
 
 
-def _headers(table: _Table) -> pa.Array:
+def _headers(table: _Rows) -> pa.Array:
     """Row by row, for few topics have any; null where a record has none, as the connector gives it."""
     counts = table.picked(table.fields.header_count)
     if not counts.any():
@@ -416,7 +426,7 @@ def _read_field(data: memoryview, position: int) -> tuple[bytes | None, int]:
     return (None, position) if length < 0 else (bytes(data[position : position + length]), position + length)
 
 
-_COLUMNS: dict[str, Callable[[_Table], pa.Array]] = {
+_COLUMNS: dict[str, Callable[[_Rows], pa.Array]] = {
     "key": _key,
     "value": _value,
     "topic": _topic,

@@ -23,7 +23,7 @@ LIMIT = 1 << SHIFT
 VERSION = 1
 CHUNK_BYTES = 8 * 1024 * 1024
 """About how much text is parsed at once."""
-PIECE_BYTES = 128 * 1024 * 1024
+SPLIT_BYTES = 128 * 1024 * 1024
 """A plain file that is longer is read by several tasks."""
 
 KINDS = ("history", "send", "assign", "poll", "final", "fault", "heal")
@@ -40,12 +40,12 @@ SCHEMA = pa.schema(
 )  # fmt: skip
 
 
-class Damaged(Exception):
+class DamagedHistory(Exception):
     """A file that cannot be read, or a line that is not in the format; the text says which."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FileSplit:
     """The lines of a file that begin in these bytes; `end` is None for a whole one that is compressed."""
 
     path: str
@@ -53,21 +53,21 @@ class Piece:
     end: int | None
 
 
-def pieces_of(files: Sequence[str]) -> list[Piece]:
+def file_splits(files: Sequence[str]) -> list[FileSplit]:
     """What to read, the largest first."""
-    found: list[tuple[int, Piece]] = []
+    found: list[tuple[int, FileSplit]] = []
     for path in files:
         size = os.path.getsize(path)
         if path.endswith(".gz"):
-            found.append((size * 10, Piece(path, 0, None)))
+            found.append((size * 10, FileSplit(path, 0, None)))
             continue
-        for first in range(0, size, PIECE_BYTES):
-            end = min(size, first + PIECE_BYTES)
-            found.append((end - first, Piece(path, first, end)))
+        for first in range(0, size, SPLIT_BYTES):
+            end = min(size, first + SPLIT_BYTES)
+            found.append((end - first, FileSplit(path, first, end)))
     return [piece for _, piece in sorted(found, key=lambda one: (-one[0], one[1].path, one[1].first))]
 
 
-def tables_of(piece: Piece) -> Iterator[tuple[int, pa.Table]]:
+def read_tables(piece: FileSplit) -> Iterator[tuple[int, pa.Table]]:
     """The piece's lines of the kinds that are judged, checked, with the position of the text they were in.
 
     Raises `Damaged`. A file's last line that was cut short is left out.
@@ -84,7 +84,7 @@ def tables_of(piece: Piece) -> Iterator[tuple[int, pa.Table]]:
 # -- text
 
 
-def _texts(piece: Piece) -> Iterator[tuple[int, bytes]]:
+def _texts(piece: FileSplit) -> Iterator[tuple[int, bytes]]:
     """Whole lines, with where they begin."""
     try:
         with gzip.open(piece.path) if piece.end is None else open(piece.path, "rb") as file:
@@ -101,16 +101,16 @@ def _texts(piece: Piece) -> Iterator[tuple[int, bytes]]:
                 yield position, text
                 position += len(text)
     except (OSError, EOFError, zlib.error) as error:
-        raise Damaged(f"{piece.path} cannot be read to its end: {error}.") from None
+        raise DamagedHistory(f"{piece.path} cannot be read to its end: {error}.") from None
 
 
 def _line(text: bytes, row: int) -> bytes:
     return [line for line in text.split(b"\n") if line.strip()][row]
 
 
-def _not_in_format(path: str, line: bytes) -> Damaged:
+def _not_in_format(path: str, line: bytes) -> DamagedHistory:
     said = line.decode("utf-8", "replace")[:200]
-    return Damaged(f"{path}: a line is not in the format (docs/chaos-history.md): {said}")
+    return DamagedHistory(f"{path}: a line is not in the format (docs/chaos-history.md): {said}")
 
 
 # -- lines

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .errors import PipelineError
+from ..errors import PipelineError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 HEADER = "raftwerk-mirror-offset"
-RUN_SCHEMA = "topic string, partition int, source bigint, target bigint, length bigint"
+COPIED_RANGE_SCHEMA = "topic string, partition int, source bigint, target bigint, length bigint"
 _FLUSH_TIMEOUT_S = 120.0
 _READ_TIMEOUT_S = 30.0
 _POLL_S = 0.01
@@ -26,7 +26,7 @@ _CLIENT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 500, "log_lev
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CopiedRange:
     """`length` records in a row, from offset `source` on, are in the copy from offset `target` on."""
 
     topic: str
@@ -37,11 +37,11 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Copier:
+class RecordCopier:
     """The work of one task; sent to Spark's workers. `renamed` maps a topic to its copy."""
 
     target: str
-    renamed: Mapping[str, str]
+    copy_names: Mapping[str, str]
 
     def copy(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send rows of the source, sorted by topic, partition and offset; tell the runs."""
@@ -52,14 +52,14 @@ class Copier:
             {"bootstrap.servers": self.target, "enable.idempotence": True, "acks": "all", "linger.ms": 5,
              "message.timeout.ms": 120_000, "queue.buffering.max.messages": 200_000, **_CLIENT}
         )  # fmt: skip
-        runs = Runs()
+        runs = CopiedRanges()
         done: dict[tuple[str, int], tuple[int, int]] = {}
         there: dict[tuple[str, int], list[int]] = {}
         for batch in batches:
             for row in batch.to_pylist():
                 place = (row["topic"], row["partition"])
                 if place not in done:
-                    done[place] = last_copied(self.target, self.renamed[place[0]], place[1])
+                    done[place] = last_copied(self.target, self.copy_names[place[0]], place[1])
                 if row["offset"] > done[place][0]:
                     self._send(producer, row, runs)
                 else:
@@ -68,14 +68,14 @@ class Copier:
         if runs.failure or left:
             raise PipelineError(f"the copy was not acked by {self.target}: {runs.failure or f'{left} records unsent'}")
         for place, offsets in there.items():
-            _tell_of_copied(place, offsets, done[place], runs)
+            _add_earlier_copies(place, offsets, done[place], runs)
         found = [(r.topic, r.partition, r.source, r.target, r.length) for r in runs.done()]
         types = (pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.int64())
         names = ("topic", "partition", "source", "target", "length")
         arrays = [pa.array([run[at] for run in found], kind) for at, kind in enumerate(types)]
         yield pa.RecordBatch.from_arrays(arrays, names=names)
 
-    def _send(self, producer: Any, row: Mapping[str, Any], runs: Runs) -> None:
+    def _send(self, producer: Any, row: Mapping[str, Any], runs: CopiedRanges) -> None:
         headers = [(one["key"], one["value"]) for one in row["headers"] or []]
         headers.append((HEADER, str(row["offset"]).encode()))
         place, source = (row["topic"], row["partition"]), row["offset"]
@@ -86,7 +86,7 @@ class Copier:
         while True:
             try:
                 producer.produce(
-                    self.renamed[row["topic"]],
+                    self.copy_names[row["topic"]],
                     value=row["value"],
                     key=row["key"],
                     partition=row["partition"],
@@ -100,12 +100,12 @@ class Copier:
         producer.poll(0)
 
 
-class Runs:
+class CopiedRanges:
     """Puts single copies together to runs."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[str, int], Run] = {}
-        self._closed: list[Run] = []
+        self._open: dict[tuple[str, int], CopiedRange] = {}
+        self._closed: list[CopiedRange] = []
         self.failure = ""
 
     def sent(self, place: tuple[str, int], source: int, target: int, error: Any) -> None:
@@ -115,18 +115,18 @@ class Runs:
             return
         run = self._open.get(place)
         if run is not None and source == run.source + run.length and target == run.target + run.length:
-            self._open[place] = Run(run.topic, run.partition, run.source, run.target, run.length + 1)
+            self._open[place] = CopiedRange(run.topic, run.partition, run.source, run.target, run.length + 1)
             return
         if run is not None:
             self._closed.append(run)
-        self._open[place] = Run(place[0], place[1], source, target, 1)
+        self._open[place] = CopiedRange(place[0], place[1], source, target, 1)
 
-    def done(self) -> list[Run]:
+    def done(self) -> list[CopiedRange]:
         """All runs."""
         return [*self._closed, *self._open.values()]
 
 
-def _tell_of_copied(place: tuple[str, int], offsets: list[int], last: tuple[int, int], runs: Runs) -> None:
+def _add_earlier_copies(place: tuple[str, int], offsets: list[int], last: tuple[int, int], runs: CopiedRanges) -> None:
     """Runs of what an earlier try of this task had copied: the end of the copy, in the same order."""
     if offsets[-1] != last[0]:
         raise PipelineError(
@@ -189,7 +189,7 @@ def _read_one(consumer: Any, topic: str, partition: int, offset: int, deadline: 
     )
 
 
-def translate(runs: list[Run], offset: int) -> int | None:
+def translate(runs: list[CopiedRange], offset: int) -> int | None:
     """Where a consumer that stands at an offset of the source goes on in the copy; None when nothing is copied yet.
 
     `runs` are those of one partition. An offset between two runs (a record that the source had dropped) goes to the

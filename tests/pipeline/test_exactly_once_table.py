@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from raftwerk.pipeline.errors import PipelineError
-from raftwerk.pipeline.files import Files
-from raftwerk.pipeline.table import CHECKPOINT, Table, read_table
+from raftwerk.pipeline.exactly_once_table import CHECKPOINT, ParquetTable, read_table
+from raftwerk.pipeline.hadoop_files import HadoopFiles
 
 IDENTITY = {"topics": ["t"], "schema": None}
 
@@ -20,8 +20,8 @@ class Crash(Exception):
     """The process dies here."""
 
 
-def open_table(spark: Any, root: Path, identity: dict[str, Any] = IDENTITY) -> Table:
-    return Table(spark, str(root), "lake", identity)
+def open_table(spark: Any, root: Path, identity: dict[str, Any] = IDENTITY) -> ParquetTable:
+    return ParquetTable(spark, str(root), "lake", identity)
 
 
 def checkpoint_there(root: Path) -> None:
@@ -35,7 +35,7 @@ def batch(spark: Any, number: int) -> Any:
     return spark.createDataFrame(rows, "number BIGINT, name STRING, text STRING").coalesce(1)
 
 
-def commit(table: Table, spark: Any, number: int) -> None:
+def commit(table: ParquetTable, spark: Any, number: int) -> None:
     table.commit(number, batch(spark, number), ("name",), lambda: {"rows": 6})
 
 
@@ -73,7 +73,7 @@ def test_a_crash_at_any_step_leaves_all_or_nothing(spark: Any, tmp_path: Path, m
         with monkeypatch.context() as patch:
             countdown = [crash_at]
             for name in ("rename", "delete", "write_json"):
-                patch.setattr(Files, name, _failing(getattr(Files, name), countdown))
+                patch.setattr(HadoopFiles, name, _failing(getattr(HadoopFiles, name), countdown))
             try:
                 commit(table, spark, 1)
                 break
@@ -125,7 +125,7 @@ def test_another_job_and_another_schema_are_refused_in_a_sentence(spark: Any, tm
     with pytest.raises(PipelineError, match="was begun with topics t, and this is u"):
         open_table(spark, root, {**IDENTITY, "topics": ["u"]})
     with pytest.raises(PipelineError, match="of kind lake, not windows"):
-        Table(spark, str(root), "windows", IDENTITY)
+        ParquetTable(spark, str(root), "windows", IDENTITY)
 
 
 def test_a_lost_checkpoint_is_no_new_beginning(spark: Any, tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_lost_checkpoint_is_no_new_beginning(spark: Any, tmp_path: Path) -> No
 
 def test_a_directory_that_cannot_be_written_is_named(spark: Any) -> None:
     with pytest.raises(PipelineError, match=r"^cannot write in /proc/nope \(.+\): name another directory"):
-        Table(spark, "/proc/nope", "k", {})
+        ParquetTable(spark, "/proc/nope", "k", {})
 
 
 def test_strangers_files_are_left_alone(spark: Any, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Files:
+class HadoopFiles:
     """The files under one root."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:

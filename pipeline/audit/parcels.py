@@ -20,8 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..source.worker import settle
-from .lines import LIMIT, SHIFT, Damaged, Piece, tables_of
+from ..source.python_worker import prepare_worker
+from .history_lines import LIMIT, SHIFT, DamagedHistory, FileSplit, read_tables
 
 Ints = npt.NDArray[np.int64]
 
@@ -32,7 +32,7 @@ INVOKED, INFO, FAILED, ACKED = 1, 2, 3, 4
 STATES = {"invoke": INVOKED, "info": INFO, "fail": FAILED, "ok": ACKED}
 LAST_NS = (1 << 63) - 1
 SECOND_NS = 10**9
-NOWHERE = -2
+NO_FINAL_READ = -2
 """In place of how far a final read came, where there was none."""
 _BUCKETS = 4
 _SPREAD = 64
@@ -54,24 +54,24 @@ Place = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class ReadPieces:
+class ReadSplits:
     """The task: the pieces whose numbers it is given. What is damaged is one more note, so that Spark tries no more."""
 
-    pieces: Sequence[Piece]
+    pieces: Sequence[FileSplit]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle()
+        prepare_worker()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from self._read(self.pieces[number])
 
-    def _read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+    def _read(self, piece: FileSplit) -> Iterator[pa.RecordBatch]:
         try:
-            for position, table in tables_of(piece):
-                part = Part(piece.path, position)
+            for position, table in read_tables(piece):
+                part = HistoryPart(piece.path, position)
                 part.add(table)
                 yield pa.RecordBatch.from_pylist(part.notes, SCHEMA)
-        except Damaged as error:
+        except DamagedHistory as error:
             note = {"kind": "damaged", "text": str(error), "file": piece.path, "position": piece.first}
             yield pa.RecordBatch.from_pylist([note], SCHEMA)
 
@@ -79,7 +79,7 @@ class ReadPieces:
 def topic_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The task for `topic, partition, offset, producer, number, key` of a topic, as one more final read."""
     for batch in batches:
-        part = Part("", 0)
+        part = HistoryPart("", 0)
         names, place = _places(batch)
         offset, producer, number, key = (_ints(batch, name, 0) for name in ("offset", "producer", "number", "key"))
         end_ns = np.full(len(place), LAST_NS)
@@ -108,7 +108,7 @@ class Reads:
 
 
 @dataclass
-class Part:
+class HistoryPart:
     """The notes of a text of a file, in the order of its lines."""
 
     file: str
@@ -144,9 +144,9 @@ class Part:
             "rid": reads.producer * LIMIT + reads.number, "key": reads.key, "place": reads.place,
             "offset": reads.offset, "end": reads.end, "final": reads.final,
         }  # fmt: skip
-        self._ship("read", columns["rid"] >> BLOCK_BITS, columns, names)
+        self._add_parcels("read", columns["rid"] >> BLOCK_BITS, columns, names)
         found = {name: columns[name] for name in ("place", "offset", "rid", "key")}
-        self._ship("found", offset_blocks(names, reads.place, reads.offset), found, names)
+        self._add_parcels("found", offset_blocks(names, reads.place, reads.offset), found, names)
 
     # -- sends
 
@@ -161,14 +161,14 @@ class Part:
             "rid": rid, "state": state, "key": _ints(table, "key", 0), "place": place,
             "start": start, "end": end, "offset": ack,
         }  # fmt: skip
-        self._ship("send", rid >> BLOCK_BITS, columns, names)
+        self._add_parcels("send", rid >> BLOCK_BITS, columns, names)
         told = ack >= 0
         where, offset = place[told], ack[told]
-        self._ship(
+        self._add_parcels(
             "ack", offset_blocks(names, where, offset), {"place": where, "offset": offset, "rid": rid[told]}, names
         )
         for name in names:
-            self._note("place", name, first=-1, last=NOWHERE)
+            self._note("place", name, first=-1, last=NO_FINAL_READ)
         acked = (state == ACKED) & (end > 0)
         self._latencies(start[acked], end[acked])
 
@@ -200,9 +200,9 @@ class Part:
         seconds, row = np.unique(end[live] // SECOND_NS, return_inverse=True)
         for second, n in zip(seconds.tolist(), np.bincount(row, count[live]).tolist() if len(seconds) else []):
             self._note("polled", first=second, n=int(n))
-        self._ways(table, (names, place), count, offset)
+        self._consumer_paths(table, (names, place), count, offset)
 
-    def _ways(self, table: pa.Table, places: tuple[Sequence[Place], Ints], count: Ints, offset: Ints) -> None:
+    def _consumer_paths(self, table: pa.Table, places: tuple[Sequence[Place], Ints], count: Ints, offset: Ints) -> None:
         """Each consumer's way through each partition: its jumps in this text, its first step and its last."""
         names, place = places
         processes = table["process"].combine_chunks().dictionary_encode()
@@ -239,13 +239,13 @@ class Part:
     def _reached(self, names: Sequence[Place], place: Ints, offset: Ints, final: npt.NDArray[np.bool_]) -> None:
         """How far reads came, and final ones."""
         last = np.full(len(names), -1)
-        last_final = np.full(len(names), NOWHERE)
+        last_final = np.full(len(names), NO_FINAL_READ)
         np.maximum.at(last, place, offset)
         np.maximum.at(last_final, place[final], offset[final])
         for name, one, other in zip(names, last.tolist(), last_final.tolist()):
             self._note("place", name, first=one, last=other)
 
-    def _ship(self, kind: str, block: Ints, columns: Mapping[str, Any], names: Sequence[Place]) -> None:
+    def _add_parcels(self, kind: str, block: Ints, columns: Mapping[str, Any], names: Sequence[Place]) -> None:
         """Parcels by block."""
         if not len(block):
             return

@@ -26,9 +26,9 @@ from ...wire.fetch import (
 )
 from ...wire.types import TopicPartition
 from ..errors import PipelineError
-from .columns import Range, decode, next_offset
-from .options import EARLIEST, LATEST, Choice, ClientOptions, Topics
-from .plan import lost
+from .arrow_columns import OffsetRange, decode, next_offset
+from .offset_planning import data_loss_error
+from .options import EARLIEST, LATEST, ClientOptions, ConsumerStrategy, StrategyKind
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ _ANSWER_TIMEOUT_S = 10.0
 _NO_TOPICS: list[Any] = []
 
 
-class Kafka:
+class KafkaClient:
     """A cluster as one thread sees it; close it. Every call raises `PipelineError` when it cannot be done in time."""
 
     def __init__(self, options: ClientOptions) -> None:
@@ -62,7 +62,7 @@ class Kafka:
         self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
 
-    def __enter__(self) -> Kafka:
+    def __enter__(self) -> KafkaClient:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -70,14 +70,18 @@ class Kafka:
 
     # ------------------------------------------------------------------------------------------------ what is asked
 
-    def partitions(self, topics: Topics) -> list[TopicPartition]:
+    def partitions(self, strategy: ConsumerStrategy) -> list[TopicPartition]:
         """The partitions that are chosen. A topic that is named and not there is an error; a pattern may match none."""
-        return self._run(self._partitions(topics))
+        return self._run(self._partitions(strategy))
 
-    def topic_ids(self, topics: Topics) -> dict[str, UUID]:
+    def topic_ids(self, strategy: ConsumerStrategy) -> dict[str, UUID]:
         """The ids of the chosen topics, as they were when `partitions` was asked: a topic made anew has another."""
         found = self._view.topics if self._view is not None else ()
-        return {topic.name: topic.topic_id for topic in found if topic.topic_id is not None and topics.has(topic.name)}
+        return {
+            topic.name: topic.topic_id
+            for topic in found
+            if topic.topic_id is not None and strategy.includes(topic.name)
+        }
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The offset of each partition's timestamp in milliseconds, `EARLIEST` or `LATEST`; None where none is as late.
@@ -90,23 +94,25 @@ class Kafka:
         """Commit for a group without members. `PipelineError` when it is refused."""
         self._run(self._groups.commit(group_id, offsets))
 
-    def read(self, wanted: Range, columns: Sequence[str], fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
+    def read(
+        self, offset_range: OffsetRange, columns: Sequence[str], fail_on_data_loss: bool
+    ) -> Iterator[pa.RecordBatch]:
         """The records of a range as Arrow batches, the next fetch under way while one is decoded."""
-        position = wanted.first
-        fetching = self._start(wanted, position)
+        position = offset_range.from_offset
+        fetching = self._start(offset_range, position)
         try:
-            while position < wanted.end:
+            while position < offset_range.until_offset:
                 row = self._run(fetching)
                 if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    position = self._skip(wanted, position, fail_on_data_loss)
-                    fetching = self._start(wanted, position)
+                    position = self._offset_after_gap(offset_range, position, fail_on_data_loss)
+                    fetching = self._start(offset_range, position)
                     continue
                 records = row.records_in_memory()
                 # A fetch gives whole batches, which may begin before what is asked for.
-                rest = replace(wanted, first=position)
+                rest = replace(offset_range, from_offset=position)
                 following = next_offset(records, rest) or position
-                if following < wanted.end:
-                    fetching = self._start(wanted, following)
+                if following < offset_range.until_offset:
+                    fetching = self._start(offset_range, following)
                 yield from decode(records, row.aborted_transactions or (), rest, columns)
                 position = following
         finally:
@@ -124,8 +130,8 @@ class Kafka:
                 f"kafka.bootstrap.servers {self.options.bootstrap}: {error}; is the cluster up?"
             ) from None
 
-    def _start(self, wanted: Range, position: int) -> asyncio.Task[FetchPartitionResponse]:
-        fetching = self._loop.create_task(self._fetch_until_there(wanted, position))
+    def _start(self, offset_range: OffsetRange, position: int) -> asyncio.Task[FetchPartitionResponse]:
+        fetching = self._loop.create_task(self._fetch_until_there(offset_range, position))
         self._loop.run_until_complete(asyncio.sleep(0))  # the request leaves now, not when its answer is waited for
         return fetching
 
@@ -143,25 +149,28 @@ class Kafka:
                     raise
             await asyncio.sleep(_RETRY_PAUSE_S)
 
-    async def _partitions(self, topics: Topics) -> list[TopicPartition]:
-        asked = None if topics.choice is Choice.PATTERN else list(topics.names)
+    async def _partitions(self, strategy: ConsumerStrategy) -> list[TopicPartition]:
+        asked = None if strategy.kind is StrategyKind.PATTERN else list(strategy.names)
         view = await self._metadata(asked)
         found = {topic.name: [one.partition for one in topic.partitions] for topic in view.topics}
-        for name in topics.names:
+        for name in strategy.names:
             if not found.get(name):
                 raise PipelineError(
                     f"topic {name} is not there: create it (raftwerk topics create {name}), or mend "
-                    f"{topics.choice.value}."
+                    f"{strategy.kind.value}."
                 )
-        for key in topics.partitions:
+        for key in strategy.partitions:
             if key.partition not in found[key.topic]:
                 raise PipelineError(
                     f"topic {key.topic} has partitions 0 to {max(found[key.topic])}, not {key.partition}: mend assign."
                 )
-        if topics.choice is Choice.ASSIGN:
-            return sorted(topics.partitions)
+        if strategy.kind is StrategyKind.ASSIGN:
+            return sorted(strategy.partitions)
         return [
-            TopicPartition(name, partition) for name in sorted(found) if topics.has(name) for partition in found[name]
+            TopicPartition(name, partition)
+            for name in sorted(found)
+            if strategy.includes(name)
+            for partition in found[name]
         ]
 
     async def _offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
@@ -218,27 +227,27 @@ class Kafka:
 
     # ------------------------------------------------------------------------------------------------------ fetching
 
-    async def _fetch_until_there(self, wanted: Range, position: int) -> FetchPartitionResponse:
+    async def _fetch_until_there(self, offset_range: OffsetRange, position: int) -> FetchPartitionResponse:
         """Records from `position` on, or OFFSET_OUT_OF_RANGE; asked again while there are none, or no leader."""
-        key = TopicPartition(wanted.topic, wanted.partition)
+        key = TopicPartition(offset_range.topic, offset_range.partition)
         deadline = self._loop.time() + self.options.poll_timeout_ms / 1000
         reason = "its leader is not there"
         while True:
             if self._leader(key) < 0:
-                await self._metadata([wanted.topic])
+                await self._metadata([offset_range.topic])
             row = await self._fetch(key, self._leader(key), position)
             if row is not None and row.error_code in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
                 if row.records or row.error_code:
                     return row
                 reason = f"its log is readable up to {max(row.high_watermark, 0)}"
             elif row is not None and not is_retriable(row.error_code):
-                raise RefusedError(row.error_code, f"{wanted}")
+                raise RefusedError(row.error_code, f"{offset_range}")
             else:
                 self._view = None
                 await asyncio.sleep(_RETRY_PAUSE_S)
             if self._loop.time() > deadline:
                 raise PipelineError(
-                    f"{wanted}: records {position} to {wanted.end} have not come in {self.options.poll_timeout_ms} ms, "
+                    f"{offset_range}: records {position} to {offset_range.until_offset} have not come in {self.options.poll_timeout_ms} ms, "
                     f"{reason}; look at `raftwerk doctor`, or raise kafkaConsumer.pollTimeoutMs."
                 )
 
@@ -263,12 +272,12 @@ class Kafka:
             raise RefusedError(response.error_code, f"the fetch of {key.topic}-{key.partition}")
         return response.topics[0].partitions[0]
 
-    def _skip(self, wanted: Range, position: int, fail_on_data_loss: bool) -> int:
+    def _offset_after_gap(self, offset_range: OffsetRange, position: int, fail_on_data_loss: bool) -> int:
         """Where to go on when `position` is not in the log."""
-        key = TopicPartition(wanted.topic, wanted.partition)
+        key = TopicPartition(offset_range.topic, offset_range.partition)
         low, high = (self.offsets({key: moment})[key] or 0 for moment in (EARLIEST, LATEST))
         if fail_on_data_loss:
-            raise lost(key, position, low, high)
-        following = min(low, wanted.end) if position < low else wanted.end
-        print(f"{wanted}: offsets {position} to {following} are gone; failOnDataLoss is false", file=sys.stderr)
+            raise data_loss_error(key, position, low, high)
+        following = min(low, offset_range.until_offset) if position < low else offset_range.until_offset
+        print(f"{offset_range}: offsets {position} to {following} are gone; failOnDataLoss is false", file=sys.stderr)
         return following

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.pipeline.helpers import committed, numbers, read_back, segment_of, send, spoil, values_by_partition
+from support.pipeline.queries import load, output, per, rows_written, stream, to_parquet, written
+from support.pipeline.topics import committed, numbers, read_back, segment_of, send, spoil, values_by_partition
 
 from raftwerk.pipeline.errors import sentence_of
 from raftwerk.wire.records import compute_crc, read_header
-
-from .test_batch import load, per
-from .test_streams import output, rows_written, stream, to_parquet, written
 
 
 def refusal(action: Callable[[], Any]) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..running import Say
-from .blocks import first_read
-from .lines import LIMIT, SHIFT
-from .parts import BLOCK_BITS, BLOCK_MASK, STATES
-from .tables import History, split
+from ..running_query import ProgressLog
+from .block_checks import first_read
+from .history import History, split
+from .history_lines import LIMIT, SHIFT
+from .parcels import BLOCK_BITS, BLOCK_MASK, STATES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -61,15 +61,15 @@ class Audit:
 
     history: History
     evidence_max: int
-    say: Say
+    log: ProgressLog
     verdict: AuditVerdict = field(default_factory=AuditVerdict)
 
     def judge(self) -> AuditVerdict:
         """Look for everything."""
         history = self.history
-        self.say(f"{len(history.places)} partitions; what became of each record")
+        self.log(f"{len(history.places)} partitions; what became of each record")
         records = history.judged_records()
-        self.say("what is at each offset")
+        self.log("what is at each offset")
         offsets = history.judged_offsets()
         self._totals(records)
         self._records(records)
@@ -142,7 +142,7 @@ class Audit:
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
-        self.say("duplicates, and the order of each key")
+        self.log("duplicates, and the order of each key")
         conflicts = offsets.where("kind = 'conflict'").select("at")
         extra = records.where("kind = 'duplicate'").join(conflicts, "at", "left_anti")
         self._find("duplicate", extra, lambda r: f"is at {self._at(r.seen)} and at {self._at(r.at)}")
@@ -157,7 +157,7 @@ class Audit:
         before = f.max("rid").over(key.rowsBetween(Window.unboundedPreceding, -1))
         self._find(
             "reordered",
-            self.history.kept(first.withColumn("before", before).where("before > rid"), "reordered"),
+            self.history.materialized(first.withColumn("before", before).where("before > rid"), "reordered"),
             lambda r: f"is at {self._at(r.at)}, after number {split(r.before)[1]} of the same key {r.key}",
         )
 
@@ -174,25 +174,25 @@ class Audit:
             f.shiftright("seen", SHIFT).alias("place"), f.shiftright("rid", SHIFT).alias("producer"), "key"
         )
         doubtful = runs.where("out_of_order or before > rid").select(*names).union(two_keys).distinct()
-        return self.history.kept(doubtful, "doubtful")
+        return self.history.materialized(doubtful, "doubtful")
 
     def _polls(self, offsets: DataFrame) -> None:
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
-        self.say("the positions of each consumer")
+        self.log("the positions of each consumer")
         way = Window.partitionBy("text", "topic", "partition").orderBy("file", "position")
         ways = self.history.notes("way").withColumn("before", f.lag("last").over(way)).where("first != before + 1")
         names = ("text", "topic", "partition")
         jumps = self.history.notes("jump").select(*names, f.col("first").alias("after"), f.col("last").alias("offset"))
-        jumps = self.history.kept(jumps.union(ways.select(*names, "before", "first")), "jumps")
+        jumps = self.history.materialized(jumps.union(ways.select(*names, "before", "first")), "jumps")
         back = jumps.where("offset <= after")
         cases = [
             f"{r.text} read {r.topic}-{r.partition} offset {r.offset} after offset {r.after}" for r in self._some(back)
         ]
         self._add("nonmonotonic-poll", back.count(), cases)
         ahead = jumps.where("offset > after").limit(_SKIPS_MAX).withColumn("jump", f.monotonically_increasing_id())
-        ahead = self.history.kept(ahead, "ahead")
+        ahead = self.history.materialized(ahead, "ahead")
         skipped = ahead.join(self._read_between(ahead, offsets), "jump")
         cases = [
             f"{r.text} went from {r.topic}-{r.partition} offset {r.after} to {r.offset}; others read {r.step}"

@@ -22,8 +22,8 @@ from pyspark.sql.types import (
 
 from ..errors import PipelineError
 from .options import parse_read, parse_write
+from .python_worker import prepare_worker
 from .reader import BatchReader, StreamReader
-from .worker import settle
 from .writer import BatchWriter, StreamWriter, check_columns
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -52,23 +52,23 @@ class RaftwerkDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The Kafka connector's; a query that says `.schema(...)` reads only the columns that it names."""
-        settle()
+        prepare_worker()
         with_headers = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
         return StructType(_COLUMNS.fields if with_headers else _COLUMNS.fields[:-1])
 
     def reader(self, schema: StructType) -> BatchReader:
         """For `spark.read`."""
-        settle()
+        prepare_worker()
         return BatchReader(parse_read(self.options, streaming=False), _columns(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         """For `spark.readStream`."""
-        settle()
+        prepare_worker()
         return StreamReader(parse_read(self.options, streaming=True), _columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """For `df.write`."""
-        settle()
+        prepare_worker()
         if overwrite:
             raise PipelineError("a topic cannot be overwritten: say mode append.")
         options = parse_write(self.options)
@@ -77,7 +77,7 @@ class RaftwerkDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         """For `df.writeStream`."""
-        settle()
+        prepare_worker()
         if overwrite:
             raise PipelineError("a topic cannot be overwritten: say outputMode append or update.")
         options = parse_write(self.options)

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..errors import PipelineError
-from ..places import Topics
-from ..running import explain
-from .blocks import OFFSETS_SQL, RECORDS_SQL, FindFirsts, JudgeOffsets, JudgeRecords, Known
-from .lines import LIMIT, SHIFT, pieces_of
-from .parts import NOWHERE, SQL_SCHEMA, ReadPieces, topic_parts
+from ..errors import PipelineError, explain
+from ..topics import Topics
+from .block_checks import OFFSETS_SQL, RECORDS_SQL, FindFirsts, HistorySummary, JudgeOffsets, JudgeRecords
+from .history_lines import LIMIT, SHIFT, file_splits
+from .parcels import NO_FINAL_READ, SQL_SCHEMA, ReadSplits, topic_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,18 +74,18 @@ class History:
         return parts.where(f.col("kind").isin(*kinds))
 
     @cached_property
-    def known(self) -> Known:
+    def known(self) -> HistorySummary:
         """The partitions, how far each was read, and who promised no order."""
         from pyspark.sql import functions as f
 
         reached = self.notes("place").groupBy("topic", "partition").agg(f.max("first"), f.max("last")).collect()
         rows = sorted(tuple(row) for row in reached)
-        return Known(
+        return HistorySummary(
             places={(topic, partition): number for number, (topic, partition, _, _) in enumerate(rows)},
             last_read=[last for _, _, last, _ in rows],
             last_final=[max(-1, last) for _, _, _, last in rows],
-            has_final=any(last != NOWHERE for _, _, _, last in rows),
-            plain_producers=self._plain_producers(),
+            has_final=any(last != NO_FINAL_READ for _, _, _, last in rows),
+            non_idempotent=self._non_idempotent(),
         )
 
     @cached_property
@@ -109,18 +108,18 @@ class History:
 
     def judged_records(self) -> DataFrame:
         """`blocks.RECORDS_SQL`: every record of which something is to be said."""
-        return self.kept(self._by_block(("send", "read"), JudgeRecords(self.known), RECORDS_SQL), "records")
+        return self.materialized(self._by_block(("send", "read"), JudgeRecords(self.known), RECORDS_SQL), "records")
 
     def judged_offsets(self) -> DataFrame:
         """`blocks.OFFSETS_SQL`: what was found at the offsets of each block."""
-        return self.kept(self._by_block(("ack", "found"), JudgeOffsets(self.known), OFFSETS_SQL), "offsets")
+        return self.materialized(self._by_block(("ack", "found"), JudgeOffsets(self.known), OFFSETS_SQL), "offsets")
 
     def firsts(self, pairs: Sequence[tuple[int, int]]) -> DataFrame:
         """`rid, key, seen` of every record of these partitions and producers that was read."""
         task = FindFirsts(self.known, pairs)
         return self._by_block(("send", "read"), task, RECORDS_SQL).select("rid", "key", "seen")
 
-    def kept(self, rows: DataFrame, name: str) -> DataFrame:
+    def materialized(self, rows: DataFrame, name: str) -> DataFrame:
         """The same rows, on disk."""
         rows.write.parquet(self.path(name))
         return self.spark.read.schema(rows.schema).parquet(self.path(name))
@@ -136,11 +135,11 @@ class History:
         short = sum(os.path.getsize(path) for path in files) // _PARTITION_BYTES
         most = _PARTITIONS_A_CORE * cores
         self.partitions = most if self.topic is not None else max(1, min(most, short))
-        pieces = pieces_of(files)
+        pieces = file_splits(files)
         numbers = self.spark.range(0, len(pieces), 1, max(1, min(len(pieces), max(cores, short))))
-        parts = numbers.mapInArrow(ReadPieces(pieces), SQL_SCHEMA)
+        parts = numbers.mapInArrow(ReadSplits(pieces), SQL_SCHEMA)
         if self.topic is not None:
-            parts = parts.union(_named(self.topic).mapInArrow(topic_parts, SQL_SCHEMA))
+            parts = parts.union(_load_records(self.topic).mapInArrow(topic_parts, SQL_SCHEMA))
         try:
             parts.write.option("parquet.block.size", _ROW_GROUP_BYTES).parquet(self.path("parts"))
         except Exception as error:
@@ -154,14 +153,14 @@ class History:
         parcels = self.notes(*kinds).select("block", "kind", "parcel")
         return parcels.repartition(self.partitions, "block").sortWithinPartitions("block").mapInArrow(task, schema)
 
-    def _plain_producers(self) -> list[int]:
+    def _non_idempotent(self) -> list[int]:
         """The producers that are not idempotent; the last line about one counts."""
         heads = [line for line in self.lines if line["f"] == "history" and line["producer"] is not None]
         idempotent = {line["producer"]: line["idempotent"] for line in heads}
         return sorted(producer for producer, promised in idempotent.items() if not promised)
 
 
-def _named(records: DataFrame) -> DataFrame:
+def _load_records(records: DataFrame) -> DataFrame:
     """A topic's records as the load wrote them: `topic, partition, offset, producer, number, key`."""
     from pyspark.sql import functions as f
 

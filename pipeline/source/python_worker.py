@@ -14,32 +14,32 @@ import os
 import sys
 import zipimport
 
-_settled = False
+_prepared = False
 
 
-class _KeptArchive(zipimport.zipimporter):
+class _CachedArchive(zipimport.zipimporter):
     """An importer whose directory stays as it was read."""
 
     def invalidate_caches(self) -> None:
         """Nothing to do."""
 
 
-def settle() -> None:
+def prepare_worker() -> None:
     """Tell this process, once, that it is a worker of Spark's and will stay one."""
     import pyspark
 
-    global _settled
-    if not _settled:
-        _settled = True
-        keep_archives(os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__))
+    global _prepared
+    if not _prepared:
+        _prepared = True
+        cache_archives(os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__))
         gc.freeze()
 
 
-def keep_archives(directory: str) -> None:
+def cache_archives(directory: str) -> None:
     """From now on this process does not read jars, nor archives under the directory, again."""
     inside = os.path.join(os.path.realpath(directory), "")
     for entry, finder in list(sys.path_importer_cache.items()):
         if type(finder) is not zipimport.zipimporter:
             continue
         if finder.archive.endswith(".jar") or os.path.realpath(finder.archive).startswith(inside):
-            sys.path_importer_cache[entry] = _KeptArchive(entry)
+            sys.path_importer_cache[entry] = _CachedArchive(entry)

@@ -11,22 +11,22 @@ from itertools import pairwise
 
 from ...wire.types import TopicPartition
 from ..errors import PipelineError
-from .columns import Range
-from .options import Admission, Position
+from .arrow_columns import OffsetRange
+from .options import OffsetRangeLimit, ReadLimits
 
 Offsets = Mapping[TopicPartition, int]
-Json = dict[str, dict[str, int]]
+OffsetsJson = dict[str, dict[str, int]]
 
 
-def to_json(offsets: Offsets) -> Json:
+def offsets_to_json(offsets: Offsets) -> OffsetsJson:
     """Offsets as they stand in a checkpoint."""
-    result: Json = {}
+    result: OffsetsJson = {}
     for key in sorted(offsets):
         result.setdefault(key.topic, {})[str(key.partition)] = offsets[key]
     return result
 
 
-def from_json(offsets: Json) -> dict[TopicPartition, int]:
+def offsets_from_json(offsets: OffsetsJson) -> dict[TopicPartition, int]:
     """Offsets out of a checkpoint."""
     return {
         TopicPartition(topic, int(partition)): offset
@@ -35,13 +35,13 @@ def from_json(offsets: Json) -> dict[TopicPartition, int]:
     }
 
 
-def check_named(position: Position, partitions: Iterable[TopicPartition]) -> None:
+def check_all_named(position: OffsetRangeLimit, partitions: Iterable[TopicPartition]) -> None:
     """`PipelineError` unless offsets that are given one by one are those of just these partitions."""
-    if position.each is None:
+    if position.by_partition is None:
         return
     wanted = list(partitions)
-    missing = [key for key in wanted if key not in position.each]
-    strange = [key for key in position.each if key not in wanted]
+    missing = [key for key in wanted if key not in position.by_partition]
+    strange = [key for key in position.by_partition if key not in wanted]
     if missing:
         raise PipelineError(
             f"{position.option} says nothing of {_names(missing)}: name every partition that is read, with -2 for its "
@@ -51,7 +51,7 @@ def check_named(position: Position, partitions: Iterable[TopicPartition]) -> Non
         raise PipelineError(f"{position.option} names {_names(strange)}, which this query does not read: leave it out.")
 
 
-def check_in_logs(
+def move_into_logs(
     wanted: Offsets, earliest: Offsets, latest: Offsets, fail_on_data_loss: bool
 ) -> dict[TopicPartition, int]:
     """The offsets, each moved into its log; `PipelineError` for the first that is out of it, if loss is to fail."""
@@ -59,12 +59,12 @@ def check_in_logs(
     for key, offset in wanted.items():
         low, high = earliest[key], latest[key]
         if not low <= offset <= high and fail_on_data_loss:
-            raise lost(key, offset, low, high)
+            raise data_loss_error(key, offset, low, high)
         result[key] = min(max(offset, low), high)
     return result
 
 
-def lost(key: TopicPartition, offset: int, low: int, high: int) -> PipelineError:
+def data_loss_error(key: TopicPartition, offset: int, low: int, high: int) -> PipelineError:
     """What is said of an offset that is not in the log."""
     what = "its records were deleted" if offset < low else "the log is shorter (was the topic made anew?)"
     return PipelineError(
@@ -73,14 +73,18 @@ def lost(key: TopicPartition, offset: int, low: int, high: int) -> PipelineError
     )
 
 
-def split(begin: Offsets, end: Offsets, min_partitions: int | None, max_records: int | None = None) -> list[Range]:
+def cut_into_ranges(
+    begin: Offsets, end: Offsets, min_partitions: int | None, max_records: int | None = None
+) -> list[OffsetRange]:
     """A range for each partition that has anything, cut so that none has over `max_records` offsets; where that makes
     fewer than `min_partitions`, the larger ones are cut until there are that many or so.
 
     As the Kafka connector does it: each partition gets its share of the wanted number, by its size.
     """
-    ranges = [Range(key.topic, key.partition, begin[key], end[key]) for key in sorted(end) if end[key] > begin[key]]
-    sizes = [one.end - one.first for one in ranges]
+    ranges = [
+        OffsetRange(key.topic, key.partition, begin[key], end[key]) for key in sorted(end) if end[key] > begin[key]
+    ]
+    sizes = [one.until_offset - one.from_offset for one in ranges]
     parts = [1 if max_records is None else -(-size // max_records) for size in sizes]
     if min_partitions is not None and sum(parts) < min_partitions:
         total = sum(sizes)
@@ -88,13 +92,13 @@ def split(begin: Offsets, end: Offsets, min_partitions: int | None, max_records:
     return [cut for one, number in zip(ranges, parts) for cut in _cut(one, number)]
 
 
-def _cut(whole: Range, parts: int) -> list[Range]:
-    size = whole.end - whole.first
-    edges = [whole.first + size * part // parts for part in range(parts + 1)]
-    return [Range(whole.topic, whole.partition, low, high) for low, high in pairwise(edges)]
+def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
+    size = whole.until_offset - whole.from_offset
+    edges = [whole.from_offset + size * part // parts for part in range(parts + 1)]
+    return [OffsetRange(whole.topic, whole.partition, low, high) for low, high in pairwise(edges)]
 
 
-def limited(begin: Offsets, available: Offsets, limit: int) -> dict[TopicPartition, int]:
+def rate_limit(begin: Offsets, available: Offsets, limit: int) -> dict[TopicPartition, int]:
     """As far as `limit` records go, shared out among the partitions by what each has; never past `limit` in all.
 
     Each partition gets its share rounded down, and the rest goes one by one, the largest remainder first, so that a
@@ -113,14 +117,14 @@ def limited(begin: Offsets, available: Offsets, limit: int) -> dict[TopicPartiti
     return {key: begin.get(key, 0) + share for key, share in shares.items()}
 
 
-def admitted(begin: Offsets, available: Offsets, admission: Admission, waited_ms: int) -> dict[TopicPartition, int]:
+def batch_end(begin: Offsets, available: Offsets, read_limits: ReadLimits, waited_ms: int) -> dict[TopicPartition, int]:
     """Where the next batch ends: at `begin` while there is less than the minimum, and not past the limit."""
     there = sum(max(available[key] - begin.get(key, 0), 0) for key in available)
-    if admission.min_offsets is not None and there < admission.min_offsets and waited_ms < admission.max_delay_ms:
+    if read_limits.min_offsets is not None and there < read_limits.min_offsets and waited_ms < read_limits.max_delay_ms:
         return dict(begin)
-    if admission.max_offsets is None:
+    if read_limits.max_offsets is None:
         return dict(available)
-    return limited(begin, available, admission.max_offsets)
+    return rate_limit(begin, available, read_limits.max_offsets)
 
 
 def _names(keys: Iterable[TopicPartition]) -> str:
