@@ -1,7 +1,7 @@
 """The page of a job's report: a verdict, figures, and sections that hold a chart or a table.
 
-The page is `report.html`, a jinja2 template on the base that all reports share (`cluster/pages/html_page.py`). It is one
-file without references to others, and it follows the reader's light or dark colour scheme.
+The page is `report.html`, a jinja2 template on the base that all reports share (`cluster/pages/html_page.py`). It is
+one file without references to others, and it follows the reader's light or dark colour scheme.
 """
 
 from __future__ import annotations

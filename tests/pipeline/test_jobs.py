@@ -36,8 +36,6 @@ from raftwerk.pipeline.jobs.windows_page import render as render_windows
 from raftwerk.pipeline.running_query import Metrics, ProgressLog
 from raftwerk.pipeline.topics import FORMATS, Topics
 
-from ..chaos.checker.test_checker import histories as drawn_histories
-
 FLIGHTS = 4_000
 _FAR = 10
 """Of so many random histories one has its numbers and offsets at the edge of a block."""
@@ -194,7 +192,7 @@ def merged_histories(count: int) -> list[dict[str, Any]]:
 
     @settings(max_examples=count, database=None, phases=[Phase.generate])
     @seed(7)
-    @given(drawn_histories())
+    @given(histories.random_histories())
     def draw(history: list[dict[str, Any]]) -> None:
         drawn.append(history)
 

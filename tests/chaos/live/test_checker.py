@@ -8,7 +8,19 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.chaos.histories import SECOND, ack, clean, done, final, final_end, header, invoke, oracle, poll
+from support.chaos.histories import (
+    SECOND,
+    ack,
+    clean,
+    done,
+    final,
+    final_end,
+    header,
+    invoke,
+    oracle,
+    poll,
+    random_histories,
+)
 
 from raftwerk.chaos.live.checker.checker import check_lines
 from raftwerk.chaos.live.checker.findings import KINDS
@@ -179,33 +191,8 @@ def test_lines_that_are_not_in_the_format_are_refused(line: Line) -> None:
         check_lines([line])
 
 
-numbers, places = st.integers(0, 6), st.integers(0, 1)
-where = st.fixed_dictionaries({"producer": st.integers(0, 1), "partition": places})
-
-
-def key_of(number: int) -> int:
-    return number % 2
-
-
-@st.composite
-def histories(draw: st.DrawFn) -> list[Line]:
-    lines: list[Line] = [header(1, idempotent=draw(st.booleans()))]
-    for producer in (0, 1):
-        for number in range(draw(st.integers(0, 6))):
-            at = {"producer": producer, "partition": draw(places), "key": key_of(number)}
-            kind = draw(st.sampled_from(["invoke", "ok", "ok", "ok", "fail", "info"]))
-            offset = draw(st.none() | numbers) if kind == "ok" else None
-            lines.append(invoke(number, **at) if kind == "invoke" else done(kind, number, offset, **at))
-    for _ in range(draw(st.integers(0, 4))):
-        rows = draw(st.lists(st.tuples(numbers, numbers, st.integers(0, 1)), max_size=5))
-        records = [(offset, number, key_of(number), producer) for offset, number, producer in rows]
-        end = draw(st.integers(0, 8)) * SECOND
-        lines.append(poll(*records, process="x", partition=draw(places), end=end, final=draw(st.booleans())))
-    return lines
-
-
 @settings(max_examples=600)
-@given(histories(), st.randoms(use_true_random=False))
+@given(random_histories(), st.randoms(use_true_random=False))
 def test_the_streaming_checker_agrees_with_the_plain_one_in_any_order(lines: list[Line], rng: random.Random) -> None:
     expected = oracle(lines)
     rng.shuffle(lines)

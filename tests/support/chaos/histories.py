@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from hypothesis import strategies as st
+
 Line = dict[str, Any]
 SECOND = 10**9
 
@@ -124,3 +126,28 @@ def oracle(lines: Iterable[Line]) -> dict[str, int]:
         found["reordered"] += name[1] < last.get(group, -1)
         last[group] = max(name[1], last.get(group, -1))
     return found
+
+
+_numbers, _places = st.integers(0, 6), st.integers(0, 1)
+
+
+def _key_of(number: int) -> int:
+    return number % 2
+
+
+@st.composite
+def random_histories(draw: st.DrawFn) -> list[Line]:
+    """Histories of two producers and one consumer, in which every anomaly may stand."""
+    lines: list[Line] = [header(1, idempotent=draw(st.booleans()))]
+    for producer in (0, 1):
+        for number in range(draw(st.integers(0, 6))):
+            at = {"producer": producer, "partition": draw(_places), "key": _key_of(number)}
+            kind = draw(st.sampled_from(["invoke", "ok", "ok", "ok", "fail", "info"]))
+            offset = draw(st.none() | _numbers) if kind == "ok" else None
+            lines.append(invoke(number, **at) if kind == "invoke" else done(kind, number, offset, **at))
+    for _ in range(draw(st.integers(0, 4))):
+        rows = draw(st.lists(st.tuples(_numbers, _numbers, st.integers(0, 1)), max_size=5))
+        records = [(offset, number, _key_of(number), producer) for offset, number, producer in rows]
+        end = draw(st.integers(0, 8)) * SECOND
+        lines.append(poll(*records, process="x", partition=draw(_places), end=end, final=draw(st.booleans())))
+    return lines
