@@ -127,8 +127,8 @@ class Mirror:
             there = copy.partitions()[self.copy_names[name]]
             if there != partitions:
                 raise PipelineError(
-                    f"{self.copy_names[name]} at {self.options.target} has {there} partitions, {name} has {partitions}: "
-                    "a copy keeps each record in its partition, so they must be equal."
+                    f"{self.copy_names[name]} at {self.options.target} has {there} partitions, {name} has "
+                    f"{partitions}: a copy keeps each record in its partition, so they must be equal."
                 )
 
     def _on_batch(self, rows: DataFrame, batch: int) -> None:

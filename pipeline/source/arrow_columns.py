@@ -192,8 +192,8 @@ def _join_bodies(bodies: list[Buffer], headers: list[BatchHeader]) -> _BatchGrou
 def damaged_records_error(offset_range: OffsetRange, offset: int, reason: str) -> PipelineError:
     """What is said of a batch that cannot be read."""
     return PipelineError(
-        f"{offset_range}: the records from offset {offset} on cannot be read: {reason}; look at the file with `raftwerk "
-        "log verify`, or begin after them with startingOffsets."
+        f"{offset_range}: the records from offset {offset} on cannot be read: {reason}; look at the file with "
+        "`raftwerk log verify`, or begin after them with startingOffsets."
     )
 
 

@@ -248,7 +248,8 @@ class KafkaClient:
             if self._loop.time() > deadline:
                 raise PipelineError(
                     f"{offset_range}: records {position} to {offset_range.until_offset} have not come in "
-                    f"{self.options.poll_timeout_ms} ms, {reason}; look at `raftwerk doctor`, or raise kafkaConsumer.pollTimeoutMs."
+                    f"{self.options.poll_timeout_ms} ms, {reason}; look at `raftwerk doctor`, or "
+                    "raise kafkaConsumer.pollTimeoutMs."
                 )
 
     async def _fetch(self, key: TopicPartition, leader: int, position: int) -> FetchPartitionResponse | None:
