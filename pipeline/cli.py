@@ -1,4 +1,7 @@
-"""`raftwerk pipeline`: the jobs on Spark, and the stream of flights to try them on."""
+"""`raftwerk pipeline`: the jobs on Spark, and a stream of flights as data to try them on.
+
+`submit.py` imports this module under `spark-submit`, so it imports nothing of the package `cli`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ JOBS = {
 
 
 class _JobGroup(click.Group):
-    """Imports a job when it is asked for, so that the list needs no Spark."""
+    """Imports a job when it is run, so that the list of jobs needs no Spark."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(JOBS)

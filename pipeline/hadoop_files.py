@@ -1,7 +1,7 @@
-"""Files where the tables are: whatever Hadoop's FileSystem reaches, asked through the driver's JVM.
+"""Files on any file system that Hadoop reaches, through `org.apache.hadoop.fs.FileSystem` in the driver's JVM.
 
-So a job's output may lie on a local disk, HDFS or an object store that Spark has the connector for. A path is a string
-relative to the root, with `/` between its parts.
+So the output of a job may be on a local disk, HDFS, or an object store for which Spark has a connector. Paths are
+relative to the root, with `/` between their parts.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class HadoopFiles:
         return bool(self._fs.exists(self._path(path)))
 
     def names(self, path: str) -> list[str]:
-        """The names in a directory, sorted; none where there is no such directory."""
+        """The sorted names in a directory, none when it does not exist."""
         if not self.exists(path):
             return []
         return sorted(status.getPath().getName() for status in self._fs.listStatus(self._path(path)))
 
     def tree(self, path: str, suffix: str) -> list[str]:
-        """All files below a directory whose names end so, relative to it, sorted."""
+        """All files below a directory whose names end with the suffix, relative to it and sorted."""
         found: list[str] = []
         if not self.exists(path):
             return found
@@ -61,11 +61,11 @@ class HadoopFiles:
         return sorted(found)
 
     def size(self, path: str) -> int:
-        """Bytes of a file."""
+        """The size of a file in bytes."""
         return int(self._fs.getFileStatus(self._path(path)).getLen())
 
     def read_json(self, path: str) -> dict[str, Any]:
-        """A file's object; `PipelineError` when it holds none."""
+        """The JSON object in a file. `PipelineError` when it holds none."""
         try:
             value = json.loads(self.read_text(path))
         except ValueError as error:
@@ -75,7 +75,7 @@ class HadoopFiles:
         return value
 
     def read_text(self, path: str) -> str:
-        """A file as text."""
+        """A file's text."""
         stream = self._fs.open(self._path(path))
         try:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
@@ -83,7 +83,7 @@ class HadoopFiles:
             stream.close()
 
     def write_json(self, path: str, value: Mapping[str, Any]) -> None:
-        """The whole file or nothing: it gets its name by a rename, after every byte is there."""
+        """Write the file as a whole: it is written and synced under another name, then renamed."""
         draft = posixpath.join(posixpath.dirname(path), "." + posixpath.basename(path) + ".tmp")
         try:
             stream = self._fs.create(self._path(draft), True)
@@ -101,13 +101,13 @@ class HadoopFiles:
         self.rename(draft, path)
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file another name; its new directory is made."""
+        """Rename a file, and create its new directory."""
         self._fs.mkdirs(self._path(posixpath.dirname(target)))
         if not self._fs.rename(self._path(source), self._path(target)):
             raise PipelineError(f"cannot rename {self.full(source)} to {self.full(target)}.")
 
     def delete(self, path: str) -> None:
-        """Remove a file or a directory with all in it, if it is there."""
+        """Delete a file, or a directory with its contents, if it exists."""
         self._fs.delete(self._path(path), True)
 
     def _path(self, path: str) -> Any:
@@ -115,7 +115,7 @@ class HadoopFiles:
 
 
 def _cause(error: Exception) -> str:
-    """The Java exception that Py4J carries, without its trace."""
+    """The message of the Java exception that Py4J carries, without its stack trace."""
     cause = getattr(error, "java_exception", None)
     return str(cause.getMessage() or cause.getClass().getSimpleName()) if cause is not None else _first_line(error)
 

@@ -1,4 +1,4 @@
-"""A stream under way: its progress line, its metrics, its clean stop, and its failure in one sentence."""
+"""A running streaming query of a job: progress lines, Prometheus metrics, lag, and a clean stop."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 Place = tuple[str, str]
-"""A topic and a partition, as they stand in Spark's reports."""
+"""A topic and a partition, both as text, as in Spark's progress reports."""
 Ends = Mapping[Place, int]
 
 _WAIT_S = 0.5
 STOP_TIMEOUT_S = 30.0
-"""How long a stop waits for the batch under way."""
+"""How long a stop waits for the running batch."""
 
 
 class ProgressLog:
-    """Lines for people, with the seconds since the start; silent with `--json`."""
+    """Prints lines with the seconds since the start, on standard error. Prints nothing with `--json` (`quiet`)."""
 
     def __init__(self, *, quiet: bool = False, out: TextIO | None = None) -> None:
         self.quiet = quiet
@@ -40,7 +40,7 @@ class ProgressLog:
 
 
 class Metrics:
-    """What a job tells Prometheus, on a port of its own; nothing without one."""
+    """The metrics of a job for Prometheus. They are served when a port is given."""
 
     def __init__(self, job: str, port: int | None) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -66,7 +66,7 @@ class Metrics:
             self._serve(port)
 
     def batch(self, progress: Progress) -> None:
-        """One more batch is done."""
+        """Count a batch that is done."""
         self.rows.labels(self.job).inc(progress.rows)
         self.batches.labels(self.job).inc()
         self.batch_seconds.labels(self.job).set(progress.seconds)
@@ -86,7 +86,7 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What Spark says of a batch; `lag` is None where the source does not tell what is the end."""
+    """Spark's report on a batch. `lag` is in records, None when the end of the log is not known."""
 
     batch: int
     rows: int
@@ -95,6 +95,7 @@ class Progress:
 
     @property
     def rows_per_second(self) -> float:
+        """The speed of the batch, 0 when its duration is not known."""
         return self.rows / self.seconds if self.seconds else 0.0
 
     def __str__(self) -> str:
@@ -103,7 +104,7 @@ class Progress:
 
     @staticmethod
     def of(report: Mapping[str, Any], ends: Ends | None = None) -> Progress:
-        """Of one of Spark's progress reports; `ends` are those of the logs, where Spark does not know them."""
+        """From one of Spark's progress reports. `ends` are the logs' ends, for sources that do not report them."""
         sources = report.get("sources") or []
         lags = [_lag(source, ends) for source in sources]
         return Progress(
@@ -115,7 +116,7 @@ class Progress:
 
 
 def _lag(source: Mapping[str, Any], ends: Ends | None) -> int | None:
-    """Records between a batch's end and the log's, from the offsets that a source tells: `{topic: {partition: n}}`."""
+    """Records between the end of a batch and the end of the log. Offsets are `{topic: {partition: n}}`."""
     end = _offsets(source.get("endOffset"))
     latest = ends if ends is not None else _offsets(source.get("latestOffset"))
     if end is None or not latest:
@@ -135,8 +136,8 @@ def _offsets(value: Any) -> dict[Place, int] | None:
 class RunningQuery:
     """A running query of a job.
 
-    `ends` asks for the ends of the logs where Spark does not know them. A stream with `until` stops when all records
-    before these offsets are done, or when there are none left.
+    `ends` returns the ends of the logs, for sources that do not report them to Spark. A query with `until` stops when
+    all records before these offsets are processed, or when no records are left.
     """
 
     job: str
@@ -151,7 +152,7 @@ class RunningQuery:
     stopping: Callable[[], bool] = field(default=lambda: False)
 
     def follow(self) -> None:
-        """Until the query ends or a stop is asked for; `PipelineError` when it failed."""
+        """Wait until the query ends, or until `stopping` and the running batch is done. `PipelineError` if it failed."""
         stop_requested_at: float | None = None
         while True:
             last_batch_id = self.last_batch_id
@@ -165,7 +166,7 @@ class RunningQuery:
                     return
 
     def poll(self, wait_s: float) -> bool:
-        """Tell what was done in the meantime; whether the query has ended. `PipelineError` when it failed."""
+        """Wait, and report new batches. Returns whether the query has ended. `PipelineError` if it failed."""
         ended = self._wait(wait_s)
         self._report()
         if not ended and self._has_reached_end():
@@ -174,7 +175,7 @@ class RunningQuery:
         return ended
 
     def stop(self) -> None:
-        """End it; a batch under way is done again at the next start."""
+        """Stop the query. An unfinished batch is repeated at the next start."""
         self.query.stop()
         self._report()
         self.log(f"{self.job}: stopped after {self.rows:,} rows")
@@ -197,10 +198,10 @@ class RunningQuery:
         try:
             return self.ends() if self.ends is not None else None
         except PipelineError:
-            return {}  # The cluster has other cares, and the lag is unknown until it tells.
+            return {}  # The lag stays unknown while the cluster does not answer.
 
     def _is_new(self, report: Mapping[str, Any]) -> bool:
-        """Of a batch that was not told yet; Spark also tells that it waits."""
+        """Whether the report is of a new batch that ran. Spark also reports that it waits for records."""
         ran = report.get("numInputRows") or report.get("durationMs", {}).get("addBatch")
         return report["batchId"] > self.last_batch_id and bool(ran)
 
@@ -220,7 +221,7 @@ class RunningQuery:
 
 @contextmanager
 def stop_on_signal() -> Iterator[Callable[[], bool]]:
-    """Whether SIGINT or SIGTERM has asked to stop, so that the batch under way may end first; a second SIGINT kills."""
+    """Yields a function that says whether SIGINT or SIGTERM asked to stop. A second SIGINT raises KeyboardInterrupt."""
     asked: list[int] = []
 
     def on_signal(number: int, _frame: object) -> None:

@@ -1,8 +1,8 @@
-"""The Spark session that jobs, tests and benchmarks share, with Spark's own Kafka connector where it is asked for.
+"""Starts the Spark session of jobs, tests and benchmarks, with Spark's own Kafka connector on request.
 
-The connector is no part of PySpark. Spark fetches it by its Maven coordinates, with all that it depends on, as the JVM
-starts, and keeps it in Ivy's cache in the home directory; `spark.jars.repositories` and `spark.jars.ivySettings` say
-where else to look, in spark-defaults.conf or in `config`. The data source of `pipeline.source` needs none of that.
+The connector is not part of PySpark. Spark fetches it and its dependencies by Maven coordinates as the JVM starts, and
+keeps them in Ivy's cache in the home directory. `spark.jars.repositories` and `spark.jars.ivySettings`, in
+spark-defaults.conf or in `config`, name other repositories. The data source of `pipeline.source` needs no jars.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def spark_session(
     config: Mapping[str, str] | None = None,
     log_level: str = "ERROR",
 ) -> SparkSession:
-    """A session named `app`, or the one that runs already; `memory` is that of the driver's JVM.
+    """A new session named `app`, or the one that runs already. `memory` is that of the driver's JVM.
 
-    Under `spark-submit` the JVM is there already, and master, memory and jars are what its command line says.
-    `config` is Spark's own settings, by their names. Raises `PipelineError` when PySpark or Java is missing or too old,
-    when Spark does not start, and when the connector is asked for and cannot be had.
+    Under `spark-submit` the JVM runs already, and its command line sets master, memory and jars. `config` holds further
+    Spark settings. Raises `PipelineError` when PySpark or Java is missing or too old, when Spark does not start, and
+    when the connector is requested and not available.
     """
     pyspark_version = _pyspark_version()
     check_java()
@@ -60,9 +60,9 @@ def spark_session(
 
 
 def session_settings(app: str, master: str, memory: str, connector: str | None, *, submitted: bool) -> dict[str, str]:
-    """What a session is started with; where it is `submitted`, the JVM is there, and only what it lets be changed.
+    """The settings of a new session. Under `spark-submit` (`submitted`) only those that a running JVM accepts.
 
-    Times are UTC in any case, so that a date in a table does not depend on where its job runs.
+    The time zone is always UTC, so that a date in a table does not depend on the machine.
     """
     settings = {"spark.app.name": app, "spark.sql.session.timeZone": "UTC"}
     if submitted:
@@ -72,7 +72,7 @@ def session_settings(app: str, master: str, memory: str, connector: str | None, 
 
 
 def connector_coordinates(spark_version: str) -> str:
-    """The Maven coordinates of Spark's Kafka connector, which must be of Spark's own version."""
+    """The Maven coordinates of Spark's Kafka connector, whose version must be Spark's own."""
     return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark_version}"
 
 
@@ -92,7 +92,7 @@ def has_connector(session: SparkSession) -> bool:
 
 
 def check_java() -> int:
-    """The major version of the Java that Spark will start; `PipelineError` when there is none, or one below 17."""
+    """The major version of the Java that Spark will start. `PipelineError` when it is missing or below 17."""
     home = os.environ.get("JAVA_HOME")
     command = os.path.join(home, "bin", "java") if home else shutil.which("java")
     where = f"JAVA_HOME={home}" if home else "the path"
@@ -113,13 +113,13 @@ def check_java() -> int:
 
 
 def java_major(text: str) -> int | None:
-    """17 for what `java -version` of Java 17 prints, 8 for that of 1.8; None when no version is in it."""
+    """The major version in the output of `java -version`, such as 17, or 8 for 1.8; None when it has no version."""
     found = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(found.group(1)) if found else None
 
 
 def _quiet_start() -> None:
-    """Leave out the warnings that every start of Spark prints, unless its logging is configured already."""
+    """Suppress the warnings of Spark's start, unless logging is configured already."""
     options = os.environ.get("SPARK_SUBMIT_OPTS", "")
     configured = os.path.join(os.environ.get("SPARK_CONF_DIR") or "", "log4j2.properties")
     if "log4j" in options or ("SPARK_CONF_DIR" in os.environ and os.path.exists(configured)):
@@ -152,7 +152,7 @@ def _launch_settings(master: str, memory: str) -> dict[str, str]:
     }
     local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", master)
     if local:
-        # One machine needs no name that resolves, and no 200 tasks to shuffle what a few cores hold.
+        # A single machine needs no resolvable host name, and a few cores need fewer shuffle partitions than 200.
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         cores = os.cpu_count() if local.group(1) == "*" else local.group(1)
         settings["spark.sql.shuffle.partitions"] = str(2 * int(cores or 1))

@@ -1,6 +1,6 @@
-"""What `spark-submit` is given: `spark-submit [...] submit.py JOB [...]`, with the words of `raftwerk pipeline run`.
+"""The script for `spark-submit [...] submit.py JOB [...]`, with the arguments of `raftwerk pipeline run`.
 
-Spark runs a file, not a module of a package, hence the absolute import.
+The import is absolute because Spark runs a file, not a module of a package.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where records come from and go to: a cluster's topics, by Spark's Kafka connector or by our own data source."""
+"""The topics that a job reads and writes, by Spark's Kafka connector or by our own data source."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ FORMATS = ("raftwerk", "kafka")
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """Topics of one cluster. `format`: `kafka` is Spark's own connector, `raftwerk` needs no jars.
+    """Topics of one cluster. `format` is `kafka` for Spark's own connector, or `raftwerk`, which needs no jars.
 
-    `options` are those of the connector, `kafka.*` for its client included.
+    `options` are those of the connector, including `kafka.*` for its client.
     """
 
     bootstrap_servers: str
@@ -32,20 +32,20 @@ class Topics:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def read_stream(self, spark: SparkSession, starting_offsets: str, max_offsets: int | None) -> DataFrame:
-        """The records as a stream; `max_offsets` bounds a batch."""
+        """The records as a stream. `max_offsets` limits the records of a batch."""
         options = {**self._options(), "startingOffsets": starting_offsets}
         if max_offsets is not None:
             options["maxOffsetsPerTrigger"] = str(max_offsets)
         return spark.readStream.format(self._register_format(spark)).options(**options).load()
 
     def read(self, spark: SparkSession, *, up_to: Mapping[str, Mapping[str, int]] | None = None) -> DataFrame:
-        """All records up to what is the end now, or up to these offsets by topic and partition."""
+        """All records up to the present end, or up to these offsets by topic and partition."""
         end = "latest" if up_to is None else json.dumps(up_to)
         options = {**self._options(), "startingOffsets": "earliest", "endingOffsets": end}
         return spark.read.format(self._register_format(spark)).options(**options).load()
 
     def write(self, spark: SparkSession, rows: DataFrame) -> None:
-        """Send rows that have `key` and `value` to the one topic."""
+        """Write rows with `key` and `value` to the first of the topics."""
         options = {
             "kafka.bootstrap.servers": self.bootstrap_servers,
             "topic": self.names[0],
@@ -55,7 +55,7 @@ class Topics:
         rows.write.format(self._register_format(spark)).options(**options).mode("append").save()
 
     def ends(self) -> dict[tuple[str, str], int]:
-        """Where the partitions end now, by topic and partition; `PipelineError` when the cluster does not tell."""
+        """The present end offsets by topic and partition. `PipelineError` when the cluster does not answer."""
         from .source.kafka_client import KafkaClient
         from .source.options import LATEST, parse_read
 
@@ -65,13 +65,13 @@ class Topics:
         return {(key.topic, str(key.partition)): offset or 0 for key, offset in found.items()}
 
     def ends_unknown_to_spark(self) -> bool:
-        """Whether Spark does not know where these topics end: before 4.2 it does not ask a source in Python for it."""
+        """Whether Spark does not know the ends of these topics: before 4.2 it does not ask Python sources for them."""
         from .source.reader import HAS_ADMISSION_CONTROL
 
         return self.format == "raftwerk" and not HAS_ADMISSION_CONTROL
 
     def is_limited(self) -> bool:
-        """Whether an option says how much a batch may hold."""
+        """Whether an option limits the records of a batch."""
         return any(name.lower() == "maxoffsetspertrigger" for name in self.options)
 
     def check(self) -> None:
@@ -84,11 +84,11 @@ class Topics:
             )
 
     def partitions(self) -> dict[str, int]:
-        """The number of partitions of each topic, 0 where there is no such topic."""
+        """The number of partitions of each topic, 0 for a topic that does not exist."""
         return asyncio.run(self._partitions())
 
     def create(self, partitions: int, configs: Mapping[str, str]) -> None:
-        """Create the topics that are not there yet, on as many as three brokers."""
+        """Create the topics that do not exist, with up to three replicas."""
         asyncio.run(self._create(partitions, configs))
 
     async def _partitions(self) -> dict[str, int]:
@@ -135,7 +135,7 @@ class Topics:
 
 
 def parse_options(pairs: Sequence[str]) -> dict[str, str]:
-    """`name=value` words as a mapping; `PipelineError` for one without `=`."""
+    """`name=value` arguments as a mapping. `PipelineError` for an argument without `=`."""
     options = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

@@ -1,1 +1,1 @@
-"""The audit of histories as joins of tables: what is read, what is looked for, how it is shown."""
+"""The audit of chaos histories on Spark: reading them, finding anomalies by joins, and the report."""

@@ -266,7 +266,7 @@ class HistoryPart:
 
 
 def offset_blocks(names: Sequence[Place], place: Ints, offset: Ints) -> Ints:
-    """The block of each offset. Some partitions share one, lest a thousand of them make a thousand small parcels."""
+    """The block of each offset. Several partitions share a block, so that many partitions make few small parcels."""
     spread = [zlib.crc32(f"{topic}\0{partition}".encode()) % _SPREAD << SHIFT for topic, partition in names]
     return np.array(spread, dtype=np.int64)[place] + (offset >> BLOCK_BITS)
 

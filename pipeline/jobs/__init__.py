@@ -1,1 +1,1 @@
-"""The jobs. Each is a module with options, a `start` for programs and a `command` for people and `spark-submit`."""
+"""The jobs. Each module has options, a class with `start` for programs, and a `command` for the command line."""

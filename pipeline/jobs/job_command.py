@@ -1,4 +1,4 @@
-"""What the jobs' command lines share: the source, Spark, metrics, and errors as one sentence."""
+"""The common part of the jobs' commands: options of the source and of Spark, metrics, and errors as one sentence."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """How a stream reads: from where on, in batches of how many, once through or for ever.
+    """How a streaming query reads: its start, the records in a batch, and whether it ends at the present end (`once`).
 
-    `interval_s` is the pause between the beginnings of two batches, 0 for none.
+    `interval_s` is the time between the starts of two batches, 0 for no pause.
     """
 
     starting_offsets: str = "earliest"
@@ -40,7 +40,7 @@ class ReadSettings:
     interval_s: float = 0.0
 
     def trigger(self, topics: Topics) -> dict[str, Any]:
-        """For `DataStreamWriter.trigger`."""
+        """The arguments for `DataStreamWriter.trigger`."""
         if self.once and not self._in_batches(topics):
             return {"availableNow": True}
         return {"processingTime": f"{0 if self.once else int(self.interval_s * 1000)} milliseconds"}
@@ -48,20 +48,20 @@ class ReadSettings:
     def follow(
         self, job: str, query: StreamingQuery, topics: Topics, log: ProgressLog, metrics: Metrics
     ) -> RunningQuery:
-        """What follows a query that was started with this trigger."""
+        """The running query of a Spark query that was started with this trigger."""
         ends = topics.ends if topics.ends_unknown_to_spark() else None
         return RunningQuery(
             job, query, log, metrics, ends, topics.ends() if self.once and self._in_batches(topics) else None
         )
 
     def _in_batches(self, topics: Topics) -> bool:
-        """Where Spark's availableNow would end after one batch that is limited, we end the query ourselves."""
+        """Whether this program ends the query: availableNow ends after one limited batch if the source reports no ends."""
         return topics.ends_unknown_to_spark() and (self.max_offsets is not None or topics.is_limited())
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """How a job runs: Spark's master (None for the one of `spark-submit`), memory, metrics, output for scripts."""
+    """How a job runs: Spark's master, the driver's memory, the port for metrics, and whether it prints JSON."""
 
     master: str
     memory: str
@@ -69,20 +69,20 @@ class RunSettings:
     as_json: bool
 
     def session(self, job: str, *, kafka_connector: bool) -> SparkSession:
-        """A Spark session for a job."""
+        """Start the Spark session of a job."""
         session = spark_session(
             f"raftwerk-{job}",
             master=self.master,
             memory=self.memory,
             kafka_connector=kafka_connector,
-            log_level="OFF",  # A job says what failed in one sentence; Spark's own words would bury it.
+            log_level="OFF",  # A job reports a failure in one sentence, which Spark's log would hide.
         )
         _wait_for_executor(session)
         return session
 
 
 def _wait_for_executor(session: SparkSession) -> None:
-    """Without an executor a job would wait for ever, and say nothing."""
+    """`PipelineError` when the cluster starts no executor: the job would wait forever without a message."""
     context: Any = session.sparkContext
     if context.master.startswith("local"):
         return
@@ -99,7 +99,7 @@ def _wait_for_executor(session: SparkSession) -> None:
 
 
 def source_options(command: F) -> F:
-    """Options of a job that reads topics as a stream."""
+    """Add the options of a job that reads topics as a stream."""
     for option in reversed(
         (
             click.option("-b", "--bootstrap-servers", default="127.0.0.1:9092", show_default=True, help="The cluster."),
@@ -130,7 +130,7 @@ def source_options(command: F) -> F:
 
 
 def spark_options(command: F) -> F:
-    """Options of any job."""
+    """Add the options of all jobs."""
     for option in reversed(
         (
             click.option(
@@ -146,7 +146,7 @@ def spark_options(command: F) -> F:
 
 
 def take_source_options(given: dict[str, Any]) -> tuple[Topics, ReadSettings]:
-    """Take the options of `source_options` out of a command's parameters."""
+    """Remove the options of `source_options` from a command's parameters, and return them."""
     topics = Topics(
         given.pop("bootstrap_servers"),
         tuple(sorted(given.pop("topics"))),
@@ -160,12 +160,12 @@ def take_source_options(given: dict[str, Any]) -> tuple[Topics, ReadSettings]:
 
 
 def take_run_settings(given: dict[str, Any]) -> RunSettings:
-    """Take the options of `spark_options` out of a command's parameters."""
+    """Remove the options of `spark_options` from a command's parameters, and return them."""
     return RunSettings(given.pop("master"), given.pop("memory"), given.pop("metrics_port"), given.pop("as_json"))
 
 
 def report_errors(command: F) -> F:
-    """Errors end the command with exit code 1 and one sentence."""
+    """Decorate a command: an error ends it with exit code 1 and one sentence."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -182,10 +182,10 @@ def report_errors(command: F) -> F:
 
 
 def shorten_errors(on_batch: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
-    """What `foreachBatch` is given: a failure of Spark's within the batch leaves it as one sentence.
+    """Decorate a function for `foreachBatch`: a Spark error in the batch becomes a `PipelineError` of one sentence.
 
-    Spark searches the text of what a batch raised by a regular expression that recurses at every character: with a
-    stack trace of Java's in it the search overflows, a thousand lines on the terminal, also at a plain stop.
+    Spark searches the text of a batch's error with a regular expression that recurses at every character. A Java stack
+    trace in that text overflows its stack, which prints a thousand lines, even at an ordinary stop.
     """
 
     @functools.wraps(on_batch)
@@ -205,7 +205,7 @@ def _is_spark_error(error: Exception) -> bool:
 
 
 def follow_all(streams: Sequence[RunningQuery]) -> None:
-    """Follow streams until all have ended or a signal asks to stop."""
+    """Follow queries until all have ended, or until a signal asks to stop."""
     with stop_on_signal() as stopping:
         for stream in streams:
             stream.stopping = stopping
@@ -214,13 +214,13 @@ def follow_all(streams: Sequence[RunningQuery]) -> None:
 
 
 def print_result(result: dict[str, Any], *, as_json: bool, sentence: str) -> None:
-    """The end of a job: JSON for scripts, a sentence for people."""
+    """Print the result of a job, as JSON or as a sentence."""
     click.echo(json.dumps(result) if as_json else sentence)
 
 
 def prepare_job(job: str, run_settings: RunSettings) -> tuple[ProgressLog, Metrics]:
-    """What every job needs before Spark."""
-    # PySpark logs each failure of a query as a page of JSON; the job tells it in a sentence.
+    """The progress log and the metrics of a job, before Spark starts."""
+    # PySpark logs each failed query as a page of JSON; the job reports it in one sentence.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     return ProgressLog(quiet=run_settings.as_json), Metrics(job, run_settings.metrics_port)

@@ -1,9 +1,10 @@
-"""Kafka's record batches into Arrow's columns, many records at a time.
+"""Turns Kafka record batches into Arrow columns, many records at a time.
 
-A record is a run of varints, so where it begins is known only from the one before: that walk is the one loop over
-records. All else is done for all records of a fetch at once: every varint by a gather over the bytes, and keys and
-values as one Arrow array whose offsets alternate between a field's begin and its end, of which `take` copies each
-second element. Batches are checked by their CRC first; record batch v2 is the only format (KIP-98).
+A record is a sequence of varints and its length comes first, so its start is known only from the record before. That
+walk is the only Python loop over records. Everything else is done for all records of a fetch at once. NumPy decodes
+each varint field by gathering its bytes from all records. Keys and values are one Arrow array over the fetched bytes:
+its offsets alternate between the start and the end of a field, and `take` copies every second element. The CRC of each
+batch is checked first. Record batch v2 is the only format (KIP-98).
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ ARROW_TYPES: dict[str, pa.DataType] = {
     "timestampType": pa.int32(),
     "headers": HEADERS_TYPE,
 }
-"""Every column of the Kafka connector, in its order."""
+"""All columns of the Kafka connector, in its order."""
 
 GROUP_BYTES = 16 * 1024 * 1024
-"""About how many bytes of records go into one Arrow batch."""
+"""The size of the records in one Arrow batch, roughly."""
 _DECOMPRESSED_LIMIT_BYTES = 1 << 30
 
 
@@ -68,7 +69,7 @@ class OffsetRange:
 
 @dataclass(slots=True)
 class _BatchGroup:
-    """Bodies of batches, one after the other in `data`, each of `counts` records that begin at `begins`."""
+    """The records of several batches: those of batch i are `data[begins[i]:ends[i]]`, without compression."""
 
     data: Buffer
     begins: list[int]
@@ -77,7 +78,7 @@ class _BatchGroup:
 
 
 def next_offset(records: Buffer, offset_range: OffsetRange) -> int | None:
-    """The offset after the last whole batch, None when there is none; `PipelineError` when these are no batches."""
+    """The offset after the last complete batch, or None. `PipelineError` for bytes that are no batch."""
     last = None
     for _, header in _batches(memoryview(records), offset_range):
         last = header.next_offset
@@ -87,16 +88,16 @@ def next_offset(records: Buffer, offset_range: OffsetRange) -> int | None:
 def decode(
     records: Buffer, aborted: Sequence[AbortedTransaction], offset_range: OffsetRange, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a fetched run of batches that are in the range, as Arrow batches of these columns.
+    """The records of fetched batches that are in the range, as Arrow batches with these columns.
 
-    Control records and those of `aborted` transactions are left out. `PipelineError` names the offset of a batch that
+    Control records and records of `aborted` transactions are left out. `PipelineError` names the offset of a batch that
     is damaged.
     """
     for group in _batch_groups(memoryview(records), aborted, offset_range):
         yield _decode_group(group, offset_range, columns)
 
 
-# ---------------------------------------------------------------------------------------------------------- batches
+# -- batches
 
 
 def _batch_groups(
@@ -124,7 +125,7 @@ def _batches(view: memoryview, offset_range: OffsetRange) -> Iterator[tuple[int,
 def _visible_batches(
     view: memoryview, aborted: Sequence[AbortedTransaction], offset_range: OffsetRange
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """The batches with records to give. A producer's abort ends with its marker (KIP-98)."""
+    """The batches to decode, with their positions. An aborted transaction ends at its marker (KIP-98)."""
     coming = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
     aborting: dict[int, None] = {}
     for position, header in _batches(view, offset_range):
@@ -152,7 +153,7 @@ def _is_abort(view: memoryview, header: BatchHeader) -> bool:
 def _join_batches(
     view: memoryview, picked: list[tuple[int, BatchHeader]], offset_range: OffsetRange
 ) -> Iterator[_BatchGroup]:
-    """One group of what is as it came; as many as it takes of what had to be decompressed."""
+    """One group over the fetched bytes, or as many groups as decompressed bodies need."""
     headers = [header for _, header in picked]
     if all(header.compression == Compression.NONE for header in headers):
         start = picked[0][0]
@@ -190,14 +191,14 @@ def _join_bodies(bodies: list[Buffer], headers: list[BatchHeader]) -> _BatchGrou
 
 
 def damaged_records_error(offset_range: OffsetRange, offset: int, reason: str) -> PipelineError:
-    """What is said of a batch that cannot be read."""
+    """The error for a batch that cannot be read."""
     return PipelineError(
         f"{offset_range}: the records from offset {offset} on cannot be read: {reason}; look at the file with "
         "`raftwerk log verify`, or begin after them with startingOffsets."
     )
 
 
-# ---------------------------------------------------------------------------------------------------------- records
+# -- records
 
 
 def _decode_group(group: _BatchGroup, offset_range: OffsetRange, columns: Sequence[str]) -> pa.RecordBatch:
@@ -217,12 +218,12 @@ def _decode_group(group: _BatchGroup, offset_range: OffsetRange, columns: Sequen
 
 
 class _MalformedRecord(Exception):
-    """A record is not what its lengths say."""
+    """The lengths in a record contradict each other."""
 
 
 @dataclass(slots=True)
 class _Fields:
-    """What the varints of each record say; positions are in the group's data, lengths -1 for null."""
+    """The varint fields of all records. Positions are in the group's data; a length of -1 means null."""
 
     timestamp_delta: Ints
     offset: Ints
@@ -235,7 +236,7 @@ class _Fields:
 
 
 def _walk(group: _BatchGroup, offset_range: OffsetRange) -> tuple[Ints, Ints]:
-    """Where each record begins, after its length, and where it ends."""
+    """The start of each record, after its length, and its end."""
     data = bytes(group.data)
     starts: list[int] = []
     append = starts.append
@@ -263,7 +264,7 @@ def _walk(group: _BatchGroup, offset_range: OffsetRange) -> tuple[Ints, Ints]:
             )
         closing.append(len(starts) - 1)
     begin = np.array(starts, dtype=np.int64)
-    # A record ends where the length of the next one begins; that length takes 1 to 5 bytes.
+    # The end that is taken is the start of the next record, which is 1 to 5 bytes too far: its length precedes it.
     end = np.empty_like(begin)
     end[:-1] = begin[1:]
     end[closing] = group.ends
@@ -303,7 +304,7 @@ def _lengths(data: Bytes, position: Ints) -> tuple[Ints, Ints]:
 
 
 def _varints(data: Bytes, position: Ints) -> tuple[Ints, Ints]:
-    """The zigzag varint at each position, and the position after it. `IndexError` when one is past the end."""
+    """The zigzag varint at each position, and the position after it. `IndexError` when one runs past the end."""
     byte = data[position]
     value = (byte & 127).astype(np.int64)
     position = position + 1
@@ -320,12 +321,12 @@ def _varints(data: Bytes, position: Ints) -> tuple[Ints, Ints]:
     return (value >> 1) ^ -(value & 1), position
 
 
-# ---------------------------------------------------------------------------------------------------------- columns
+# -- columns
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The records of a group; `rows` are those in the range, None for all."""
+    """The decoded records of a group. `rows` are the indexes of those in the range, None for all."""
 
     group: _BatchGroup
     fields: _Fields
@@ -392,7 +393,7 @@ def _timestamp_type(table: _Rows) -> pa.Array:
 
 
 def _headers(table: _Rows) -> pa.Array:
-    """Row by row, for few topics have any; null where a record has none, as the connector gives it."""
+    """The headers, decoded record by record, since few topics have them. A record without headers has null."""
     counts = table.picked(table.fields.header_count)
     if not counts.any():
         return pa.nulls(table.length, HEADERS_TYPE)

@@ -1,4 +1,4 @@
-"""The data source `raftwerk`: the Kafka connector's options and schema, in Python alone.
+"""The data source `raftwerk`: the options and the schema of Spark's Kafka connector, in Python alone.
 
 from raftwerk.pipeline.source import RaftwerkDataSource
 
@@ -39,7 +39,7 @@ _COLUMNS = StructType(
         StructField("headers", ArrayType(_HEADER)),
     ]
 )
-"""Every column of the Kafka connector; headers are there when they are asked for."""
+"""Every column of the Kafka connector. `headers` is included on request (`includeHeaders`)."""
 
 
 class RaftwerkDataSource(DataSource):
@@ -47,27 +47,27 @@ class RaftwerkDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is told."""
+        """The name for `format`."""
         return "raftwerk"
 
     def schema(self) -> StructType:
-        """The Kafka connector's; a query that says `.schema(...)` reads only the columns that it names."""
+        """The Kafka connector's schema. A query with `.schema(...)` reads only the columns that it names."""
         prepare_worker()
         with_headers = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
         return StructType(_COLUMNS.fields if with_headers else _COLUMNS.fields[:-1])
 
     def reader(self, schema: StructType) -> BatchReader:
-        """For `spark.read`."""
+        """The reader of `spark.read`."""
         prepare_worker()
         return BatchReader(parse_read(self.options, streaming=False), _columns(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
-        """For `spark.readStream`."""
+        """The reader of `spark.readStream`."""
         prepare_worker()
         return StreamReader(parse_read(self.options, streaming=True), _columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """For `df.write`."""
+        """The writer of `df.write`."""
         prepare_worker()
         if overwrite:
             raise PipelineError("a topic cannot be overwritten: say mode append.")
@@ -76,7 +76,7 @@ class RaftwerkDataSource(DataSource):
         return BatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
-        """For `df.writeStream`."""
+        """The writer of `df.writeStream`."""
         prepare_worker()
         if overwrite:
             raise PipelineError("a topic cannot be overwritten: say outputMode append or update.")

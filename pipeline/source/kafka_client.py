@@ -1,4 +1,4 @@
-"""What the data source asks of a cluster, from synchronous code: topics, offsets, records of a range, commits."""
+"""A synchronous Kafka client for the data source: topics, offsets, the records of a range, and group commits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ _NO_TOPICS: list[Any] = []
 
 
 class KafkaClient:
-    """A cluster as one thread sees it; close it. Every call raises `PipelineError` when it cannot be done in time."""
+    """A client for one thread, on an event loop of its own. Close it after use.
+
+    Each call raises `PipelineError` when the cluster refuses it or does not answer in time.
+    """
 
     def __init__(self, options: ClientOptions) -> None:
         self.options = options
@@ -68,14 +71,14 @@ class KafkaClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ------------------------------------------------------------------------------------------------ what is asked
+    # -- calls
 
     def partitions(self, strategy: ConsumerStrategy) -> list[TopicPartition]:
-        """The partitions that are chosen. A topic that is named and not there is an error; a pattern may match none."""
+        """The partitions that the strategy selects. `PipelineError` for a named topic that does not exist."""
         return self._run(self._partitions(strategy))
 
     def topic_ids(self, strategy: ConsumerStrategy) -> dict[str, UUID]:
-        """The ids of the chosen topics, as they were when `partitions` was asked: a topic made anew has another."""
+        """The selected topics' ids as of the last `partitions` call. A topic that is created again gets a new id."""
         found = self._view.topics if self._view is not None else ()
         return {
             topic.name: topic.topic_id
@@ -84,20 +87,20 @@ class KafkaClient:
         }
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The offset of each partition's timestamp in milliseconds, `EARLIEST` or `LATEST`; None where none is as late.
+        """The first offset at or after each partition's timestamp in milliseconds; None where no record is that late.
 
-        With read_committed the latest is the last stable offset.
+        `EARLIEST` and `LATEST` stand for the log's ends. With read_committed the latest is the last stable offset.
         """
         return self._run(self._offsets(wanted))
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit for a group without members. `PipelineError` when it is refused."""
+        """Commit offsets of a group that has no members."""
         self._run(self._groups.commit(group_id, offsets))
 
     def read(
         self, offset_range: OffsetRange, columns: Sequence[str], fail_on_data_loss: bool
     ) -> Iterator[pa.RecordBatch]:
-        """The records of a range as Arrow batches, the next fetch under way while one is decoded."""
+        """The records of a range as Arrow batches. The next fetch runs while the last one is decoded."""
         position = offset_range.from_offset
         fetching = self._start(offset_range, position)
         try:
@@ -108,7 +111,7 @@ class KafkaClient:
                     fetching = self._start(offset_range, position)
                     continue
                 records = row.records_in_memory()
-                # A fetch gives whole batches, which may begin before what is asked for.
+                # A fetch returns whole batches, the first of which may begin before the fetch offset.
                 rest = replace(offset_range, from_offset=position)
                 following = next_offset(records, rest) or position
                 if following < offset_range.until_offset:
@@ -118,7 +121,7 @@ class KafkaClient:
         finally:
             fetching.cancel()
 
-    # -------------------------------------------------------------------------------------------------------- asking
+    # -- requests
 
     def _run(self, work: Coroutine[Any, Any, T] | asyncio.Task[T]) -> T:
         try:
@@ -132,11 +135,11 @@ class KafkaClient:
 
     def _start(self, offset_range: OffsetRange, position: int) -> asyncio.Task[FetchPartitionResponse]:
         fetching = self._loop.create_task(self._fetch_until_there(offset_range, position))
-        self._loop.run_until_complete(asyncio.sleep(0))  # the request leaves now, not when its answer is waited for
+        self._loop.run_until_complete(asyncio.sleep(0))  # sends the request now, not when its response is awaited
         return fetching
 
     async def _metadata(self, topics: list[str] | None) -> ClusterView:
-        """Metadata by whichever broker answers, asked again until the timeout: clusters have pauses."""
+        """Metadata from any broker. The request is repeated until the timeout, since a failover takes a while."""
         deadline = self._loop.time() + self.options.timeout_ms / 1000
         while True:
             try:
@@ -225,10 +228,10 @@ class KafkaClient:
                     found[TopicPartition(topic.name, row.partition_index)] = row.offset if row.offset >= 0 else None
         return found
 
-    # ------------------------------------------------------------------------------------------------------ fetching
+    # -- fetches
 
     async def _fetch_until_there(self, offset_range: OffsetRange, position: int) -> FetchPartitionResponse:
-        """Records from `position` on, or OFFSET_OUT_OF_RANGE; asked again while there are none, or no leader."""
+        """Records from `position` on, or OFFSET_OUT_OF_RANGE. Repeated while there are no records or no leader."""
         key = TopicPartition(offset_range.topic, offset_range.partition)
         deadline = self._loop.time() + self.options.poll_timeout_ms / 1000
         reason = "its leader is not there"
@@ -274,7 +277,7 @@ class KafkaClient:
         return response.topics[0].partitions[0]
 
     def _offset_after_gap(self, offset_range: OffsetRange, position: int, fail_on_data_loss: bool) -> int:
-        """Where to go on when `position` is not in the log."""
+        """The offset to continue at when `position` is not in the log. `PipelineError` if data loss is to fail."""
         key = TopicPartition(offset_range.topic, offset_range.partition)
         low, high = (self.offsets({key: moment})[key] or 0 for moment in (EARLIEST, LATEST))
         if fail_on_data_loss:

@@ -1,7 +1,7 @@
-"""Which offsets a batch reads, and how they are cut into tasks: pure functions of what the cluster said.
+"""Plans a batch: which offsets it reads, and how they are cut into ranges, one for each task. All functions are pure.
 
-Offsets are Spark's own JSON: `{"topic": {"0": 23}}`, as the Kafka connector writes them, so that the checkpoint of a
-query that moves from one to the other goes with it.
+Checkpoints hold offsets in the JSON of Spark's Kafka connector, `{"topic": {"0": 23}}`, so a query can move from one
+format to the other and keep its checkpoint.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OffsetsJson = dict[str, dict[str, int]]
 
 
 def offsets_to_json(offsets: Offsets) -> OffsetsJson:
-    """Offsets as they stand in a checkpoint."""
+    """Offsets in the form of a checkpoint."""
     result: OffsetsJson = {}
     for key in sorted(offsets):
         result.setdefault(key.topic, {})[str(key.partition)] = offsets[key]
@@ -27,7 +27,7 @@ def offsets_to_json(offsets: Offsets) -> OffsetsJson:
 
 
 def offsets_from_json(offsets: OffsetsJson) -> dict[TopicPartition, int]:
-    """Offsets out of a checkpoint."""
+    """Offsets from a checkpoint."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in offsets.items()
@@ -36,7 +36,7 @@ def offsets_from_json(offsets: OffsetsJson) -> dict[TopicPartition, int]:
 
 
 def check_all_named(position: OffsetRangeLimit, partitions: Iterable[TopicPartition]) -> None:
-    """`PipelineError` unless offsets that are given one by one are those of just these partitions."""
+    """`PipelineError` unless a limit by partition names exactly these partitions."""
     if position.by_partition is None:
         return
     wanted = list(partitions)
@@ -54,7 +54,7 @@ def check_all_named(position: OffsetRangeLimit, partitions: Iterable[TopicPartit
 def move_into_logs(
     wanted: Offsets, earliest: Offsets, latest: Offsets, fail_on_data_loss: bool
 ) -> dict[TopicPartition, int]:
-    """The offsets, each moved into its log; `PipelineError` for the first that is out of it, if loss is to fail."""
+    """Each offset moved into its log's bounds. `PipelineError` for the first one outside, if data loss is to fail."""
     result = {}
     for key, offset in wanted.items():
         low, high = earliest[key], latest[key]
@@ -65,7 +65,7 @@ def move_into_logs(
 
 
 def data_loss_error(key: TopicPartition, offset: int, low: int, high: int) -> PipelineError:
-    """What is said of an offset that is not in the log."""
+    """The error for an offset that is not in the log, which holds `low` to `high`."""
     what = "its records were deleted" if offset < low else "the log is shorter (was the topic made anew?)"
     return PipelineError(
         f"offset {offset} of {key.topic}-{key.partition} is not in the log, which has {low} to {high}: {what}; set "
@@ -76,10 +76,10 @@ def data_loss_error(key: TopicPartition, offset: int, low: int, high: int) -> Pi
 def cut_into_ranges(
     begin: Offsets, end: Offsets, min_partitions: int | None, max_records: int | None = None
 ) -> list[OffsetRange]:
-    """A range for each partition that has anything, cut so that none has over `max_records` offsets; where that makes
-    fewer than `min_partitions`, the larger ones are cut until there are that many or so.
+    """A range for each partition with records, cut so that none has more than `max_records` offsets.
 
-    As the Kafka connector does it: each partition gets its share of the wanted number, by its size.
+    If that makes fewer than `min_partitions` ranges, each partition is cut into a share of that number in proportion to
+    its size, as the Kafka connector does (`KafkaOffsetRangeCalculator`). The total is then approximate.
     """
     ranges = [
         OffsetRange(key.topic, key.partition, begin[key], end[key]) for key in sorted(end) if end[key] > begin[key]
@@ -99,10 +99,10 @@ def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
 
 
 def rate_limit(begin: Offsets, available: Offsets, limit: int) -> dict[TopicPartition, int]:
-    """As far as `limit` records go, shared out among the partitions by what each has; never past `limit` in all.
+    """End offsets that admit at most `limit` records, shared out among the partitions by their available records.
 
-    Each partition gets its share rounded down, and the rest goes one by one, the largest remainder first, so that a
-    limit of one record still moves.
+    Each partition gets its share rounded down. The remaining records go to the partitions with the largest remainders,
+    one each, so that even a limit of one record makes progress.
     """
     sizes = {key: max(available[key] - begin.get(key, 0), 0) for key in sorted(available)}
     total = sum(sizes.values())
@@ -118,7 +118,7 @@ def rate_limit(begin: Offsets, available: Offsets, limit: int) -> dict[TopicPart
 
 
 def batch_end(begin: Offsets, available: Offsets, read_limits: ReadLimits, waited_ms: int) -> dict[TopicPartition, int]:
-    """Where the next batch ends: at `begin` while there is less than the minimum, and not past the limit."""
+    """The end offsets of the next batch: `begin` while too few records are available, and never past the limit."""
     there = sum(max(available[key] - begin.get(key, 0), 0) for key in available)
     if read_limits.min_offsets is not None and there < read_limits.min_offsets and waited_ms < read_limits.max_delay_ms:
         return dict(begin)

@@ -1,7 +1,7 @@
-"""The options of the data source: the Kafka connector's own names, meanings and defaults, checked when a query is made.
+"""The options of the data source: names, meanings and defaults of Spark's Kafka connector, checked as a query is made.
 
-What begins with `kafka.` is the client's. What this client knows is used; what is the Java client's own tuning is
-passed over; what would change what is read, and cannot be done, is refused.
+Options that begin with `kafka.` are for the client. Those that this client knows are used; tuning of the Java client is
+ignored; those that would change the result and are not supported are refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..errors import PipelineError
 T = TypeVar("T")
 
 EARLIEST, LATEST = -2, -1
-"""What -2 and -1 mean as offsets, in options and on the wire."""
+"""The offsets that stand for the first and the end of a log, in options and in ListOffsets requests."""
 
 READ_OPTIONS = (
     "subscribe",
@@ -44,7 +44,7 @@ READ_OPTIONS = (
     "kafkaConsumer.pollTimeoutMs",
 )
 WRITE_OPTIONS = ("topic", "includeHeaders")
-# The connector's own, without meaning here, and what Spark adds by itself.
+# Options of the connector that have no meaning here, and those that Spark adds.
 _IGNORED = ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "useDeprecatedOffsetFetching", "path")
 _SPARK_OPTIONS = ("checkpointLocation", "queryName", "outputMode")
 _REFUSED = {
@@ -60,7 +60,7 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d"
 
 
 class StrategyKind(Enum):
-    """How topics are chosen."""
+    """How a query selects topics."""
 
     SUBSCRIBE = "subscribe"
     PATTERN = "subscribePattern"
@@ -69,7 +69,7 @@ class StrategyKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStrategy:
-    """Which topics are read: names, a pattern, or partitions by topic."""
+    """The topics of a query: names, a pattern, or partitions by topic. Spark's connector has the same name for it."""
 
     kind: StrategyKind
     names: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class ConsumerStrategy:
     partitions: tuple[TopicPartition, ...] = ()
 
     def includes(self, topic: str) -> bool:
-        """Whether a topic of this name is one of them."""
+        """Whether the query reads a topic of this name."""
         if self.kind is StrategyKind.PATTERN:
             return re.fullmatch(self.pattern, topic) is not None
         return topic in self.names
@@ -88,7 +88,10 @@ class ConsumerStrategy:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRangeLimit:
-    """A place in every partition: one offset (`EARLIEST`, `LATEST`) or timestamp in milliseconds for all, or each."""
+    """Where a read starts or ends: an offset or a timestamp in milliseconds, for all partitions or by partition.
+
+    `option` is the name of the option that says so. `latest_if_none`: a timestamp after the last record means the end.
+    """
 
     option: str
     for_all: int | None = None
@@ -99,7 +102,7 @@ class OffsetRangeLimit:
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """How the cluster is reached and read."""
+    """Options of the client. Times are in milliseconds; isolation level 1 is read_committed."""
 
     bootstrap: str
     client_id: str = "raftwerk-spark"
@@ -112,7 +115,7 @@ class ClientOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """How much goes into one batch of a stream, in records; None for no limit."""
+    """How many records a batch of a stream reads; None for no limit. `max_delay_ms` ends the wait for the minimum."""
 
     max_offsets: int | None = None
     min_offsets: int | None = None
@@ -121,7 +124,7 @@ class ReadLimits:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Everything a reader is told."""
+    """All options of a reader."""
 
     client: ClientOptions
     strategy: ConsumerStrategy
@@ -137,7 +140,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Everything a writer is told; `producer` is librdkafka's configuration."""
+    """All options of a writer. `producer` is librdkafka's configuration."""
 
     bootstrap: str
     topic: str | None
@@ -145,7 +148,7 @@ class WriteOptions:
 
 
 def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
-    """The options of `spark.read` or `spark.readStream`; `PipelineError` names the one that is wrong."""
+    """The options of `spark.read` or `spark.readStream`. `PipelineError` names an option that is wrong."""
     given = _OptionMap(options, READ_OPTIONS)
     strategy = _consumer_strategy(given)
     if streaming:
@@ -178,7 +181,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
-    """The options of a writer; `PipelineError` names the one that is wrong."""
+    """The options of a writer. `PipelineError` names an option that is wrong."""
     given = _OptionMap(options, WRITE_OPTIONS)
     producer = {
         name.removeprefix("kafka."): value
@@ -188,11 +191,11 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
     return WriteOptions(_client(given).bootstrap, given.get("topic"), producer)
 
 
-# ------------------------------------------------------------------------------------------------------- one option
+# -- one option
 
 
 class _OptionMap:
-    """Options by name in any case, as Spark hands them over."""
+    """Options by name. Case is ignored, since Spark passes names in lower case."""
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
         self._values = {name.lower(): value for name, value in options.items()}
@@ -212,7 +215,7 @@ class _OptionMap:
         return self._values.get(name.lower())
 
     def parse(self, name: str, parser: Callable[[str], T]) -> T | None:
-        """The option's value; `PipelineError` with its name when the parser raises `ValueError`."""
+        """The parsed value. A `ValueError` of the parser becomes a `PipelineError` that names the option."""
         text = self.get(name)
         if text is None:
             return None
@@ -263,7 +266,7 @@ def _isolation(text: str) -> int:
     return levels.index(text)
 
 
-# ------------------------------------------------------------------------------------------------- groups of options
+# -- groups of options
 
 
 def _client(given: _OptionMap) -> ClientOptions:
@@ -317,7 +320,7 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
 
 
 def _position(given: _OptionMap, side: str, default: int) -> OffsetRangeLimit:
-    """By the connector's order: one timestamp, then timestamps by partition, then offsets."""
+    """The limit at one side, in the connector's order: a timestamp for all, timestamps by partition, then offsets."""
     strategy = given.parse("startingOffsetsByTimestampStrategy", _strategy) if side == "starting" else "latest"
     latest_if_none = strategy == "latest"
     moment = given.parse(f"{side}Timestamp", _timestamp)

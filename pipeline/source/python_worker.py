@@ -1,10 +1,10 @@
-"""Spark's Python workers, made quick for short tasks.
+"""Makes Spark's Python workers fast for short tasks.
 
-Spark puts its own zips, and every jar that a session asked for, on a worker's `sys.path`, and has every task begin with
-`importlib.invalidate_caches()`, at which Python reads the directory of each archive anew, and end with `gc.collect()`:
-together nearly all the CPU time of a short task. These archives do not change while a worker lives, so their importers
-may keep what they have; archives of Python code that a user adds are left alone. What a worker has imported by its
-first task it keeps, so the collector need not look at it again.
+Spark puts its own zip files and all jars of the session on a worker's `sys.path`. Each task begins with
+`importlib.invalidate_caches()`, after which Python reads the directory of each archive again, and ends with
+`gc.collect()`. Together they take nearly all the CPU time of a short task. These archives do not change while a worker
+runs, so their importers keep the directory that they have read. Archives of Python code that a user adds are not
+touched. Modules that a worker has imported by its first task are excluded from garbage collection (`gc.freeze`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _prepared = False
 
 
 class _CachedArchive(zipimport.zipimporter):
-    """An importer whose directory stays as it was read."""
+    """An importer that keeps the archive's directory."""
 
     def invalidate_caches(self) -> None:
-        """Nothing to do."""
+        """Keep the directory: the archive does not change."""
 
 
 def prepare_worker() -> None:
-    """Tell this process, once, that it is a worker of Spark's and will stay one."""
+    """Prepare this process, which is a worker of Spark, for many tasks. Later calls do nothing."""
     import pyspark
 
     global _prepared
@@ -36,7 +36,7 @@ def prepare_worker() -> None:
 
 
 def cache_archives(directory: str) -> None:
-    """From now on this process does not read jars, nor archives under the directory, again."""
+    """Keep the directories of all jars, and of the archives below `directory`, in this process."""
     inside = os.path.join(os.path.realpath(directory), "")
     for entry, finder in list(sys.path_importer_cache.items()):
         if type(finder) is not zipimport.zipimporter:

@@ -1,8 +1,9 @@
 """Batch and streaming reads of the data source.
 
-The driver resolves positions to offsets and cuts them into ranges; a task reads one range. A stream's reader lives in
-one process of the driver from start to stop. Where Spark has admission control (4.2 and later) the start of a batch and
-its limit are handed in; before that, the start is where the last batch that `partitions` was asked for ended.
+The driver resolves limits such as "earliest" to offsets and cuts them into ranges; each task reads one range. A
+stream's reader exists in one Python process of the driver from start to stop. Spark 4.2 and later has admission control
+for Python sources: it passes the start of a batch and its limit. Earlier versions do not, so the reader remembers where
+the last planned batch ended.
 """
 
 from __future__ import annotations
@@ -42,17 +43,17 @@ try:
 except ImportError:  # before Spark 4.2
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Nobody asks."""
+        """Spark before 4.2 has no such class and makes no such call."""
 
     ReadAllAvailable = ReadMaxRows = None
 
 HAS_ADMISSION_CONTROL = ReadMaxRows is not None
-"""Whether Spark hands limits to sources in Python, and asks them for the ends of their logs."""
+"""Whether Spark passes limits to Python sources, and asks them for the ends of their logs."""
 
 
 @dataclass(repr=False)
 class OffsetRangePartition(InputPartition):
-    """What one task reads."""
+    """The offsets that one task reads."""
 
     range: OffsetRange
 
@@ -61,7 +62,7 @@ class OffsetRangePartition(InputPartition):
 
 
 class _OffsetRangeReader:
-    """What a task does; it is sent to executors."""
+    """The part of a reader that runs in tasks. Spark sends it to the executors."""
 
     def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
         self.options = options
@@ -70,7 +71,7 @@ class _OffsetRangeReader:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of the range, as Arrow batches."""
         prepare_worker()
-        if not isinstance(partition, OffsetRangePartition):  # no partitions were planned: there is nothing to read
+        if not isinstance(partition, OffsetRangePartition):  # Spark starts one task even without partitions
             return
         with KafkaClient(self.options.client) as kafka:
             yield from kafka.read(partition.range, self.columns, self.options.fail_on_data_loss)
@@ -84,7 +85,7 @@ class BatchReader(_OffsetRangeReader, DataSourceReader):
     """`spark.read.format("raftwerk")`."""
 
     def partitions(self) -> list[InputPartition]:
-        """The ranges between the starting and the ending offsets as they are now."""
+        """The ranges between the starting and the ending offsets, as of now."""
         options = self.options
         with KafkaClient(options.client) as kafka:
             keys = kafka.partitions(options.strategy)
@@ -105,7 +106,7 @@ class BatchReader(_OffsetRangeReader, DataSourceReader):
 def resolve_offsets(
     kafka: KafkaClient, position: OffsetRangeLimit, keys: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """The offset of a position in each partition."""
+    """The offset in each partition that a limit stands for."""
     check_all_named(position, keys)
     wanted = {
         key: position.by_partition[key] if position.by_partition is not None else position.for_all or 0 for key in keys
@@ -145,20 +146,20 @@ class StreamReader(_OffsetRangeReader, DataSourceStreamReader, SupportsTriggerAv
 
     @property
     def kafka(self) -> KafkaClient:
-        """The driver's own connections."""
+        """The driver's client, which is connected at first use."""
         if self._kafka is None:
             self._kafka = KafkaClient(self.options.client)
         return self._kafka
 
     def initialOffset(self) -> OffsetsJson:  # noqa: N802
-        """Where the first batch begins."""
+        """The start of the first batch."""
         return offsets_to_json(self._initial_offsets())
 
     def latestOffset(self, start: OffsetsJson | None = None, limit: Any = None) -> OffsetsJson:  # noqa: N802
-        """Where the next batch ends. Spark before 4.2 asks without arguments."""
+        """The end of the next batch. Spark before 4.2 passes no arguments."""
         begin = offsets_from_json(start) if start is not None else self._position or self._initial_offsets()
         if self._position is None and self._starts_at_latest() and not self._empty_batch_planned:
-            # Where the first batch begins is in no checkpoint. If it is run again "latest" is later: it must be empty.
+            # No checkpoint holds the start of the first batch, and after a restart "latest" is later. So it is empty.
             self._empty_batch_planned = True
             return offsets_to_json(begin)
         available = self._available(begin)
@@ -174,14 +175,14 @@ class StreamReader(_OffsetRangeReader, DataSourceStreamReader, SupportsTriggerAv
         return offsets_to_json(batch_end(begin, available, read_limits, waited_ms))
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        """Spark's form of maxOffsetsPerTrigger."""
+        """The option maxOffsetsPerTrigger as Spark's ReadLimit."""
         most = self.options.read_limits.max_offsets
         if most is None and self.options.read_limits.min_offsets is None:
             return ReadAllAvailable()
         return ReadMaxRows(most if most is not None else (1 << 62))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What is there now is where the query will end, in as many batches as the limit makes of it."""
+        """The query will end at the present end of the logs, after as many batches as the limit requires."""
         self._available_now_end = self._latest()
 
     def reportLatestOffset(self) -> OffsetsJson:  # noqa: N802
@@ -189,7 +190,7 @@ class StreamReader(_OffsetRangeReader, DataSourceStreamReader, SupportsTriggerAv
         return offsets_to_json(self._latest())
 
     def partitions(self, start: OffsetsJson, end: OffsetsJson) -> list[InputPartition]:
-        """The ranges of a batch. When a query is restarted, Spark asks with its last end as both first."""
+        """The ranges of a batch. After a restart Spark first passes the last end as both start and end."""
         begin, until = offsets_from_json(start), offsets_from_json(end)
         self._check_checkpoint_topics(begin)
         self._position = until
@@ -205,7 +206,7 @@ class StreamReader(_OffsetRangeReader, DataSourceStreamReader, SupportsTriggerAv
         return self._split(begin, until)
 
     def commit(self, end: OffsetsJson) -> None:
-        """Tell the group, so that its lag is seen; a refusal is told once, and the query goes on."""
+        """Commit for the consumer group, so that tools show its lag. A failure is printed once; the query continues."""
         try:
             self.kafka.commit(self.options.group_id, offsets_from_json(end))
             self._commit_failed = False
@@ -220,10 +221,10 @@ class StreamReader(_OffsetRangeReader, DataSourceStreamReader, SupportsTriggerAv
             self._kafka.close()
             self._kafka = None
 
-    # ---------------------------------------------------------------------------------------------------- what is there
+    # -- offsets now
 
     def _initial_offsets(self) -> dict[TopicPartition, int]:
-        """Where the first batch begins. Spark before 4.2 asks for its end before it asks for this."""
+        """The start of the first batch. Spark before 4.2 asks for the end of that batch first."""
         if self._initial is None:
             keys = self.kafka.partitions(self.options.strategy)
             self._check_same_topics()
@@ -240,7 +241,7 @@ class StreamReader(_OffsetRangeReader, DataSourceStreamReader, SupportsTriggerAv
         return _offsets_now(self.kafka, keys, LATEST)
 
     def _check_same_topics(self) -> None:
-        """A topic that was deleted and made anew may have as many records as were read, and none of them was."""
+        """`PipelineError` when a topic was deleted and created again, which offsets alone may not show."""
         found = self.kafka.topic_ids(self.options.strategy)
         anew = [name for name, topic_id in found.items() if self._topic_ids.get(name, topic_id) != topic_id]
         if anew and self.options.fail_on_data_loss:
@@ -251,7 +252,7 @@ class StreamReader(_OffsetRangeReader, DataSourceStreamReader, SupportsTriggerAv
         self._topic_ids |= found
 
     def _available(self, begin: Offsets) -> dict[TopicPartition, int]:
-        """The ends that the next batch may reach; they never go back behind what was read."""
+        """The ends that the next batch may reach, never before the offsets that were already read."""
         found = self._latest()
         if self._available_now_end is not None:
             found = {
@@ -270,7 +271,7 @@ class StreamReader(_OffsetRangeReader, DataSourceStreamReader, SupportsTriggerAv
         return found
 
     def _with_new_partitions(self, begin: Offsets, until: Offsets) -> dict[TopicPartition, int]:
-        """Partitions that came since are read from their first record."""
+        """The start of a batch. Partitions that were added since are read from their first record."""
         new = [key for key in until if key not in begin]
         return {**begin, **_offsets_now(self.kafka, new, EARLIEST)} if new else dict(begin)
 
@@ -284,7 +285,7 @@ class StreamReader(_OffsetRangeReader, DataSourceStreamReader, SupportsTriggerAv
             )
 
     def _check_not_deleted(self, begin: Offsets, until: Offsets) -> None:
-        """Records that were deleted before they were read are found here, before any task starts."""
+        """`PipelineError` when records were deleted before they were read. The check is made before any task starts."""
         if not self.options.fail_on_data_loss:
             return
         earliest = _offsets_now(self.kafka, [key for key in begin if until[key] > begin[key]], EARLIEST)

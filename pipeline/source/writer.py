@@ -1,8 +1,8 @@
 """Batch and streaming writes of the data source, through librdkafka's idempotent producer.
 
-A task sends its rows and returns when every one is acknowledged by all in-sync replicas. Within one attempt of a task a
-record is written once, whatever brokers do meanwhile. When Spark runs a task, or a whole micro-batch, again after a
-failure, its records are written again: at least once, as by Spark's own Kafka connector.
+A task sends its rows and returns when all in-sync replicas have acknowledged each of them. One attempt of a task writes
+a record once, even while brokers fail. When Spark repeats a task or a micro-batch after a failure, the records are
+written again: the guarantee is at least once, as with Spark's own Kafka connector.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DEFAULTS = {
     "enable.idempotence": "true",
     "linger.ms": "20",
     "partitioner": "murmur2_random",
-    "log_level": "0",  # What fails is told by the error, not on a worker's standard error.
+    "log_level": "0",  # An error is raised; librdkafka need not print it in the worker too.
 }
 _FLUSH_TIMEOUT_S = 300.0
 _NO_HEADERS: dict[str, Any] = {}
@@ -48,15 +48,15 @@ _COLUMNS: Mapping[str, tuple[tuple[type[DataType], ...], str]] = {
 
 @dataclass
 class TaskResult(WriterCommitMessage):
-    """How many records a task has written."""
+    """The number of records that a task has written."""
 
     records: int
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> None:
-    """`PipelineError` unless the rows have a value, a topic to go to, and columns of the types that are written.
+    """`PipelineError` unless the rows have a value and a topic, and the written columns have the right types.
 
-    Columns of other names are passed over, so that what was read from one topic goes to another as it is.
+    Other columns are ignored, so the rows that were read from one topic can be written to another unchanged.
     """
     names = schema.fieldNames()
     if "value" not in names:
@@ -83,7 +83,7 @@ def _check_column(field: StructField) -> None:
 
 
 class TaskProducer:
-    """One producer of one task."""
+    """The producer of one task."""
 
     def __init__(self, options: WriteOptions) -> None:
         try:
@@ -102,7 +102,7 @@ class TaskProducer:
         self._produce: Callable[..., None] = self._producer.produce
 
     def send(self, rows: pa.RecordBatch) -> None:
-        """Hand over rows; waits when too much is under way."""
+        """Produce rows. The call blocks while librdkafka's queue is full."""
         count = rows.num_rows
         topics = _values(rows, "topic") if self._topic is None else [self._topic] * count
         if None in topics:
@@ -125,7 +125,7 @@ class TaskProducer:
         self._check()
 
     def finish(self) -> TaskResult:
-        """Wait for every acknowledgement."""
+        """Wait for all acknowledgements."""
         left = self._producer.flush(_FLUSH_TIMEOUT_S)
         self._check()
         if left:
@@ -133,7 +133,7 @@ class TaskProducer:
         return TaskResult(self._sent)
 
     def _reports(self) -> dict[str, Any]:
-        """A record that is acknowledged costs no call: only what fails is told."""
+        """Delivery reports for failures only, so that an acknowledged record costs no call."""
         return {"on_delivery": self._on_delivery, "delivery.report.only.error": True}
 
     def _on_delivery(self, error: Any, message: Any) -> None:
@@ -150,7 +150,7 @@ class TaskProducer:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """`df.write.format("raftwerk")`."""
+    """The writer of `df.write.format("raftwerk")`."""
 
     def __init__(self, options: WriteOptions) -> None:
         self.options = options
@@ -165,25 +165,25 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(BatchWriter, DataSourceStreamWriter):
-    """`df.writeStream.format("raftwerk")`. Spark hands Arrow batches to this too, since it is an Arrow writer."""
+    """The writer of `df.writeStream.format("raftwerk")`. Spark passes Arrow batches, since it is an Arrow writer."""
 
     def commit(  # type: ignore[override]
         self,
         messages: list[WriterCommitMessage | None],
         batchId: int,  # noqa: N803
     ) -> None:
-        """Everything was acknowledged already."""
+        """Do nothing: all records are acknowledged already."""
 
     def abort(  # type: ignore[override]
         self,
         messages: list[WriterCommitMessage | None],
         batchId: int,  # noqa: N803
     ) -> None:
-        """What was acknowledged stays; Spark runs the batch again."""
+        """Do nothing: acknowledged records stay, and Spark repeats the batch."""
 
 
 def _values(rows: pa.RecordBatch, name: str) -> list[Any]:
-    """A column's values, or nulls where there is no such column; text as its bytes, which is what is sent."""
+    """A column's values, or nulls when there is no such column. Keys and values are converted to bytes."""
     if name not in rows.schema.names:
         return [None] * rows.num_rows
     column = rows.column(name)

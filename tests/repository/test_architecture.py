@@ -301,6 +301,7 @@ DOCUMENTED: tuple[str, ...] = (
     "controller",
     "isr",
     "log",
+    "pipeline",
     "raft",
     "runtime",
     "wire",
