@@ -152,7 +152,7 @@ class RunningQuery:
     stopping: Callable[[], bool] = field(default=lambda: False)
 
     def follow(self) -> None:
-        """Wait until the query ends, or until `stopping` and the running batch is done. `PipelineError` if it failed."""
+        """Wait for the query's end, or for `stopping` and the end of its batch. `PipelineError` if it failed."""
         stop_requested_at: float | None = None
         while True:
             last_batch_id = self.last_batch_id

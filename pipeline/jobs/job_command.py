@@ -55,7 +55,7 @@ class ReadSettings:
         )
 
     def _in_batches(self, topics: Topics) -> bool:
-        """Whether this program ends the query: availableNow ends after one limited batch if the source reports no ends."""
+        """Whether we end the query: availableNow would end after one batch, if limited and without known ends."""
         return topics.ends_unknown_to_spark() and (self.max_offsets is not None or topics.is_limited())
 
 
