@@ -65,7 +65,7 @@ class LogMachine(RuleBasedStateMachine):
         self.checkpointed = min(self.checkpointed, offset)
 
     def next_sequence(self, producer_id: int, bump: bool) -> tuple[int, int]:
-        """Producer epoch and first sequence of the next batch, from the model."""
+        """The producer epoch and first sequence of the next batch, by the model."""
         state = self.producer(producer_id)
         if producer_id < 0:
             return -1, -1
@@ -77,7 +77,7 @@ class LogMachine(RuleBasedStateMachine):
         return last.producer_epoch, last.first_sequence + last.last - last.base + 1
 
     def producer(self, producer_id: int) -> list[Stored]:
-        """The model's last five batches of the producer's present epoch."""
+        """The last five batches of the producer's present epoch, by the model."""
         mine = [stored for stored in self.model if stored.producer_id == producer_id]
         return [stored for stored in mine if stored.producer_epoch == mine[-1].producer_epoch][-5:]
 
@@ -241,7 +241,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @invariant()
     def same_slices(self) -> None:
-        """A slice is what it was, or is no more: it is never something else."""
+        """A slice gives the bytes that it was made of, or an error."""
         for one, data in list(self.slices):
             try:
                 assert one.read(0, len(one)) == data

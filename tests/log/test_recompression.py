@@ -1,4 +1,4 @@
-"""Topics whose leader looks inside batches: another codec, or keys that must be there."""
+"""Topics whose leader parses the records: another codec, or keys that are required."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from raftwerk.wire.records import encode_batch, iter_all_records, iter_records
 
 @pytest.mark.parametrize("source", list(Compression))
 @pytest.mark.parametrize("target", list(Compression))
-def test_batches_get_the_topics_codec_and_keep_everything_else(source: Compression, target: Compression) -> None:
+def test_batches_are_recompressed_and_nothing_else_changes(source: Compression, target: Compression) -> None:
     log = open_log(make_runtime()[0], LogConfig(compression_type=target, compression_gzip_level=9))
     sent = batch(5, value=b"v" * 300, compression=source, producer_id=7, producer_epoch=1, base_sequence=0)
     before = bytes(sent)
@@ -33,7 +33,7 @@ def test_batches_get_the_topics_codec_and_keep_everything_else(source: Compressi
     assert (content[61:] == before[61:]) == (source == target)
 
 
-def test_levels_count() -> None:
+def test_compression_levels_are_used() -> None:
     data = memoryview(bytearray(encode_batch([(b"k", b"%d " % n * 50, (), 1000) for n in range(400)])))
     for codec, field, low, high in (
         ("gzip", "compression.gzip.level", "1", "9"),
@@ -46,7 +46,7 @@ def test_levels_count() -> None:
         assert sizes[1] < sizes[0] < len(data)
 
 
-def test_compacted_topics_take_no_records_without_key() -> None:
+def test_compacted_topics_refuse_records_without_a_key() -> None:
     log = open_log(make_runtime()[0], LogConfig(cleanup_policy=("compact",)))
     for codec in Compression:
         keyless = encode_batch([(b"k", b"v", (), 1000), (None, b"v", (), 1000)], compression=codec)
@@ -68,7 +68,7 @@ def test_log_append_time_and_another_codec_together() -> None:
 
 
 @given(st.data())
-def test_damaged_batches_are_refused_as_ever(data: st.DataObject) -> None:
+def test_damaged_batches_are_refused(data: st.DataObject) -> None:
     sent = bytearray(batch(3, compression=data.draw(st.sampled_from(list(Compression)))))
     at = data.draw(st.integers(8, len(sent) - 1))
     sent[at] ^= data.draw(st.integers(1, 255))

@@ -61,7 +61,7 @@ def test_a_leader_refuses(make: Callable[[], memoryview], code: ErrorCode) -> No
     append(log)
 
 
-def test_more_records_announced_than_the_bytes_can_hold() -> None:
+def test_a_leader_refuses_a_record_count_that_the_bytes_cannot_hold() -> None:
     log = open_log(make_runtime()[0])
     data = batch(3)
     struct.pack_into(">i", data, 57, 1000)
@@ -72,7 +72,7 @@ def test_more_records_announced_than_the_bytes_can_hold() -> None:
     assert refused.value.code is ErrorCode.INVALID_RECORD
 
 
-def test_a_leader_numbers_batches_in_place_and_keeps_all_else() -> None:
+def test_a_leader_writes_offsets_in_place_and_changes_nothing_else() -> None:
     log = open_log(make_runtime()[0])
     append(log, 3)
     data = memoryview(bytearray(batch(2)) + bytearray(batch(4)))
@@ -93,7 +93,7 @@ def test_internal_batches_may_be_control_batches_of_any_time() -> None:
     assert log.append_as_leader(data, 1, NOW_MS, internal=True).last_offset == 0
 
 
-def test_log_append_time_is_stamped_with_a_good_crc() -> None:
+def test_log_append_time_is_written_with_a_valid_crc() -> None:
     log = open_log(make_runtime()[0], LogConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME))
     info = log.append_as_leader(batch(2), 3, NOW_MS)
     assert info.log_append_time_ms == info.max_timestamp == NOW_MS
@@ -109,7 +109,7 @@ def follower_batch(base: int, epoch: int = 0, count: int = 1) -> bytearray:
     return encode_batch([(None, b"v", (), 5)] * count, base_offset=base, leader_epoch=epoch)
 
 
-def test_a_follower_takes_batches_as_they_are() -> None:
+def test_a_follower_appends_batches_unchanged() -> None:
     log = open_log(make_runtime()[0])
     data = follower_batch(0, 2, 3) + follower_batch(3, 2) + follower_batch(4, 7)
     info = log.append_as_follower(memoryview(data))
@@ -118,7 +118,7 @@ def test_a_follower_takes_batches_as_they_are() -> None:
     assert log.epoch_cache.entries == [(2, 0), (7, 4)]
 
 
-def test_a_follower_passes_over_a_cut_off_tail() -> None:
+def test_a_follower_ignores_an_incomplete_last_batch() -> None:
     log = open_log(make_runtime()[0])
     whole = follower_batch(0)
     assert log.append_as_follower(memoryview(whole + follower_batch(1)[:-3])).last_offset == 0

@@ -1,4 +1,4 @@
-"""Compaction against a naive model, stopped and cut off at every step."""
+"""Compaction against a naive model, also stopped and crashed at every step."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def filled(seed: int, *, transactional: bool = False, segments: int = 6) -> tupl
 
 @pytest.mark.parametrize("transactional", [False, True])
 @pytest.mark.parametrize("seed", range(12))
-def test_what_is_left_is_what_the_naive_model_leaves(seed: int, transactional: bool) -> None:
+def test_compaction_leaves_what_the_naive_model_leaves(seed: int, transactional: bool) -> None:
     log, disk, writer = filled(seed, transactional=transactional)
     end, producers = log.log_end_offset, [(p, list(e.batches)) for p, e in log.producers.items()]
     result = drive(clean(log, disk, plan_of(log)))
@@ -118,7 +118,7 @@ def test_read_committed_sees_the_same_before_and_after(seed: int) -> None:
     assert markers <= len(writer.markers)
 
 
-def test_little_memory_takes_more_passes_and_ends_alike() -> None:
+def test_a_small_offset_map_needs_more_passes_for_the_same_result() -> None:
     log, disk, writer = filled(3)
     end = log.segments[-1].base_offset
     clean_offset = passes = 0
@@ -137,7 +137,7 @@ def test_little_memory_takes_more_passes_and_ends_alike() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_power_cuts_at_any_step_lose_nothing(seed: int) -> None:
-    """After any cut the log opens with the same newest values, with its end, and can be compacted to the end."""
+    """After any crash the log opens with the same newest values and end offset, and can be compacted."""
     log, disk, writer = filled(seed, transactional=seed % 2 == 0, segments=5)
     rng = random.Random(seed)
     end, recovery_point = log.log_end_offset, log.recovery_point
@@ -166,7 +166,7 @@ def test_power_cuts_at_any_step_lose_nothing(seed: int) -> None:
     assert records_of(log) == writer.expected(end, tombstones=True)
 
 
-def test_given_up_when_the_log_changes_and_nothing_is_left_behind() -> None:
+def test_a_change_of_the_log_aborts_compaction_and_no_file_is_left() -> None:
     for change in ("truncate", "retention", "close"):
         log, disk, _ = filled(1)
         steps = clean(log, disk, plan_of(log))
@@ -183,7 +183,7 @@ def test_given_up_when_the_log_changes_and_nothing_is_left_behind() -> None:
         assert not [name for name in disk.listdir(DIRECTORY) if name.endswith(".cleaned")]
 
 
-def test_damage_stops_it() -> None:
+def test_a_damaged_batch_stops_compaction() -> None:
     log, disk, _ = filled(1)
     disk.open(log.segments[2].file.path).pwrite(200, b"damage")
     before = log.size_bytes
@@ -193,7 +193,7 @@ def test_damage_stops_it() -> None:
     assert not log.is_failed
 
 
-def test_what_is_dirty() -> None:
+def test_dirtiness_of_a_log() -> None:
     log, _, _ = filled(2)
     end = log.segments[-1].base_offset
     far = log.log_end_offset
@@ -217,7 +217,7 @@ def test_what_is_dirty() -> None:
     assert overdue.is_overdue
 
 
-def test_open_transactions_are_not_touched() -> None:
+def test_open_transactions_are_not_compacted() -> None:
     runtime, _ = make_runtime()
     log = open_log(runtime, COMPACT)
     writer = Writer(log, 1)
@@ -263,7 +263,7 @@ def test_offset_map() -> None:
     assert (len(offsets), offsets.latest_offset) == (2, 4)
 
 
-def test_the_manager_cleans_what_is_dirty_beside_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_manager_compacts_dirty_logs_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         runtime, disk = make_runtime()
         format_dirs(runtime, ("/data",), CLUSTER, 1)
@@ -296,7 +296,7 @@ def test_the_manager_cleans_what_is_dirty_beside_other_work(monkeypatch: pytest.
     asyncio.run(main())
 
 
-def test_segments_without_records_are_passed_over_but_for_the_last() -> None:
+def test_reads_skip_segments_without_records_but_not_the_last() -> None:
     runtime, disk = make_runtime()
     log = open_log(runtime, COMPACT)
     while len(log.segments) < 5:
@@ -320,12 +320,12 @@ def test_segments_without_records_are_passed_over_but_for_the_last() -> None:
 
 
 class PowerCutError(BaseException):
-    """Not to be caught by anything."""
+    """A loss of power; no code catches it."""
 
 
 @pytest.mark.parametrize("after", range(40))
 def test_power_cuts_within_a_replacement_lose_nothing(after: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The power goes after some of the renames and syncs that put a segment in place."""
+    """A power cut after some of the renames and fsyncs of a replacement."""
     log, disk, writer = filled(after, segments=4)
     end, recovery_point = log.log_end_offset, log.recovery_point
     newest = {one.key: one.value for one in writer.visible() if one.key is not None}
@@ -356,7 +356,7 @@ def test_power_cuts_within_a_replacement_lose_nothing(after: int, monkeypatch: p
     assert set(records_of(log)) <= {one[:4] for one in writer.written}
 
 
-def test_io_is_throttled_to_what_is_set() -> None:
+def test_io_is_throttled() -> None:
     """log.cleaner.io.max.bytes.per.second, by the clock of the loop."""
 
     async def main() -> float:
@@ -383,8 +383,8 @@ def test_io_is_throttled_to_what_is_set() -> None:
     assert 1.9 < passes < 2.4, "what is read twice, once for its keys and once to copy it, takes so long"
 
 
-def test_what_is_written_does_not_pile_up_unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where too much of it does, the system makes the loop wait for the device."""
+def test_written_bytes_are_fsynced_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With too many dirty pages the system blocks the loop until the device has written them."""
     monkeypatch.setattr(compaction, "_SYNC_BYTES", 2_000)
     monkeypatch.setattr(compaction, "_WRITE_BYTES", 500)
     runtime, disk = make_runtime()

@@ -1,4 +1,4 @@
-"""A full disk, wherever it is noticed: nothing is lost, nothing fails for good, and with space again all goes on."""
+"""A full disk, noticed at any write: nothing is lost, no log fails, and with space again everything continues."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def about_to_roll(log: PartitionLog) -> None:
 
 @pytest.mark.parametrize("flushed", [False, True])
 @pytest.mark.parametrize("left_bytes", range(0, 400, 7))
-def test_no_space_at_a_roll_is_no_failure(left_bytes: int, flushed: bool) -> None:
+def test_no_space_at_a_roll_does_not_fail_the_log(left_bytes: int, flushed: bool) -> None:
     runtime, disk = make_runtime()
     log = open_log(runtime)
     about_to_roll(log)
@@ -91,7 +91,7 @@ async def checkpoint_written(
     await asyncio.sleep(0.1)
 
 
-def test_a_flush_that_finds_no_room_for_a_small_file_is_tried_again() -> None:
+def test_a_flush_without_space_for_a_small_file_is_tried_again() -> None:
     async def main() -> None:
         runtime, disk = make_runtime()
         log = open_log(runtime)
@@ -108,7 +108,7 @@ def test_a_flush_that_finds_no_room_for_a_small_file_is_tried_again() -> None:
 
 
 def test_a_small_file_system_fills_and_empties(tmp_path: Path) -> None:
-    """The real thing: every roll, flush and checkpoint meets a full tmpfs at some time."""
+    """On a real file system: every roll, flush and checkpoint meets a full tmpfs at some time."""
     reasons = machine_capabilities.unmet_needs(["tmpfs"])
     if reasons:
         pytest.skip(f"no small file systems here ({reasons[0]}): NOT tested")
@@ -160,7 +160,7 @@ async def until_arranged(log: PartitionLog) -> None:
     raise AssertionError("files still get other names")
 
 
-def test_no_more_files_can_be_open_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_open_files_do_not_fail_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime, disk = make_runtime()
     log = open_log(runtime)
     append(log, 3)

@@ -1,4 +1,4 @@
-"""A log moves from one directory to another; whatever step the power goes out at, one whole log is there after it."""
+"""Moves of logs between directories; after a power cut at any step there is one complete log."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def copy_all(log: PartitionLog, copy: PartitionLog) -> None:
         pass
 
 
-def test_a_log_is_where_it_was_asked_to() -> None:
+def test_a_log_is_made_in_the_directory_that_was_asked_for() -> None:
     runtime, disk, manager, log = with_a_log()
     before = read_all(log)
     assert manager.future_logs.begin(T, "/two")
@@ -71,7 +71,7 @@ def test_a_log_is_where_it_was_asked_to() -> None:
     assert again.log_end_offset == COUNT + 1
 
 
-def test_where_the_log_was_cut_the_copy_is_cut_too() -> None:
+def test_the_future_log_is_truncated_like_the_log() -> None:
     _, _, manager, log = with_a_log()
     manager.future_logs.begin(T, "/two")
     copy = manager.future_logs.get(T)
@@ -87,7 +87,7 @@ def test_where_the_log_was_cut_the_copy_is_cut_too() -> None:
     assert (copy.log_start_offset, copy.log_end_offset) == (100, 100)
 
 
-def test_what_cannot_be_moved() -> None:
+def test_moves_that_are_refused() -> None:
     _, _, manager, _ = with_a_log()
     with pytest.raises(ProtocolError) as refused:
         manager.future_logs.begin(T, "/three")
@@ -103,7 +103,7 @@ def test_what_cannot_be_moved() -> None:
     assert later.directory == "/two/later-0"
 
 
-def test_another_target_throws_the_copy_away() -> None:
+def test_another_target_removes_the_future_log() -> None:
     _, disk, manager, log = with_a_log()
     assert manager.future_logs.begin(T, "/two")
     assert manager.future_logs.begin(T, "/two/")
@@ -114,7 +114,7 @@ def test_another_target_throws_the_copy_away() -> None:
 
 
 class _PowerLossError(Exception):
-    """The power goes out before an operation of the disk."""
+    """A power cut before an operation of the disk."""
 
 
 def changes_of(disk: SimDisk, fail_at: int) -> Iterator[int]:
@@ -137,7 +137,7 @@ def changes_of(disk: SimDisk, fail_at: int) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("power_loss", [True, False])
-def test_the_power_goes_out_at_any_step(power_loss: bool) -> None:
+def test_power_cuts_at_any_step_of_a_move_lose_nothing(power_loss: bool) -> None:
     for fail_at in range(200):
         runtime, disk, manager, log = with_a_log()
         log.flush()
@@ -170,7 +170,7 @@ def test_the_power_goes_out_at_any_step(power_loss: bool) -> None:
     raise AssertionError("the move ends some day")
 
 
-def test_a_move_is_gone_on_with_after_a_restart() -> None:
+def test_a_move_continues_after_a_restart() -> None:
     runtime, _, manager, log = with_a_log()
     manager.future_logs.begin(T, "/two")
     copy = manager.future_logs.get(T)

@@ -1,4 +1,4 @@
-"""Logs are opened in steps: the loop turns meanwhile, progress is told, and to stop in the middle costs nothing."""
+"""Logs are opened in steps: the loop runs meanwhile, progress is logged, and a stop in the middle does no harm."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
     ProcessLoop(Scheduler(), "test").run_until_complete(main)
 
 
-def test_the_loop_turns_while_logs_are_checked() -> None:
+def test_the_loop_runs_while_logs_are_checked() -> None:
     runtime, disk, content = filled(20, 30)
 
     async def main() -> None:
@@ -93,7 +93,7 @@ def test_a_large_segment_is_checked_in_pieces() -> None:
     assert read_all(again) == read_all(log) == content[TopicPartition("t", 0)]
 
 
-def test_progress_is_told_while_the_device_is_slow(caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_is_logged_while_the_device_is_slow(caplog: pytest.LogCaptureFixture) -> None:
     runtime, disk, content = filled(12, 3)
     disk.make_cold()
     disk.set_sync_latency(0.9, 1.1)
@@ -112,7 +112,7 @@ def test_progress_is_told_while_the_device_is_slow(caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_to_stop_in_the_middle_leaves_the_directory_as_it_was(clean: bool) -> None:
+def test_a_stop_in_the_middle_leaves_the_directory_as_it_was(clean: bool) -> None:
     runtime, disk, content = filled(30, 5)
     if clean:
         manager = manager_of(runtime)

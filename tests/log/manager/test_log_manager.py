@@ -1,4 +1,4 @@
-"""A node's log directories: whose they are, what is found in them, and how they are left."""
+"""A node's log directories: their owner, the logs in them, and what a shutdown leaves."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_strays_are_set_aside_and_kept() -> None:
     assert log.log_end_offset == 3
 
 
-def test_half_deleted_partitions_are_removed_after_a_restart() -> None:
+def test_deleted_partitions_are_removed_after_a_restart() -> None:
     runtime, disk = formatted()
     manager = loaded(runtime)
     manager.create(TopicPartition("x" * 249, 0), TOPIC_ID)
@@ -277,7 +277,7 @@ def test_partitions_go_to_the_directory_with_the_fewest() -> None:
         loaded(runtime, "/data/one", "/data/two")
 
 
-def test_a_failed_disk_takes_its_own_logs_only() -> None:
+def test_a_failed_disk_fails_only_its_own_logs() -> None:
     runtime, disk = formatted("/data/one", "/data/two")
     failed: list[str] = []
     config = LogManagerConfig(
@@ -353,7 +353,7 @@ def test_a_checkpoint_under_way_does_not_undo_a_later_one() -> None:
     ProcessLoop(Scheduler(), "test").run_until_complete(main())
 
 
-def test_garbled_offset_checkpoints_count_as_empty() -> None:
+def test_unreadable_offset_checkpoints_count_as_empty() -> None:
     runtime, disk = formatted()
     manager = loaded(runtime)
     append(manager.create(A, TOPIC_ID), 5)
@@ -456,7 +456,7 @@ def test_the_topic_id_is_durable_before_anything_else_is(seed: int) -> None:
     assert other is None or other.topic_id == TOPIC_ID or other.log_end_offset == 0
 
 
-def test_a_clean_stop_leaves_empty_logs_to_the_next_life() -> None:
+def test_empty_logs_are_there_after_a_clean_restart() -> None:
     runtime, disk = formatted()
     manager = loaded(runtime)
     manager.create(A, TOPIC_ID)
@@ -473,7 +473,7 @@ def test_a_clean_stop_leaves_empty_logs_to_the_next_life() -> None:
     assert last is not None and last.topic_id == topic_id and last.log_end_offset == 2
 
 
-def test_two_directories_of_one_id() -> None:
+def test_two_directories_with_the_same_id_are_refused() -> None:
     runtime, disk = formatted("/one", "/two")
     disk.write_atomic("/two/meta.properties", disk.read_bytes("/one/meta.properties"))
     with pytest.raises(LogDirError, match=r"/one and /two have the same directory\.id .* format it again"):

@@ -1,4 +1,4 @@
-"""A device that takes its time holds up nobody but those who asked for it: no call on the loop waits for one."""
+"""No call on the event loop waits for a slow device."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TP, OTHER = TopicPartition("t", 0), TopicPartition("u", 0)
 
 
 def running(config: LogConfig) -> tuple[Runtime, SimDisk, LogManager, Counter[str]]:
-    """A manager on a disk whose every sync takes some tenths of a second, and what holds up its callers from now on."""
+    """A manager on a disk whose fsyncs take some tenths of a second, and a count of its blocking calls from now on."""
     runtime, disk = make_runtime()
     format_dirs(runtime, ("/data",), CLUSTER, 1)
     cleaner = CleanerConfig(backoff_ms=100)
@@ -46,7 +46,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def until(manager: LogManager, log: PartitionLog, condition: str) -> None:
-    """Records keep coming meanwhile, at a hundred a second; a roll is among them now and then."""
+    """Wait, with a hundred appends a second meanwhile; some of them roll."""
     other = manager.get(OTHER)
     for number in range(6_000):
         if {"clean": manager.directories.clean_offset(TP) >= log.segments[-1].base_offset, "gone": not deleted(log)}[
@@ -66,7 +66,7 @@ def deleted(log: PartitionLog) -> list[str]:
     return [name for name in disk.listdir(log.directory) if name.endswith((".deleted", ".swap"))]
 
 
-def test_compaction_rolls_and_flushes_hold_up_nobody() -> None:
+def test_compaction_rolls_and_flushes_do_not_block_the_loop() -> None:
     async def main() -> None:
         _, disk, manager, held = running(replace(COMPACT, file_delete_delay_ms=0))
         log, _ = manager.create(TP, UUID(int=1)), manager.create(OTHER, UUID(int=2))
@@ -88,7 +88,7 @@ def test_compaction_rolls_and_flushes_hold_up_nobody() -> None:
 
 
 @pytest.mark.parametrize("keep_bytes", [4000, 0])
-def test_retention_holds_up_nobody_even_where_everything_goes(keep_bytes: int) -> None:
+def test_retention_does_not_block_the_loop_even_when_all_segments_go(keep_bytes: int) -> None:
     async def main() -> None:
         config = LogConfig(segment_bytes=1500, retention_ms=-1, file_delete_delay_ms=0)
         runtime, disk, manager, held = running(config)
@@ -118,8 +118,8 @@ def test_retention_holds_up_nobody_even_where_everything_goes(keep_bytes: int) -
 
 
 @pytest.mark.parametrize("delay_ms", range(0, 2400, 60))
-def test_who_cannot_wait_finishes_it_now(delay_ms: int) -> None:
-    """A truncation, or the end of the log, in each stage of a replacement: nothing of it is left half done."""
+def test_truncation_and_close_finish_a_replacement_under_way(delay_ms: int) -> None:
+    """A truncation or a close in each stage of a replacement leaves nothing half done."""
 
     async def main() -> None:
         runtime, disk, manager, _ = running(replace(COMPACT, file_delete_delay_ms=0))
@@ -149,8 +149,8 @@ def test_who_cannot_wait_finishes_it_now(delay_ms: int) -> None:
     run(main())
 
 
-def test_an_idle_clock_is_no_excuse() -> None:
-    """The test's own clock: what it says is held up is what a device would have held up."""
+def test_blocking_calls_are_seen() -> None:
+    """The disk of the test counts the calls that would wait for a device."""
     runtime, disk, _, held = running(COMPACT)
     disk.write_atomic("/data/x", b"")
     disk.fsync_dir("/data")

@@ -1,4 +1,4 @@
-"""Files cut, flipped, refused and failed: what is left is always a valid prefix, and nobody is told otherwise."""
+"""Truncated and damaged files, and disks that refuse: what is left is always a valid prefix."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_cut_at_every_byte() -> None:
 
 
 def test_every_byte_flipped() -> None:
-    """Below the CRC stand the offset and the epoch of the batch: a flip there is caught where it breaks the order."""
+    """The CRC does not cover offset and epoch: a flip there is detected if it breaks the order."""
     _, _, content = small_log()
     for position in range(len(content)):
         runtime, disk, _ = small_log()
@@ -75,7 +75,7 @@ def test_every_byte_flipped() -> None:
             check_prefix(log, content, batch_start)
 
 
-def test_no_length_in_a_rotten_header_makes_a_read_go_astray() -> None:
+def test_no_damaged_length_makes_a_read_return_other_bytes() -> None:
     for length in (-(2**31), -12, 0, 48, 2**31 - 1):
         runtime, disk, content = small_log()
         log = open_log(runtime, LARGE, clean_shutdown=True)
@@ -88,7 +88,7 @@ def test_no_length_in_a_rotten_header_makes_a_read_go_astray() -> None:
             assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_clean_mark_over_a_cut_tail_is_not_believed() -> None:
+def test_a_clean_shutdown_file_does_not_hide_a_cut_tail() -> None:
     runtime, disk, content = small_log()
     disk.open(FIRST).truncate(len(content) - 5)
     check_prefix(open_log(runtime, LARGE, clean_shutdown=True), content, len(content) - 5)
@@ -108,7 +108,7 @@ def test_a_damaged_segment_ends_the_log() -> None:
     assert append(log) == headers_of(read_all(log))[-1].base_offset
 
 
-def test_below_the_recovery_point_nothing_is_read_again() -> None:
+def test_nothing_below_the_recovery_point_is_read() -> None:
     runtime, disk = make_runtime()
     log = open_log(runtime)
     for _ in range(60):
@@ -122,7 +122,7 @@ def test_below_the_recovery_point_nothing_is_read_again() -> None:
 @pytest.mark.parametrize("name", ["leader-epoch-checkpoint", f"{10:020d}.snapshot"])
 @pytest.mark.parametrize("content", [b"", b"0\n7\n1 1\n", b"\xff\xfe\x00", None])
 @pytest.mark.parametrize("clean", [True, False])
-def test_lost_or_garbled_side_files_are_made_again(name: str, content: bytes | None, clean: bool) -> None:
+def test_lost_or_damaged_small_files_are_rebuilt(name: str, content: bytes | None, clean: bool) -> None:
     runtime, disk, log_bytes = small_log()
     if content is None:
         disk.remove(f"{DIRECTORY}/{name}")
@@ -198,7 +198,9 @@ EVERYTHING: list[tuple[str, Callable[[PartitionLog], object]]] = [
 
 
 @pytest.mark.parametrize(("name", "operation"), EVERYTHING, ids=[row[0] for row in EVERYTHING])
-def test_after_a_failed_fsync_nothing_works(name: str, operation: Callable[[PartitionLog], object]) -> None:
+def test_after_a_failed_fsync_the_log_refuses_everything(
+    name: str, operation: Callable[[PartitionLog], object]
+) -> None:
     runtime, disk = make_runtime()
     failures: list[OSError] = []
     hooks = LogHooks(on_failed=lambda log, error: failures.append(error))
@@ -246,8 +248,8 @@ def test_flush_soon_moves_the_recovery_point() -> None:
     asyncio.run(main())
 
 
-def test_truncation_outruns_a_flush_under_way() -> None:
-    """What was truncated and written again was not covered by the fsync that began before."""
+def test_a_truncation_during_a_flush_is_not_covered_by_it() -> None:
+    """Records that are written after a truncation are not covered by an fsync that began before it."""
 
     async def main() -> None:
         runtime, disk = make_runtime()
@@ -303,7 +305,7 @@ def test_flush_messages_is_honoured() -> None:
     assert log.recovery_point == 3
 
 
-def test_a_closed_log_says_so() -> None:
+def test_a_closed_log_refuses_everything() -> None:
     log = open_log(make_runtime()[0])
     log.close()
     log.close()

@@ -28,7 +28,7 @@ PLACE_BYTES = (*range(8), *range(23, 27))
 
 
 def unclean(files: Files) -> Files:
-    """As after a loss of power before anything was checkpointed."""
+    """The files after a loss of power before any checkpoint."""
     gone = (f"{NODE}/{CLEAN_SHUTDOWN_FILE}", f"{NODE}/{RECOVERY_POINT_FILE}")
     return {path: content for path, content in files.items() if path not in gone}
 
@@ -68,13 +68,13 @@ def test_a_damaged_batch_ends_the_log_exactly_there(path: str, caplog: pytest.Lo
 
 
 def is_epoch_ambiguous(whole: list[bytes], number: int, within: int) -> bool:
-    """Of two neighbours that contradict each other, both begin an epoch: then neither is served."""
+    """Whether two neighbours contradict each other and both begin an epoch: then neither is served."""
     epochs = [headers_of(one)[0].partition_leader_epoch for one in whole]
     return within in EPOCH_BYTES and 2 <= number < len(epochs) and epochs[number - 2] < epochs[number - 1]
 
 
 def check_only_an_epoch_differs(found: list[bytes], whole: list[bytes], what: str, within: int) -> None:
-    """No CRC covers the epoch. One that fits its neighbours' cannot be told from a true one; the record is true."""
+    """No CRC covers the epoch: a wrong one that fits its neighbours is not detected. The records are right."""
     assert within in EPOCH_BYTES, what
     assert len(found) == len(whole), what
     assert [one[:12] + one[16:] for one in found] == [one[:12] + one[16:] for one in whole], what
@@ -84,7 +84,7 @@ def check_only_an_epoch_differs(found: list[bytes], whole: list[bytes], what: st
 
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("path", [path for path in SIDE_FILES if path.startswith(PARTITION)])
-def test_what_is_made_from_the_batches_equals_the_original(path: str) -> None:
+def test_files_that_are_rebuilt_from_the_batches_equal_the_original(path: str) -> None:
     files, whole = original()
     for what, _, damaged in damages(files[path]):
         manager, log = load(unclean({**files, path: damaged}))
@@ -97,10 +97,10 @@ def test_what_is_made_from_the_batches_equals_the_original(path: str) -> None:
 
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("path", INDEXES)
-def test_a_damaged_index_misleads_nobody(path: str) -> None:
-    """They are trusted after a clean stop, and held against the batches when they are used.
+def test_a_damaged_index_does_not_change_what_is_read(path: str) -> None:
+    """Indexes are trusted after a clean shutdown, and compared with the batches when they are used.
 
-    Only of a transaction index that lost its last entries nothing shows that there were more.
+    Only the loss of whole entries at the end of a transaction index is not detected.
     """
     files, whole = original()
     for what, at, damaged in damages(files[path]):
@@ -113,8 +113,8 @@ def test_a_damaged_index_misleads_nobody(path: str) -> None:
 
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("path", files_ending(".snapshot", "leader-epoch-checkpoint", "partition.metadata"))
-def test_damaged_side_files_after_a_clean_stop(path: str) -> None:
-    """A checkpoint is a text without a checksum: a digit that became another is believed where it can be true."""
+def test_damaged_small_files_after_a_clean_shutdown(path: str) -> None:
+    """A checkpoint has no checksum: a changed digit is not detected if the number is possible."""
     files, whole = original()
     for what, _, damaged in damages(files[path]):
         manager, log = load({**files, path: damaged})
@@ -128,9 +128,9 @@ def test_damaged_side_files_after_a_clean_stop(path: str) -> None:
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("path", LOGS)
 def test_a_batch_damaged_after_a_clean_stop_is_refused_or_seen_by_its_reader(path: str) -> None:
-    """Nothing is scanned then. All sound batches are served as they were, as far as they can be found.
+    """Nothing is scanned then. All valid batches are served unchanged, if they can be found.
 
-    A batch is found by the lengths and offsets of those before it, so damage of these can hide sound batches that come
+    A batch is found by the lengths and offsets of those before it, so damage of these can hide valid batches that come
     after it in the same file. Damage elsewhere shows to a reader, who checks the CRC, and harms no other batch.
     """
     files, whole = original()

@@ -35,11 +35,11 @@ COMPACT = LogConfig(segment_bytes=700, index_interval_bytes=120, cleanup_policy=
 
 
 class PowerCut(BaseException):
-    """Nothing of ours may catch it."""
+    """A loss of power; no code catches it."""
 
 
 class CuttingDisk:
-    """Passes everything on to a `SimDisk`, until its operations are used up."""
+    """Passes all calls on to a `SimDisk`, until a given number of operations is used up."""
 
     def __init__(self, disk: SimDisk) -> None:
         self.disk = disk
@@ -120,7 +120,7 @@ class World:
         self.cutting = CuttingDisk(self.disk)
         self.stored: list[Stored] = []
         self.midway: list[Stored] = []
-        """As it was between the two parts of the operation under way."""
+        """The contents between the two parts of the operation under way."""
         self.epoch = 0
         self.start_min = self.flushed = 0
         self.written = 0
@@ -130,7 +130,7 @@ class World:
         self.topic_id = random_id(self.runtime)
         self.cleaned_to = 0
         self.usual: dict[str, int] = {}
-        """How many of the disk's operations an operation took when it was last carried out to its end."""
+        """How many disk operations each operation needed when it was last completed."""
         format_dirs(self.runtime, (NODE,), CLUSTER, 1)
         self.open()
         self.log.flush()
@@ -189,7 +189,7 @@ class World:
         self.flushed = self.end
 
     def move_recovery_point(self) -> None:
-        """As the upkeep does it, with something else in between."""
+        """As log maintenance does it, with another operation in between."""
         if self.rng.random() < 0.5:
             self.append()
         loop = asyncio.new_event_loop()
@@ -238,7 +238,7 @@ class World:
         self.flushed = min(self.flushed, self.recoverable_end())
 
     def recoverable_end(self) -> int:
-        """Where the last batch ends: what compaction left out behind it is not known after a restart."""
+        """The end of the last batch: offsets after it that compaction removed are unknown after a restart."""
         left = headers_of(read_all(self.log))
         return left[-1].next_offset if left else self.log.segments[0].base_offset
 
@@ -280,7 +280,7 @@ class World:
     # The cut, and what may be left
 
     def cut_in(self, operation: Callable[[], None]) -> bool:
-        """Whether it was cut off in the middle."""
+        """Whether the power was cut in the middle."""
         before = (list(self.stored), self.flushed)
         self.midway = before[0]
         end_before = self.log.log_end_offset
@@ -338,7 +338,7 @@ class World:
             assert [tuple(entry) for entry in log.epoch_cache.entries] == expected
 
     def check_what_is_made_from(self, headers: list[BatchHeader]) -> None:
-        """Producers and indexes tell of the batches that are there, and of no others."""
+        """Producers and indexes describe the batches that are there, and no others."""
         for producer_id in (0, 1):
             mine = [(h.last_sequence, h.last_offset) for h in headers if h.producer_id == producer_id]
             entry = self.log.producers.get(producer_id)
@@ -403,7 +403,7 @@ OPERATIONS: dict[str, list[str]] = {
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 @pytest.mark.parametrize("first", range(0, WORLDS // 2, 5))
-def test_what_is_left_is_what_the_model_says(policy: str, first: int) -> None:
+def test_after_a_power_cut_the_log_is_what_the_model_says(policy: str, first: int) -> None:
     cut_off = Counter[str]()
     for seed in range(first, first + 5):
         world = World(seed, DELETE if policy == "delete" else COMPACT)

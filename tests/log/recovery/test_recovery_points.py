@@ -1,4 +1,4 @@
-"""Active segments are made durable now and then, and an unclean start checks what came after that, and nothing else."""
+"""Active segments are made durable periodically; after a crash only what was appended later is checked."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def manager_on(runtime: Runtime, points: RecoveryPointConfig = OFTEN, config: Lo
 
 
 def bytes_checked(runtime: Runtime, config: LogConfig = LARGE) -> tuple[int, PartitionLog]:
-    """How much a start looks at, and the log that it opens."""
+    """How many bytes a start checks, and the log that it opens."""
     manager = LogManager(runtime, LogManagerConfig(("/data",), CLUSTER, 1, config))
     manager.begin_load()
     checked = sum(step.done_bytes for step in manager._loader.loading({}))
@@ -97,7 +97,7 @@ def test_an_unclean_start_checks_what_came_after_the_last_round(power_loss: bool
 
 
 def test_the_next_kill_finds_less_to_check_than_the_last_one() -> None:
-    """A node that is killed again and again within its interval gets ahead all the same."""
+    """A node that is killed again and again within its interval makes progress."""
     runtime, disk = make_runtime()
     log = manager_on(runtime).create(TP, UUID(int=1))
     for _ in range(100):
@@ -120,8 +120,8 @@ def test_the_next_kill_finds_less_to_check_than_the_last_one() -> None:
     assert bytes_checked(runtime)[0] == 0
 
 
-def test_nobody_is_held_up_and_logs_take_turns() -> None:
-    """And the device has as much time for others as for this."""
+def test_checkpoints_do_not_block_the_loop_and_go_log_by_log() -> None:
+    """The device is idle for as long as the fsyncs took."""
     runtime, disk = make_runtime()
     held: Counter[str] = Counter()
     busy: dict[str, int] = {}
@@ -182,7 +182,7 @@ def test_a_failed_fsync_fails_the_log_and_moves_nothing() -> None:
     run(main())
 
 
-def test_a_full_disk_puts_it_off() -> None:
+def test_a_full_disk_postpones_the_checkpoint() -> None:
     runtime, disk = make_runtime()
 
     async def main() -> None:
@@ -204,7 +204,7 @@ def test_a_full_disk_puts_it_off() -> None:
 
 @pytest.mark.parametrize("turns", range(12))
 @pytest.mark.parametrize("what", ["truncate", "roll", "truncate fully", "close"])
-def test_what_happens_in_the_middle_leaves_no_snapshot_of_another_history(what: str, turns: int) -> None:
+def test_a_change_during_a_checkpoint_leaves_no_wrong_snapshot(what: str, turns: int) -> None:
     runtime, disk = make_runtime(turns)
 
     async def main() -> None:
@@ -277,7 +277,7 @@ def killed() -> tuple[Files, Seen]:
 
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("ending", [".index", ".timeindex", ".txnindex", ".snapshot", "epoch-checkpoint"])
-def test_damage_beside_the_batches_misleads_nobody(ending: str) -> None:
+def test_damaged_small_files_do_not_change_the_log(ending: str) -> None:
     files, whole = killed()
     (path,) = [path for path in files if path.endswith(ending) and not path.endswith("/00000000000000000000.snapshot")]
     for what, at, damaged in damages(files[path]):

@@ -1,4 +1,4 @@
-"""Slices of a log that are sent some time after they were read: what may happen to their files meanwhile."""
+"""Slices of a log that are sent some time after they were read, while their files change."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_slice_outlives_its_segment_its_log_and_both_their_names(tmp_path: Pat
     assert not open_files(tmp_path), "nobody holds them any more"
 
 
-def test_what_was_cut_off_is_not_sent_even_if_something_else_stands_there_now() -> None:
+def test_a_slice_of_truncated_records_is_not_sent_even_if_others_were_written() -> None:
     log = filled(open_log(make_runtime()[0], CONFIG))
     taken = slice_of(log, 150)
     log.truncate_to(log.log_end_offset + 5)

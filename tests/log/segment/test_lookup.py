@@ -56,7 +56,7 @@ def test_lookup_by_time_after_truncation(times: list[list[int]], data: st.DataOb
     assert log.offset_for_timestamp(asked) == expected
 
 
-def test_a_batch_stamped_by_the_broker_is_found_at_its_first_record() -> None:
+def test_a_batch_with_log_append_time_is_found_at_its_first_record() -> None:
     log = open_log(make_runtime()[0], LogConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME))
     log.append_as_leader(batch(3), 0, 500)
     log.append_as_leader(batch(3), 0, 600)
@@ -87,7 +87,7 @@ def test_rebuilt_indexes_are_equal_to_the_originals(seed: int) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "torn", "garbage"])
-def test_a_trusted_segment_with_a_bad_index_is_read_all_the_same(damage: str) -> None:
+def test_a_segment_with_a_wrong_index_is_read_after_a_clean_shutdown(damage: str) -> None:
     runtime, disk = make_runtime()
     log = open_log(runtime)
     for _ in range(60):
@@ -125,7 +125,7 @@ def test_index_files_that_apache_kafka_preallocated() -> None:
 
 
 def test_tail_reads_need_no_scan() -> None:
-    """A reader at the tail costs one read of the file, however long the log is."""
+    """A read near the end reads the file once, however long the log is."""
     log = open_log(make_runtime()[0], LogConfig())
     for _ in range(1000):
         append(log)
@@ -165,7 +165,7 @@ def test_segments_roll_by_size_time_index_and_offset_range() -> None:
 
 
 def test_an_offset_too_far_for_a_segment_starts_the_next() -> None:
-    """Index entries have 31 bits for an offset; a compacted leader may have left out more than that."""
+    """Index entries have 31 bits for an offset; compaction may have removed more offsets than that."""
     runtime, _ = make_runtime()
     log = open_log(runtime)
     append(log, 2)

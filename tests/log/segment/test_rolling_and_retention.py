@@ -1,4 +1,4 @@
-"""What retention lets go, and that nothing else goes."""
+"""Rolling, and which segments retention deletes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Facts(NamedTuple):
 
 
 def naive(segments: list[Facts], config: LogConfig, start: int, high_watermark: int, now_ms: int) -> int:
-    """Take segments off one by one, by any of the three rules, as Apache Kafka's documentation words them."""
+    """Delete segments one by one by the three rules of Apache Kafka's documentation."""
     left = list(segments)
     while left:
         first = left[0]
@@ -57,7 +57,7 @@ def naive(segments: list[Facts], config: LogConfig, start: int, high_watermark: 
     retention=st.tuples(st.integers(-1, 60), st.integers(-1, 300)),
     policy=st.sampled_from([("delete",), ("compact",), ("compact", "delete")]),
 )
-def test_decision_equals_the_naive_one(
+def test_count_expired_equals_a_naive_implementation(
     sizes: list[tuple[int, int, int]], start: int, lag: int, retention: tuple[int, int], policy: tuple[str, ...]
 ) -> None:
     segments, offset = [], 0
@@ -75,7 +75,7 @@ def filled(log: PartitionLog, segments: int, **options: int) -> None:
         append(log, 2, **options)
 
 
-def test_by_size_from_the_oldest_on_and_only_what_is_committed() -> None:
+def test_retention_by_size_deletes_the_oldest_committed_segments() -> None:
     runtime, disk = make_runtime()
     deleted: list[str] = []
     log = open_log(runtime, SMALL, hooks=LogHooks(on_files_deleted=lambda _, paths: deleted.extend(paths)))
@@ -97,7 +97,7 @@ def test_by_size_from_the_oldest_on_and_only_what_is_committed() -> None:
     assert not any(name.endswith(".deleted") for name in disk.listdir(DIRECTORY))
 
 
-def test_by_time_even_the_active_segment_goes_and_the_end_stays() -> None:
+def test_retention_by_time_deletes_the_active_segment_and_keeps_the_end_offset() -> None:
     runtime, disk = make_runtime()
     log = open_log(runtime, SMALL, recovery_point=0)
     filled(log, 3, timestamp=NOW_MS - DAY_MS)
@@ -113,7 +113,7 @@ def test_by_time_even_the_active_segment_goes_and_the_end_stays() -> None:
     assert append(log, epoch=3) == end
 
 
-def test_epochs_begin_where_the_log_does() -> None:
+def test_leader_epochs_begin_at_the_log_start() -> None:
     runtime, _ = make_runtime()
     log = open_log(runtime, SMALL)
     for epoch in range(5):
@@ -151,7 +151,7 @@ def test_power_cuts_in_the_middle_of_a_deletion_leave_a_suffix(seed: int) -> Non
     assert content.endswith(read_all(log))
 
 
-def test_housekeeping_visits_every_log_and_files_go_after_their_delay() -> None:
+def test_a_retention_round_visits_every_log_and_files_are_removed_after_their_delay() -> None:
     async def main() -> None:
         runtime, disk = make_runtime()
         format_dirs(runtime, ("/data",), "MkU3OEVBNTcwNTJENDM2Qg", 1)

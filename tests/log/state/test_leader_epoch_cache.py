@@ -1,4 +1,4 @@
-"""The epoch cache against a list that is searched from end to end."""
+"""The leader epoch cache against a linear search."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ HISTORY = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), max_size=12)
 
 
 @given(HISTORY, st.integers(-1, 40), st.integers(0, 60), st.integers(0, 60))
-def test_answers_are_those_of_a_naive_search(steps: list[tuple[int, int]], asked: int, offset: int, cut: int) -> None:
+def test_end_offsets_are_those_of_a_naive_search(
+    steps: list[tuple[int, int]], asked: int, offset: int, cut: int
+) -> None:
     """A log is a list of the epoch of each offset."""
     log: list[int] = []
     cache = LeaderEpochCache(lambda: len(log))

@@ -1,4 +1,4 @@
-"""Sequences of idempotent producers: over the wrap, over epochs, over restarts, on followers."""
+"""Sequences of idempotent producers: wrap, epochs, restarts, followers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def is_forgotten(info: AppendInfo) -> bool:
     return info.duplicate and info.first_offset == -1
 
 
-def test_what_is_older_is_known_to_be_there_but_not_where() -> None:
+def test_older_batches_are_known_without_their_offsets() -> None:
     log = open_log(make_runtime()[0])
     for number in range(9):
         produce(log, 2 * number, 2)
@@ -55,7 +55,7 @@ def test_what_is_older_is_known_to_be_there_but_not_where() -> None:
     assert refusal(log, 3, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "that was another epoch"
 
 
-def test_what_was_before_the_first_that_is_known_may_be_missing() -> None:
+def test_batches_before_the_first_known_one_may_be_missing() -> None:
     log = open_log(make_runtime()[0])
     for sequence in range(100, 110):
         produce(log, sequence)
@@ -68,8 +68,8 @@ def test_what_was_before_the_first_that_is_known_may_be_missing() -> None:
     assert not entry.is_long_written(104, 104), "a snapshot tells of five batches"
 
 
-def test_a_gap_among_those_that_are_remembered_makes_nothing_older_known() -> None:
-    """A follower takes what its leader took, which may have forgotten the producer in between."""
+def test_after_a_gap_no_older_batch_is_known() -> None:
+    """A follower appends what its leader did, which may have forgotten the producer in between."""
     log = open_log(make_runtime()[0])
     for sequence in (0, 1, 2, 7, 8):
         data = batch(1, producer_id=7, producer_epoch=0, base_sequence=sequence)
@@ -83,7 +83,7 @@ def test_a_gap_among_those_that_are_remembered_makes_nothing_older_known() -> No
     assert refusal(log, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_older_ones_are_known_over_the_wrap() -> None:
+def test_older_batches_are_known_across_the_wrap_of_sequence_numbers() -> None:
     log = open_log(make_runtime()[0])
     for number in range(10):
         produce(log, (LAST - 2 + number) & LAST)
@@ -164,7 +164,7 @@ def test_a_follower_that_becomes_leader_knows_the_duplicates() -> None:
     assert log.append_as_leader(batch(producer_id=7, producer_epoch=0, base_sequence=6), 2, NOW_MS).first_offset == 6
 
 
-def test_truncation_forgets_what_it_cuts() -> None:
+def test_truncation_forgets_the_batches_that_it_removes() -> None:
     runtime, _ = make_runtime()
     log = open_log(runtime)
     for number in range(40):
@@ -177,7 +177,7 @@ def test_truncation_forgets_what_it_cuts() -> None:
     assert produce(log, 77).first_offset == 100
 
 
-def test_a_snapshot_holds_all_that_is_known() -> None:
+def test_a_snapshot_has_the_whole_state() -> None:
     log = open_log(make_runtime()[0])
     for number in range(6):
         produce(log, number, producer_id=1)
@@ -210,8 +210,8 @@ def test_batches_without_producer_leave_no_trace() -> None:
     assert len(log.producers) == 0
 
 
-def test_who_writes_is_not_silent_however_old_its_records_are() -> None:
-    """Who loads the past must not be forgotten between a batch and its retry; who writes no more is, in the end."""
+def test_a_producer_of_old_records_does_not_expire() -> None:
+    """A producer of old records is not forgotten between a batch and its retry; an idle producer is, later."""
     log = open_log(make_runtime()[0])
     for number in range(3):
         produce(log, number)

@@ -1,4 +1,4 @@
-"""Looking into files, checking them and mending them, without a node."""
+"""Inspection, verification and repair of files, without a node."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_everything_in_a_directory_is_described() -> None:
     json.dumps(rows)
 
 
-def test_sound_logs_have_no_findings() -> None:
+def test_valid_logs_have_no_findings() -> None:
     _, disk, _, _ = closed_log()
     assert list(verify_partition(disk, DIRECTORY)) == []
     runtime, disk = make_runtime()
@@ -94,7 +94,7 @@ def test_damaged_batches_are_found_and_cut_off(seed: int) -> None:
         assert findings
 
 
-def test_side_files_that_contradict_the_batches_are_found() -> None:
+def test_small_files_that_contradict_the_batches_are_found() -> None:
     def damage(name: str, data: bytes) -> list[str]:
         _, disk, _, _ = closed_log()
         disk.write_atomic(f"{DIRECTORY}/{name}", data)

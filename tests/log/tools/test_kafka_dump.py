@@ -1,4 +1,4 @@
-"""Apache Kafka's own dump tool reads what we write, and finds nothing amiss."""
+"""Apache Kafka's own dump tool reads our files, and finds no fault."""
 
 from __future__ import annotations
 

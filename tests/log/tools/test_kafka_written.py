@@ -1,4 +1,4 @@
-"""A data directory that Apache Kafka 4.2 wrote is read record for record, and its files are found sound."""
+"""A data directory written by Apache Kafka 4.2 is read record for record, and its files are found valid."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def copy_of(source: Path, target: Path) -> tuple[Runtime, Path]:
 
 
 def read_as_consumer(log: PartitionLog, isolation_level: str) -> list[Served]:
-    """What a consumer makes of the log's batches: with read_committed, without what was aborted."""
+    """The records that a consumer gets; with read_committed, without those of aborted transactions."""
     aborted = sorted(log.aborted_transactions(0, log.log_end_offset), key=lambda one: one.first_offset)
     now_aborted: set[int] = set()
     found: list[Served] = []
@@ -105,7 +105,7 @@ def check_lookups(log: PartitionLog, served: list[Served]) -> None:
         assert found.offset == expected or (found.offset < expected and found.offset not in offsets)
 
 
-def test_what_was_written_covers_what_it_is_for(written: Written) -> None:
+def test_the_directory_of_kafka_has_everything_that_is_tested(written: Written) -> None:
     rows = written.expected
     assert len(rows["codecs"]["read_committed"]) == 450
     assert 0 < len(rows["transactional"]["read_committed"]) < len(rows["transactional"]["read_uncommitted"])
@@ -116,7 +116,7 @@ def test_what_was_written_covers_what_it_is_for(written: Written) -> None:
     assert list((written.left_cleanly / "transactional-0").glob("*.txnindex"))
 
 
-def test_a_cleanly_left_directory_is_read_record_for_record(written: Written, tmp_path: Path) -> None:
+def test_a_cleanly_stopped_broker_s_directory_is_read_record_for_record(written: Written, tmp_path: Path) -> None:
     runtime, path = copy_of(written.left_cleanly, tmp_path / "data")
     manager = LogManager(runtime, LogManagerConfig((str(path),), CLUSTER_ID, 1))
     manager.load()
@@ -136,7 +136,7 @@ def test_a_cleanly_left_directory_is_read_record_for_record(written: Written, tm
     manager.shutdown()
 
 
-def test_nothing_is_found_amiss(written: Written) -> None:
+def test_verification_finds_nothing(written: Written) -> None:
     disk = RealDisk()
     assert list(verify_dir(disk, str(written.left_cleanly))) == []
     for topic in TOPICS:
@@ -144,8 +144,8 @@ def test_nothing_is_found_amiss(written: Written) -> None:
         assert [finding for finding in findings if "the segment before it ends at" not in finding.what] == []
 
 
-def test_appending_goes_on(written: Written, tmp_path: Path) -> None:
-    """What we write behind Kafka's batches survives a recovery that looks at every byte of both."""
+def test_appends_continue_kafka_s_log(written: Written, tmp_path: Path) -> None:
+    """Records that we append after Kafka's survive a recovery that checks every byte of both."""
     runtime, path = copy_of(written.left_cleanly, tmp_path / "data")
     source = PartitionLog.open(runtime, str(path / "codecs-0"), LogConfig(), clean_shutdown=True)
     end, data = source.log_end_offset, bytearray(source.read(0, 1, end_offset=source.log_end_offset))
@@ -160,7 +160,7 @@ def test_appending_goes_on(written: Written, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("repaired", [False, True])
 def test_a_killed_broker_s_directory_is_recovered(written: Written, tmp_path: Path, repaired: bool) -> None:
-    """Its indexes are still preallocated, and gaps that Kafka's compaction leaves between segments are no damage."""
+    """Its indexes are still preallocated, and gaps that Kafka's compaction leaves between segments are not damage."""
     source = written.killed or written.left_cleanly
     runtime, path = copy_of(source, tmp_path / "data")
 

@@ -38,7 +38,7 @@ class Stored(NamedTuple):
     key: bytes | None
     value: bytes | None
     transaction: tuple[int, int] | None
-    """Producer and the number of its transaction."""
+    """The producer id and the number of its transaction."""
 
 
 class Writer:

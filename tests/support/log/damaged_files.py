@@ -29,7 +29,7 @@ Files = dict[str, bytes]
 
 
 class Seen(NamedTuple):
-    """Everything that a log answers, batch by batch."""
+    """All that can be read from a log, batch by batch."""
 
     start: int
     end: int
@@ -93,7 +93,7 @@ def marker(producer_id: int, timestamp: int) -> memoryview:
 
 
 def look(log: PartitionLog) -> Seen:
-    """`ProtocolError` where something cannot be read."""
+    """Read everything from a log. `ProtocolError` when something cannot be read."""
     batches, offset = [], log.segments[0].base_offset
     while offset < log.log_end_offset:
         data = log.read(max(offset, log.log_start_offset), 1, end_offset=log.log_end_offset)
@@ -113,7 +113,7 @@ def look(log: PartitionLog) -> Seen:
 
 
 def damages(content: bytes) -> Iterator[tuple[str, int, bytes]]:
-    """What happened, from which byte on, and what is left."""
+    """All damages of a file: a description, the first damaged byte, and the damaged contents."""
     for at in range(len(content)):
         for mask in (0xFF, 1 << at % 8):
             yield f"byte {at} xor {mask}", at, content[:at] + bytes([content[at] ^ mask]) + content[at + 1 :]
