@@ -80,7 +80,7 @@ def verify_partition(disk: Disk, path: str) -> Iterator[Finding]:
         yield from _verify_indexes(disk, path, summary)
         previous = summary
     if previous is not None:
-        yield from _verify_side_files(disk, path, names, epochs, previous.next_offset)
+        yield from _verify_small_files(disk, path, names, epochs, previous.next_offset)
 
 
 def _read_segment(disk: Disk, path: str, base: int, epochs: dict[int, int]) -> tuple[SegmentSummary, str | None]:
@@ -131,7 +131,7 @@ def _used(data: bytes, entry_size: int) -> bytes:
     return data[:size]
 
 
-def _verify_side_files(
+def _verify_small_files(
     disk: Disk, path: str, names: list[str], epochs: dict[int, int], end_offset: int
 ) -> Iterator[Finding]:
     try:

@@ -12,7 +12,7 @@ from raftwerk.wire.api_keys import ApiKey
 BROKER = 4
 
 
-def test_upkeep_of_logs() -> None:
+def test_settings_of_log_maintenance() -> None:
     """For all brokers, and for one of them."""
     told: dict[int, LogMaintenanceChange] = {}
     with World(1) as world:
