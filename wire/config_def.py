@@ -32,13 +32,15 @@ class ConfigType(IntEnum):
     BOOLEAN = 1
     STRING = 2
     INT = 3
+    SHORT = 4
     LONG = 5
     DOUBLE = 6
     LIST = 7
 
 
-BOOLEAN, STRING, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
+BOOLEAN, STRING, SHORT, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.SHORT, ConfigType.INT
 LONG, DOUBLE, LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
+_BITS = {SHORT: 16, INT: 32, LONG: 64}
 
 
 class ConfigSource(IntEnum):
@@ -59,6 +61,8 @@ class UpdateMode(Enum):
 
     READ_ONLY = "read-only"
     """server.properties alone sets it."""
+    PER_BROKER = "per-broker"
+    """It may be set for one broker."""
     CLUSTER_WIDE = "cluster-wide"
     """It may be set for one broker or for all brokers."""
 
@@ -244,7 +248,8 @@ def _parse_integer(config_type: ConfigType, text: str) -> int:
     if _WHOLE_NUMBER.fullmatch(text) is None:
         raise InvalidValue(words, "it is no whole number", "write a whole number, for example 1000")
     number = int(text)
-    bits, limit = (32, INT_MAX) if config_type is INT else (64, LONG_MAX)
+    bits = _BITS[config_type]
+    limit = 2 ** (bits - 1) - 1
     if not -limit - 1 <= number <= limit:
         raise InvalidValue(words, f"it does not fit in {bits} bits", "write a smaller number")
     return number

@@ -18,6 +18,7 @@ from ...runtime.clock import SystemClock
 from ...wire.api_keys import ApiKey
 from ...wire.client import connect
 from ...wire.errors import ErrorCode
+from ..settings.network_addresses import is_loopback
 from ..settings.node_config import ConfigError, Listener, NodeConfig, load_config
 from ..settings.properties import parse_properties
 from .client_errors import ClientError
@@ -63,7 +64,8 @@ async def examine_cluster(bootstrap: str) -> list[Finding]:
             found.append(finding)
             if apis is not None:
                 served[one.node_id] = apis
-        found += [*_versions(served), *await _controller(client), *_partitions(view)]
+        found += [*_versions(served), *await _controller(client), *await _controller_listeners(client)]
+        found += _partitions(view)
         try:
             found += _min_isr(view, await _min_isr_by_topic(client, view))
         except (ClientError, *NO_ANSWER):
@@ -130,6 +132,30 @@ async def _controller(client: ClusterClient) -> list[Finding]:
     reported_ms = next((one.last_fetch_timestamp for one in replicas if one.replica_id == row.leader_id), -1)
     found = [Finding(OK, f"node {row.leader_id} is the active controller")]
     return found if reported_ms < 0 else [*found, _clock(row.leader_id, reported_ms, asked_ms, answered_ms)]
+
+
+async def _controller_listeners(client: ClusterClient) -> list[Finding]:
+    """Warn of controllers that answer on an address that is not a loopback address."""
+    topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    try:
+        answer = await client.request(ApiKey.DESCRIBE_QUORUM, 2, {"topics": topics})
+    except (ClientError, *NO_ANSWER):
+        return []
+    found = []
+    for node in answer.nodes:
+        for one in node.listeners:
+            if is_loopback(one.host):
+                continue
+            reached, _ = await _reach(one.host, one.port, "")
+            if reached.level == OK:
+                found.append(_exposed(f"the listener {one.host}:{one.port} of controller {node.node_id} answers here"))
+    return found
+
+
+def _exposed(what: str) -> Finding:
+    harm = "whoever reaches it can vote, move leaders and stop brokers"
+    way_out = "let only the cluster's own machines reach it: another address in listeners, or a firewall (SECURITY.md)"
+    return Finding(WARNING, f"{what}, and it is not secured: {harm}", way_out)
 
 
 def _clock(node_id: int, reported_ms: int, asked_ms: int, answered_ms: int) -> Finding:
@@ -212,6 +238,11 @@ def examine_config(path: str) -> list[Finding]:
     found = [Finding(OK, f"{path}: node {config.node_id}, {','.join(config['process.roles'])}")]
     found += [Finding(WARNING, warning) for warning in config.warnings]
     found += [_port(one) for one in config.listeners if one.port]
+    found += [
+        _exposed(f"the controller listener {one} is open to other machines")
+        for one in config.controller_listeners
+        if not is_loopback(one.host)
+    ]
     for directory in config.all_dirs:
         found += _directory(directory, config)
     return found

@@ -7,6 +7,8 @@ A new cluster has dynamic voters (KIP-853). The file `D/initial-controllers` nam
 started once; after that a node that loses its disk must not be formatted as the voter that it was. The controllers keep
 their ports when the brokers' ports change, since the voters' record holds their addresses. Nodes that are added later
 join the quorum by themselves. A cluster that was made with static voters keeps them.
+
+Controllers listen on a loopback address, whatever the brokers listen on: all nodes are on this machine.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from ..settings.network_addresses import is_loopback
 from ..settings.properties import format_properties, parse_properties
 
 CONTROLLER_PORT_SHIFT = 1000
@@ -131,6 +134,13 @@ class ClusterShape:
             )
 
     @property
+    def controller_host(self) -> str:
+        """The loopback address that controllers listen on, since their requests can harm the cluster."""
+        if is_loopback(self.host):
+            return self.host
+        return "::1" if ":" in self.host else "127.0.0.1"
+
+    @property
     def controllers(self) -> int:
         """The number of controllers."""
         return min(_MAX_CONTROLLERS, self.brokers) if self.separate else self.brokers
@@ -146,7 +156,7 @@ def plan_cluster(directory: str, shape: ClusterShape) -> ClusterPlan:
     port = shape.port or find_free_base_port(shape)
     broker_ports = {1 + i: port + i for i in range(shape.brokers)}
     controllers = {
-        FIRST_SEPARATE_CONTROLLER + i if shape.separate else 1 + i: f"{_url_host(shape.host)}:{port + at}"
+        FIRST_SEPARATE_CONTROLLER + i if shape.separate else 1 + i: f"{_url_host(shape.controller_host)}:{port + at}"
         for i, at in enumerate(range(CONTROLLER_PORT_SHIFT + 1, CONTROLLER_PORT_SHIFT + 1 + shape.controllers))
     }
     node_ids = list(dict.fromkeys((*broker_ports, *controllers)))
@@ -256,9 +266,9 @@ def find_free_base_port(shape: ClusterShape) -> int:
     """A base port from which all ports that the cluster needs are free now. Raises OSError when none is found."""
     for _ in range(200):
         base = random.randrange(20000, 30000)
-        wanted = [base + i for i in range(shape.brokers)]
-        wanted += [base + CONTROLLER_PORT_SHIFT + 1 + i for i in range(shape.controllers)]
-        if all(_is_free(shape.host, port) for port in wanted):
+        wanted = [(shape.host, base + i) for i in range(shape.brokers)]
+        wanted += [(shape.controller_host, base + CONTROLLER_PORT_SHIFT + 1 + i) for i in range(shape.controllers)]
+        if all(_is_free(host, port) for host, port in wanted):
             return base
     raise OSError("no free ports between 20000 and 32000")
 

@@ -38,7 +38,8 @@ def configuration_page() -> str:
             "## Brokers",
             "",
             "What server.properties may hold. The node reads the file when it starts. Values with the update mode"
-            " cluster-wide can also be set while brokers run, for one broker or for all. The node accepts all other"
+            " cluster-wide can also be set while brokers run, for one broker or for all; those with per-broker, for one"
+            " broker. Some are kept and described and have no effect, as their row says. The node accepts all other"
             " configurations of Apache Kafka too, and says at its start that they have no effect.",
             "",
             *_table(

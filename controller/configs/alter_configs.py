@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from ...log.topic_configs import TOPIC_CONFIGS, validate_topic_configs
-from ...wire.config_def import LIST, ConfigKey
+from ...wire.config_def import LIST, ConfigKey, UpdateMode
 from ...wire.errors import ErrorCode, ProtocolError
 from ..metadata.metadata_image import (
     BROKER_RESOURCE,
@@ -213,6 +213,9 @@ def _validate_broker_configs(broker: str, old: Mapping[str, str], values: Mappin
         config = DYNAMIC_BROKER_CONFIGS.get(name)
         if config is not None:
             config.parse_for_client(value)
+            if not broker and config.update_mode is UpdateMode.PER_BROKER:
+                complaint = "Cannot update these configs at default cluster level, broker configs must be specified"
+                raise ProtocolError(ErrorCode.INVALID_REQUEST, f"{complaint}: Set({name})")
     if broker and values.get("min.insync.replicas") != old.get("min.insync.replicas"):
         complaint = "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
         raise ProtocolError(ErrorCode.INVALID_CONFIG, complaint)

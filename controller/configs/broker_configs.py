@@ -35,6 +35,7 @@ from ...wire.config_def import (
     at_least,
     one_of,
 )
+from .configs_without_effect import CONFIGS_WITHOUT_EFFECT
 from .group_configs import GROUP_CONFIGS
 
 CLUSTER_WIDE = UpdateMode.CLUSTER_WIDE
@@ -560,12 +561,12 @@ def _behind(keys: Mapping[str, ConfigKey], update_mode: UpdateMode) -> dict[str,
 
 
 BROKER_CONFIGS: Mapping[str, ConfigKey] = {
-    **{key.name: key for key in _OWN},
+    **{key.name: key for key in (*_OWN, *CONFIGS_WITHOUT_EFFECT)},
     **_behind(TOPIC_CONFIGS, CLUSTER_WIDE),
     **_behind(GROUP_CONFIGS, UpdateMode.READ_ONLY),
 }
 """By name."""
 DYNAMIC_BROKER_CONFIGS: Mapping[str, ConfigKey] = {
-    name: key for name, key in BROKER_CONFIGS.items() if key.update_mode is CLUSTER_WIDE
+    name: key for name, key in BROKER_CONFIGS.items() if key.update_mode is not UpdateMode.READ_ONLY
 }
 """Those that may change while brokers run."""

@@ -64,6 +64,47 @@ def test_a_wrong_clock_is_found() -> None:
     assert "90 s behind" in behind.what and "NTP" in behind.way_out
 
 
+@pytest.mark.parametrize(
+    ("host", "is_exposed"), [("127.0.0.1", False), ("[::1]", False), ("localhost", False), ("", True), ("h.de", True)]
+)
+def test_a_controller_listener_that_is_open_to_other_machines(tmp_path: Path, host: str, is_exposed: bool) -> None:
+    (node,) = plan_cluster(str(tmp_path), ClusterShape(1, port=0)).nodes
+    properties = {**node.properties, "listeners": f"PLAINTEXT://127.0.0.1:{node.port},CONTROLLER://{host}:9"}
+    file = tmp_path / "server.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    found = [one for one in examine_config(str(file)) if "not secured" in one.what]
+    assert [one.level for one in found] == [WARNING] * is_exposed
+
+
+@pytest.mark.process
+def test_a_controller_that_answers_on_another_address_than_loopback() -> None:
+    with TestCluster.start(1) as cluster:
+        node = cluster.plan.nodes[0]
+        found = asyncio.run(examine_cluster(f"127.0.0.1:{node.port}"))
+    assert not [one for one in found if "not secured" in one.what]
+    host = own_address()
+    at = f"{host}:{node.controller_port}"
+    settings = {
+        "listeners": f"PLAINTEXT://127.0.0.1:{node.port},CONTROLLER://{at}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{node.port},CONTROLLER://{at}",
+        "controller.quorum.voters": f"1@{at}",
+    }
+    with TestCluster.start(1, settings=settings):
+        found = asyncio.run(examine_cluster(f"127.0.0.1:{node.port}"))
+    (open_one,) = [one for one in found if "not secured" in one.what]
+    assert open_one.level == WARNING and f"the listener {at} of controller 1 answers here" in open_one.what
+
+
+def own_address() -> str:
+    """An address of this machine that is not a loopback address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has no network")
+        return str(probe.getsockname()[0])
+
+
 def test_mixed_versions_are_found() -> None:
     new, old = frozenset({(0, 0, 13), (1, 0, 18)}), frozenset({(0, 0, 12), (1, 0, 18)})
     (same,) = doctor._versions({1: new, 2: new})

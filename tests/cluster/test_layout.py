@@ -36,6 +36,25 @@ def test_consecutive_ports_and_names(tmp_path: Path) -> None:
         plan.node(9)
 
 
+@pytest.mark.parametrize(
+    ("host", "controller_host"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("localhost", "localhost"),
+        ("0.0.0.0", "127.0.0.1"),
+        ("10.1.2.3", "127.0.0.1"),
+        ("some.host", "127.0.0.1"),
+        ("::1", "[::1]"),
+        ("::", "[::1]"),
+    ],
+)
+@pytest.mark.parametrize("static", [False, True])
+def test_controllers_listen_on_loopback(tmp_path: Path, host: str, controller_host: str, static: bool) -> None:
+    overrides = {VOTERS: "1@h:1"} if static else {}
+    plan = plan_cluster(str(tmp_path), ClusterShape(brokers=2, host=host, overrides=overrides))
+    assert [node.controller_address for node in plan.nodes] == [f"{controller_host}:{port}" for port in (10093, 10094)]
+
+
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("brokers", [1, 2, 3, 5])
 def test_every_plan_is_a_configuration(tmp_path: Path, brokers: int, separate: bool) -> None:

@@ -94,6 +94,10 @@ def test_alter_configs_replaces_everything() -> None:
         (BROKER, "one", "log.retention.ms", "7", ErrorCode.INVALID_REQUEST),
         (BROKER, "", "log.segment.bytes", "x", ErrorCode.INVALID_CONFIG),
         (BROKER, "1", "min.insync.replicas", "2", ErrorCode.INVALID_CONFIG),
+        (BROKER, "", "background.threads", "0", ErrorCode.INVALID_CONFIG),
+        (BROKER, "1", "sasl.login.refresh.buffer.seconds", "40000", ErrorCode.INVALID_CONFIG),
+        (BROKER, "", "sasl.kerberos.min.time.before.relogin", "1", ErrorCode.INVALID_REQUEST),
+        (BROKER, "1", "ssl.client.auth", "required", ErrorCode.INVALID_REQUEST),
         (TOPIC, "t", "retention.ms", "1_000", ErrorCode.INVALID_CONFIG),
         (TOPIC, "t", "retention.ms", "\u0661\u0662", ErrorCode.INVALID_CONFIG),
         (TOPIC, "t", "min.cleanable.dirty.ratio", "0.2_5", ErrorCode.INVALID_CONFIG),
@@ -224,3 +228,17 @@ def test_a_session_must_be_longer_than_a_heartbeat() -> None:
 def test_dynamic_broker_configurations(name: str, value: str, is_taken: bool) -> None:
     expected = ErrorCode.NONE if is_taken else ErrorCode.INVALID_CONFIG
     assert change(new_image(), BROKER, "", (name, SET, value)) == expected
+
+
+@pytest.mark.parametrize(
+    ("broker", "name", "value"),
+    [
+        ("", "background.threads", "8"),
+        ("1", "num.io.threads", "2"),
+        ("1", "sasl.kerberos.min.time.before.relogin", "58000"),
+    ],
+)
+def test_configurations_without_effect_are_kept(broker: str, name: str, value: str) -> None:
+    image = new_image()
+    assert change(image, BROKER, broker, (name, SET, value)) == ErrorCode.NONE
+    assert image.configs[BROKER, broker] == {name: value}
