@@ -3,7 +3,8 @@
 Apache Kafka handles one request of a connection at a time. Here requests of some APIs (Produce, Fetch) overlap: each
 starts as soon as it is read, and its response waits in a queue until all earlier ones are ready. Any other request
 starts when all earlier ones are answered, so that a client sees the effects of its own requests in order. Reading stops
-while too many requests or bytes are in flight, and while the client does not read its responses.
+while too many requests or bytes are in flight, and while the client does not read its responses. A connection that has
+used up its share of an iteration of the loop (`loop_budget.py`) goes on in a later one, between any two frames.
 """
 
 from __future__ import annotations
@@ -17,15 +18,12 @@ from typing import TYPE_CHECKING, cast
 from ...runtime.files.file_slice import Sendable
 from ...runtime.loop import files_left_after
 from .frame_reader import BadFrameError, FrameReader
+from .loop_budget import BYTES_PER_UNIT, UNITS_PER_SHARE
 from .request import Request
 from .response_queue import ResponseQueue
 
 if TYPE_CHECKING:
     from .server import Server
-
-FRAMES_PER_ITERATION = 64
-BYTES_PER_ITERATION = 1024 * 1024
-"""After this much from one connection, the others are served first. Otherwise the loop would read on while it can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +47,8 @@ class Connection(asyncio.BufferedProtocol):
         self._limits = server.limits
         self._dispatcher = server.dispatcher
         self._observer = server.observer
+        self._budget = server.budget
+        self._units = server.dispatcher.units
         self.listener_name = server.listener_name
         self.peer = "?"
         self.software = ("unknown", "unknown")
@@ -67,10 +67,10 @@ class Connection(asyncio.BufferedProtocol):
         self._blocked = False  # a frame waits until earlier requests are done
         self._write_paused = False
         self._read_paused = False
-        self._iteration_frames = 0
-        self._iteration_bytes = 0
+        self._iteration = -1  # of the budget, to which the share belongs
+        self._share_left = 0
         self._is_delayed = False  # by the limit of new connections a second
-        self._yielding = False  # until the next iteration of the loop
+        self._yielding = False  # a frame waits for a later iteration of the loop
         self._close_when_drained = False
         self._is_closing = False
 
@@ -113,11 +113,6 @@ class Connection(asyncio.BufferedProtocol):
         """Handle the frames in what was received."""
         self.idle_ticks = 0
         self._run_reader(nbytes)
-        if self._iteration_frames >= FRAMES_PER_ITERATION or self._iteration_bytes >= BYTES_PER_ITERATION:
-            self._iteration_frames = self._iteration_bytes = 0
-            self._yielding = True
-            self._update_reading()
-            self._loop.call_soon(self._end_yield)
 
     def eof_received(self) -> bool:
         """The client sends no more. Requests that were received are still carried out."""
@@ -169,7 +164,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _end_yield(self) -> None:
         self._yielding = False
-        self._update_reading()
+        self._resume()
+        self._close_if_due()
 
     def _run_reader(self, nbytes: int | None) -> None:
         self._reading = True
@@ -195,8 +191,15 @@ class Connection(asyncio.BufferedProtocol):
             self._blocked = True
             self._update_reading()
             return False
-        self._iteration_frames += 1
-        self._iteration_bytes += len(frame)
+        budget = self._budget
+        if self._iteration != budget.iteration:
+            self._iteration = budget.begin_share()
+            self._share_left = UNITS_PER_SHARE
+        if self._share_left <= 0 or budget.units_left <= 0:
+            self._blocked = self._yielding = True
+            budget.wait(self._end_yield)
+            self._update_reading()
+            return False
         self._dispatcher.start(self, frame, self._begin)
         return True
 
@@ -212,11 +215,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def _begin(self, request: Request) -> None:
         self._pending.append(request)
-        self._in_flight_bytes += request.frame_bytes
+        frame_bytes = request.frame_bytes
+        self._in_flight_bytes += frame_bytes
+        units = self._units.get(request.api_key, 1) + frame_bytes // BYTES_PER_UNIT
+        self._share_left -= units
+        self._budget.units_left -= units
         self._observer.on_begun(request)
 
     def _resume(self) -> None:
-        if self._transport is None or self._reading or not self._blocked or self._is_delayed or self._is_write_blocked:
+        if self._transport is None or self._reading or not self._blocked:
+            return
+        if self._is_delayed or self._is_write_blocked or self._yielding:
             return
         self._blocked = False
         self._run_reader(None)
@@ -226,7 +235,7 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or transport.is_closing() or self._close_when_drained:
             return
-        pause = self._blocked or self._is_write_blocked or self._yielding
+        pause = self._blocked or self._is_write_blocked
         if pause == self._read_paused:
             return
         self._read_paused = pause

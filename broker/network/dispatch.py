@@ -24,6 +24,9 @@ from .request import Request, RequestSink
 C = TypeVar("C")
 logger = logging.getLogger("raftwerk.broker")
 
+DECODED_UNITS = 4
+"""Units of the loop's budget (`loop_budget.py`) for a request that is decoded by its schema, such as ApiVersions."""
+
 
 class Dispatcher(Generic[C]):
     """Runs the requests of one kind of listener. `context` is passed to every handler."""
@@ -33,6 +36,8 @@ class Dispatcher(Generic[C]):
         self._get = registry.get
         self._context = context
         self._on_fatal = on_fatal
+        self.units = {int(api.key): DECODED_UNITS for api in registry if api.raw is None}
+        """The units of the loop's budget that a small request of each API takes; 1 for all others."""
         self._tasks: dict[asyncio.Future[Answer], None] = {}
 
     def overlaps(self, api_key: int) -> bool:

@@ -11,6 +11,7 @@ from .connection import Connection, ConnectionLimits
 from .connection_quota import ConnectionQuota
 from .dispatch import Dispatcher
 from .frame_reader import SCRATCH_BYTES
+from .loop_budget import LoopBudget
 from .request import NO_OBSERVER, RequestObserver
 
 logger = logging.getLogger("raftwerk.broker")
@@ -56,7 +57,7 @@ class RejectionLog:
 
 
 class Server:
-    """Owns the connections of one listener."""
+    """Owns the connections of one listener. `budget` is shared with other listeners; default: one of its own."""
 
     def __init__(
         self,
@@ -64,6 +65,7 @@ class Server:
         dispatcher: Dispatcher[Any],
         quota: ConnectionQuota | None = None,
         observer: RequestObserver = NO_OBSERVER,
+        budget: LoopBudget | None = None,
     ) -> None:
         self.config = config
         self._quota = quota
@@ -71,6 +73,7 @@ class Server:
         self.limits = config.limits
         self.dispatcher = dispatcher
         self.observer = observer
+        self.budget = budget or LoopBudget()
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.connections: dict[Connection, None] = {}
         self.accepted_total = 0

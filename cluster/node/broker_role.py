@@ -10,6 +10,7 @@ from uuid import UUID
 
 from ...broker.broker import Broker
 from ...broker.network.connection_quota import ConnectionQuota
+from ...broker.network.loop_budget import LoopBudget
 from ...broker.network.server import Server
 from ...controller.metadata.metadata_image import BROKER_RESOURCE, MetadataDelta, MetadataImage
 from ...controller.metadata.metadata_loader import MetadataLoader
@@ -77,8 +78,10 @@ class BrokerRole:
         loader.subscribe(self._on_metadata)
         dispatcher = self.broker.attach_replicas(self.replica_manager)
         quota = ConnectionQuota(loader.image, config.node_id, config.properties)
+        budget = LoopBudget()
         self.servers = [
-            Server(server_config(config, one), dispatcher, quota, observers.requests) for one in config.broker_listeners
+            Server(server_config(config, one), dispatcher, quota, observers.requests, budget)
+            for one in config.broker_listeners
         ]
 
     async def start(self) -> None:

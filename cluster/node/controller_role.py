@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ...broker.apis.api_table import controller_dispatcher
+from ...broker.network.loop_budget import LoopBudget
 from ...broker.network.server import Server
 from ...broker.services import ControllerServices
 from ...controller.brokers.listener_probe import tcp_probe
@@ -59,10 +60,12 @@ class ControllerRole:
         )
         dispatcher = controller_dispatcher(services, on_fatal)
         self.servers = []
+        budget = LoopBudget()  # of its own, so that the quorum and heartbeats do not wait behind clients
         for listener in config.controller_listeners:
             server = server_config(config, listener)
             limits = replace(server.limits, ordered_start=False)
-            self.servers.append(Server(replace(server, limits=limits), dispatcher, observer=observers.requests))
+            server = replace(server, limits=limits)
+            self.servers.append(Server(server, dispatcher, observer=observers.requests, budget=budget))
 
     async def start(self) -> None:
         """Listen and register. Raises `NodeFailedError` when a port is in use."""

@@ -74,6 +74,9 @@ def test_connections_a_second(given: float) -> None:
 class Echo:
     """Answers each frame with itself."""
 
+    def __init__(self) -> None:
+        self.units: dict[int, int] = {}
+
     def stop(self) -> None: ...
 
     def overlaps(self, key: int) -> bool:
@@ -109,6 +112,9 @@ def test_a_connection_beyond_the_rate_is_answered_later() -> None:
 
 class Nothing:
     """No request comes."""
+
+    def __init__(self) -> None:
+        self.units: dict[int, int] = {}
 
     def stop(self) -> None: ...
 

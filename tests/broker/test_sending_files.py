@@ -30,6 +30,7 @@ class FileServer:
         self.disk = RealDisk()
         self.file = self.disk.open(str(directory / "large"), create=True)
         self.file.append([LARGE])
+        self.units: dict[int, int] = {}
         self.server = Server(ServerConfig("PLAINTEXT", "127.0.0.1", 0), self)  # type: ignore[arg-type]
 
     def overlaps(self, api_key: int) -> bool:

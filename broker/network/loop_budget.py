@@ -1,0 +1,61 @@
+"""How much work of clients is started in one iteration of the event loop, and who starts it.
+
+Work is counted in units; one unit is about as much as a Produce request with one record. When the units of an iteration
+are used up, connections with unread requests and long requests that are answered in steps wait in one queue. Each
+iteration serves the queue from its head, and each that has more to do goes to its end. So timers, the quorum and
+heartbeats have their turn in every iteration, and a connection waits for one share of each other connection at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+UNITS_PER_ITERATION = 256
+"""Of all connections and long requests together; about ten milliseconds of processor time."""
+UNITS_PER_SHARE = 64
+"""Of one connection or long request."""
+BYTES_PER_UNIT = 16 * 1024
+
+
+class LoopBudget:
+    """Shared by the servers of one role of a node. It is used on one event loop."""
+
+    __slots__ = ("_is_scheduled", "_waiting", "iteration", "units_left")
+
+    def __init__(self) -> None:
+        self.iteration = 0
+        """Grows whenever the budget is full again."""
+        self.units_left = UNITS_PER_ITERATION
+        """Of this iteration. Each share is taken from it; the last one may make it negative."""
+        self._waiting: deque[Callable[[], object]] = deque()
+        self._is_scheduled = False
+
+    def begin_share(self) -> int:
+        """Somebody begins to take units from `units_left`. Returns the iteration, in which the share must be used."""
+        if not self._is_scheduled:
+            self._schedule()
+        return self.iteration
+
+    def wait(self, resume: Callable[[], object]) -> None:
+        """Call `resume` once in a later iteration, after those that wait already."""
+        self._waiting.append(resume)
+        if not self._is_scheduled:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        self._is_scheduled = True
+        asyncio.get_running_loop().call_soon(self._begin_iteration)
+
+    def _begin_iteration(self) -> None:
+        self._is_scheduled = False
+        self.iteration += 1
+        self.units_left = UNITS_PER_ITERATION
+        waiting = self._waiting
+        for _ in range(len(waiting)):
+            if self.units_left <= 0:
+                break
+            waiting.popleft()()
+        if waiting and not self._is_scheduled:
+            self._schedule()

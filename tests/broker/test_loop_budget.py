@@ -1,0 +1,141 @@
+"""The budget of an iteration of the loop: a flood of requests of some connections does not hold the others."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from support.broker.broker_harness import Harness, correlation_ids, settle
+
+from raftwerk.broker.network.connection import ConnectionLimits
+from raftwerk.broker.network.dispatch import DECODED_UNITS
+from raftwerk.broker.network.loop_budget import UNITS_PER_ITERATION, UNITS_PER_SHARE, LoopBudget
+from raftwerk.wire.api_keys import ApiKey
+
+SHARE = UNITS_PER_SHARE // DECODED_UNITS
+"""ApiVersions requests of one connection in one iteration."""
+ITERATION = UNITS_PER_ITERATION // DECODED_UNITS
+"""ApiVersions requests of all connections in one iteration."""
+FLOOD = 16_000
+
+
+def run(coroutine):
+    return asyncio.run(asyncio.wait_for(coroutine, 60))
+
+
+def api_versions(harness, count=1):
+    return b"".join(harness.frame(ApiKey.API_VERSIONS, 0, {}) for _ in range(count))
+
+
+def answers(transport):
+    return len(transport.frames())
+
+
+@pytest.mark.parametrize("ordered_start", [True, False])
+def test_a_neighbour_is_answered_after_one_share_of_a_flood_on_one_connection(ordered_start):
+    async def main():
+        harness = Harness(ConnectionLimits(ordered_start=ordered_start))
+        attacker, neighbour = harness.connect(), harness.connect()
+        attacker.deliver(api_versions(harness, FLOOD))
+        assert answers(attacker) <= SHARE
+        neighbour.deliver(api_versions(harness))
+        assert answers(neighbour) == 1
+        assert not attacker.reading
+
+    run(main())
+
+
+def test_each_iteration_of_the_loop_answers_a_bounded_number_of_requests_of_a_flood():
+    async def main():
+        harness = Harness()
+        flood = api_versions(harness, 1_000)
+        attackers = [harness.connect() for _ in range(20)]
+        for attacker in attackers:
+            attacker.deliver(flood)
+        counts = [sum(map(answers, attackers))]
+        for _ in range(20):
+            await asyncio.sleep(0)
+            counts.append(sum(map(answers, attackers)))
+        steps = [after - before for before, after in zip([0, *counts], counts)]
+        assert max(steps) <= ITERATION
+        assert min(steps) >= ITERATION // 2, "the flood goes on in every iteration"
+
+    run(main())
+
+
+def test_a_neighbour_of_many_floods_waits_for_one_share_of_each():
+    async def main():
+        harness = Harness()
+        flood = api_versions(harness, 1_000)
+        attackers = [harness.connect() for _ in range(20)]
+        for attacker in attackers:
+            attacker.deliver(flood)
+        await settle(8)
+        before = [answers(attacker) for attacker in attackers]
+        neighbour = harness.connect()
+        neighbour.deliver(api_versions(harness))
+        for _ in range(20 * SHARE):
+            if answers(neighbour):
+                break
+            await asyncio.sleep(0)
+        assert answers(neighbour) == 1
+        assert max(answers(attacker) - count for attacker, count in zip(attackers, before)) <= 2 * SHARE
+
+    run(main())
+
+
+def test_a_flood_is_answered_whole_and_in_order():
+    async def main():
+        harness = Harness()
+        attacker = harness.connect()
+        attacker.deliver(api_versions(harness, 1_000))
+        await settle(1_000 // SHARE + 10)
+        assert correlation_ids(attacker) == list(range(1, 1_001))
+        assert attacker.reading
+
+    run(main())
+
+
+def test_the_rest_of_a_flood_is_answered_after_the_end_of_the_stream():
+    async def main():
+        harness = Harness()
+        attacker = harness.connect()
+        attacker.deliver(api_versions(harness, 3 * SHARE))
+        assert attacker.protocol.eof_received()
+        await settle()
+        assert answers(attacker) == 3 * SHARE
+        assert attacker.closing
+
+    run(main())
+
+
+def test_a_connection_that_is_lost_during_its_flood_is_forgotten():
+    async def main():
+        harness = Harness()
+        attacker = harness.connect()
+        attacker.deliver(api_versions(harness, 10 * SHARE))
+        attacker.abort()
+        await settle()
+        assert answers(attacker) == SHARE
+
+    run(main())
+
+
+def test_who_waits_is_served_in_order_until_the_units_are_used_up():
+    async def main():
+        budget = LoopBudget()
+        served = []
+
+        def take(name, units):
+            budget.begin_share()
+            budget.units_left -= units
+            served.append(name)
+
+        for name in "abc":
+            budget.wait(lambda name=name: take(name, UNITS_PER_ITERATION // 2))
+        await asyncio.sleep(0)
+        assert served == ["a", "b"]
+        await asyncio.sleep(0)
+        assert served == ["a", "b", "c"]
+
+    run(main())
