@@ -12,7 +12,7 @@ def _as_json(data: bytes) -> object:
 
 
 def _as_msgpack(data: bytes) -> object:
-    import msgpack  # type: ignore[import-untyped]
+    import msgpack
 
     return msgpack.unpackb(data, timestamp=3, strict_map_key=False)
 

@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 from uuid import UUID
 
-import msgpack  # type: ignore[import-untyped,unused-ignore]
+import msgpack
 
 from ...runtime.invariants import InvariantViolation
 

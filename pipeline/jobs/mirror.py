@@ -151,7 +151,7 @@ class Mirror:
 
 def _configs(bootstrap_servers: str, topic: str) -> dict[str, str]:
     """What is set on a topic itself, so that its copy keeps as long, compacts as it does, and so on."""
-    from confluent_kafka.admin import ConfigResource, ConfigSource  # type: ignore[attr-defined]
+    from confluent_kafka.admin import ConfigResource, ConfigSource
 
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     admin = _admin(bootstrap_servers)  # must live until it has its answer

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Callable, Sequence
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -15,15 +17,19 @@ from support.broker.broker_harness import (
     Harness,
     decode_answer,
     make_image,
+    run,
     settle,
 )
 
 from raftwerk.controller.metadata.metadata_image import MetadataDelta
 from raftwerk.controller.metadata.metadata_records import BrokerChangeRecord, ConfigRecord, PartitionChangeRecord
 from raftwerk.isr.purgatory.purgatory import DelayedFetch, Purgatory
+from raftwerk.isr.results import FetchParams
 from raftwerk.runtime.timer_wheel import TimerWheel
 from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.codec import Struct
 from raftwerk.wire.errors import ErrorCode, ProtocolError
+from raftwerk.wire.fetch import FetchRequest, FetchResponse
 from raftwerk.wire.produce import decode_produce_request
 from raftwerk.wire.records import encode_batch
 from raftwerk.wire.types import LeaderIdAndEpoch, TopicPartition
@@ -32,12 +38,8 @@ BATCH = bytes(encode_batch([(None, b"value", [], 1)]))
 UNKNOWN_ID = UUID(int=99)
 
 
-def run(coroutine):
-    return asyncio.run(asyncio.wait_for(coroutine, 20))
-
-
-def call(key, version, fields, prepare=lambda harness: None):
-    async def main():
+def call(key: ApiKey, version: int, fields: Any, prepare: Callable[[Harness], None] = lambda harness: None) -> Struct:
+    async def main() -> Struct:
         harness = Harness()
         prepare(harness)
         return await harness.call(key, version, fields)
@@ -49,7 +51,7 @@ SOFTWARE = {"client_software_name": "apache-kafka-java", "client_software_versio
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_api_versions_lists_the_table_of_apis(version):
+def test_api_versions_lists_the_table_of_apis(version: int) -> None:
     answer = call(ApiKey.API_VERSIONS, version, SOFTWARE)
     rows = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
     assert answer.error_code == 0
@@ -64,8 +66,8 @@ def test_api_versions_lists_the_table_of_apis(version):
         assert answer.finalized_features_epoch >= 0
 
 
-def test_api_versions_of_the_future_gets_error_35_in_version_0():
-    async def main():
+def test_api_versions_of_the_future_gets_error_35_in_version_0() -> None:
+    async def main() -> None:
         harness = Harness()
         transport = harness.connect()
         frame = bytearray(harness.frame(ApiKey.API_VERSIONS, 4, SOFTWARE))
@@ -80,13 +82,13 @@ def test_api_versions_of_the_future_gets_error_35_in_version_0():
 
 
 @pytest.mark.parametrize("name", ["", "-lib", "lib-", "two words", "naïve"])
-def test_api_versions_refuses_odd_software_names(name):
+def test_api_versions_refuses_odd_software_names(name: str) -> None:
     fields = {"client_software_name": name, "client_software_version": "1"}
     assert call(ApiKey.API_VERSIONS, 3, fields).error_code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_metadata_names_brokers_controller_and_leaders(version):
+def test_metadata_names_brokers_controller_and_leaders(version: int) -> None:
     answer = call(ApiKey.METADATA, version, {"topics": [] if version == 0 else None})
     assert [(one.node_id, one.host, one.port) for one in answer.brokers] == [
         (1, "host1", 9091),
@@ -108,12 +110,12 @@ def test_metadata_names_brokers_controller_and_leaders(version):
 
 
 @pytest.mark.parametrize("version", range(1, 14))
-def test_metadata_of_no_topics_is_brokers_only(version):
+def test_metadata_of_no_topics_is_brokers_only(version: int) -> None:
     assert list(call(ApiKey.METADATA, version, {"topics": []}).topics) == []
 
 
 @pytest.mark.parametrize("version", [12, 13])
-def test_metadata_by_id(version):
+def test_metadata_by_id(version: int) -> None:
     wanted = [{"topic_id": TOPIC_ID, "name": None}, {"topic_id": UNKNOWN_ID, "name": None}]
     answer = call(ApiKey.METADATA, version, {"topics": wanted})
     assert [(one.name, one.topic_id, one.error_code) for one in answer.topics] == [
@@ -122,7 +124,7 @@ def test_metadata_by_id(version):
     ]
 
 
-def test_metadata_by_id_before_version_12_is_refused():
+def test_metadata_by_id_before_version_12_is_refused() -> None:
     answer = call(ApiKey.METADATA, 11, {"topics": [{"topic_id": TOPIC_ID, "name": None}]})
     assert [one.error_code for one in answer.topics] == [ErrorCode.INVALID_REQUEST]
 
@@ -137,8 +139,8 @@ def test_metadata_by_id_before_version_12_is_refused():
         ("x" * 250, True, ErrorCode.INVALID_TOPIC_EXCEPTION, []),
     ],
 )
-def test_metadata_of_a_missing_topic(name, may_create, code, created):
-    async def main():
+def test_metadata_of_a_missing_topic(name: str, may_create: bool, code: int, created: list[str]) -> None:
+    async def main() -> None:
         harness = Harness()
         fields = {"topics": [{"name": name}], "allow_auto_topic_creation": may_create}
         answer = await harness.call(ApiKey.METADATA, 9, fields)
@@ -148,8 +150,8 @@ def test_metadata_of_a_missing_topic(name, may_create, code, created):
     run(main())
 
 
-def test_metadata_of_missing_leaders_and_fenced_brokers():
-    def prepare(harness):
+def test_metadata_of_missing_leaders_and_fenced_brokers() -> None:
+    def prepare(harness: Harness) -> None:
         delta, offset = MetadataDelta(), harness.image.offset
         change = PartitionChangeRecord(TOPIC_ID, 0, isr=(2, 3), leader=-1)
         harness.image.replay(change, offset + 1, delta)
@@ -164,7 +166,7 @@ def test_metadata_of_missing_leaders_and_fenced_brokers():
     assert list(second.offline_replicas) == [1]
 
 
-def test_authorized_operations_only_when_asked():
+def test_authorized_operations_only_when_asked() -> None:
     plain = call(ApiKey.METADATA, 8, {"topics": None})
     asked = {"topics": None, "include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
     full = call(ApiKey.METADATA, 8, asked)
@@ -174,7 +176,7 @@ def test_authorized_operations_only_when_asked():
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_describe_cluster(version):
+def test_describe_cluster(version: int) -> None:
     answer = call(ApiKey.DESCRIBE_CLUSTER, version, {"include_cluster_authorized_operations": False})
     assert (answer.error_code, answer.cluster_id, answer.controller_id) == (0, "cluster-1", 2)
     assert [one.broker_id for one in answer.brokers] == [1, 2, 3]
@@ -183,12 +185,12 @@ def test_describe_cluster(version):
 @pytest.mark.parametrize(
     ("kind", "code"), [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (7, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)]
 )
-def test_describe_cluster_of_the_wrong_kind(kind, code):
+def test_describe_cluster_of_the_wrong_kind(kind: int, code: int) -> None:
     assert call(ApiKey.DESCRIBE_CLUSTER, 1, {"endpoint_type": kind}).error_code == code
 
 
-def test_describe_topic_partitions_page_by_page():
-    async def main():
+def test_describe_topic_partitions_page_by_page() -> None:
+    async def main() -> None:
         harness = Harness(image=make_image(partitions=5))
         cursor, seen = None, []
         for _ in range(3):
@@ -202,7 +204,14 @@ def test_describe_topic_partitions_page_by_page():
     run(main())
 
 
-def produce_fields(version, acks=1, partitions=((0, BATCH),), transactional_id=None, topic_id=TOPIC_ID, name=TOPIC):
+def produce_fields(
+    version: int,
+    acks: int = 1,
+    partitions: Sequence[tuple[int, bytes | None]] = ((0, BATCH),),
+    transactional_id: str | None = None,
+    topic_id: UUID = TOPIC_ID,
+    name: str = TOPIC,
+) -> dict[str, Any]:
     rows = [{"index": index, "records": records} for index, records in partitions]
     topic = {"topic_id": topic_id} if version >= 13 else {"name": name}
     topics = [topic | {"partition_data": rows}]
@@ -210,7 +219,7 @@ def produce_fields(version, acks=1, partitions=((0, BATCH),), transactional_id=N
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_produce_answers_each_partition(version):
+def test_produce_answers_each_partition(version: int) -> None:
     answer = call(ApiKey.PRODUCE, version, produce_fields(version, partitions=((0, BATCH), (1, BATCH), (9, BATCH))))
     rows = [(one.index, one.error_code, one.base_offset) for one in answer.responses[0].partition_responses]
     assert rows == [(0, 0, 0), (1, 0, 1), (9, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), -1)]
@@ -242,13 +251,13 @@ ZSTD[22] |= 4
         (12, {"name": "nowhere"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_produce_refusals(version, fields, code):
+def test_produce_refusals(version: int, fields: Any, code: int) -> None:
     answer = call(ApiKey.PRODUCE, version, produce_fields(version, **fields))
     assert [one.error_code for one in answer.responses[0].partition_responses] == [code]
 
 
-def test_a_stale_leader_names_the_new_leader():
-    def prepare(harness):
+def test_a_stale_leader_names_the_new_leader() -> None:
+    def prepare(harness: Harness) -> None:
         harness.replicas.error = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         harness.replicas.current_leader = LeaderIdAndEpoch(2, 0)
 
@@ -258,17 +267,22 @@ def test_a_stale_leader_names_the_new_leader():
     assert [(one.node_id, one.host, one.port) for one in answer.node_endpoints] == [(2, "host2", 9092)]
 
 
-def test_frames_given_to_the_log_are_writable_and_uncopied():
+def test_frames_given_to_the_log_are_writable_and_uncopied() -> None:
     frame = bytearray(b"\0" * 3)
     harness = Harness()
     frame += harness.frame(ApiKey.PRODUCE, 9, produce_fields(9))[4 + 10 + 4 + 1 :]
     request = decode_produce_request(9, memoryview(frame)[3:], 0)
     records = request.topics[0].partitions[0][1]
-    assert not records.readonly
+    assert records is not None and not records.readonly
     assert records.obj is frame
 
 
-def fetch_fields(version, session=(0, -1), partitions=((0, 0),), topics=None):
+def fetch_fields(
+    version: int,
+    session: tuple[int, int] = (0, -1),
+    partitions: Sequence[tuple[int, int]] = ((0, 0),),
+    topics: list[dict[str, Any]] | None = None,
+) -> dict[str, Any]:
     rows = [
         {"partition": index, "current_leader_epoch": -1, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
         for index, offset in partitions
@@ -280,8 +294,8 @@ def fetch_fields(version, session=(0, -1), partitions=((0, 0),), topics=None):
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-def test_fetch_returns_records(version):
-    def prepare(harness):
+def test_fetch_returns_records(version: int) -> None:
+    def prepare(harness: Harness) -> None:
         harness.replicas.records[f"{TOPIC}-0"] = BATCH
 
     answer = call(ApiKey.FETCH, version, fetch_fields(version, partitions=((0, 0), (7, 0))), prepare)
@@ -290,30 +304,30 @@ def test_fetch_returns_records(version):
     assert bytes(answer.responses[0].partitions[0].records) == BATCH
 
 
-def test_fetch_of_an_unknown_id_is_answered_at_once():
+def test_fetch_of_an_unknown_id_is_answered_at_once() -> None:
     topics = [{"topic_id": UNKNOWN_ID, "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}]}]
     answer = call(ApiKey.FETCH, 13, fetch_fields(13, topics=topics))
     assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_an_answered_fetch_leaves_no_reference_cycles():
+def test_an_answered_fetch_leaves_no_reference_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
     """The garbage collector would block the loop for milliseconds when it finds thousands of them."""
     count, key, purgatory = 50, TopicPartition(TOPIC, 0), Purgatory(TimerWheel())
 
-    async def main():
+    async def main() -> int:
         harness = Harness()
         read = harness.replicas.fetch
 
-        def park(params, request, done):
+        def park(params: FetchParams, request: FetchRequest, done: Callable[[FetchResponse], None]) -> DelayedFetch:
             parked = DelayedFetch(lambda: read(params, request, done), [key], 1, -1)
             purgatory.park_fetch(parked, 500)
             return parked
 
-        harness.replicas.fetch = park
+        monkeypatch.setattr(harness.replicas, "fetch", park)
         transport = harness.connect()
         frame = harness.frame(ApiKey.FETCH, 12, fetch_fields(12))
 
-        async def fetches():
+        async def fetches() -> None:
             for _ in range(count):
                 transport.deliver(frame)
                 purgatory.on_high_watermark(key, 1, 1, 0)
@@ -333,16 +347,16 @@ def test_an_answered_fetch_leaves_no_reference_cycles():
         gc.enable()
 
 
-def test_a_parked_fetch_is_forgotten_with_its_connection():
-    async def main():
+def test_a_parked_fetch_is_forgotten_with_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
         harness = Harness()
         cancelled = []
 
         class Parked:
-            def cancel(self):
+            def cancel(self) -> None:
                 cancelled.append(True)
 
-        harness.replicas.fetch = lambda params, request, done: Parked()
+        monkeypatch.setattr(harness.replicas, "fetch", lambda params, request, done: Parked())
         transport = harness.connect()
         transport.deliver(harness.frame(ApiKey.FETCH, 12, fetch_fields(12)))
         transport.close()
@@ -353,7 +367,7 @@ def test_a_parked_fetch_is_forgotten_with_its_connection():
 
 
 @pytest.mark.parametrize("version", range(1, 12))
-def test_list_offsets(version):
+def test_list_offsets(version: int) -> None:
     rows = [{"partition_index": index, "current_leader_epoch": -1, "timestamp": -1} for index in (0, 1, 1, 8)]
     fields = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": TOPIC, "partitions": rows}]}
     answer = call(ApiKey.LIST_OFFSETS, version, fields)
@@ -366,14 +380,14 @@ def test_list_offsets(version):
 
 
 @pytest.mark.parametrize(("version", "timestamp", "code"), [(6, -3, 35), (7, -3, 0), (7, -4, 35), (11, -99, 35)])
-def test_list_offsets_of_special_timestamps_by_version(version, timestamp, code):
+def test_list_offsets_of_special_timestamps_by_version(version: int, timestamp: int, code: int) -> None:
     rows = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": timestamp}]
     fields = {"replica_id": -1, "topics": [{"name": TOPIC, "partitions": rows}]}
     assert call(ApiKey.LIST_OFFSETS, version, fields).topics[0].partitions[0].error_code == code
 
 
 @pytest.mark.parametrize("version", range(2, 5))
-def test_offset_for_leader_epoch(version):
+def test_offset_for_leader_epoch(version: int) -> None:
     rows = [{"partition": index, "current_leader_epoch": -1, "leader_epoch": 3} for index in (0, 8)]
     answer = call(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, {"topics": [{"topic": TOPIC, "partitions": rows}]})
     found = [(one.partition, one.error_code, one.leader_epoch, one.end_offset) for one in answer.topics[0].partitions]
@@ -381,21 +395,21 @@ def test_offset_for_leader_epoch(version):
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_init_producer_id(version):
+def test_init_producer_id(version: int) -> None:
     answer = call(ApiKey.INIT_PRODUCER_ID, version, {"transactional_id": None, "transaction_timeout": 1000})
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, 101, 0)
     refused = call(ApiKey.INIT_PRODUCER_ID, version, {"transactional_id": "t", "transaction_timeout": 1000})
     assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_without_producer_ids_the_connection_is_closed(monkeypatch):
-    async def nobody_gives(self):
+def test_without_producer_ids_the_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nobody_gives(self: FakeController) -> None:
         raise ProtocolError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the controller gave no producer ids")
 
     monkeypatch.setattr(FakeController, "next_id", lambda self: None)
     monkeypatch.setattr(FakeController, "wait_for_id", nobody_gives)
 
-    async def main():
+    async def main() -> None:
         harness = Harness()
         transport = harness.connect()
         fields = {"transactional_id": None, "transaction_timeout": 1000}
@@ -408,15 +422,15 @@ def test_without_producer_ids_the_connection_is_closed(monkeypatch):
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_find_coordinator_of_a_transaction_is_not_supported(version):
+def test_find_coordinator_of_a_transaction_is_not_supported(version: int) -> None:
     answer = call(ApiKey.FIND_COORDINATOR, version, {"key": "t", "key_type": 1, "coordinator_keys": ["t"]})
     row = answer.coordinators[0] if version >= 4 else answer
     assert (row.error_code, row.node_id) == (ErrorCode.UNSUPPORTED_VERSION, -1)
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_describe_configs_has_values_and_sources(version):
-    def prepare(harness):
+def test_describe_configs_has_values_and_sources(version: int) -> None:
+    def prepare(harness: Harness) -> None:
         harness.image.replay(
             ConfigRecord(2, TOPIC, "min.insync.replicas", "2"), harness.image.offset + 1, MetadataDelta()
         )
@@ -442,14 +456,14 @@ def test_describe_configs_has_values_and_sources(version):
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-def test_forwarded_requests_without_a_controller_time_out_with_an_answer(version):
+def test_forwarded_requests_without_a_controller_time_out_with_an_answer(version: int) -> None:
     topic = {"name": "t", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
     answer = call(ApiKey.CREATE_TOPICS, version, {"topics": [topic], "timeout": 100, "validate_only": False})
     assert [(one.name, one.error_code) for one in answer.topics] == [("t", ErrorCode.REQUEST_TIMED_OUT)]
 
 
-def test_responses_have_endpoints_of_the_listener_of_the_request():
-    async def main():
+def test_responses_have_endpoints_of_the_listener_of_the_request() -> None:
+    async def main() -> None:
         harness = Harness()
         harness.server.listener_name = "INTERNAL"
         answer = await harness.call(ApiKey.METADATA, 9, {"topics": None})

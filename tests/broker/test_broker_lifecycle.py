@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 import pytest
 from support.broker.broker_harness import LISTENER
 
 from raftwerk.broker.config import AdvertisedListener, BrokerConfig
-from raftwerk.broker.to_controller.broker_lifecycle import BrokerLifecycle, BrokerState, RegistrationRefused
+from raftwerk.broker.to_controller.broker_lifecycle import (
+    BrokerLifecycle,
+    BrokerState,
+    LifecycleRequest,
+    RegistrationRefused,
+)
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import encode_request
 from raftwerk.wire.errors import ErrorCode
@@ -24,28 +30,28 @@ CONFIG = BrokerConfig(
 )
 
 
-def registered(epoch):
+def registered(epoch: int) -> Any:
     return SimpleNamespace(error_code=0, broker_epoch=epoch)
 
 
-def beat(fenced=True, caught_up=True, shut_down=False, code=0):
+def beat(fenced: bool = True, caught_up: bool = True, shut_down: bool = False, code: int = 0) -> Any:
     return SimpleNamespace(error_code=code, is_fenced=fenced, is_caught_up=caught_up, should_shut_down=shut_down)
 
 
-def exchange(lifecycle, offset, response):
+def exchange(lifecycle: BrokerLifecycle, offset: int, response: Any) -> LifecycleRequest:
     request = lifecycle.next_request(offset)
     lifecycle.on_response(request, response)
     return request
 
 
-def running():
+def running() -> BrokerLifecycle:
     lifecycle = BrokerLifecycle(CONFIG, UUID(int=5))
     exchange(lifecycle, 0, registered(10))
     exchange(lifecycle, 10, beat(fenced=False))
     return lifecycle
 
 
-def test_from_start_to_running():
+def test_from_start_to_running() -> None:
     lifecycle = BrokerLifecycle(CONFIG, UUID(int=5))
     first = lifecycle.next_request(3)
     assert (first.api_key, first.fields["incarnation_id"]) == (ApiKey.BROKER_REGISTRATION, UUID(int=5))
@@ -60,7 +66,7 @@ def test_from_start_to_running():
     assert (lifecycle.state, lifecycle.fenced, lifecycle.delay_ms) == (BrokerState.RUNNING, False, 2000)
 
 
-def test_a_duplicate_registration_is_tried_again():
+def test_a_duplicate_registration_is_tried_again() -> None:
     lifecycle = BrokerLifecycle(CONFIG, UUID(int=5))
     refused = SimpleNamespace(error_code=int(ErrorCode.DUPLICATE_BROKER_REGISTRATION), broker_epoch=-1)
     exchange(lifecycle, 0, refused)
@@ -68,21 +74,21 @@ def test_a_duplicate_registration_is_tried_again():
     assert lifecycle.delay_ms == 100
 
 
-def test_a_registration_in_another_cluster_is_fatal():
+def test_a_registration_in_another_cluster_is_fatal() -> None:
     lifecycle = BrokerLifecycle(CONFIG, UUID(int=5))
     refused = SimpleNamespace(error_code=int(ErrorCode.INCONSISTENT_CLUSTER_ID), broker_epoch=-1)
     with pytest.raises(RegistrationRefused, match="INCONSISTENT_CLUSTER_ID"):
         exchange(lifecycle, 0, refused)
 
 
-def test_heartbeats_are_frequent_while_the_broker_is_fenced():
+def test_heartbeats_are_frequent_while_the_broker_is_fenced() -> None:
     lifecycle = running()
     exchange(lifecycle, 20, beat(fenced=True))
     assert (lifecycle.state, lifecycle.delay_ms) == (BrokerState.RUNNING, 50)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED])
-def test_a_lost_registration_is_repeated(code):
+def test_a_lost_registration_is_repeated(code: int) -> None:
     lifecycle = running()
     exchange(lifecycle, 20, beat(code=int(code)))
     assert (lifecycle.state, lifecycle.fenced) == (BrokerState.STARTING, True)
@@ -91,7 +97,7 @@ def test_a_lost_registration_is_repeated(code):
     assert lifecycle.broker_epoch == 30
 
 
-def test_a_response_of_a_former_registration_is_ignored():
+def test_a_response_of_a_former_registration_is_ignored() -> None:
     lifecycle = running()
     old = lifecycle.next_request(20)
     exchange(lifecycle, 20, beat(code=int(ErrorCode.STALE_BROKER_EPOCH)))
@@ -100,7 +106,7 @@ def test_a_response_of_a_former_registration_is_ignored():
     assert lifecycle.state is BrokerState.RECOVERY
 
 
-def test_controlled_shutdown():
+def test_controlled_shutdown() -> None:
     lifecycle = running()
     lifecycle.begin_shutdown()
     assert exchange(lifecycle, 20, beat(fenced=False)).fields["want_shut_down"] is True
@@ -109,13 +115,13 @@ def test_controlled_shutdown():
     assert lifecycle.over
 
 
-def test_an_unregistered_broker_shuts_down_at_once():
+def test_an_unregistered_broker_shuts_down_at_once() -> None:
     lifecycle = BrokerLifecycle(CONFIG, UUID(int=5))
     lifecycle.begin_shutdown()
     assert lifecycle.over
 
 
-def test_a_failed_directory_is_reported_and_not_registered_again():
+def test_a_failed_directory_is_reported_and_not_registered_again() -> None:
     config = replace(CONFIG, log_dir_ids=(UUID(int=200), UUID(int=201)))
     lifecycle = BrokerLifecycle(config, UUID(int=5))
     first = exchange(lifecycle, 0, registered(10))
@@ -134,7 +140,7 @@ def test_a_failed_directory_is_reported_and_not_registered_again():
     assert again.fields["log_dirs"] == [UUID(int=200)]
 
 
-def test_a_copied_directory_is_refused_with_advice():
+def test_a_copied_directory_is_refused_with_advice() -> None:
     lifecycle = BrokerLifecycle(CONFIG, UUID(int=5))
     refused = SimpleNamespace(error_code=ErrorCode.INVALID_REGISTRATION)
     with pytest.raises(RegistrationRefused, match=r"same directory\.id, as after a copy of its disk: empty the copy"):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
 import resource
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.broker.broker_harness import TOPIC, Harness, connection_of, correlation_ids, decode_answer, settle
+from support.broker.broker_harness import TOPIC, Harness, connection_of, correlation_ids, decode_answer, run, settle
 
 from raftwerk.broker.network.connection import ConnectionLimits
 from raftwerk.broker.network.loop_budget import UNITS_PER_SHARE
@@ -22,22 +24,18 @@ from raftwerk.wire.records import encode_batch
 BATCH = bytes(encode_batch([(None, b"value", [], 1)]))
 
 
-def run(coroutine):
-    return asyncio.run(asyncio.wait_for(coroutine, 20))
-
-
-def produce(harness, acks=1, version=9, records=BATCH, partition=0):
+def produce(harness: Harness, acks: int = 1, version: int = 9, records: bytes = BATCH, partition: int = 0) -> bytes:
     partitions = [{"index": partition, "records": records}]
     fields = {"acks": acks, "timeout": 1000, "topic_data": [{"name": TOPIC, "partition_data": partitions}]}
     return harness.frame(ApiKey.PRODUCE, version, fields)
 
 
-def api_versions(harness, version=0):
+def api_versions(harness: Harness, version: int = 0) -> bytes:
     return harness.frame(ApiKey.API_VERSIONS, version, {})
 
 
-def test_pipelined_requests_of_one_read_are_answered_in_one_write():
-    async def main():
+def test_pipelined_requests_of_one_read_are_answered_in_one_write() -> None:
+    async def main() -> None:
         harness = Harness()
         transport = harness.connect()
         transport.deliver(b"".join(produce(harness) for _ in range(50)))
@@ -48,8 +46,8 @@ def test_pipelined_requests_of_one_read_are_answered_in_one_write():
     run(main())
 
 
-def test_responses_completed_in_one_iteration_go_out_in_one_write_and_in_order():
-    async def main():
+def test_responses_completed_in_one_iteration_go_out_in_one_write_and_in_order() -> None:
+    async def main() -> None:
         harness = Harness()
         harness.replicas.hold = True
         transport = harness.connect()
@@ -66,8 +64,8 @@ def test_responses_completed_in_one_iteration_go_out_in_one_write_and_in_order()
 
 @given(st.lists(st.sampled_from(["produce", "fetch", "forward", "versions"]), min_size=1, max_size=12), st.randoms())
 @settings(max_examples=60)
-def test_responses_are_in_the_order_of_the_requests(kinds, rng):
-    async def main():
+def test_responses_are_in_the_order_of_the_requests(kinds: list[str], rng: random.Random) -> None:
+    async def main() -> None:
         harness = Harness()
         harness.replicas.hold = True
         harness.controller.answer = {"topics": [], "throttle_time": 0}
@@ -90,14 +88,14 @@ def test_responses_are_in_the_order_of_the_requests(kinds, rng):
     run(main())
 
 
-def fetch_fields():
+def fetch_fields() -> dict[str, Any]:
     partitions = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}]
     topics = [{"topic": TOPIC, "partitions": partitions}]
     return {"replica_id": -1, "max_wait": 10, "min_bytes": 1, "max_bytes": 1000, "topics": topics}
 
 
-def test_a_request_starts_when_earlier_ones_are_answered():
-    async def main():
+def test_a_request_starts_when_earlier_ones_are_answered() -> None:
+    async def main() -> None:
         harness = Harness()
         harness.controller.answer = {"topics": [], "throttle_time": 0}
         harness.controller.gate = asyncio.Event()
@@ -116,8 +114,8 @@ def test_a_request_starts_when_earlier_ones_are_answered():
     run(main())
 
 
-def test_reading_stops_at_the_limit_of_requests_in_flight():
-    async def main():
+def test_reading_stops_at_the_limit_of_requests_in_flight() -> None:
+    async def main() -> None:
         harness = Harness(ConnectionLimits(max_in_flight=3))
         harness.replicas.hold = True
         transport = harness.connect()
@@ -133,8 +131,8 @@ def test_reading_stops_at_the_limit_of_requests_in_flight():
     run(main())
 
 
-def test_other_connections_are_served_during_a_flood_of_requests():
-    async def main():
+def test_other_connections_are_served_during_a_flood_of_requests() -> None:
+    async def main() -> None:
         harness = Harness()
         transport = harness.connect()
         transport.deliver(b"".join(produce(harness) for _ in range(3 * UNITS_PER_SHARE)), chunk=2000)
@@ -147,8 +145,8 @@ def test_other_connections_are_served_during_a_flood_of_requests():
     run(main())
 
 
-def test_reading_stops_at_the_limit_of_bytes_in_flight():
-    async def main():
+def test_reading_stops_at_the_limit_of_bytes_in_flight() -> None:
+    async def main() -> None:
         harness = Harness(ConnectionLimits(max_in_flight_bytes=300))
         harness.replicas.hold = True
         transport = harness.connect()
@@ -159,8 +157,8 @@ def test_reading_stops_at_the_limit_of_bytes_in_flight():
     run(main())
 
 
-def test_reading_stops_while_the_client_does_not_read():
-    async def main():
+def test_reading_stops_while_the_client_does_not_read() -> None:
+    async def main() -> None:
         harness = Harness()
         transport = harness.connect()
         connection_of(transport).pause_writing()
@@ -175,8 +173,8 @@ def test_reading_stops_while_the_client_does_not_read():
     run(main())
 
 
-def test_write_pause_while_blocked_is_not_forgotten():
-    async def main():
+def test_write_pause_while_blocked_is_not_forgotten() -> None:
+    async def main() -> None:
         harness = Harness(ConnectionLimits(max_in_flight=1))
         harness.replicas.hold = True
         transport = harness.connect()
@@ -195,8 +193,8 @@ def test_write_pause_while_blocked_is_not_forgotten():
     run(main())
 
 
-def test_requests_are_carried_out_after_the_client_has_closed_its_side():
-    async def main():
+def test_requests_are_carried_out_after_the_client_has_closed_its_side() -> None:
+    async def main() -> None:
         harness = Harness(ConnectionLimits(max_in_flight=1))
         harness.replicas.hold = True
         transport = harness.connect()
@@ -211,8 +209,8 @@ def test_requests_are_carried_out_after_the_client_has_closed_its_side():
     run(main())
 
 
-def test_acks_0_is_never_answered_and_an_error_closes():
-    async def main():
+def test_acks_0_is_never_answered_and_an_error_closes() -> None:
+    async def main() -> None:
         harness = Harness()
         transport = harness.connect()
         transport.deliver(produce(harness, acks=0) + produce(harness, acks=1))
@@ -239,8 +237,10 @@ def test_acks_0_is_never_answered_and_an_error_closes():
         (struct.pack(">ihhihi", 14, 0, 3, 1, -1, 2**31 - 1), "malformed PRODUCE v3"),
     ],
 )
-def test_other_protocols_are_closed_and_logged_once(bytes_sent, reason, caplog):
-    async def main():
+def test_other_protocols_are_closed_and_logged_once(
+    bytes_sent: bytes, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
         harness = Harness()
         other = harness.connect("192.0.2.9")
         for _ in range(3):
@@ -260,8 +260,8 @@ def test_other_protocols_are_closed_and_logged_once(bytes_sent, reason, caplog):
 
 @given(st.lists(st.binary(max_size=300), max_size=6), st.integers(1, 300), st.booleans())
 @settings(max_examples=300)
-def test_random_bytes_never_raise_and_others_are_served(pieces, chunk, framed):
-    async def main():
+def test_random_bytes_never_raise_and_others_are_served(pieces: list[bytes], chunk: int, framed: bool) -> None:
+    async def main() -> None:
         harness = Harness()
         transport, other = harness.connect(), harness.connect("192.0.2.9")
         for piece in pieces:
@@ -276,8 +276,10 @@ def test_random_bytes_never_raise_and_others_are_served(pieces, chunk, framed):
 
 @given(st.sampled_from([int(key) for key in ApiKey]), st.integers(0, 19), st.binary(max_size=200))
 @settings(max_examples=400)
-def test_random_bodies_of_every_api_end_in_an_answer_or_a_closed_connection(key, version, body):
-    async def main():
+def test_random_bodies_of_every_api_end_in_an_answer_or_a_closed_connection(
+    key: int, version: int, body: bytes
+) -> None:
+    async def main() -> None:
         harness = Harness()
         harness.controller.answer = {"throttle_time": 0, "topics": [], "responses": [], "results": []}
         transport, other = harness.connect(), harness.connect("192.0.2.9")
@@ -292,8 +294,8 @@ def test_random_bodies_of_every_api_end_in_an_answer_or_a_closed_connection(key,
     run(main())
 
 
-def test_an_exception_in_a_handler_is_answered_and_logged(caplog):
-    async def main():
+def test_an_exception_in_a_handler_is_answered_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
         harness = Harness()
         harness.replicas.fail_with = RuntimeError("a defect")
         transport = harness.connect()
@@ -307,8 +309,8 @@ def test_an_exception_in_a_handler_is_answered_and_logged(caplog):
     assert "a defect" in caplog.text
 
 
-def test_a_broken_invariant_is_reported_as_fatal():
-    async def main():
+def test_a_broken_invariant_is_reported_as_fatal() -> None:
+    async def main() -> None:
         harness = Harness()
         harness.replicas.fail_with = InvariantViolation("must hold")
         transport = harness.connect()
@@ -319,8 +321,8 @@ def test_a_broken_invariant_is_reported_as_fatal():
     run(main())
 
 
-def test_idle_connections_are_closed_and_busy_ones_kept():
-    async def main():
+def test_idle_connections_are_closed_and_busy_ones_kept() -> None:
+    async def main() -> None:
         harness = Harness()
         idle, busy, waiting = harness.connect(), harness.connect(), harness.connect()
         harness.replicas.hold = True
@@ -334,8 +336,8 @@ def test_idle_connections_are_closed_and_busy_ones_kept():
     run(main())
 
 
-def test_connections_are_refused_while_few_file_descriptors_are_left(caplog):
-    async def main():
+def test_connections_are_refused_while_few_file_descriptors_are_left(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
         harness = Harness()
         await harness.server.start()
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -358,8 +360,8 @@ def test_connections_are_refused_while_few_file_descriptors_are_left(caplog):
     run(main())
 
 
-def test_a_real_socket_serves_and_stops():
-    async def main():
+def test_a_real_socket_serves_and_stops() -> None:
+    async def main() -> None:
         harness = Harness()
         await harness.server.start()
         reader, writer = await asyncio.open_connection("127.0.0.1", harness.server.port)

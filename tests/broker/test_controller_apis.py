@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from support.broker.broker_harness import Harness, decode_answer, settle, until
+from support.broker.broker_harness import Harness, decode_answer, run, settle, until
 
 from raftwerk.broker.apis.api_table import controller_dispatcher
 from raftwerk.broker.config import BrokerConfig
@@ -28,28 +30,24 @@ from raftwerk.wire.frames import RequestHeader
 NOT_CONTROLLER = int(ErrorCode.NOT_CONTROLLER)
 
 
-def run(coroutine):
-    return asyncio.run(asyncio.wait_for(coroutine, 20))
-
-
 class FakeController:
     """Answers everything with `code`; remembers what it heard."""
 
-    def __init__(self, code=0, active=True):
+    def __init__(self, code: int = 0, active: bool = True) -> None:
         self.code = code
         self.active = active
-        self.heard = []
-        self.lost = []
+        self.heard: list[str] = []
+        self.lost: list[int] = []
         self.hang = False
 
-    def on_broker_disconnected(self, broker_id):
+    def on_broker_disconnected(self, broker_id: int) -> None:
         self.lost.append(broker_id)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Callable[[Any], asyncio.Future[dict[str, Any]]]:
         if name.startswith("_"):
             raise AttributeError(name)
 
-        def method(request):
+        def method(request: Any) -> asyncio.Future[dict[str, Any]]:
             self.heard.append(name)
             future = asyncio.get_running_loop().create_future()
             if not self.hang:
@@ -61,23 +59,25 @@ class FakeController:
 
 
 class FakeQuorum:
-    async def handle_request(self, api_key, version, request):
+    async def handle_request(self, api_key: int, version: int, request: Any) -> dict[str, Any]:
         return {"error_code": 0, "topics": []}
 
-    async def handle_fetch(self, version, request):
+    async def handle_fetch(self, version: int, request: Any) -> FetchResponse:
         return FetchResponse(error_code=0, session_id=0)
 
 
 class Node:
     """A controller listener on a port of the system's choice."""
 
-    def __init__(self, controller):
+    def __init__(self, controller: FakeController) -> None:
         self.controller = controller
         loader = MetadataLoader("c")
+        quorum: Any = FakeQuorum()
+        quorum_controller: Any = controller
         services = ControllerServices(
             "c",
-            FakeQuorum(),
-            controller,
+            quorum,
+            quorum_controller,
             loader,
             lambda: {1: ("h", 1)},
             {"kraft.version": (0, 1)},
@@ -86,26 +86,27 @@ class Node:
         config = ServerConfig("CONTROLLER", "127.0.0.1", 0, ConnectionLimits(ordered_start=False))
         self.server = Server(config, controller_dispatcher(services, lambda error: None))
 
-    async def __aenter__(self):
+    async def __aenter__(self) -> Node:
         await self.server.start()
         return self
 
-    async def __aexit__(self, *exc):
+    async def __aexit__(self, *exc: object) -> None:
         await self.server.stop()
 
     @property
-    def address(self):
+    def address(self) -> ControllerAddress:
         return ControllerAddress(id(self) % 1000, "127.0.0.1", self.server.port)
 
 
-def channel_to(find):
-    return ControllerChannel(find, SimpleNamespace(rng=random.Random(1)), "broker-1", 3000)
+def channel_to(find: Callable[[], ControllerAddress | None]) -> ControllerChannel:
+    runtime: Any = SimpleNamespace(rng=random.Random(1))
+    return ControllerChannel(find, runtime, "broker-1", 3000)
 
 
 HEARTBEAT = {"broker_id": 4, "broker_epoch": 7, "current_metadata_offset": 1, "want_fence": False}
 
 
-def forwarded(version=5):
+def forwarded(version: int = 5) -> tuple[Request, bytes]:
     fields = {"topics": [{"name": "t", "num_partitions": 1, "replication_factor": 1}], "timeout": 2000}
     body = encode_request(ApiKey.CREATE_TOPICS, version, fields)
     request = Request(
@@ -114,8 +115,8 @@ def forwarded(version=5):
     return request, body
 
 
-def test_the_end_of_a_brokers_connection_is_reported():
-    async def main():
+def test_the_end_of_a_brokers_connection_is_reported() -> None:
+    async def main() -> None:
         controller = FakeController()
         async with Node(controller) as node:
             connection = await connect("127.0.0.1", node.server.port)
@@ -130,8 +131,8 @@ def test_the_end_of_a_brokers_connection_is_reported():
     run(main())
 
 
-def test_the_end_of_an_earlier_connection_is_not_reported():
-    async def main():
+def test_the_end_of_an_earlier_connection_is_not_reported() -> None:
+    async def main() -> None:
         controller = FakeController()
         async with Node(controller) as node:
             former = await connect("127.0.0.1", node.server.port)
@@ -152,8 +153,8 @@ def test_the_end_of_an_earlier_connection_is_not_reported():
 
 
 @pytest.mark.parametrize("version", [2, 5, 7])
-def test_a_forwarded_request_gets_the_controllers_response(version):
-    async def main():
+def test_a_forwarded_request_gets_the_controllers_response(version: int) -> None:
+    async def main() -> None:
         async with Node(FakeController()) as node:
             channel = channel_to(lambda: node.address)
             answer = decode_response(ApiKey.CREATE_TOPICS, version, await channel.forward(*forwarded(version)))
@@ -165,8 +166,8 @@ def test_a_forwarded_request_gets_the_controllers_response(version):
 
 
 @pytest.mark.parametrize("active", [True, False])
-def test_not_controller_is_retried_until_there_is_a_controller(active):
-    async def main():
+def test_not_controller_is_retried_until_there_is_a_controller(active: bool) -> None:
+    async def main() -> None:
         async with Node(FakeController(NOT_CONTROLLER, active)) as old, Node(FakeController()) as new:
             current = [old]
             channel = channel_to(lambda: current[0].address)
@@ -179,8 +180,8 @@ def test_not_controller_is_retried_until_there_is_a_controller(active):
     run(main())
 
 
-def test_a_request_that_hangs_at_a_former_controller_is_sent_to_the_new_one():
-    async def main():
+def test_a_request_that_hangs_at_a_former_controller_is_sent_to_the_new_one() -> None:
+    async def main() -> None:
         old, new = FakeController(), FakeController()
         old.hang = True
         async with Node(old) as first, Node(new) as second:
@@ -197,8 +198,8 @@ def test_a_request_that_hangs_at_a_former_controller_is_sent_to_the_new_one():
     run(main())
 
 
-def test_without_a_controller_a_request_times_out():
-    async def main():
+def test_without_a_controller_a_request_times_out() -> None:
+    async def main() -> None:
         channel = channel_to(lambda: None)
         with pytest.raises(ProtocolError) as caught:
             await channel.request(ApiKey.BROKER_HEARTBEAT, 0, HEARTBEAT, timeout_ms=60)
@@ -207,8 +208,8 @@ def test_without_a_controller_a_request_times_out():
     run(main())
 
 
-def test_quorum_requests_and_fetch_are_answered():
-    async def main():
+def test_quorum_requests_and_fetch_are_answered() -> None:
+    async def main() -> None:
         async with Node(FakeController()) as node:
             connection = await connect("127.0.0.1", node.server.port)
             fetch = await connection.request(ApiKey.FETCH, 17, {"max_wait": 1, "topics": []})
@@ -223,8 +224,8 @@ def test_quorum_requests_and_fetch_are_answered():
 
 
 @pytest.mark.parametrize("inner", [b"", b"\0\0", b"\x00\x03\x00\x01\x00\x00\x00\x01\xff\xff\x00\x00\x00\x00"])
-def test_an_envelope_with_another_api_is_refused(inner):
-    async def main():
+def test_an_envelope_with_another_api_is_refused(inner: bytes) -> None:
+    async def main() -> None:
         async with Node(FakeController()) as node:
             connection = await connect("127.0.0.1", node.server.port)
             fields = {"request_data": inner, "request_principal": None, "client_host_address": b"\x7f\0\0\1"}
@@ -235,22 +236,22 @@ def test_an_envelope_with_another_api_is_refused(inner):
     run(main())
 
 
-def test_addresses():
+def test_addresses() -> None:
     assert address_bytes("192.0.2.7") == bytes([192, 0, 2, 7])
     assert address_bytes("::1") == address_bytes("300.1.1.1") == bytes([127, 0, 0, 1])
 
 
-def test_producer_ids_are_unique_and_fetched_ahead():
-    async def main():
+def test_producer_ids_are_unique_and_fetched_ahead() -> None:
+    async def main() -> None:
         blocks, asked = iter(range(0, 1000, 10)), []
 
-        async def allocate():
+        async def allocate() -> ProducerIdBlock:
             asked.append(True)
             return ProducerIdBlock(next(blocks), 10)
 
         manager = ProducerIdManager(allocate)
         assert manager.next_id() is None
-        ids = [await manager.wait_for_id()]
+        ids: list[int | None] = [await manager.wait_for_id()]
         ids += [manager.next_id() for _ in range(8)]
         await settle()
         assert len(asked) == 2
@@ -261,11 +262,11 @@ def test_producer_ids_are_unique_and_fetched_ahead():
     run(main())
 
 
-def test_no_producer_ids_is_a_retriable_error(monkeypatch):
+def test_no_producer_ids_is_a_retriable_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raftwerk.broker.to_controller.producer_id_manager.WAIT_S", 0.1)
 
-    async def main():
-        async def allocate():
+    async def main() -> None:
+        async def allocate() -> ProducerIdBlock:
             raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT)
 
         with pytest.raises(ProtocolError) as caught:
@@ -275,8 +276,8 @@ def test_no_producer_ids_is_a_retriable_error(monkeypatch):
     run(main())
 
 
-def test_a_client_gets_a_response_through_the_broker():
-    async def main():
+def test_a_client_gets_a_response_through_the_broker() -> None:
+    async def main() -> None:
         async with Node(FakeController()) as node:
             harness = Harness()
             object.__setattr__(harness.services, "controller_channel", channel_to(lambda: node.address))
@@ -292,15 +293,15 @@ def test_a_client_gets_a_response_through_the_broker():
 CREATE_FIELDS = {"topics": [{"name": "t", "num_partitions": 1, "replication_factor": 1}], "timeout": 200}
 
 
-def forwarding_harness(find):
+def forwarding_harness(find: Callable[[], ControllerAddress | None]) -> Harness:
     harness = Harness()
     object.__setattr__(harness.services, "controller_channel", channel_to(find))
     return harness
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-def test_the_controllers_response_reaches_the_client_byte_for_byte(version):
-    async def main():
+def test_the_controllers_response_reaches_the_client_byte_for_byte(version: int) -> None:
+    async def main() -> None:
         async with Node(FakeController()) as node:
             harness = forwarding_harness(lambda: node.address)
             through_broker = harness.connect()
@@ -317,28 +318,31 @@ def test_the_controllers_response_reaches_the_client_byte_for_byte(version):
     run(main())
 
 
-def test_a_controller_that_does_not_serve_the_version_refuses_the_request():
-    async def main():
+def test_a_controller_that_does_not_serve_the_version_refuses_the_request() -> None:
+    async def main() -> None:
         async with Node(FakeController()) as node:
             served = node.server.dispatcher.registry.get(ApiKey.CREATE_TOPICS)
+            assert served is not None
             served.versions = (2, 6)
             harness = forwarding_harness(lambda: node.address)
-            answer_at = {}
-            for version in (6, 7):
+
+            async def answer(version: int) -> list[tuple[str, int]]:
                 transport = harness.connect()
                 transport.deliver(harness.frame(ApiKey.CREATE_TOPICS, version, CREATE_FIELDS))
-                await until(lambda transport=transport: transport.written)
+                await until(lambda: transport.written)
                 (frame,) = transport.frames()
                 answer = decode_answer(ApiKey.CREATE_TOPICS, version, frame)
-                answer_at[version] = [(one.name, one.error_code) for one in answer.topics]
-            assert answer_at == {6: [("t", 0)], 7: [("t", ErrorCode.INVALID_REQUEST)]}
+                return [(one.name, one.error_code) for one in answer.topics]
+
+            assert await answer(6) == [("t", 0)]
+            assert await answer(7) == [("t", ErrorCode.INVALID_REQUEST)]
 
     run(main())
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_malformed_forwarded_request_closes_the_connection(is_there):
-    async def main():
+def test_a_malformed_forwarded_request_closes_the_connection(is_there: bool) -> None:
+    async def main() -> None:
         async with Node(FakeController()) as node:
             harness = forwarding_harness(lambda: node.address if is_there else None)
             transport = harness.connect()
@@ -350,8 +354,8 @@ def test_a_malformed_forwarded_request_closes_the_connection(is_there):
     run(main())
 
 
-def test_a_forwarded_request_waits_as_long_as_its_client_asks():
-    async def main():
+def test_a_forwarded_request_waits_as_long_as_its_client_asks() -> None:
+    async def main() -> None:
         controller = FakeController()
         controller.hang = True
         async with Node(controller) as node:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raftwerk.broker.network.frame_reader import FIRST_ALLOCATION_BYTES, SMALL_FRAME_BYTES, BadFrameError, FrameReader
+from raftwerk.runtime.ports import Buffer
 
 MAX = 8 * 1024 * 1024
 
 
-def make_reader(taken, takes=None, scratch_bytes=SMALL_FRAME_BYTES * 3):
+def make_reader(
+    taken: list[bytes], takes: Callable[[], bool] | None = None, scratch_bytes: int = SMALL_FRAME_BYTES * 3
+) -> FrameReader:
     """Appends frames to `taken`; refuses while `takes` says False."""
 
-    def on_frame(frame):
+    def on_frame(frame: Buffer) -> bool:
         if takes is not None and not takes():
             return False
         taken.append(bytes(frame))
@@ -25,18 +29,18 @@ def make_reader(taken, takes=None, scratch_bytes=SMALL_FRAME_BYTES * 3):
     return FrameReader(memoryview(bytearray(scratch_bytes)), MAX, on_frame)
 
 
-def feed(reader, data, sizes):
-    position, sizes = 0, iter(sizes)
+def feed(reader: FrameReader, data: bytes, sizes: Iterable[int]) -> None:
+    position, steps = 0, iter(sizes)
     while position < len(data):
         view = reader.buffer()
         assert len(view) > 0
-        count = min(len(view), len(data) - position, next(sizes, 1 << 30))
+        count = min(len(view), len(data) - position, next(steps, 1 << 30))
         view[:count] = data[position : position + count]
         position += count
         reader.received(count)
 
 
-def stream_of(frames):
+def stream_of(frames: Sequence[bytes]) -> bytes:
     return b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
 
 
@@ -47,9 +51,9 @@ lengths = st.one_of(
 
 @given(st.lists(lengths, max_size=8), st.lists(st.integers(1, 50_000), max_size=40))
 @settings(max_examples=150)
-def test_frames_are_those_sent_for_every_split_into_reads(frame_lengths, sizes):
+def test_frames_are_those_sent_for_every_split_into_reads(frame_lengths: list[int], sizes: list[int]) -> None:
     frames = [bytes([index % 251]) * length for index, length in enumerate(frame_lengths)]
-    taken = []
+    taken: list[bytes] = []
     feed(make_reader(taken), stream_of(frames), sizes)
     assert taken == frames
 
@@ -58,9 +62,12 @@ def test_frames_are_those_sent_for_every_split_into_reads(frame_lengths, sizes):
     st.lists(lengths, min_size=1, max_size=6), st.lists(st.integers(1, 50_000), max_size=20), st.lists(st.booleans())
 )
 @settings(max_examples=100)
-def test_refused_frames_are_passed_again_in_order(frame_lengths, sizes, answers):
+def test_refused_frames_are_passed_again_in_order(
+    frame_lengths: list[int], sizes: list[int], answers: list[bool]
+) -> None:
     frames = [bytes([index % 251]) * length for index, length in enumerate(frame_lengths)]
-    taken, script = [], iter(answers)
+    taken: list[bytes] = []
+    script = iter(answers)
     reader = make_reader(taken, takes=lambda: next(script, True))
     feed(reader, stream_of(frames), sizes)
     for _ in range(len(answers) + 1):
@@ -68,15 +75,15 @@ def test_refused_frames_are_passed_again_in_order(frame_lengths, sizes, answers)
     assert taken == frames
 
 
-def test_every_single_byte_boundary():
+def test_every_single_byte_boundary() -> None:
     frames = [b"abc", b"d" * 300, b"e"]
-    taken = []
+    taken: list[bytes] = []
     feed(make_reader(taken), stream_of(frames), [1] * 10_000)
     assert taken == frames
 
 
-def test_a_large_size_alone_allocates_little_and_the_frame_grows_with_its_bytes():
-    taken = []
+def test_a_large_size_alone_allocates_little_and_the_frame_grows_with_its_bytes() -> None:
+    taken: list[bytes] = []
     reader = make_reader(taken)
     frame = b"z" * (3 * FIRST_ALLOCATION_BYTES + 17)
     data = stream_of([frame, b"next"])
@@ -99,19 +106,19 @@ def test_a_large_size_alone_allocates_little_and_the_frame_grows_with_its_bytes(
         (bytes.fromhex("160301020001000c"), "a TLS handshake"),
     ],
 )
-def test_other_protocols_are_recognised(start, reason):
+def test_other_protocols_are_recognised(start: bytes, reason: str) -> None:
     with pytest.raises(BadFrameError, match=reason):
         feed(make_reader([]), start, [])
 
 
-def test_http_is_recognised_under_a_limit_that_would_let_it_pass():
+def test_http_is_recognised_under_a_limit_that_would_let_it_pass() -> None:
     reader = FrameReader(memoryview(bytearray(200_000)), 2**31 - 1, lambda frame: True)
     with pytest.raises(BadFrameError, match="HTTP"):
         feed(reader, b"GET / HTTP/1.1\r\n\r\n", [])
 
 
-def test_frames_before_a_bad_one_are_handled():
-    taken = []
+def test_frames_before_a_bad_one_are_handled() -> None:
+    taken: list[bytes] = []
     with pytest.raises(BadFrameError):
         feed(make_reader(taken), stream_of([b"good"]) + struct.pack(">i", -5), [])
     assert taken == [b"good"]

@@ -57,7 +57,8 @@ class MemoryDisk:
         if self.error is not None:
             raise self.error
         assert not transport.buffered, "never before what the transport has"
-        return transport.take(file.pread(offset, length))
+        sent: int = transport.take(file.pread(offset, length))
+        return sent
 
     def warm_soon(self, file: Any, offset: int, length: int) -> asyncio.Future[None]:
         self.warmings.append(asyncio.get_running_loop().create_future())

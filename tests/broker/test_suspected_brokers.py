@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
-from support.broker.broker_harness import TOPIC, TOPIC_ID, Harness, decode_answer, settle
+import pytest
+from support.broker.broker_harness import TOPIC, TOPIC_ID, FakeTransport, Harness, decode_answer, run, settle
 
 from raftwerk.controller.metadata.metadata_image import MetadataDelta
 from raftwerk.controller.metadata.metadata_records import BrokerChangeRecord, PartitionChangeRecord
 from raftwerk.wire.api_keys import ApiKey
 
 
-def run(coroutine):
-    return asyncio.run(asyncio.wait_for(coroutine, 20))
-
-
-def ask(harness, transport, topics):
+def ask(harness: Harness, transport: FakeTransport, topics: list[dict[str, Any]] | None) -> None:
     transport.deliver(harness.frame(ApiKey.METADATA, 9, {"topics": topics}))
 
 
-def leaders(transport, index=0):
+def leaders(transport: FakeTransport, index: int = 0) -> list[int]:
     answer = decode_answer(ApiKey.METADATA, 9, transport.frames()[index])
     return [one.leader_id for topic in answer.topics for one in topic.partitions]
 
 
-def suspect(harness, broker_id):
+def suspect(harness: Harness, broker_id: int) -> None:
     harness.suspected_brokers.on_connection_lost(broker_id, harness.image, asyncio.get_running_loop().time())
 
 
-def test_metadata_waits_for_the_election():
-    async def main():
+def test_metadata_waits_for_the_election() -> None:
+    async def main() -> None:
         harness = Harness()
         suspect(harness, 1)
         transport, other = harness.connect(), harness.connect()
@@ -48,8 +46,8 @@ def test_metadata_waits_for_the_election():
     run(main())
 
 
-def test_a_broker_that_accepts_a_connection_is_not_suspected():
-    async def main():
+def test_a_broker_that_accepts_a_connection_is_not_suspected() -> None:
+    async def main() -> None:
         harness = Harness()
         suspect(harness, 1)
         transport = harness.connect()
@@ -63,10 +61,10 @@ def test_a_broker_that_accepts_a_connection_is_not_suspected():
     run(main())
 
 
-def test_the_wait_ends_after_a_second(monkeypatch):
+def test_the_wait_ends_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raftwerk.broker.apis.metadata.suspected_brokers.SUSPICION_S", 0.05)
 
-    async def main():
+    async def main() -> None:
         harness = Harness()
         suspect(harness, 1)
         transport = harness.connect()
@@ -77,8 +75,8 @@ def test_the_wait_ends_after_a_second(monkeypatch):
     run(main())
 
 
-def test_suspicion_of_other_or_fenced_brokers_causes_no_wait():
-    async def main():
+def test_suspicion_of_other_or_fenced_brokers_causes_no_wait() -> None:
+    async def main() -> None:
         harness = Harness()
         suspect(harness, 3)
         image = harness.image
@@ -91,8 +89,8 @@ def test_suspicion_of_other_or_fenced_brokers_causes_no_wait():
     run(main())
 
 
-def test_an_older_connection_waits_a_moment_before_the_answer():
-    async def main():
+def test_an_older_connection_waits_a_moment_before_the_answer() -> None:
+    async def main() -> None:
         harness = Harness()
         transport = harness.connect()
         transport.protocol.opened_at -= 2

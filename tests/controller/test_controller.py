@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+from uuid import UUID
 
 from support.controller.controller_harness import Harness, decoded, scenario
 
@@ -229,7 +231,7 @@ async def test_an_idle_controller_has_no_timers() -> None:
         fired += 1
         return original(*arguments, **more)  # type: ignore[arg-type]
 
-    loop.call_at = counting  # type: ignore[method-assign,assignment]
+    loop.call_at = counting  # type: ignore[method-assign]
     await asyncio.sleep(600)
     assert fired == 1 and harness.controller.active
 
@@ -287,7 +289,7 @@ async def test_preferred_leaders_lead_again_some_time_after_the_isr_grew() -> No
     assert harness.partition("t").leader == 1 and harness.partition("t").leader_epoch == partition.leader_epoch + 1
 
 
-def alter(harness: Harness, broker_id: int, topic_id: object, isr: tuple[int, ...]) -> object:
+def alter(harness: Harness, broker_id: int, topic_id: UUID, isr: tuple[int, ...]) -> Any:
     partition = harness.image.topics_by_id[topic_id].partitions[0]
     members = [{"broker_id": b, "broker_epoch": harness.image.brokers[b].epoch} for b in isr]
     row = {

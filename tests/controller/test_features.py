@@ -144,7 +144,7 @@ def test_brokers_must_know_the_level() -> None:
 
 
 def test_switching_elr_off_empties_elrs_unless_one_is_needed() -> None:
-    base = [
+    base: list[Record] = [
         FeatureLevelRecord(ELR, 1),
         broker(),
         TopicRecord("t", TOPIC),
@@ -154,7 +154,10 @@ def test_switching_elr_off_empties_elrs_unless_one_is_needed() -> None:
         [PartitionChangeRecord(TOPIC, 0, elr=(), last_known_elr=()), FeatureLevelRecord(ELR, 0)],
         0,
     )
-    gone = [BrokerChangeRecord(1, 2, fenced=True), PartitionChangeRecord(TOPIC, 0, isr=(), leader=-1, elr=(1, 2))]
+    gone: list[Record] = [
+        BrokerChangeRecord(1, 2, fenced=True),
+        PartitionChangeRecord(TOPIC, 0, isr=(), leader=-1, elr=(1, 2)),
+    ]
     assert ask(image_of(*base, *gone), (ELR, 0, 2)) == ([], ErrorCode.INVALID_UPDATE_VERSION)
 
 

@@ -149,9 +149,12 @@ def test_copies_do_not_see_each_other() -> None:
 def test_a_topic_created_and_deleted_in_one_delta_is_not_in_it() -> None:
     image, delta = small(), MetadataDelta()
     other = UUID(int=9)
-    for offset, record in enumerate(
-        [TopicRecord("u", other), PartitionRecord(other, 0, (1,), (1,), 1), RemoveTopicRecord(other)], start=5
-    ):
+    records: list[Record] = [
+        TopicRecord("u", other),
+        PartitionRecord(other, 0, (1,), (1,), 1),
+        RemoveTopicRecord(other),
+    ]
+    for offset, record in enumerate(records, start=5):
         image.replay(record, offset, delta)
     assert delta == MetadataDelta()
     image.replay(RemoveTopicRecord(TOPIC), 8, delta)

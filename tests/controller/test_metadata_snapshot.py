@@ -119,7 +119,12 @@ def test_a_snapshot_is_made_when_enough_was_committed() -> None:
     async def scenario() -> None:
         loader = MetadataLoader("c", SnapshotPolicy(max_bytes=250))
         taken: list[SnapshotContents] = []
-        loader.set_snapshot_sink(lambda contents: taken.append(contents) is None)
+
+        def take(contents: SnapshotContents) -> bool:
+            taken.append(contents)
+            return True
+
+        loader.set_snapshot_sink(take)
         for offset, record in enumerate(HISTORY):
             loader.on_commit([batch(offset, record)])
         assert [contents.id for contents in taken] == [SnapshotId(end, 1) for end in (3, 6, 9, 12, 15)]
@@ -147,7 +152,12 @@ def test_a_refused_snapshot_is_made_later() -> None:
         loader = MetadataLoader("c", SnapshotPolicy(max_bytes=100))
         answers = iter([False, True])
         asked: list[SnapshotId] = []
-        loader.set_snapshot_sink(lambda contents: (asked.append(contents.id), next(answers))[1])
+
+        def ask(contents: SnapshotContents) -> bool:
+            asked.append(contents.id)
+            return next(answers)
+
+        loader.set_snapshot_sink(ask)
         loader.on_commit([batch(0, HISTORY[0])])
         loader.on_commit([batch(1, HISTORY[1], 1)])
         loader.on_commit([batch(2, HISTORY[2], 1)])

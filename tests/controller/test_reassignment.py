@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
@@ -43,11 +44,11 @@ class Cluster:
         self.apply(RegisterBrokerRecord(b, UUID(int=b), endpoint, fenced=False) for b in BROKERS)
         self.apply([TopicRecord("t", TOPIC), PartitionRecord(TOPIC, 0, replicas, isr, isr[0])])
 
-    def apply(self, records: Any) -> list[Record]:
-        records = list(records)
-        for record in records:
+    def apply(self, records: Iterable[Record]) -> list[Record]:
+        applied = list(records)
+        for record in applied:
             self.image.replay(record, self.image.offset + 1, MetadataDelta())
-        return records
+        return applied
 
     @property
     def partition(self) -> PartitionRegistration:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from support.isr.manager_cluster import Answer, registration, replicated_topic
+from support.isr.manager_cluster import Answer, Cluster, registration, replicated_topic
 from support.isr.replicas import WALL_MS
 
 from raftwerk.controller.metadata.metadata_records import BrokerChangeRecord, ConfigRecord
@@ -15,6 +15,12 @@ from raftwerk.wire.records import NewRecord, encode_batch
 from raftwerk.wire.types import LeaderIdAndEpoch, TopicPartition
 
 TP = TopicPartition("t", 0)
+
+
+def isr_of_leader(cluster: Cluster) -> tuple[int, ...]:
+    leader = cluster.managers[1].partitions[TP].partition.leader
+    assert leader is not None
+    return leader.isr_state.isr
 
 
 def test_acks_all_waits_for_all_and_comes_within_two_round_trips() -> None:
@@ -191,10 +197,10 @@ def test_silent_follower_leaves_the_isr_and_comes_back() -> None:
     assert answer.rows is None
     cluster.tell()
     assert answer.error == 0
-    assert cluster.managers[1].partitions[TP].partition.leader.isr_state.isr == (1, 3)
+    assert isr_of_leader(cluster) == (1, 3)
     cluster.mute.clear()
     cluster.sleep(2.0)
-    assert sorted(cluster.managers[1].partitions[TP].partition.leader.isr_state.isr) == [1, 2, 3]
+    assert sorted(isr_of_leader(cluster)) == [1, 2, 3]
 
 
 def test_too_few_in_sync_refuse_acks_all_only() -> None:
@@ -279,7 +285,7 @@ def test_alter_partition_is_tried_again_until_it_is_answered() -> None:
     assert 10 <= len(cluster.alterations) <= 60
     cluster.alter_error = None
     cluster.sleep(0.2)
-    assert cluster.managers[1].partitions[TP].partition.leader.isr_state.isr == (1, 2, 3)
+    assert isr_of_leader(cluster) == (1, 2, 3)
 
 
 def test_unfenced_broker_joins_at_once() -> None:
@@ -292,7 +298,7 @@ def test_unfenced_broker_joins_at_once() -> None:
     cluster.records.append(BrokerChangeRecord(3, 2, fenced=False))
     cluster.tell()
     cluster.sleep(0.01)
-    assert cluster.managers[1].partitions[TP].partition.leader.isr_state.isr == (1, 2, 3)
+    assert isr_of_leader(cluster) == (1, 2, 3)
 
 
 def test_deleting_a_topic_answers_its_produces_and_fetches() -> None:

@@ -8,10 +8,14 @@ import pytest
 from support.isr.replica_model import run_seed
 
 from raftwerk.isr import replica
-from raftwerk.isr.leader import leader_state
-from raftwerk.isr.leader.isr_state import PendingExpandIsr, PendingShrinkIsr
-from raftwerk.isr.leader.leader_state import LeaderState
+from raftwerk.isr.leader.follower_progress import FollowerProgress
+from raftwerk.isr.leader.isr_state import CommittedIsr, PendingExpandIsr, PendingShrinkIsr
+from raftwerk.isr.leader.leader_state import IsrProposal, LeaderState
 from raftwerk.isr.replica import Replica
+from raftwerk.isr.results import FetchParams
+from raftwerk.log.replication import truncation_offset
+from raftwerk.wire.fetch import FetchPartition
+from raftwerk.wire.types import EpochEndOffset
 
 
 @pytest.mark.parametrize("chunk", range(8))
@@ -48,7 +52,7 @@ def _count_diverging_fetches(patch: pytest.MonkeyPatch) -> None:
     """KAFKA-13141."""
     original = Replica.on_fetch
 
-    def on_fetch(self: Replica, params, request, now_ms):  # type: ignore[no-untyped-def]
+    def on_fetch(self: Replica, params: FetchParams, request: FetchPartition, now_ms: int) -> IsrProposal | None:
         leader = self.partition.leader
         if leader is not None and params.replica_id in leader.followers:
             leader.followers[params.replica_id].log_end_offset = request.fetch_offset
@@ -76,18 +80,18 @@ def _ignore_min_isr(patch: pytest.MonkeyPatch) -> None:
 
 def _truncate_to_the_leaders_offset_only(patch: pytest.MonkeyPatch) -> None:
     """KIP-279."""
-    truncation = replica.truncation_offset
+    truncation = truncation_offset
 
-    def decide(leader, local, start, end):  # type: ignore[no-untyped-def]
+    def decide(leader: EpochEndOffset, local: EpochEndOffset, start: int, end: int) -> int:
         return truncation(leader, leader, start, end)
 
     patch.setattr(replica, "truncation_offset", decide)
 
 
 def _let_in_before_caught_up(patch: pytest.MonkeyPatch) -> None:
-    def propose(self: LeaderState, follower):  # type: ignore[no-untyped-def]
+    def propose(self: LeaderState, follower: FollowerProgress) -> IsrProposal | None:
         state = self.isr_state
-        if follower.replica_id in state.isr or not isinstance(state, leader_state.CommittedIsr):
+        if follower.replica_id in state.isr or not isinstance(state, CommittedIsr):
             return None
         return self._propose(PendingExpandIsr(state, follower.replica_id)) if self._is_eligible(follower) else None
 

@@ -23,7 +23,8 @@ def row(records: bytes = b"", error_code: int = 0) -> FetchPartitionResponse:
 
 
 def test_appends_are_counted_and_duplicates_are_not() -> None:
-    stats, answered = BrokerTopicStats(), []
+    stats = BrokerTopicStats()
+    answered: list[list[ProducePartitionResponse]] = []
     done = stats.on_append([(TP, RECORDS)], answered.append)
     stats.on_appended(TP, AppendInfo(10, 12, -1, -1, 80, False), RECORDS)
     stats.on_appended(TP, AppendInfo(10, 12, -1, -1, 0, True), RECORDS)
@@ -33,7 +34,8 @@ def test_appends_are_counted_and_duplicates_are_not() -> None:
 
 
 def test_a_failed_append_is_counted_when_it_is_answered() -> None:
-    stats, answered = BrokerTopicStats(), []
+    stats = BrokerTopicStats()
+    answered: list[list[ProducePartitionResponse]] = []
     done = stats.on_append([(TP, RECORDS)], answered.append)
     assert stats.of("flights").failed_produce_requests == 0
     done([ProducePartitionResponse(0, 7)])

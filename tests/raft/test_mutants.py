@@ -15,6 +15,7 @@ from raftwerk.raft.quorum import high_watermark
 from raftwerk.raft.quorum.quorum import Quorum
 from raftwerk.raft.quorum.quorum_state import QuorumState
 from raftwerk.raft.replication import divergence
+from raftwerk.raft.replication.fetch_answers import snapshot_answer
 from raftwerk.raft.roles import Candidate, Unattached, epoch_election, leader
 from raftwerk.wire.types import EpochEndOffset, SnapshotId
 
@@ -98,7 +99,7 @@ def look_at_offsets_only_before_the_log(patch: pytest.MonkeyPatch) -> None:
 
 
 def install_parts_of_snapshots(patch: pytest.MonkeyPatch) -> None:
-    original = leader.snapshot_answer
+    original = snapshot_answer
 
     def truncated(log: Any, leader_and_epoch: Any, request: Any) -> Any:
         reply = original(log, leader_and_epoch, request)

@@ -36,6 +36,7 @@ def lead(quorum: Quorum) -> int:
     quorum.on_timer(deadline_ms)
     for _ in range(2):
         for sent in quorum.take_effects().requests:
+            assert isinstance(sent.request, Vote)
             reply = make(ElectionState(epoch=quorum.state.epoch), node_id=2).on_vote(
                 replace(sent.request, voter=ReplicaKey(2)), 0
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +66,7 @@ def test_a_commit_waits_for_no_timer(tmp_path: Path) -> None:
             leader = await nodes.elected()
             for number in range(20):
                 offset = leader.driver.append([b"%d" % number], leader.driver.epoch)
-                took_s = await until(
-                    lambda offset=offset: all(n.driver.high_watermark > offset for n in nodes.nodes.values())
-                )
+                took_s = await until(partial(nodes.have_committed, offset))
                 assert took_s < 0.4, "nobody waits for a fetch to time out"
 
     run(test())

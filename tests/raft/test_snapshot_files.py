@@ -10,7 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from raftwerk.chaos.sim.disk.sim_disk import SimDisk, SimFile
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.chaos.sim.disk.sim_file import SimFile
 from raftwerk.log.errors import StorageError
 from raftwerk.raft.driver.quorum_state_store import QuorumStateStore
 from raftwerk.raft.driver.raft_driver import metadata_log_dir, open_metadata_log
@@ -37,6 +38,7 @@ class PowerCut(BaseException):
 
 class CutFile(SimFile):
     __slots__ = ()
+    _disk: CutDisk
 
     def append(self, buffers: Any) -> int:
         self._disk.step()

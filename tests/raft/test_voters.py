@@ -136,7 +136,7 @@ def test_formatted_voters_are_before_the_log() -> None:
     assert history.last == voters(1)
 
 
-RECORDS = [LeaderChange(1, (ReplicaKey(1, UUID(int=1)),), ()), KRaftVersion(1), voters(1, 2)]
+RECORDS: list[ControlRecord] = [LeaderChange(1, (ReplicaKey(1, UUID(int=1)),), ()), KRaftVersion(1), voters(1, 2)]
 
 
 def test_control_records_round_trip() -> None:
@@ -158,7 +158,8 @@ def test_control_records_are_kafkas() -> None:
 
 
 def test_a_snapshot_holds_the_voters(tmp_path: Path) -> None:
-    snapshot_id, controls = SnapshotId(10, 2), [KRaftVersion(1), voters(1, 2)]
+    snapshot_id = SnapshotId(10, 2)
+    controls: list[ControlRecord] = [KRaftVersion(1), voters(1, 2)]
     data = b"".join(encode_snapshot(snapshot_id, 5, iter([[b"a"], [b"b"]]), controls))
     assert [*snapshot_batches(data)] == [[b"a"], [b"b"]]
     store = SnapshotStore(FragileDisk(), str(tmp_path))

@@ -13,6 +13,7 @@ import resource
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
-from raftwerk.runtime.files import page_cache, real_file
+from raftwerk.runtime.files import page_cache
 from raftwerk.runtime.files.real_disk import RealDisk
 from raftwerk.runtime.loop import run
 from raftwerk.runtime.ports import Disk, File
@@ -292,8 +293,17 @@ def test_what_was_written_is_not_closed_before_somebody_asks_after_it(
         monkeypatch.setattr(page_cache, "keep_description", lambda fd: None)
     asked: list[str] = []
     real_msync, real_fsync = page_cache.sync_description, os.fdatasync
-    monkeypatch.setattr(page_cache, "sync_description", lambda kept: (asked.append("kept"), real_msync(kept)))
-    monkeypatch.setattr(real_file.os, "fdatasync", lambda fd: (asked.append("new"), real_fsync(fd)))
+
+    def sync_description(kept: Any) -> None:
+        asked.append("kept")
+        real_msync(kept)
+
+    def fdatasync(fd: int) -> None:
+        asked.append("new")
+        real_fsync(fd)
+
+    monkeypatch.setattr(page_cache, "sync_description", sync_description)
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
     file = few.open(str(tmp_path / "a"), create=True)
     file.append([b"x" * 10_000])
     others = [few.open(str(tmp_path / str(number)), create=True) for number in range(20)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -58,7 +59,7 @@ def test_agrees_with_a_sorted_list(start_ms: int, operations: list[tuple[str, in
     for operation, argument in operations:
         if operation == "add":
             number = len(handles)
-            handles.append(wheel.add(now_ms + argument, lambda number=number: fired.append(number)))
+            handles.append(wheel.add(now_ms + argument, partial(fired.append, number)))
             oracle.add(now_ms + argument, number)
         elif operation == "cancel" and argument < len(handles):
             assert handles[argument].cancel() == oracle.cancel(argument)
@@ -82,8 +83,12 @@ def test_following_next_deadline_reaches_every_timer_exactly_on_time() -> None:
     wheel = TimerWheel(123)
     deadlines = sorted(123 + rng.randrange(1, 10 ** rng.randrange(1, 9)) for _ in range(300))
     seen: list[tuple[int, int]] = []
+
+    def fire(deadline_ms: int) -> None:
+        seen.append((wheel.now_ms, deadline_ms))
+
     for deadline_ms in deadlines:
-        wheel.add(deadline_ms, lambda deadline_ms=deadline_ms: seen.append((wheel.now_ms, deadline_ms)))
+        wheel.add(deadline_ms, partial(fire, deadline_ms))
     steps = 0
     while (next_ms := wheel.next_deadline_ms()) is not None:
         steps += 1
@@ -97,7 +102,11 @@ def test_following_next_deadline_reaches_every_timer_exactly_on_time() -> None:
 def test_a_callback_may_add_and_cancel_timers() -> None:
     wheel = TimerWheel()
     victim = wheel.add(20, lambda: None)
-    wheel.add(10, lambda: wheel.add(10, lambda: None) and None)
+
+    def add_another() -> None:
+        wheel.add(10, lambda: None)
+
+    wheel.add(10, add_another)
     (callback,) = wheel.advance(10)
     callback()
     assert victim.cancel()

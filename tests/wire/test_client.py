@@ -133,7 +133,7 @@ def test_responses_are_matched_by_correlation_id() -> None:
 
     async def main() -> None:
         connection = await connect("a", 9092)
-        assert await asyncio.gather(cluster_id(connection, "x"), cluster_id(connection, "y")) == [
+        assert list(await asyncio.gather(cluster_id(connection, "x"), cluster_id(connection, "y"))) == [
             "answer-0",
             "answer-1",
         ]
@@ -282,7 +282,7 @@ def test_a_channel_connects_once_for_all_waiting_callers() -> None:
     async def main() -> None:
         to_a = channel(setting)
         assert to_a.current is None
-        assert await asyncio.gather(cluster_id(to_a, "x"), cluster_id(to_a, "y")) == ["x", "y"]
+        assert list(await asyncio.gather(cluster_id(to_a, "x"), cluster_id(to_a, "y"))) == ["x", "y"]
         assert len(setting.brokers) == 1
         assert to_a.current is not None
         to_a.close()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from raftwerk.runtime.files.file_slice import in_memory
 from raftwerk.wire import codec
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import WireFormatError
@@ -162,7 +163,7 @@ def response_fields(response: FetchResponse) -> dict[str, Any]:
 def test_responses_agree_with_the_schema(version: int) -> None:
     for seed in range(40):
         response = arbitrary_response(version, random.Random(seed))
-        body = b"".join(encode_fetch_response(version, response))
+        body = in_memory(encode_fetch_response(version, response))
         assert body == codec.encode_response(ApiKey.FETCH, version, response_fields(response))
         assert decode_fetch_response(version, memoryview(b"header" + body), 6) == response
 
@@ -177,7 +178,7 @@ def test_large_records_are_not_copied() -> None:
 def test_no_records_are_sent_as_an_empty_set() -> None:
     for version in VERSIONS:
         topic = FetchTopicResponse("t", uuid.UUID(int=1), [FetchPartitionResponse(0)])
-        body = b"".join(encode_fetch_response(version, FetchResponse(topics=[topic])))
+        body = in_memory(encode_fetch_response(version, FetchResponse(topics=[topic])))
         assert decode_fetch_response(version, body).topics[0].partitions[0].records == b""
 
 
@@ -185,7 +186,7 @@ def test_no_records_are_sent_as_an_empty_set() -> None:
 def test_hostile_bytes_raise_only_wire_format_error(version: int) -> None:
     rng = random.Random(version)
     request = encode_fetch_request(version, arbitrary_request(version, random.Random(4)))
-    response = b"".join(encode_fetch_response(version, arbitrary_response(version, random.Random(1))))
+    response = in_memory(encode_fetch_response(version, arbitrary_response(version, random.Random(1))))
     for body, decode in ((request, decode_fetch_request), (response[:400], decode_fetch_response)):
         for size in range(len(body) - 1):
             with pytest.raises(WireFormatError):

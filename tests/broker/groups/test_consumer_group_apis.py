@@ -8,6 +8,7 @@ import pytest
 from support.broker.broker_harness import TOPIC, TOPIC_ID, settle
 from support.broker.group_harness import GroupHarness
 
+from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
 from raftwerk.broker.groups.records.record_fields import BadRecord
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
@@ -124,7 +125,8 @@ async def test_after_a_refused_write_the_group_is_loaded_again(harness: GroupHar
     harness.append_error = 0
     await settle(30)
     assert (await beat(harness, member_epoch=1)).error_code == 0
-    assert list(harness.groups.shard_of("g").groups["g"].members) == ["m"]  # type: ignore[call-overload]
+    group = harness.groups.shard_of("g").groups["g"]
+    assert isinstance(group, ConsumerGroup) and list(group.members) == ["m"]
 
 
 @played

@@ -5,8 +5,9 @@ from __future__ import annotations
 from uuid import UUID
 
 from support.broker.broker_harness import TOPIC, settle
-from support.broker.group_harness import OFFSETS_TOPIC, GroupHarness
+from support.broker.group_harness import GroupHarness
 
+from raftwerk.broker.groups.group_config import OFFSETS_TOPIC
 from raftwerk.broker.groups.group_partition import partition_for
 from raftwerk.broker.groups.records.offset_and_classic_records import OffsetAndMetadata, offset_record
 from raftwerk.controller.metadata.metadata_records import PartitionRecord, TopicRecord

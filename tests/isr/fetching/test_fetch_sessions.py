@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -19,16 +20,16 @@ TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").glob("fetch_session
 class FixedIds(random.Random):
     """Session ids 1, 2, 3 ..."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(0)
         self.last = 0
 
-    def randint(self, low, high):
+    def randint(self, low: int, high: int) -> int:
         self.last += 1
         return self.last
 
 
-def request(words):
+def request(words: Iterable[str]) -> tuple[FetchRequest, bool]:
     """`fetch [follower] id=1 epoch=0 a-0@5 b-1@0 forget=a-0 ids` as a request, and whether it uses topic ids."""
     result, uses_ids = FetchRequest(), False
     for word in words:
@@ -50,7 +51,7 @@ def request(words):
     return result, uses_ids
 
 
-def play(lines):
+def play(lines: Iterable[str]) -> list[str]:
     """Carries out the requests of a transcript; returns it with the answers as they are."""
     cache, now_ms, state, played = FetchSessionCache(2, FixedIds(), DirtyPartitionTracker()), 0, {}, []
     for line in lines:
@@ -70,7 +71,9 @@ def play(lines):
     return played
 
 
-def conversation(cache, words, state, now_ms):
+def conversation(
+    cache: FetchSessionCache, words: Iterable[str], state: dict[str, tuple[int, bool, int]], now_ms: int
+) -> list[str]:
     wanted, uses_ids = request(words)
     context = cache.context(wanted, uses_ids, now_ms)
     if context.error_code:
@@ -98,7 +101,7 @@ def test_fetch_session_transcript(path: Path) -> None:
     check_transcript(path, lambda text: "\n".join(play(text.splitlines())) + "\n")
 
 
-def open_session(cache, now_ms, partitions=1, follower=False):
+def open_session(cache: FetchSessionCache, now_ms: int, partitions: int = 1, follower: bool = False) -> int:
     wanted = FetchRequest(replica_id=1 if follower else -1, session_epoch=0)
     wanted.topics.append(FetchTopic("t", None, [FetchPartition(index) for index in range(partitions)]))
     context = cache.context(wanted, False, now_ms)
@@ -106,14 +109,14 @@ def open_session(cache, now_ms, partitions=1, follower=False):
     return context.finish(answers)[1]
 
 
-def test_a_full_cache_gives_no_session_of_equal_worth():
+def test_a_full_cache_gives_no_session_of_equal_worth() -> None:
     cache = FetchSessionCache(1, FixedIds(), DirtyPartitionTracker())
     assert open_session(cache, 0) == 1
     assert open_session(cache, 1) == 0
     assert len(cache) == 1
 
 
-def test_a_session_unused_for_two_minutes_is_evicted():
+def test_a_session_unused_for_two_minutes_is_evicted() -> None:
     cache = FetchSessionCache(1, FixedIds(), DirtyPartitionTracker())
     open_session(cache, 0, partitions=9)
     assert open_session(cache, 120_000) == 0
@@ -121,18 +124,18 @@ def test_a_session_unused_for_two_minutes_is_evicted():
     assert cache.evictions_total == 1
 
 
-def test_followers_take_slots_from_consumers_at_once():
+def test_followers_take_slots_from_consumers_at_once() -> None:
     cache = FetchSessionCache(1, FixedIds(), DirtyPartitionTracker())
     open_session(cache, 0, partitions=9)
     assert open_session(cache, 1, follower=True) == 2
     assert open_session(cache, 500_000 - 400_000, partitions=99) == 0
 
 
-def test_no_slots_no_sessions():
+def test_no_slots_no_sessions() -> None:
     assert open_session(FetchSessionCache(0, FixedIds(), DirtyPartitionTracker()), 0) == 0
 
 
-def test_a_truncated_follower_gets_the_high_watermark_again():
+def test_a_truncated_follower_gets_the_high_watermark_again() -> None:
     """It took nothing else from that answer, and no record may come for long."""
     partition = CachedPartition(FetchPartition(0, fetch_offset=99))
     diverging = FetchPartitionResponse(0, high_watermark=80, log_start_offset=0)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raftwerk.isr.follower.fetch_session import FetchSession
-from raftwerk.wire.fetch import FetchPartition
+from raftwerk.wire.fetch import FetchPartition, FetchTopic, ForgottenTopic
 
 KEYS = st.tuples(st.sampled_from([UUID(int=1), UUID(int=2)]), st.integers(0, 2))
 STEPS = st.lists(
@@ -29,7 +30,7 @@ class Leader:
         self.epoch = 0
         self.known: dict[tuple[UUID, int], FetchPartition] = {}
 
-    def on_request(self, session: FetchSession, topics: list, forgotten: list) -> bool:
+    def on_request(self, session: FetchSession, topics: list[FetchTopic], forgotten: list[ForgottenTopic]) -> bool:
         if session.epoch == 0:
             self.known.clear()
             self.session_id += 1
@@ -39,16 +40,18 @@ class Leader:
         else:
             self.epoch = session.epoch
         for topic in topics:
+            assert topic.topic_id is not None
             for partition in topic.partitions:
                 self.known[(topic.topic_id, partition.partition)] = partition
-        for topic in forgotten:
-            for index in topic.partitions:
-                self.known.pop((topic.topic_id, index), None)
+        for gone in forgotten:
+            assert gone.topic_id is not None
+            for index in gone.partitions:
+                self.known.pop((gone.topic_id, index), None)
         return True
 
 
 @given(STEPS)
-def test_leader_knows_what_is_wanted_after_every_answer(steps: list[tuple]) -> None:
+def test_leader_knows_what_is_wanted_after_every_answer(steps: list[tuple[Any, ...]]) -> None:
     session, leader = FetchSession(), Leader()
     wanted: dict[tuple[UUID, int], FetchPartition] = {}
     for step in steps:
@@ -62,7 +65,7 @@ def test_leader_knows_what_is_wanted_after_every_answer(steps: list[tuple]) -> N
             exchange(session, leader, wanted, step[1])
 
 
-def exchange(session: FetchSession, leader: Leader, wanted: dict, fate: str) -> None:
+def exchange(session: FetchSession, leader: Leader, wanted: dict[tuple[UUID, int], FetchPartition], fate: str) -> None:
     if fate == "evicted":
         leader.session_id += 1000
     topics, forgotten = session.next_request()

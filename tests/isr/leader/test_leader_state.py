@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from support.isr.replicas import FakeBrokers, fetch, new_leader
 
 from raftwerk.isr.leader.follower_progress import FollowerProgress
 from raftwerk.isr.leader.isr_state import CommittedIsr, PendingExpandIsr, PendingShrinkIsr
-from raftwerk.isr.leader.leader_state import AlterPartitionResult
+from raftwerk.isr.leader.leader_state import AlterPartitionResult, IsrProposal, LeaderState
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 
 
@@ -21,7 +23,7 @@ def committed(isr: tuple[int, ...], partition_epoch: int = 11, leader_epoch: int
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[tuple]:
+def histories(draw: st.DrawFn) -> list[tuple[Any, ...]]:
     step = st.one_of(
         st.tuples(st.just("append"), st.integers(1, 5)),
         st.tuples(st.just("fetch"), st.sampled_from([2, 3, 4]), st.integers(0, 12)),
@@ -43,7 +45,7 @@ class Oracle:
         self.min_isr = min_isr
         self.end = 0
         self.now = 0
-        self.proposals: list = []
+        self.proposals: list[IsrProposal] = []
 
     def check(self, before: int) -> None:
         leader = self.leader
@@ -68,7 +70,7 @@ class Oracle:
         fetches = follower.last_fetch_ms is not None and self.now - follower.last_fetch_ms <= 1000
         return eligible and fetches and (caught_up or follower.log_end_offset == self.end)
 
-    def step(self, step: tuple) -> None:
+    def step(self, step: tuple[Any, ...]) -> None:
         leader = self.leader
         if step[0] == "append":
             self.end += step[1]
@@ -87,7 +89,7 @@ class Oracle:
         elif step[0] == "eligible":
             self.brokers.ineligible.pop(step[1], None) if step[2] else self.brokers.ineligible.update({step[1]: None})
 
-    def _note(self, proposal) -> None:
+    def _note(self, proposal: IsrProposal | None) -> None:
         if proposal is not None:
             assert self.leader.isr_state is proposal.state
             self.proposals.append(proposal)
@@ -112,7 +114,7 @@ class Oracle:
 
 
 @given(histories(), st.integers(1, 4))
-def test_high_watermark_follows_the_naive_rule(history: list[tuple], min_isr: int) -> None:
+def test_high_watermark_follows_the_naive_rule(history: list[tuple[Any, ...]], min_isr: int) -> None:
     oracle = Oracle(min_isr)
     for step in history:
         before = oracle.leader.high_watermark
@@ -139,7 +141,8 @@ def test_pending_shrink_still_waits_for_the_replica() -> None:
     fetch(leader, 2, 9, 9, 2000)
     proposal = leader.propose_shrink(9, 2000)
     assert proposal is not None and proposal.new_isr == ((1, 101), (2, 102))
-    assert isinstance(leader.isr_state, PendingShrinkIsr)
+    pending_state = leader.isr_state
+    assert isinstance(pending_state, PendingShrinkIsr)
     leader.maybe_advance_high_watermark(9, 2000)
     assert leader.high_watermark == 5
     assert not leader.on_alter_partition_result(proposal, committed((1, 2)), 9, 2001)
@@ -247,10 +250,12 @@ def test_member_that_never_fetched_gets_one_lag_time() -> None:
 # ------------------------------------------------------------------ answers of the controller
 
 
-def pending() -> tuple:
+def pending() -> tuple[LeaderState, IsrProposal]:
     leader = new_leader(isr=(1, 2))
     fetch(leader, 2, 4, 4, 1)
-    return leader, fetch(leader, 3, 4, 4, 2)
+    proposal = fetch(leader, 3, 4, 4, 2)
+    assert proposal is not None
+    return leader, proposal
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED])
@@ -274,7 +279,8 @@ def test_a_final_refusal_resets_to_the_committed_isr(code: ErrorCode) -> None:
 def test_a_conflict_stays_pending_until_metadata_comes(code: ErrorCode) -> None:
     leader, proposal = pending()
     assert not leader.on_alter_partition_result(proposal, AlterPartitionResult(code), 4, 3)
-    assert isinstance(leader.isr_state, PendingExpandIsr)
+    pending_state = leader.isr_state
+    assert isinstance(pending_state, PendingExpandIsr)
     leader.on_registration((1, 2, 3), (1, 2, 3), (5, 11), 4, 4)
     assert leader.isr_state == CommittedIsr((1, 2, 3))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,7 +48,9 @@ class Rig:
         self.purgatory.park_produce(operation, appends, timeout_ms)
         return operation
 
-    def fetch(self, name: str, *keys: TopicPartition, missing: int = 1, replica: int = -1, wait_ms: int = 50):
+    def fetch(
+        self, name: str, *keys: TopicPartition, missing: int = 1, replica: int = -1, wait_ms: int = 50
+    ) -> DelayedFetch:
         operation = DelayedFetch(lambda: self.woken.append(name), list(keys), missing, replica)
         self.purgatory.park_fetch(operation, wait_ms)
         return operation
@@ -140,7 +143,11 @@ def test_fetch_ends_with_its_time_or_is_forgotten() -> None:
 
 def test_completion_may_park_again() -> None:
     rig = Rig()
-    operation = DelayedFetch(lambda: rig.fetch("again", A) and None, [A], 1, -1)
+
+    def park_again() -> None:
+        rig.fetch("again", A)
+
+    operation = DelayedFetch(park_again, [A], 1, -1)
     rig.purgatory.park_fetch(operation, 50)
     rig.committed(A, 1)
     assert rig.purgatory.sizes() == (0, 1) and not rig.woken
@@ -166,7 +173,7 @@ def test_close_answers_all() -> None:
         max_size=60,
     )
 )
-def test_every_produce_is_answered_once_and_rightly(steps: list[tuple]) -> None:
+def test_every_produce_is_answered_once_and_rightly(steps: list[tuple[Any, ...]]) -> None:
     rig = Rig()
     end = high_watermark = 0
     expected: dict[int, tuple[int, int]] = {}

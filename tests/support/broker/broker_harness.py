@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from raftwerk.broker.apis.api_table import broker_registry
@@ -45,6 +45,8 @@ from raftwerk.wire.frames import RequestHeader, parse_response_header
 from raftwerk.wire.frames import encode_request as encode_frame
 from raftwerk.wire.produce import ProducePartitionResponse
 from raftwerk.wire.types import LeaderIdAndEpoch
+
+T = TypeVar("T")
 
 LISTENER = "PLAINTEXT"
 TOPIC = "flights"
@@ -160,8 +162,9 @@ class FakeReplicas:
     def __post_init__(self) -> None:
         hosted = HostedPartitions(1, lambda: 1)
         hosted.image = self.image
-        nothing, tracker = SimpleNamespace(add=None), DirtyPartitionTracker()
-        operations = DelayedOperations(hosted, nothing, tracker)  # type: ignore[arg-type]
+        nothing: Any = SimpleNamespace(add=None)
+        tracker = DirtyPartitionTracker()
+        operations = DelayedOperations(hosted, nothing, tracker)
         sessions = FetchSessionCache(2, random.Random(1), tracker)
         throttle = Throttles(ReplicaManagerConfig(1)).leader
         expected = ExpectedFetches(operations.purgatory)
@@ -337,6 +340,11 @@ def correlation_ids(transport: FakeTransport) -> list[int]:
 def connection_of(transport: FakeTransport) -> Connection:
     connection: Connection = transport.protocol
     return connection
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a test's coroutine, for 20 s at most."""
+    return asyncio.run(asyncio.wait_for(coroutine, 20))
 
 
 async def settle(rounds: int = 10) -> None:

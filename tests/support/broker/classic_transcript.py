@@ -104,7 +104,7 @@ class Stage:
         self.lines.append(f"< {names[0] if names else 'somebody'} {code.name}")
 
     def on_leave(self, names: list[str], options: dict[str, str]) -> None:
-        leavers = [(self.ids.get(name, name), None) for name in names]
+        leavers: list[tuple[str, str | None]] = [(self.ids.get(name, name), None) for name in names]
         leavers += [("", options["instance"])] if "instance" in options else []
         codes = self.group.leave(leavers, self.now_ms, self.now_ms)
         self.lines.append("< " + " ".join(code.name for code in codes))

@@ -49,6 +49,9 @@ class FakeTopics:
     def find(self, name: str) -> tuple[UUID, int] | None:
         return (UUID(int=ord(name[0])), self.counts[name]) if name in self.counts else None
 
+    def name_of(self, topic_id: UUID) -> str | None:
+        return next((name for name in self.counts if ord(name[0]) == topic_id.int), None)
+
     def names(self) -> Iterable[str]:
         return sorted(self.counts)
 

@@ -91,8 +91,12 @@ class MemoryQuorum:
         base = self.log_end_offset()
         self.batches.append(CommittedBatch(base, base + len(records) - 1, epoch, 0, list(records)))
         if self.auto_commit:
-            asyncio.get_running_loop().call_soon(lambda: self.auto_commit and self.commit())
+            asyncio.get_running_loop().call_soon(self._commit_if_automatic)
         return base + len(records) - 1
+
+    def _commit_if_automatic(self) -> None:
+        if self.auto_commit:
+            self.commit()
 
     def commit(self) -> None:
         batches, self.committed = self.batches[self.committed :], len(self.batches)

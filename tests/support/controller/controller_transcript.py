@@ -47,7 +47,7 @@ class _Stage:
         self.topic_names: dict[UUID, str] = {}
 
     async def play(self, words: list[str]) -> list[str]:
-        options = dict(word.split("=", 1) if "=" in word else (word, "") for word in words[1:])
+        options = {key: value for key, _, value in (word.partition("=") for word in words[1:])}
         names = [word for word in words[1:] if "=" not in word]
         await asyncio.sleep(0)
         before = len(self.harness.quorum.records())

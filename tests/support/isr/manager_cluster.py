@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
 from uuid import UUID
 
 from support.isr.replicas import FixedClock, batch
@@ -27,6 +27,7 @@ from raftwerk.isr.results import FetchParams
 from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogManagerConfig
 from raftwerk.log.manager.meta_properties import format_dirs
+from raftwerk.runtime.files.file_slice import in_memory
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.client import ConnectionLostError
 from raftwerk.wire.codec import decode_response, encode_response
@@ -39,6 +40,8 @@ from raftwerk.wire.fetch import (
     encode_fetch_response,
 )
 from raftwerk.wire.types import TopicPartition
+
+T = TypeVar("T")
 
 LATENCY_S = 0.001
 
@@ -72,7 +75,7 @@ class Link:
             return
 
         def answer(response: FetchResponse) -> None:
-            data = b"".join(bytes(b) for b in encode_fetch_response(version, response))
+            data = in_memory(encode_fetch_response(version, response))
             self.cluster.loop.call_later(LATENCY_S, self._answer, number, bytearray(data))
 
         params = FetchParams(
@@ -136,8 +139,9 @@ class Cluster:
             self.records.append(registration(node))
         _made.append(self)
 
-    def run(self, coroutine: Any) -> Any:
-        return self.process.run_until_complete(coroutine, 120.0)
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        result: T = self.process.run_until_complete(coroutine, 120.0)
+        return result
 
     def sleep(self, seconds: float) -> None:
         self.scheduler.run_for(seconds)
@@ -313,7 +317,7 @@ def dispose_clusters() -> None:
         assert not cluster.scheduler.errors
 
 
-def replicated_topic(replicas: tuple[int, ...] = (1, 2, 3), partitions: int = 1, **config: int) -> tuple[Cluster, UUID]:
+def replicated_topic(replicas: tuple[int, ...] = (1, 2, 3), partitions: int = 1, **config: Any) -> tuple[Cluster, UUID]:
     """Three nodes that are up, and topic `t` on some of them."""
     cluster = Cluster(**config)
     for node in (1, 2, 3):

@@ -36,6 +36,7 @@ from raftwerk.isr.results import FetchParams
 from raftwerk.isr.storage_errors import StorageErrors
 from raftwerk.isr.throttling.throttles import Throttles
 from raftwerk.log.config import LogConfig
+from raftwerk.log.errors import NoSpaceError
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.errors import ErrorCode, ProtocolError
@@ -149,7 +150,10 @@ class Node:
         hosted = HostedPartitions(self.node_id, lambda: self.broker_epoch)
         hosted.image = self.model  # type: ignore[assignment]
         self.brokers = FakeBrokers()
-        now = lambda: self.model.now_ms  # noqa: E731
+
+        def now() -> int:
+            return self.model.now_ms
+
         tracker = DirtyPartitionTracker()
         self.operations = operations = DelayedOperations(hosted, NoTimers(), tracker)
         errors = StorageErrors(hosted, operations, lambda *_: None, lambda *_: None)
@@ -192,6 +196,9 @@ class Node:
 
     def on_replica_failed(self, replica: Replica, error: Exception) -> None:
         raise AssertionError(f"a replica failed: {error}") from error
+
+    def on_no_space(self, replica: Replica, error: NoSpaceError) -> None:
+        raise AssertionError(f"a disk is full: {error}") from error
 
     # -- metadata
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.isr.high_watermark import HighWatermark
-from raftwerk.isr.leader.leader_state import LeaderConfig, LeaderState
+from raftwerk.isr.leader.leader_state import IsrProposal, LeaderConfig, LeaderState
 from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.runtime.ports import Runtime
@@ -82,7 +82,9 @@ def new_leader(
     return leader
 
 
-def fetch(leader: LeaderState, replica_id: int, offset: int, end: int, now_ms: int, epoch: int | None = None):
+def fetch(
+    leader: LeaderState, replica_id: int, offset: int, end: int, now_ms: int, epoch: int | None = None
+) -> IsrProposal | None:
     """A follower's fetch that passed all checks."""
     broker_epoch = 100 + replica_id if epoch is None else epoch
     follower = leader.check_follower(replica_id, broker_epoch)

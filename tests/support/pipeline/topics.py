@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 T0 = 1_700_000_000_000
 """The timestamp of the first record, in milliseconds; the next is a second later."""

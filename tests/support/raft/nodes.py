@@ -151,6 +151,10 @@ class RaftNodes:
                 return node
         return None
 
+    def have_committed(self, offset: int) -> bool:
+        """Whether the high watermark of every node is above `offset`."""
+        return all(node.driver.high_watermark > offset for node in self.nodes.values())
+
     async def elected(self, without: RaftNode | None = None) -> RaftNode:
         await until(lambda: self.leader(without) is not None)
         leader = self.leader(without)

@@ -7,6 +7,7 @@ import random
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from support.raft.memory_log import Entry, MemoryLog
@@ -111,7 +112,7 @@ class Sim:
 
     def start_all(self) -> None:
         for node in self.nodes.values():
-            self.at(self.rng.randint(0, 200), lambda node=node: self.start(node))
+            self.at(self.rng.randint(0, 200), partial(self.start, node))
 
     def start(self, node: Node) -> None:
         if node.quorum is not None:
@@ -228,9 +229,7 @@ class Sim:
         def send_back(reply: Any) -> None:
             if isinstance(request, Vote) and reply.granted and not request.pre_vote:
                 key = request.voter, request.epoch
-                assert self.votes.setdefault(key, sent.request.candidate.id) == request.candidate.id, (
-                    "one vote an epoch"
-                )
+                assert self.votes.setdefault(key, request.candidate.id) == request.candidate.id, "one vote an epoch"
             self.reply(target, sender, incarnation, sent, reply)
 
         if isinstance(request, Fetch):

@@ -445,8 +445,9 @@ def describe(message: Any) -> str:
     if isinstance(message, FetchReply):
         if message.diverging is not None:
             parts.append(f"diverging, epoch {message.diverging.epoch} ends {message.diverging.end_offset}")
-        if message.records:
-            parts.append("records " + " ".join(f"{e.payload.decode()}@{e.epoch}" for e in message.records))
+        entries: Any = message.records
+        if entries:
+            parts.append("records " + " ".join(f"{e.payload.decode()}@{e.epoch}" for e in entries))
         if message.snapshot_id is not None:
             parts.append(f"fetch snapshot {message.snapshot_id.end_offset}@{message.snapshot_id.epoch}")
         if message.error is ErrorCode.NONE:

@@ -110,9 +110,9 @@ class VotersSim(Sim):
             return
         for other in self.nodes.values():
             for entries in (other.log.durable, other.log.entries):
-                sets = [entry.control for entry in entries if isinstance(entry.control, VoterSet)]
-                sets += [record for record in other.log.formatted if isinstance(record, VoterSet)]
-                if not all(self.can_decide(voters, key) for voters in sets[-3:]):
+                found = [entry.control for entry in entries if isinstance(entry.control, VoterSet)]
+                found += [record for record in other.log.formatted if isinstance(record, VoterSet)]
+                if not all(self.can_decide(voters, key) for voters in found[-3:]):
                     return
         self.crash(node)
         self.lost[key] = node.log.durable
