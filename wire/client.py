@@ -14,8 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ..runtime.ports import Buffer
 from . import codec
@@ -150,12 +149,6 @@ class Connection(asyncio.BufferedProtocol):
         self._pending[correlation_id] = (api_key, version, future, timer)
         return future
 
-    def send_oneway(self, api_key: int, version: int, body: Sequence[Buffer]) -> None:
-        """Send a request without a response (Produce with acks=0). Raises `ConnectionLostError` when closed."""
-        if self.is_closed:
-            raise ConnectionLostError(f"not connected to {self.peer}")
-        self._write(api_key, version, body)
-
     def _write(self, api_key: int, version: int, body: Sequence[Buffer]) -> int:
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
@@ -288,22 +281,6 @@ async def connect(
     return connection
 
 
-async def connect_any(
-    addresses: Iterable[tuple[str, int]], *, client_id: str | None = "raftwerk", timeout_s: float | None = 10.0
-) -> Connection:
-    """Connect to the first of `addresses` that accepts a connection. `timeout_s` applies to each of them.
-
-    Raises a `ConnectionError` that names every address and its error.
-    """
-    failures = []
-    for host, port in addresses:
-        try:
-            return await connect(host, port, client_id=client_id, timeout_s=timeout_s)
-        except OSError as error:
-            failures.append(f"{host}:{port}: {error or type(error).__name__}")
-    raise ConnectionError(f"no broker can be reached ({'; '.join(failures) or 'no addresses'})")
-
-
 class Backoff:
     """Exponential back-off with jitter, from `initial_s` to `max_s` seconds."""
 
@@ -433,36 +410,3 @@ class NodeChannel:
             self._connecting.cancel()
         if self._connection is not None:
             self._connection.close()
-
-
-class ConnectionPool:
-    """One `NodeChannel` for each node. A node whose address changes gets a new one."""
-
-    def __init__(self, *, rng: random.Random, client_id: str | None = "raftwerk", **channel_options: Any) -> None:
-        self._rng = rng
-        self._client_id = client_id
-        self._channel_options = channel_options
-        self._channels: dict[int, NodeChannel] = {}
-
-    def channel(self, node_id: int, host: str, port: int) -> NodeChannel:
-        """The channel to the node at this address. A channel to an earlier address of the node is closed."""
-        channel = self._channels.get(node_id)
-        if channel is not None and (channel.host, channel.port) == (host, port):
-            return channel
-        if channel is not None:
-            channel.close()
-        channel = NodeChannel(node_id, host, port, rng=self._rng, client_id=self._client_id, **self._channel_options)
-        self._channels[node_id] = channel
-        return channel
-
-    def remove(self, node_id: int) -> None:
-        """Close and remove the node's channel, if there is one."""
-        channel = self._channels.pop(node_id, None)
-        if channel is not None:
-            channel.close()
-
-    def close(self) -> None:
-        """Close every channel."""
-        channels, self._channels = self._channels, {}
-        for channel in channels.values():
-            channel.close()

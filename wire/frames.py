@@ -86,26 +86,20 @@ class RequestHeader(NamedTuple):
     client_id: str | None
 
 
-def _flexible_from(api_key: int) -> int:
+def is_flexible(api_key: int, version: int) -> bool:
+    """Whether this version of the API has tagged fields; versions newer than all known ones have.
+
+    The header of such a request has version 2, that of others version 1. Raises `WireFormatError` for an unknown API.
+    """
     first = _FLEXIBLE_FROM.get(api_key)
     if first is None:
         raise WireFormatError(f"unknown API key {api_key}")
-    return first
-
-
-def is_flexible(api_key: int, version: int) -> bool:
-    """Whether this version of the API has tagged fields. Raises `WireFormatError` for an unknown API."""
-    return version >= _flexible_from(api_key)
-
-
-def request_header_version(api_key: int, version: int) -> int:
-    """2 for flexible versions, else 1. Versions that are newer than all known ones count as flexible."""
-    return 2 if version >= _flexible_from(api_key) else 1
+    return version >= first
 
 
 def response_header_version(api_key: int, version: int) -> int:
     """1 for flexible versions, else 0; always 0 for ApiVersions (KIP-511)."""
-    return 1 if version >= _flexible_from(api_key) and api_key != ApiKey.API_VERSIONS else 0
+    return 1 if is_flexible(api_key, version) and api_key != ApiKey.API_VERSIONS else 0
 
 
 def parse_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
@@ -139,7 +133,7 @@ def encode_request(header: RequestHeader, body: Buffer | Sequence[Buffer]) -> li
     """A request's frame as a list of buffers for one `writelines`. The body's buffers are not copied."""
     api_key, version, correlation_id, client_id = header
     client_bytes = b"" if client_id is None else client_id.encode()
-    tail = b"\0" if version >= _flexible_from(api_key) else b""
+    tail = b"\0" if is_flexible(api_key, version) else b""
     buffers: list[Buffer] = [body] if isinstance(body, (bytes, bytearray, memoryview)) else list(body)
     size_bytes = 10 + len(client_bytes) + len(tail) + sum(map(len, buffers))
     length = -1 if client_id is None else len(client_bytes)

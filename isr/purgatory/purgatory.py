@@ -103,11 +103,6 @@ class DelayedFetch:
         if self.missing_bytes <= 0:
             self.finish()
 
-    @property
-    def is_parked(self) -> bool:
-        """Whether it waits."""
-        return self._purgatory is not None
-
     def cancel(self) -> bool:
         """Forget the fetch without an answer, since its connection is lost; false when it was answered before."""
         purgatory, self._purgatory = self._purgatory, None

@@ -21,12 +21,10 @@ from raftwerk.wire.client import (
     Backoff,
     Connection,
     ConnectionLostError,
-    ConnectionPool,
     FrameReader,
     NodeChannel,
     RequestTimedOutError,
     connect,
-    connect_any,
 )
 from raftwerk.wire.errors import WireFormatError
 
@@ -158,8 +156,6 @@ def test_a_loss_fails_every_waiting_request() -> None:
         assert connection.is_closed
         with pytest.raises(ConnectionLostError, match="not connected to a:9092"):
             await cluster_id(connection, "x")
-        with pytest.raises(ConnectionLostError):
-            connection.send_oneway(ApiKey.PRODUCE, 9, [b""])
 
     setting.run(main())
 
@@ -246,12 +242,6 @@ def test_refused_and_silent_hosts() -> None:
         setting.world.network.heal_all()
         with pytest.raises(ConnectionRefusedError):
             await connect("a", 9999)
-        connection = await connect_any([("a", 9999), ("a", 9092)])
-        assert await cluster_id(connection, "x") == "x"
-        with pytest.raises(ConnectionError, match=r"a:1: .*; a:2: "):
-            await connect_any([("a", 1), ("a", 2)])
-        with pytest.raises(ConnectionError, match="no addresses"):
-            await connect_any([])
 
     setting.run(main())
 
@@ -348,30 +338,6 @@ def test_closing_a_channel_ends_an_attempt_to_connect() -> None:
             await waiting
         assert loop.time() == pytest.approx(1.0)
         assert impatient.cancelled()
-
-    setting.run(main())
-
-
-def test_a_pool_has_a_channel_a_node_and_follows_addresses() -> None:
-    setting = Setting()
-    setting.serve("a", echo_client)
-    setting.serve("b", echo_client)
-
-    async def main() -> None:
-        pool = ConnectionPool(rng=random.Random(1), connect_timeout_s=3.0)
-        first = pool.channel(1, "a", 9092)
-        assert pool.channel(1, "a", 9092) is first
-        assert await cluster_id(first, "x") == "x"
-        moved = pool.channel(1, "b", 9092)
-        assert first.current is None
-        assert await cluster_id(moved, "y") == "y"
-        pool.remove(1)
-        assert moved.current is None
-        pool.remove(1)
-        again = pool.channel(1, "a", 9092)
-        pool.close()
-        with pytest.raises(ConnectionLostError):
-            await cluster_id(again, "x")
 
     setting.run(main())
 

@@ -136,7 +136,7 @@ def test_fetch_ends_with_its_time_or_is_forgotten() -> None:
     rig = Rig()
     rig.fetch("timed", A)
     gone = rig.fetch("gone", A)
-    assert gone.cancel() and not gone.is_parked
+    assert gone.cancel() and not gone.cancel()
     rig.clock.advance(50)
     assert rig.woken == ["timed"] and not gone.cancel()
 
