@@ -12,8 +12,8 @@ from functools import partial
 from uuid import UUID
 
 from ..log.errors import NoSpaceError
+from ..log.log_divergence import is_diverging, truncation_offset
 from ..log.partition_log import AppendInfo, PartitionLog
-from ..log.replication import is_diverging, truncation_offset
 from ..runtime.files.file_slice import FileSlice
 from ..runtime.invariants import invariant
 from ..runtime.log_lines import log_event

@@ -25,14 +25,14 @@ from .directories.log_dir_moves import LogDirMoves
 from .fetching import offset_lookup
 from .fetching.dirty_partitions import DirtyPartitionTracker
 from .fetching.fetch_requests import FetchRequests
-from .fetching.fetch_sessions import FetchSessionCache
+from .fetching.leader_fetch_sessions import FetchSessionCache
 from .fetching.partition_reader import PartitionReader
 from .follower.fetcher_manager import FetcherManager
 from .follower.replica_fetcher import FetcherContext
 from .hosted_partitions import HostedPartitions
 from .leader.alter_partition_manager import AlterPartitionManager
 from .leader.appends import Appends, Entries
-from .leader.expected_fetches import ExpectedFetches
+from .leader.expected_first_fetches import ExpectedFetches
 from .leader.isr_proposals import IsrProposals
 from .leader.record_deletion import RecordDeletion
 from .ports import ReplicaManagerConfig, ReplicaPorts

@@ -23,7 +23,7 @@ from .admin import (
     describe_log_dirs,
     list_config_resources,
 )
-from .controller import decisions
+from .controller import handlers
 from .controller.forwarding import envelope, forward
 from .controller.requests import (
     describe_configs_of_controller,
@@ -127,27 +127,33 @@ API_TABLE: tuple[ApiSpec, ...] = (
         (0, 1),
         error_responses.alter_configs,
         broker=alter_configs.handle,
-        controller=decisions.incremental_alter_configs,
+        controller=handlers.incremental_alter_configs,
         is_forwarded=True,
     ),
-    _forwarded(ApiKey.ALTER_CONFIGS, (0, 2), error_responses.alter_configs, decisions.alter_configs),
+    _forwarded(ApiKey.ALTER_CONFIGS, (0, 2), error_responses.alter_configs, handlers.alter_configs),
     _on_broker(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), top_level, list_config_resources.handle),
     _on_broker(ApiKey.DESCRIBE_LOG_DIRS, (1, 4), top_level, describe_log_dirs.handle),
     _on_broker(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), alter_replica_log_dirs.error, alter_replica_log_dirs.handle),
     _on_broker(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), top_level, describe_client_quotas.handle),
     # Topics, partitions and features: the controller decides
-    _forwarded(ApiKey.CREATE_TOPICS, (2, 7), error_responses.create_topics, decisions.create_topics),
-    _forwarded(ApiKey.DELETE_TOPICS, (1, 6), error_responses.delete_topics, decisions.delete_topics),
-    _forwarded(ApiKey.CREATE_PARTITIONS, (0, 3), error_responses.create_partitions, decisions.create_partitions),
-    _forwarded(ApiKey.ELECT_LEADERS, (0, 2), error_responses.elect_leaders, decisions.elect_leaders),
+    _forwarded(ApiKey.CREATE_TOPICS, (2, 7), error_responses.create_topics, handlers.create_topics),
+    _forwarded(ApiKey.DELETE_TOPICS, (1, 6), error_responses.delete_topics, handlers.delete_topics),
+    _forwarded(ApiKey.CREATE_PARTITIONS, (0, 3), error_responses.create_partitions, handlers.create_partitions),
+    _forwarded(ApiKey.ELECT_LEADERS, (0, 2), error_responses.elect_leaders, handlers.elect_leaders),
     _forwarded(
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), error_responses.reassignments, decisions.alter_reassignments
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        (0, 1),
+        error_responses.reassignments,
+        handlers.alter_reassignments,
     ),
     _forwarded(
-        ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), error_responses.list_reassignments, decisions.list_reassignments
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        (0, 0),
+        error_responses.list_reassignments,
+        handlers.list_reassignments,
     ),
-    _forwarded(ApiKey.UPDATE_FEATURES, (0, 2), top_level, decisions.update_features),
-    _forwarded(ApiKey.UNREGISTER_BROKER, (0, 0), top_level, decisions.unregister_broker),
+    _forwarded(ApiKey.UPDATE_FEATURES, (0, 2), top_level, handlers.update_features),
+    _forwarded(ApiKey.UNREGISTER_BROKER, (0, 0), top_level, handlers.unregister_broker),
     # The quorum
     _forwarded(ApiKey.DESCRIBE_QUORUM, (0, 2), top_level, quorum),
     _forwarded(ApiKey.ADD_RAFT_VOTER, (0, 1), top_level, quorum),
@@ -159,12 +165,12 @@ API_TABLE: tuple[ApiSpec, ...] = (
     _on_controller(ApiKey.FETCH_SNAPSHOT, (0, 1), quorum),
     # From brokers and controllers to the active controller
     _on_controller(ApiKey.ENVELOPE, (0, 0), envelope),
-    _on_controller(ApiKey.BROKER_REGISTRATION, (0, 4), decisions.register_broker),
-    _on_controller(ApiKey.BROKER_HEARTBEAT, (0, 1), decisions.broker_heartbeat),
-    _on_controller(ApiKey.CONTROLLER_REGISTRATION, (0, 0), decisions.register_controller),
-    _on_controller(ApiKey.ALTER_PARTITION, (2, 3), decisions.alter_partition),
-    _on_controller(ApiKey.ASSIGN_REPLICAS_TO_DIRS, (0, 0), decisions.assign_replicas),
-    _on_controller(ApiKey.ALLOCATE_PRODUCER_IDS, (0, 0), decisions.allocate_producer_ids),
+    _on_controller(ApiKey.BROKER_REGISTRATION, (0, 4), handlers.register_broker),
+    _on_controller(ApiKey.BROKER_HEARTBEAT, (0, 1), handlers.broker_heartbeat),
+    _on_controller(ApiKey.CONTROLLER_REGISTRATION, (0, 0), handlers.register_controller),
+    _on_controller(ApiKey.ALTER_PARTITION, (2, 3), handlers.alter_partition),
+    _on_controller(ApiKey.ASSIGN_REPLICAS_TO_DIRS, (0, 0), handlers.assign_replicas),
+    _on_controller(ApiKey.ALLOCATE_PRODUCER_IDS, (0, 0), handlers.allocate_producer_ids),
 )
 
 

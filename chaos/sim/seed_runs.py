@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from .minimize_faults import shrink
 from .run import Outcome, Run
 from .scenarios import SCENARIOS
-from .shrink import shrink
 
 DEFAULT_SEEDS = 100
 _RUNS_A_WORKER = 50

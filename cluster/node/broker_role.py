@@ -19,8 +19,8 @@ from ...log.manager.log_manager import LogManager
 from ...raft.driver.raft_driver import RaftDriver
 from ...runtime.ports import Runtime
 from ...wire.types import TopicPartition
-from ..settings.layer_settings import broker_config, log_maintenance_change, replica_manager_config, server_config
 from ..settings.node_config import NodeConfig
+from ..settings.settings_per_package import broker_config, log_maintenance_change, replica_manager_config, server_config
 from .controller_registration import leader_address
 from .disk_space_guard import DiskSpaceGuard, others_can_lead
 from .errors import listen

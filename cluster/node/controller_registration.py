@@ -19,8 +19,8 @@ from ...raft.types import LeaderAndEpoch
 from ...runtime.ports import Runtime
 from ...wire.api_keys import ApiKey
 from ...wire.errors import ErrorCode, ProtocolError
-from ..settings.layer_settings import voter_listeners
 from ..settings.node_config import NodeConfig
+from ..settings.settings_per_package import voter_listeners
 from .errors import NodeFailedError
 
 _VERSION = 0

@@ -14,8 +14,8 @@ from ...controller.metadata.metadata_loader import MetadataLoader
 from ...controller.quorum_controller import ControllerPorts, QuorumController
 from ...raft.driver.raft_driver import RaftDriver
 from ...runtime.ports import Runtime
-from ..settings.layer_settings import broker_config, controller_settings, server_config
 from ..settings.node_config import NodeConfig
+from ..settings.settings_per_package import broker_config, controller_settings, server_config
 from .bootstrap_features import read_levels
 from .controller_registration import ControllerRegistrationManager
 from .errors import listen

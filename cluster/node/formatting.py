@@ -21,8 +21,8 @@ from ...raft.snapshots.snapshot_store import encode_snapshot, snapshot_name
 from ...raft.types import LOG_BEGIN, ReplicaKey
 from ...raft.voters.voter_set import DYNAMIC_VERSION, KRaftVersion, Voter, VoterListener, VoterSet
 from ...runtime.ports import Runtime
-from ..settings.layer_settings import voter_listeners
 from ..settings.node_config import NodeConfig
+from ..settings.settings_per_package import voter_listeners
 from .bootstrap_features import write_levels
 
 _CONTROLLER = re.compile(r"(\d+)@(\[[0-9A-Fa-f:.]+\]|[^:/@\[\]]+):(\d+):([A-Za-z0-9_-]{22})")

@@ -21,8 +21,8 @@ from ...raft.driver.quorum_state_store import QuorumStateError
 from ...raft.driver.raft_driver import RaftDriver, metadata_log_dir, open_metadata_log
 from ...runtime.invariants import InvariantViolation
 from ...runtime.ports import Runtime
-from ..settings.layer_settings import log_manager_config, raft_config, snapshot_policy
 from ..settings.node_config import NodeConfig
+from ..settings.settings_per_package import log_manager_config, raft_config, snapshot_policy
 from .broker_role import BrokerRole
 from .controller_role import ControllerRole
 from .errors import NodeFailedError

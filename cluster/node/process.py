@@ -113,7 +113,7 @@ def formatted_controller(file: str) -> Voter:
     """The controller whose settings are in `file`, as a voter; `FormatError` when it cannot be one."""
     from ...raft.types import ReplicaKey
     from ...raft.voters.voter_set import Voter
-    from ..settings.layer_settings import voter_listeners
+    from ..settings.settings_per_package import voter_listeners
     from .formatting import FormatError, formatted_directory_id
 
     try:

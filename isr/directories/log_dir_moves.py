@@ -14,9 +14,9 @@ from collections.abc import Callable
 from uuid import UUID
 
 from ...log.errors import ColdReadError
+from ...log.log_divergence import truncation_offset
 from ...log.manager.log_manager import LogManager
 from ...log.partition_log import PartitionLog
-from ...log.replication import truncation_offset
 from ...runtime.loop import TaskSet
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import EpochEndOffset, TopicPartition

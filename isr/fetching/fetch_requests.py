@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from ...runtime.invariants import InvariantViolation
 from ...wire.errors import ErrorCode
 from ...wire.fetch import FetchRequest, FetchResponse, FetchTopicResponse
-from ..leader.expected_fetches import ExpectedFetches
+from ..leader.expected_first_fetches import ExpectedFetches
 from ..ports import ReplicaObserver, WantedPartition
 from ..purgatory.delayed_operations import DelayedOperations
 from ..purgatory.purgatory import DelayedFetch
@@ -20,7 +20,7 @@ from ..results import FetchDone, FetchParams
 from ..throttling.throttles import FetchShare, Throttle
 from .cold_reads import ColdReads
 from .dirty_partitions import DirtyPartitions
-from .fetch_sessions import Answers, FetchContext, FetchSessionCache, IncrementalFetchContext
+from .leader_fetch_sessions import Answers, FetchContext, FetchSessionCache, IncrementalFetchContext
 from .partition_reader import FetchReading, PartitionReader, failed_row
 
 _logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.fetch import FetchPartition, FetchPartitionResponse
 from ...wire.types import TopicPartition
 from ..hosted_partitions import HostedPartitions
-from ..leader.expected_fetches import ExpectedFetches
+from ..leader.expected_first_fetches import ExpectedFetches
 from ..leader.isr_proposals import IsrProposals
 from ..ports import WantedPartition
 from ..replica import Replica
@@ -19,7 +19,7 @@ from ..results import FetchParams
 from ..storage_errors import StorageErrors
 from ..throttling.throttles import FetchShare
 from .cold_reads import ColdReads
-from .fetch_sessions import Rows
+from .leader_fetch_sessions import Rows
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..replica import Replica
-from .fetch_session import PartitionKey
+from .follower_fetch_session import PartitionKey
 from .replica_fetcher import FetcherContext, ReplicaFetcher
 
 

@@ -17,8 +17,8 @@ from ...wire.fetch import FetchPartition, FetchPartitionResponse, FetchRequest, 
 from ..ports import ReplicaManagerConfig
 from ..replica import Replica
 from ..throttling.throttles import Throttle
-from .fetch_session import FetchSession, PartitionKey
 from .fetched_partition import FetchedPartition
+from .follower_fetch_session import FetchSession, PartitionKey
 from .throttled_partitions import ThrottledPartitions
 
 _logger = logging.getLogger(__name__)

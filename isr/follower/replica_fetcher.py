@@ -3,7 +3,7 @@
 There is one connection and one request at a time for all partitions that the broker leads and this one follows. The
 leader parks a fetch that finds nothing new, so an idle fetcher runs twice a second, and one without partitions never. A
 parked fetch does not contain partitions that were added since; the leader expects these and answers it within
-milliseconds (see `expected_fetches.py`).
+milliseconds (see `leader/expected_first_fetches.py`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ..ports import FetchConnection, ReplicaManagerConfig
 from ..replica import Replica
 from ..throttling.throttles import Throttle
 from .fetch_request_timeout import FetchRequestTimeout
-from .fetch_session import PartitionKey
 from .fetcher_state import FetcherListener, FetcherState
+from .follower_fetch_session import PartitionKey
 
 _logger = logging.getLogger(__name__)
 

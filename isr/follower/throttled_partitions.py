@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ..throttling.throttles import Throttle
-from .fetch_session import PartitionKey
 from .fetched_partition import FetchedPartition
+from .follower_fetch_session import PartitionKey
 
 
 class ThrottledPartitions:

@@ -1,12 +1,12 @@
 """What a leader knows about one follower: its log end offset, and when it was last caught up.
 
-The rule for "caught up" is in `log/replication.py`. Source: Apache Kafka, design of replication; KIP-903 for the broker
-epoch.
+The rule for "caught up" is in `log/log_divergence.py`. Source: Apache Kafka, design of replication; KIP-903 for the
+broker epoch.
 """
 
 from __future__ import annotations
 
-from ...log.replication import caught_up_ms
+from ...log.log_divergence import caught_up_ms
 
 UNKNOWN_OFFSET = -1
 UNKNOWN_EPOCH = -1

@@ -1,12 +1,12 @@
 """What the position of a fetch says: whether the logs part, and whether the leader must offer a snapshot.
 
-The rules of divergence are those of `log/replication.py`, which partitions follow too; here they are put to the
+The rules of divergence are those of `log/log_divergence.py`, which partitions follow too; here they are put to the
 metadata log, which may begin with a snapshot (KIP-595, KIP-630).
 """
 
 from __future__ import annotations
 
-from ...log import replication
+from ...log import log_divergence
 from ...wire.types import EpochEndOffset
 from ..messages.messages import Fetch
 from .raft_log import RaftLog
@@ -17,7 +17,7 @@ def diverging_epoch(leader_log: RaftLog, fetch: Fetch) -> EpochEndOffset | None:
     if fetch.fetch_offset == 0:
         return None
     end = leader_log.end_offset_for(fetch.last_epoch)
-    if not replication.is_diverging(end, fetch.fetch_offset, fetch.last_epoch):
+    if not log_divergence.is_diverging(end, fetch.fetch_offset, fetch.last_epoch):
         return None
     return EpochEndOffset(max(end.epoch, 0), max(end.end_offset, 0))
 
@@ -43,5 +43,5 @@ def truncation_offset(follower_log: RaftLog, diverging: EpochEndOffset) -> int:
     the end that the leader named, even where that is of another epoch: this can save a round.
     """
     own = follower_log.end_offset_for(diverging.epoch)
-    offset = replication.truncation_offset(diverging, own, 0, follower_log.end_offset)
+    offset = log_divergence.truncation_offset(diverging, own, 0, follower_log.end_offset)
     return min(offset, diverging.end_offset)

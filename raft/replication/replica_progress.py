@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...log.replication import caught_up_ms
+from ...log.log_divergence import caught_up_ms
 from ..types import ReplicaKey
 from ..voters.voter_set import NO_VOTERS, VoterSet
 

@@ -18,9 +18,9 @@ from support.chaos.mutants import MUTANTS
 from raftwerk.chaos.sim import run as sim_run
 from raftwerk.chaos.sim import seed_runs
 from raftwerk.chaos.sim.faults.fault import Fault, FaultKind
+from raftwerk.chaos.sim.minimize_faults import shrink
 from raftwerk.chaos.sim.run import Outcome, Run
 from raftwerk.chaos.sim.scenarios import SCENARIOS
-from raftwerk.chaos.sim.shrink import shrink
 from raftwerk.chaos.sim.workloads.partition_changes import ThrottledReassignments
 from raftwerk.cli.fault_tests.sim import sim
 

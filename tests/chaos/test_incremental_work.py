@@ -13,7 +13,7 @@ from raftwerk.chaos.sim.run import Run
 from raftwerk.chaos.sim.scenarios import SCENARIOS
 from raftwerk.controller.partitions import broker_departures
 from raftwerk.isr.fetching import dirty_partitions
-from raftwerk.isr.follower import fetch_session
+from raftwerk.isr.follower import follower_fetch_session
 from raftwerk.isr.leader import alter_partition_manager
 from raftwerk.isr.roles import pending_role_transitions
 from raftwerk.raft.driver import commit_publisher
@@ -24,7 +24,7 @@ def _one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pending_role_transitions, "PARTITIONS_PER_SLICE", 1)
     monkeypatch.setattr(dirty_partitions, "LOOKED_AT_ONCE", 1)
     monkeypatch.setattr(dirty_partitions, "AUDIT_INTERVAL_MS", 10**9)
-    monkeypatch.setattr(fetch_session, "NAMED_AT_ONCE", 1)
+    monkeypatch.setattr(follower_fetch_session, "NAMED_AT_ONCE", 1)
     monkeypatch.setattr(alter_partition_manager, "_ITEMS_MAX", 1)
     monkeypatch.setattr(broker_departures, "CHANGES_PER_BATCH", 1)
     monkeypatch.setattr(commit_publisher, "_CHUNK_BYTES", 200)

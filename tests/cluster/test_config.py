@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from raftwerk.cluster.settings.configuration_page import describe_broker_configs
-from raftwerk.cluster.settings.layer_settings import log_manager_config
 from raftwerk.cluster.settings.node_config import ConfigError, Listener, NodeConfig, Voter, load_config
+from raftwerk.cluster.settings.settings_per_package import log_manager_config
 from raftwerk.controller.configs.broker_configs import BROKER_CONFIGS
 
 COMBINED = {

@@ -10,7 +10,7 @@ import pytest
 from support.transcripts import check_transcript
 
 from raftwerk.isr.fetching.dirty_partitions import DirtyPartitionTracker
-from raftwerk.isr.fetching.fetch_sessions import CachedPartition, FetchSessionCache
+from raftwerk.isr.fetching.leader_fetch_sessions import CachedPartition, FetchSessionCache
 from raftwerk.wire.fetch import FetchPartition, FetchPartitionResponse, FetchRequest, FetchTopic, ForgottenTopic
 from raftwerk.wire.types import EpochEndOffset
 

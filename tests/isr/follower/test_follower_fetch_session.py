@@ -8,7 +8,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftwerk.isr.follower.fetch_session import FetchSession
+from raftwerk.isr.follower.follower_fetch_session import FetchSession
 from raftwerk.wire.fetch import FetchPartition, FetchTopic, ForgottenTopic
 
 KEYS = st.tuples(st.sampled_from([UUID(int=1), UUID(int=2)]), st.integers(0, 2))

@@ -29,10 +29,10 @@ from raftwerk.controller.metadata.metadata_records import (
 )
 from raftwerk.isr.fetching.dirty_partitions import DirtyPartitionTracker
 from raftwerk.isr.fetching.fetch_requests import FetchRequests
-from raftwerk.isr.fetching.fetch_sessions import FetchSessionCache
+from raftwerk.isr.fetching.leader_fetch_sessions import FetchSessionCache
 from raftwerk.isr.fetching.partition_reader import FetchReading, PartitionReader, failed_row
 from raftwerk.isr.hosted_partitions import HostedPartitions
-from raftwerk.isr.leader.expected_fetches import ExpectedFetches
+from raftwerk.isr.leader.expected_first_fetches import ExpectedFetches
 from raftwerk.isr.ports import NO_OBSERVER, ReplicaManagerConfig, WantedPartition
 from raftwerk.isr.purgatory.delayed_operations import DelayedOperations
 from raftwerk.isr.results import FetchParams

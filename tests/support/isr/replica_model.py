@@ -19,13 +19,13 @@ from support.isr.replicas import TOPIC_ID, TP, WALL_MS, FakeBrokers, Reg, batch
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.isr.fetching.dirty_partitions import DirtyPartitionTracker
 from raftwerk.isr.fetching.fetch_requests import FetchRequests
-from raftwerk.isr.fetching.fetch_sessions import FetchSessionCache
+from raftwerk.isr.fetching.leader_fetch_sessions import FetchSessionCache
 from raftwerk.isr.fetching.partition_reader import PartitionReader
 from raftwerk.isr.follower.fetcher_state import FetcherState
 from raftwerk.isr.hosted_partitions import HostedPartitions
 from raftwerk.isr.leader.alter_partition_manager import OnResult
 from raftwerk.isr.leader.appends import Appends
-from raftwerk.isr.leader.expected_fetches import ExpectedFetches
+from raftwerk.isr.leader.expected_first_fetches import ExpectedFetches
 from raftwerk.isr.leader.isr_proposals import IsrProposals
 from raftwerk.isr.leader.leader_state import AlterPartitionResult, LeaderConfig
 from raftwerk.isr.partition import Partition
