@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from ...log.errors import LogDirError, UnformattedDirError
-from ...log.manager.meta_properties import format_dirs, make_durably, random_id, read_meta_properties
+from ...log.manager.meta_properties import (
+    format_dirs,
+    make_durably,
+    random_id,
+    read_meta_properties,
+    refuse_data_of_unknown_owner,
+)
 from ...log.state.checkpoints import decode_uuid
 from ...raft.driver.raft_driver import metadata_log_dir
 from ...raft.snapshots.snapshot_store import encode_snapshot, snapshot_name
@@ -57,8 +63,9 @@ def format_node(
     """Format the node's directories; returns those that were not formatted before.
 
     `levels` are the feature levels that a new cluster begins with. Raises `FormatError` for a directory that belongs to
-    another node or cluster, that cannot be read, or that is formatted already. With `ignore_formatted` formatted
-    directories are left alone and unreadable ones are skipped: a node goes on without a disk that has failed.
+    another node or cluster, that cannot be read, that holds data of an unknown owner, or that is formatted already.
+    With `ignore_formatted` formatted directories are left alone and unreadable ones are skipped: a node goes on without
+    a disk that has failed.
     """
     _check_cluster_id(cluster_id)
     fresh: list[str] = []
@@ -66,7 +73,11 @@ def format_node(
     try:
         for path in config.all_dirs:
             try:
-                (fresh if read_meta_properties(runtime.disk, path) is None else done).append(path)
+                if read_meta_properties(runtime.disk, path) is not None:
+                    done.append(path)
+                    continue
+                refuse_data_of_unknown_owner(runtime.disk, path)
+                fresh.append(path)
             except OSError as error:
                 if not ignore_formatted:
                     raise FormatError(f"Log directory {path} cannot be read: {error}.") from error

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from ...runtime.ports import Disk, Runtime
+from ..directory_names import is_partition_dir
 from ..errors import CorruptFileError, ForeignClusterError, ForeignNodeError, LogDirError
+from ..segment.segment import LOG_SUFFIX
 from ..state.checkpoints import META_PROPERTIES_FILE, decode_uuid, encode_uuid
 
 _RESERVED_IDS = 100
@@ -56,6 +58,22 @@ def read_meta_properties(disk: Disk, path: str) -> MetaProperties | None:
         raise CorruptFileError(
             f"{file_path} does not parse ({error}); restore it, or empty the directory and format it again."
         ) from error
+
+
+def refuse_data_of_unknown_owner(disk: Disk, path: str) -> None:
+    """Raise `LogDirError` when a directory without `meta.properties` holds logs: they are another node's, or its own.
+
+    What formatting itself writes before `meta.properties` is no log. `OSError`.
+    """
+    if not disk.is_dir(path):
+        return
+    names = [name for name in disk.listdir(path) if is_partition_dir(name) and disk.is_dir(f"{path}/{name}")]
+    with_log = [name for name in names if any(file.endswith(LOG_SUFFIX) for file in disk.listdir(f"{path}/{name}"))]
+    if with_log:
+        raise LogDirError(
+            f"Log directory {path} holds data ({min(with_log)}) and no {META_PROPERTIES_FILE}, so nobody knows whose it"
+            " is: restore that file, or, if the data is no longer needed, empty the directory and format it again."
+        )
 
 
 def random_id(runtime: Runtime) -> UUID:

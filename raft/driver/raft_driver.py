@@ -54,6 +54,7 @@ from ..snapshots.snapshot_writer import SnapshotContents, write_snapshot
 from ..types import METADATA_PARTITION, METADATA_TOPIC, METADATA_TOPIC_ID, LeaderAndEpoch, RaftListener
 from ..voters.voter_set import VoterEndpoint, VoterSet
 from .commit_publisher import CommitPublisher
+from .log_end_checkpoint import LogEndCheckpoint
 from .network_channel import Connect, NetworkChannel, connector
 from .quorum_state_store import QuorumStateStore
 
@@ -118,7 +119,11 @@ class RaftDriver:
         self._clock = runtime.clock
         self._store = QuorumStateStore(runtime.disk, state_dir)
         self._log = PartitionRaftLog(log, runtime)
-        self._quorum = Quorum(config, self._log, self._store.read(), runtime.rng)
+        election_state = self._store.read()
+        self._log_end = LogEndCheckpoint(runtime.disk, state_dir) if config.can_vote else None
+        if self._log_end is not None:
+            self._log_end.check(election_state.epoch, self._log.end_offset)
+        self._quorum = Quorum(config, self._log, election_state, runtime.rng)
         self._publisher = CommitPublisher(self._quorum.state, self._log, listener)
         self._peers = NetworkChannel(config, connect or connector(config))
         self._tasks = TaskSet()
@@ -157,7 +162,9 @@ class RaftDriver:
         await self._tasks.cancel_all()
         try:
             self._log.close(clean=not self.failure.done())
-        except StorageError as error:
+            if self._log_end is not None and not self.failure.done():
+                self._log_end.note_stop(self.epoch, self._durably_committed(), self._log.end_offset)
+        except (StorageError, OSError) as error:
             _logger.error("the metadata log is left to recovery: %s", error)
 
     def _leave(self) -> None:
@@ -477,8 +484,13 @@ class RaftDriver:
             return
         if error is not None:
             self._fail(error)
-        else:
-            self._handle_quietly(self._quorum.on_flushed)
+            return
+        self._handle_quietly(self._quorum.on_flushed)
+        if self._log_end is not None:
+            self._log_end.note_committed(self.epoch, self._durably_committed())
+
+    def _durably_committed(self) -> int:
+        return min(self.high_watermark, self._log.durable_offset)
 
     def _arm_timer(self) -> None:
         deadline_ms = self._quorum.next_deadline_ms()

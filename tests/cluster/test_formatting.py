@@ -158,3 +158,27 @@ def test_the_first_levels_of_features(tmp_path: Path, runtime: Runtime) -> None:
 def test_impossible_levels_are_refused(release: str | None, features: list[str], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         choose_levels(release, features)
+
+
+@pytest.mark.parametrize("ignore_formatted", [False, True])
+@pytest.mark.parametrize("name", ["flights-0", "__cluster_metadata-0"])
+def test_data_without_meta_properties_is_never_formatted(
+    tmp_path: Path, runtime: Runtime, name: str, ignore_formatted: bool
+) -> None:
+    settings = config(tmp_path, **STATIC)
+    for path in settings.log_dirs:
+        (Path(path) / name).mkdir(parents=True)
+        (Path(path) / name / "00000000000000000000.log").write_bytes(b"")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(FormatError, match=rf"one holds data \({name}\) and no meta.properties.*empty the directory"):
+        format_node(settings, runtime, CLUSTER_ID, ignore_formatted=ignore_formatted)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_interrupted_formatting_can_be_repeated(tmp_path: Path, runtime: Runtime) -> None:
+    settings = config(tmp_path)
+    standalone = FirstVoters(standalone=True)
+    format_node(settings, runtime, CLUSTER_ID, ignore_formatted=False, first_voters=standalone)
+    for path in settings.log_dirs:
+        (Path(path) / "meta.properties").unlink()
+    assert len(format_node(settings, runtime, CLUSTER_ID, ignore_formatted=False, first_voters=standalone)) == 2

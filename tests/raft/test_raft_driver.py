@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import shutil
+from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import uvloop
 from support.raft.nodes import RaftNode, RaftNodes, until
 
+from raftwerk.log.errors import StorageError
 from raftwerk.raft.driver.network_channel import is_refused
 from raftwerk.raft.driver.quorum_state_store import QuorumStateError, parse_quorum_state
 from raftwerk.raft.driver.raft_driver import QuorumFailedError
@@ -360,3 +362,63 @@ def test_a_listener_learns_that_a_snapshot_is_current(tmp_path: Path) -> None:
             assert other.listener.records == [b"a"], "nothing new is committed in the idle quorum"
 
     run(scenario())
+
+
+def cut(node: RaftNode) -> None:
+    path = Path(node.log_dir, f"{METADATA_TOPIC}-0", "00000000000000000000.log")
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def empty(node: RaftNode) -> None:
+    Path(node.log_dir, f"{METADATA_TOPIC}-0", "00000000000000000000.log").write_bytes(b"")
+
+
+def flip(node: RaftNode) -> None:
+    path = Path(node.log_dir, f"{METADATA_TOPIC}-0", "00000000000000000000.log")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+def remove(node: RaftNode) -> None:
+    shutil.rmtree(Path(node.log_dir, f"{METADATA_TOPIC}-0"))
+
+
+def forget_the_vote(node: RaftNode) -> None:
+    Path(node.log_dir, f"{METADATA_TOPIC}-0", "quorum-state").unlink()
+
+
+@pytest.mark.parametrize("damage", [cut, empty, flip, remove, forget_the_vote])
+def test_a_voter_that_lost_its_log_refuses_to_start(tmp_path: Path, damage: Callable[[RaftNode], None]) -> None:
+    async def test() -> None:
+        async with RaftNodes(tmp_path, 3) as nodes:
+            leader = await nodes.elected()
+            for number in range(20):
+                leader.driver.append([b"%d" % number], leader.driver.epoch)
+            await until(lambda: all(len(node.listener.records) == 20 for node in nodes.nodes.values()))
+            damaged = next(node for node in nodes.nodes.values() if node is not leader)
+            await damaged.stop()
+            damage(damaged)
+            for _ in range(2):
+                with pytest.raises(StorageError, match=rf"{damaged.log_dir}.* has lost .*format it again"):
+                    await damaged.start()
+            shutil.rmtree(damaged.log_dir)
+            await damaged.start()
+            await until(lambda: all(len(node.listener.records) == 20 for node in nodes.nodes.values()))
+
+    run(test())
+
+
+def test_an_observer_whose_log_is_gone_fetches_it_again(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with RaftNodes(tmp_path, 1, observers=1) as nodes:
+            leader, observer = nodes.nodes.values()
+            await nodes.elected()
+            leader.driver.append([b"a"], leader.driver.epoch)
+            await until(lambda: all_have(nodes, [b"a"]))
+            await observer.stop()
+            remove(observer)
+            await observer.start()
+            await until(lambda: all_have(nodes, [b"a"]))
+
+    run(test())

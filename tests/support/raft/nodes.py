@@ -86,7 +86,9 @@ class _Server(QuorumServer):
 class RaftNode:
     def __init__(self, node_id: int, ports: dict[int, int], log_dir: Path, timing: RaftTiming) -> None:
         voters = {voter: VoterEndpoint(HOST, port) for voter, port in ports.items()}
-        self.config = RaftConfig(node_id=node_id, cluster_id="c", voters=voters, timing=timing)
+        self.config = RaftConfig(
+            node_id=node_id, cluster_id="c", voters=voters, timing=timing, can_vote=node_id in voters
+        )
         self.id = node_id
         self.log_dir = str(log_dir)
         self.disk = FragileDisk()

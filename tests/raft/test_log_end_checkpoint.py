@@ -1,0 +1,47 @@
+"""The note of how far a voter's metadata log reached."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raftwerk.log.errors import StorageError
+from raftwerk.raft.driver.log_end_checkpoint import LOG_END_FILE, LogEnd, LogEndCheckpoint, parse_log_end
+from raftwerk.runtime.files.real_disk import RealDisk
+
+
+def checkpoint(tmp_path: Path) -> LogEndCheckpoint:
+    return LogEndCheckpoint(RealDisk(), f"{tmp_path}/__cluster_metadata-0")
+
+
+def test_round_trip() -> None:
+    end = LogEnd(3, 40, 50)
+    assert parse_log_end(end.encode()) == end
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", b'{"epoch":"1","committedOffset":1,"logEndOffset":1}'])
+def test_a_file_that_cannot_be_read_is_passed_over(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / LOG_END_FILE).write_bytes(data)
+    checkpoint(tmp_path).check(0, 0)
+
+
+def test_after_a_clean_stop_the_end_counts(tmp_path: Path) -> None:
+    checkpoint(tmp_path).note_stop(3, 40, 50)
+    for epoch, end_offset in ((3, 49), (2, 50), (4, 39)):
+        with pytest.raises(StorageError):
+            checkpoint(tmp_path).check(epoch, end_offset)
+    checkpoint(tmp_path).check(3, 50)
+
+
+def test_older_software_may_have_truncated_the_log_in_a_later_epoch(tmp_path: Path) -> None:
+    checkpoint(tmp_path).note_stop(3, 40, 50)
+    checkpoint(tmp_path).check(4, 45)
+
+
+def test_after_an_unclean_stop_only_committed_records_count(tmp_path: Path) -> None:
+    checkpoint(tmp_path).note_stop(3, 40, 50)
+    checkpoint(tmp_path).check(3, 50)
+    checkpoint(tmp_path).check(3, 45)
+    with pytest.raises(StorageError, match=r"ends at offset 39, and it held committed records up to 40\."):
+        checkpoint(tmp_path).check(3, 39)
