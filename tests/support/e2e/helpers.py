@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -22,6 +23,8 @@ PRODUCER = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 200,
 }
+
+IN_SYNC_TIMEOUT_S = 30.0
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, replicas: int = 3, **configs: str) -> None:
@@ -88,6 +91,18 @@ def read_all(bootstrap: str, name: str, partitions: int = 1, **config: Any) -> l
         consumer.close()
 
 
+def wait_in_sync(bootstrap: str, name: str, replicas: int, partition: int = 0) -> None:
+    """Until the ISR has as many replicas."""
+    deadline = time.monotonic() + IN_SYNC_TIMEOUT_S
+    while len(describe(bootstrap, name).topic(name).partitions[partition].isr) < replicas:
+        assert time.monotonic() < deadline, describe(bootstrap, name)
+        time.sleep(0.05)
+
+
+def _longest_gap_s(times: list[float]) -> float:
+    return max((after - before for before, after in pairwise(times)), default=0.0)
+
+
 @dataclass
 class Load:
     """A paced stream of numbers to one partition; remembers acks and the gaps between them."""
@@ -119,7 +134,12 @@ class Load:
         assert self._producer.flush(60) == 0
 
     def longest_gap_s(self) -> float:
-        return max((after - before for before, after in zip(self.ack_times, self.ack_times[1:])), default=0.0)
+        """The longest time between two acks."""
+        return _longest_gap_s(self.ack_times)
+
+    def longest_gap_since_s(self, ack: int) -> float:
+        """The longest time without an ack from the given ack on until now."""
+        return _longest_gap_s([*self.ack_times[ack - 1 :], time.monotonic()])
 
     def check(self, bootstrap: str | None = None) -> None:
         """Everything acked is there once and in order, and nothing failed."""
