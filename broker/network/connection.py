@@ -59,7 +59,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._responses: ResponseQueue | None = None
         self.sends_files = False
-        self._reader = FrameReader(server.scratch, server.limits.max_frame_bytes, self._on_frame)
+        self._reader = FrameReader(server.scratch, server.limits.max_frame_bytes, self._on_frame, server.memory, self)
         self._pending: deque[Request] = deque()  # started and not answered, in order
         self._in_flight_bytes = 0
         self._reading = False  # inside a read or resume: flush at its end
@@ -94,8 +94,11 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the server and all requests in flight."""
         self._transport = None
+        self._reader.close()
         pending, self._pending = self._pending, deque()
         for request in pending:
+            if request.memory is not None:
+                request.memory.release()
             if request.on_gone is not None:
                 request.on_gone()
         if self._responses is not None:
@@ -113,6 +116,8 @@ class Connection(asyncio.BufferedProtocol):
         """Handle the frames in what was received."""
         self.idle_ticks = 0
         self._run_reader(nbytes)
+        if self._reader.is_starved:
+            self._update_reading()
 
     def eof_received(self) -> bool:
         """The client sends no more. Requests that were received are still carried out."""
@@ -150,6 +155,18 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def _is_write_blocked(self) -> bool:
         return self._write_paused or self._is_sending_files
+
+    # -- called by the memory of requests --
+
+    def on_memory_granted(self) -> None:
+        """Go on reading the large frame that waited for memory."""
+        self._reader.go_on()
+        self._update_reading()
+
+    def on_frame_too_slow(self) -> None:
+        """Close: this connection's large frame keeps memory for which others wait."""
+        self._server.log_rejection(self.peer, "a large request did not arrive in time while memory was short")
+        self.abort()
 
     # -- requests in --
 
@@ -215,6 +232,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _begin(self, request: Request) -> None:
         self._pending.append(request)
+        if self._reader.claim is not None:
+            request.memory = self._reader.take_claim()
         frame_bytes = request.frame_bytes
         self._in_flight_bytes += frame_bytes
         units = self._units.get(request.api_key, 1) + frame_bytes // BYTES_PER_UNIT
@@ -235,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or transport.is_closing() or self._close_when_drained:
             return
-        pause = self._blocked or self._is_write_blocked
+        pause = self._blocked or self._is_write_blocked or self._reader.is_starved
         if pause == self._read_paused:
             return
         self._read_paused = pause
@@ -252,6 +271,8 @@ class Connection(asyncio.BufferedProtocol):
         if request.response is not None or self._transport is None or responses is None or self._is_closing:
             return
         self._observer.on_completed(request)
+        if request.memory is not None:
+            request.memory.release()
         request.response = response
         pending = self._pending
         if not pending or pending[0] is not request:

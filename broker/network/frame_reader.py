@@ -2,8 +2,8 @@
 
 Small frames are slices of a scratch buffer that all connections of a server share: a read fills it, and its frames are
 handled before the next read. The bytes of an incomplete small frame are copied and put in front of the next read. A big
-frame gets a buffer of its own that the socket fills directly. That buffer grows with the bytes that have arrived, so
-that a client cannot cause a large allocation with four bytes.
+frame gets a buffer of its own that the socket fills directly. It grows with the bytes that have arrived, as far as the
+memory of all connections allows (`request_memory.py`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
+from .request_memory import Claim, ClaimOwner, RequestMemory
+
 SCRATCH_BYTES = 128 * 1024
 SMALL_FRAME_BYTES = 32 * 1024
-FIRST_ALLOCATION_BYTES = 2 * 1024 * 1024
+GROWTH = 4
+"""A frame's buffer is at most so many times as large as the bytes that have arrived."""
+STARVED_READ_BYTES = 16 * 1024
 SIZE_BYTES = 4
 
 _SIZE = struct.Struct(">i")
@@ -35,6 +39,8 @@ class FrameReader:
 
     `on_frame(frame)` returns whether it accepted the frame. After a False, the frame and all bytes behind it are kept
     until `resume()`. A frame is writable, and valid only until `on_frame` returns: its memory is used again.
+
+    `owner` must not read while `is_starved`; it is told when there is memory again, and then calls `go_on`.
     """
 
     __slots__ = (
@@ -43,29 +49,50 @@ class FrameReader:
         "_frame",
         "_frame_bytes",
         "_max_frame_bytes",
+        "_memory",
         "_offset",
         "_on_frame",
+        "_owner",
         "_refused",
         "_scratch",
         "_seen_first",
+        "claim",
+        "is_starved",
     )  # fmt: skip
 
-    def __init__(self, scratch: memoryview, max_frame_bytes: int, on_frame: Callable[[memoryview], bool]) -> None:
+    def __init__(
+        self,
+        scratch: memoryview,
+        max_frame_bytes: int,
+        on_frame: Callable[[memoryview], bool],
+        memory: RequestMemory,
+        owner: ClaimOwner,
+    ) -> None:
         self._scratch = scratch
         self._max_frame_bytes = max_frame_bytes
         self._on_frame = on_frame
+        self._memory = memory
+        self._owner = owner
         self._carry = b""  # the start of a small frame, or all bytes kept after a refusal
         self._offset = 0  # bytes of the carry that were put into the scratch buffer in front of the read
         self._frame: bytearray | None = None  # a big frame being read
         self._frame_bytes = 0
         self._filled = 0
+        self.claim: Claim | None = None
+        """The memory of the big frame."""
         self._refused: bytearray | None = None  # a big frame that was refused
         self._seen_first = False
+        self.is_starved = False
+        """Whether a big frame waits for memory."""
 
     def buffer(self) -> memoryview:
         """Where the next read goes; never empty."""
-        if self._frame is not None:
-            return memoryview(self._frame)[self._filled :]
+        frame = self._frame
+        if frame is not None:
+            if self._filled == len(frame):  # starved, and read nevertheless
+                frame = self._enlarge(frame, min(self._frame_bytes, self._filled + STARVED_READ_BYTES))
+                self._keep(len(frame))
+            return memoryview(frame)[self._filled :]
         carried = len(self._carry)
         if 0 < carried <= SMALL_FRAME_BYTES + SIZE_BYTES:
             self._scratch[:carried] = self._carry
@@ -91,8 +118,8 @@ class FrameReader:
         refused = self._refused
         if refused is not None:
             self._refused = None
-            if not self._on_frame(memoryview(refused)):
-                self._refused = refused
+            self._pass_big(refused)
+            if self._refused is not None:
                 return
         carry = self._carry
         if carry:
@@ -132,25 +159,75 @@ class FrameReader:
         if size > self._max_frame_bytes:
             raise BadFrameError(f"a frame of {size} bytes, more than socket.request.max.bytes={self._max_frame_bytes}")
 
+    def take_claim(self) -> Claim | None:
+        """The claim of the frame that is being passed to `on_frame`, if it is a big one. Its new owner releases it."""
+        claim, self.claim = self.claim, None
+        return claim
+
+    def go_on(self) -> None:
+        """There is memory for the frame that waited."""
+        if self.is_starved:
+            self.is_starved = False
+            self._grow()
+
+    def close(self) -> None:
+        """Drop what was received, and give its memory back."""
+        self._frame = self._refused = None
+        self._carry = b""
+        claim = self.take_claim()
+        if claim is not None:
+            claim.release()
+
     def _begin_big(self, size: int, start: memoryview) -> None:
-        self._frame = bytearray(min(size, FIRST_ALLOCATION_BYTES))
+        self.claim = self._memory.claim(self._owner, size)
+        self._frame = bytearray(start)
         self._frame_bytes = size
         self._filled = len(start)
-        self._frame[: self._filled] = start
+        self._grow()
+
+    def _grow(self) -> None:
+        """Enlarge the buffer that is full, or wait for memory."""
+        frame, claim = self._frame, self.claim
+        if frame is None or claim is None:
+            return
+        size = min(self._frame_bytes, GROWTH * self._filled)
+        if claim.grow(size):
+            self._enlarge(frame, size)
+            return
+        self.is_starved = True
+        if not self._keep(self._filled):
+            raise BadFrameError("the memory for requests is used up (queued.max.request.bytes)")
+
+    def _keep(self, size_bytes: int) -> bool:
+        return self.claim is None or self.claim.keep(size_bytes)
+
+    def _enlarge(self, frame: bytearray, size_bytes: int) -> bytearray:
+        grown = bytearray(size_bytes)
+        grown[: self._filled] = frame
+        self._frame = grown
+        return grown
 
     def _fill(self, size_bytes: int) -> None:
-        frame = self._frame
-        if frame is None:
+        frame, claim = self._frame, self.claim
+        if frame is None or claim is None:
             return
         self._filled += size_bytes
+        claim.on_progress()
         if self._filled < len(frame):
             return
         if len(frame) < self._frame_bytes:
-            grown = bytearray(min(self._frame_bytes, 4 * len(frame)))
-            grown[: self._filled] = frame
-            self._frame = grown
+            if not self.is_starved:
+                self._grow()
             return
         self._frame = None
         self._offset = 0
-        if not self._on_frame(memoryview(frame)):
+        claim.complete()
+        self._pass_big(frame)
+
+    def _pass_big(self, frame: bytearray) -> None:
+        if self._on_frame(memoryview(frame)):
+            claim = self.take_claim()
+            if claim is not None:
+                claim.release()
+        else:
             self._refused = frame

@@ -9,6 +9,7 @@ from typing import Protocol
 from ...runtime.files.file_slice import Sendable
 from ...runtime.ports import Buffer
 from ...wire.frames import RequestHeader, response_header_version
+from .request_memory import Claim
 
 _PLAIN = struct.Struct(">ii")
 _FLEXIBLE = struct.Struct(">iiB")
@@ -60,7 +61,7 @@ class Request:
     """
 
     __slots__ = ("api_key", "api_version", "begun_at_s", "body", "client_id", "correlation_id", "frame_bytes",
-                 "on_gone", "response", "sink")  # fmt: skip
+                 "memory", "on_gone", "response", "sink")  # fmt: skip
 
     begun_at_s: float
     """Set and read by a `RequestObserver` only."""
@@ -70,6 +71,7 @@ class Request:
         self.api_key, self.api_version, self.correlation_id, self.client_id = header
         self.body = frame[body_at:]
         self.frame_bytes = len(frame)
+        self.memory: Claim | None = None  # of a large frame, until the answer
         self.response: Sequence[Sendable] | None = None
         self.on_gone: Callable[[], object] | None = None  # called when the connection ends before the answer
 

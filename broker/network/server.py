@@ -13,6 +13,7 @@ from .dispatch import Dispatcher
 from .frame_reader import SCRATCH_BYTES
 from .loop_budget import LoopBudget
 from .request import NO_OBSERVER, RequestObserver
+from .request_memory import RequestMemory, default_limit_bytes
 
 logger = logging.getLogger("raftwerk.broker")
 
@@ -57,7 +58,10 @@ class RejectionLog:
 
 
 class Server:
-    """Owns the connections of one listener. `budget` is shared with other listeners; default: one of its own."""
+    """Owns the connections of one listener.
+
+    `budget` and `memory` are shared with other listeners; by default the listener has its own.
+    """
 
     def __init__(
         self,
@@ -66,6 +70,7 @@ class Server:
         quota: ConnectionQuota | None = None,
         observer: RequestObserver = NO_OBSERVER,
         budget: LoopBudget | None = None,
+        memory: RequestMemory | None = None,
     ) -> None:
         self.config = config
         self._quota = quota
@@ -74,6 +79,8 @@ class Server:
         self.dispatcher = dispatcher
         self.observer = observer
         self.budget = budget or LoopBudget()
+        frame_bytes = config.limits.max_frame_bytes
+        self.memory = memory or RequestMemory(default_limit_bytes(frame_bytes), frame_bytes)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.connections: dict[Connection, None] = {}
         self.accepted_total = 0

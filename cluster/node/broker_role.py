@@ -20,7 +20,13 @@ from ...raft.driver.raft_driver import RaftDriver
 from ...runtime.ports import Runtime
 from ...wire.types import TopicPartition
 from ..settings.node_config import NodeConfig
-from ..settings.settings_per_package import broker_config, log_maintenance_change, replica_manager_config, server_config
+from ..settings.settings_per_package import (
+    broker_config,
+    log_maintenance_change,
+    replica_manager_config,
+    request_memory,
+    server_config,
+)
 from .controller_registration import leader_address
 from .disk_space_guard import DiskSpaceGuard, others_can_lead
 from .errors import listen
@@ -78,9 +84,10 @@ class BrokerRole:
         loader.subscribe(self._on_metadata)
         dispatcher = self.broker.attach_replicas(self.replica_manager)
         quota = ConnectionQuota(loader.image, config.node_id, config.properties)
+        memory = request_memory(config)
         budget = LoopBudget()
         self.servers = [
-            Server(server_config(config, one), dispatcher, quota, observers.requests, budget)
+            Server(server_config(config, one), dispatcher, quota, observers.requests, budget, memory)
             for one in config.broker_listeners
         ]
 

@@ -15,7 +15,7 @@ from ...controller.quorum_controller import ControllerPorts, QuorumController
 from ...raft.driver.raft_driver import RaftDriver
 from ...runtime.ports import Runtime
 from ..settings.node_config import NodeConfig
-from ..settings.settings_per_package import broker_config, controller_settings, server_config
+from ..settings.settings_per_package import broker_config, controller_settings, request_memory, server_config
 from .bootstrap_features import read_levels
 from .controller_registration import ControllerRegistrationManager
 from .errors import listen
@@ -60,12 +60,13 @@ class ControllerRole:
         )
         dispatcher = controller_dispatcher(services, on_fatal)
         self.servers = []
+        memory = request_memory(config)
         budget = LoopBudget()  # of its own, so that the quorum and heartbeats do not wait behind clients
         for listener in config.controller_listeners:
             server = server_config(config, listener)
             limits = replace(server.limits, ordered_start=False)
             server = replace(server, limits=limits)
-            self.servers.append(Server(server, dispatcher, observer=observers.requests, budget=budget))
+            self.servers.append(Server(server, dispatcher, observer=observers.requests, budget=budget, memory=memory))
 
     async def start(self) -> None:
         """Listen and register. Raises `NodeFailedError` when a port is in use."""

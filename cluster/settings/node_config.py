@@ -525,6 +525,9 @@ def _check_timeouts(config: NodeConfig, refuse: Any) -> None:
         largest,
         f"such a batch does not fit in a request of socket.request.max.bytes={largest}",
     )
+    if 0 < config["queued.max.request.bytes"] < largest:
+        reason = f"the largest request, of socket.request.max.bytes={largest}, would never be read"
+        refuse("queued.max.request.bytes", reason, f"raise it to {largest} or more, or set it to -1")
 
 
 def relation_warnings(config: NodeConfig) -> list[str]:

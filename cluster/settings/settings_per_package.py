@@ -16,6 +16,7 @@ from ...broker.groups.group_config import (
     OffsetsTopicConfig,
 )
 from ...broker.network.connection import ConnectionLimits
+from ...broker.network.request_memory import RequestMemory, default_limit_bytes
 from ...broker.network.server import ServerConfig
 from ...controller.configs.broker_configs import BROKER_CONFIGS
 from ...controller.configs.effective_configs import broker_value
@@ -265,6 +266,12 @@ def advertised(listener: Listener) -> AdvertisedListener:
     """A listener as it is registered."""
     protocol = _SECURITY_PROTOCOL_IDS[listener.protocol]
     return AdvertisedListener(listener.name, listener.host, listener.port, protocol)
+
+
+def request_memory(config: NodeConfig) -> RequestMemory:
+    """The memory for large requests of all listeners of one role."""
+    limit, largest = config["queued.max.request.bytes"], config["socket.request.max.bytes"]
+    return RequestMemory(limit if limit > 0 else default_limit_bytes(largest), largest)
 
 
 def server_config(config: NodeConfig, listener: Listener) -> ServerConfig:

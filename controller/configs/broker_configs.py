@@ -194,6 +194,13 @@ _OWN: tuple[ConfigKey, ...] = (
     ConfigKey("inter.broker.listener.name", STRING, "", "The listener over which brokers talk to each other."),
     ConfigKey("socket.request.max.bytes", INT, "104857600", "The largest request in bytes.", POSITIVE),
     ConfigKey(
+        "queued.max.request.bytes",
+        LONG,
+        "-1",
+        "Memory for the large requests of all connections; beyond it reading waits. -1: 256 MiB, or twice the largest "
+        "request.",
+    ),
+    ConfigKey(
         "max.connections",
         INT,
         str(INT_MAX),

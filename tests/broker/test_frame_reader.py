@@ -4,15 +4,38 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raftwerk.broker.network.frame_reader import FIRST_ALLOCATION_BYTES, SMALL_FRAME_BYTES, BadFrameError, FrameReader
+from raftwerk.broker.network.frame_reader import GROWTH, SMALL_FRAME_BYTES, BadFrameError, FrameReader
 from raftwerk.runtime.ports import Buffer
 
 MAX = 8 * 1024 * 1024
+
+
+class UnlimitedMemory:
+    """Grants everything. It is its own claim."""
+
+    held_bytes = 0
+
+    def claim(self, owner: object, frame_bytes: int) -> UnlimitedMemory:
+        return self
+
+    def grow(self, size_bytes: int) -> bool:
+        self.held_bytes = size_bytes
+        return True
+
+    def on_progress(self) -> None:
+        pass
+
+    complete = release = on_progress
+
+
+MEMORY: Any = UnlimitedMemory()
+OWNER: Any = None
 
 
 def make_reader(
@@ -26,7 +49,7 @@ def make_reader(
         taken.append(bytes(frame))
         return True
 
-    return FrameReader(memoryview(bytearray(scratch_bytes)), MAX, on_frame)
+    return FrameReader(memoryview(bytearray(scratch_bytes)), MAX, on_frame, MEMORY, OWNER)
 
 
 def feed(reader: FrameReader, data: bytes, sizes: Iterable[int]) -> None:
@@ -85,11 +108,12 @@ def test_every_single_byte_boundary() -> None:
 def test_a_large_size_alone_allocates_little_and_the_frame_grows_with_its_bytes() -> None:
     taken: list[bytes] = []
     reader = make_reader(taken)
-    frame = b"z" * (3 * FIRST_ALLOCATION_BYTES + 17)
+    frame = b"z" * (3 * 1024 * 1024 + 17)
     data = stream_of([frame, b"next"])
-    feed(reader, data[:SMALL_FRAME_BYTES], [])
-    assert len(reader.buffer()) <= FIRST_ALLOCATION_BYTES
-    feed(reader, data[SMALL_FRAME_BYTES:], [])
+    for position in range(0, len(data), 10_000):
+        feed(reader, data[position : position + 10_000], [])
+        if not taken:
+            assert len(reader.buffer()) <= GROWTH * (position + SMALL_FRAME_BYTES)
     assert taken == [frame, b"next"]
 
 
@@ -112,7 +136,7 @@ def test_other_protocols_are_recognised(start: bytes, reason: str) -> None:
 
 
 def test_http_is_recognised_under_a_limit_that_would_let_it_pass() -> None:
-    reader = FrameReader(memoryview(bytearray(200_000)), 2**31 - 1, lambda frame: True)
+    reader = FrameReader(memoryview(bytearray(200_000)), 2**31 - 1, lambda frame: True, MEMORY, OWNER)
     with pytest.raises(BadFrameError, match="HTTP"):
         feed(reader, b"GET / HTTP/1.1\r\n\r\n", [])
 

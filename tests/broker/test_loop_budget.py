@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
 
 import pytest
-from support.broker.broker_harness import Harness, correlation_ids, settle
+from support.broker.broker_harness import FakeTransport, Harness, correlation_ids, settle
 
 from raftwerk.broker.network.connection import ConnectionLimits
 from raftwerk.broker.network.dispatch import DECODED_UNITS
@@ -19,21 +22,21 @@ ITERATION = UNITS_PER_ITERATION // DECODED_UNITS
 FLOOD = 16_000
 
 
-def run(coroutine):
-    return asyncio.run(asyncio.wait_for(coroutine, 60))
+def run(coroutine: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(coroutine, 60))
 
 
-def api_versions(harness, count=1):
+def api_versions(harness: Harness, count: int = 1) -> bytes:
     return b"".join(harness.frame(ApiKey.API_VERSIONS, 0, {}) for _ in range(count))
 
 
-def answers(transport):
+def answers(transport: FakeTransport) -> int:
     return len(transport.frames())
 
 
 @pytest.mark.parametrize("ordered_start", [True, False])
-def test_a_neighbour_is_answered_after_one_share_of_a_flood_on_one_connection(ordered_start):
-    async def main():
+def test_a_neighbour_is_answered_after_one_share_of_a_flood_on_one_connection(ordered_start: bool) -> None:
+    async def main() -> None:
         harness = Harness(ConnectionLimits(ordered_start=ordered_start))
         attacker, neighbour = harness.connect(), harness.connect()
         attacker.deliver(api_versions(harness, FLOOD))
@@ -45,8 +48,8 @@ def test_a_neighbour_is_answered_after_one_share_of_a_flood_on_one_connection(or
     run(main())
 
 
-def test_each_iteration_of_the_loop_answers_a_bounded_number_of_requests_of_a_flood():
-    async def main():
+def test_each_iteration_of_the_loop_answers_a_bounded_number_of_requests_of_a_flood() -> None:
+    async def main() -> None:
         harness = Harness()
         flood = api_versions(harness, 1_000)
         attackers = [harness.connect() for _ in range(20)]
@@ -63,8 +66,8 @@ def test_each_iteration_of_the_loop_answers_a_bounded_number_of_requests_of_a_fl
     run(main())
 
 
-def test_a_neighbour_of_many_floods_waits_for_one_share_of_each():
-    async def main():
+def test_a_neighbour_of_many_floods_waits_for_one_share_of_each() -> None:
+    async def main() -> None:
         harness = Harness()
         flood = api_versions(harness, 1_000)
         attackers = [harness.connect() for _ in range(20)]
@@ -84,8 +87,8 @@ def test_a_neighbour_of_many_floods_waits_for_one_share_of_each():
     run(main())
 
 
-def test_a_flood_is_answered_whole_and_in_order():
-    async def main():
+def test_a_flood_is_answered_whole_and_in_order() -> None:
+    async def main() -> None:
         harness = Harness()
         attacker = harness.connect()
         attacker.deliver(api_versions(harness, 1_000))
@@ -96,8 +99,8 @@ def test_a_flood_is_answered_whole_and_in_order():
     run(main())
 
 
-def test_the_rest_of_a_flood_is_answered_after_the_end_of_the_stream():
-    async def main():
+def test_the_rest_of_a_flood_is_answered_after_the_end_of_the_stream() -> None:
+    async def main() -> None:
         harness = Harness()
         attacker = harness.connect()
         attacker.deliver(api_versions(harness, 3 * SHARE))
@@ -109,8 +112,8 @@ def test_the_rest_of_a_flood_is_answered_after_the_end_of_the_stream():
     run(main())
 
 
-def test_a_connection_that_is_lost_during_its_flood_is_forgotten():
-    async def main():
+def test_a_connection_that_is_lost_during_its_flood_is_forgotten() -> None:
+    async def main() -> None:
         harness = Harness()
         attacker = harness.connect()
         attacker.deliver(api_versions(harness, 10 * SHARE))
@@ -121,18 +124,18 @@ def test_a_connection_that_is_lost_during_its_flood_is_forgotten():
     run(main())
 
 
-def test_who_waits_is_served_in_order_until_the_units_are_used_up():
-    async def main():
+def test_who_waits_is_served_in_order_until_the_units_are_used_up() -> None:
+    async def main() -> None:
         budget = LoopBudget()
-        served = []
+        served: list[str] = []
 
-        def take(name, units):
+        def take(name: str) -> None:
             budget.begin_share()
-            budget.units_left -= units
+            budget.units_left -= UNITS_PER_ITERATION // 2
             served.append(name)
 
         for name in "abc":
-            budget.wait(lambda name=name: take(name, UNITS_PER_ITERATION // 2))
+            budget.wait(partial(take, name))
         await asyncio.sleep(0)
         assert served == ["a", "b"]
         await asyncio.sleep(0)

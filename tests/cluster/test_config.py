@@ -136,6 +136,7 @@ REFUSED = [
     ({"broker.heartbeat.interval.ms": "5000"}, "at most half of broker.session.timeout.ms=9000; lower it to 4500"),
     ({"controller.quorum.election.timeout.ms": "3000"}, "at most the fetch timeout"),
     ({"replica.fetch.wait.max.ms": "20000"}, "at most half of replica.lag.time.max.ms=30000"),
+    ({"queued.max.request.bytes": "1000"}, "would never be read; raise it to 104857600 or more"),
     ({"message.max.bytes": "200000000"}, "does not fit in a request of socket.request.max.bytes=104857600"),
     ({"log.message.timestamp.type": "Now"}, "it must be one of CreateTime, LogAppendTime"),
 ]
