@@ -1,8 +1,8 @@
-"""`audit`: judge the histories of chaos runs by joins, however long they are.
+"""`audit`: judge histories of chaos runs, of any length, by joins.
 
-It reads what `raftwerk chaos run` wrote (docs/chaos-history.md), and where a topic is named, what the topic holds now,
-as one more final read. It looks for the same anomalies as `raftwerk chaos check`, with the same counts, on as many
-cores and machines as Spark has, in memory that does not depend on the length of the history.
+The job reads the files that `raftwerk chaos run` wrote (docs/chaos-history.md). If a topic is named, the records that
+it holds now count as one more final read. The job finds the anomalies of `raftwerk chaos check`, with the same counts.
+It uses all cores and machines of Spark, and its memory does not depend on the length of the history.
 
     raftwerk pipeline run audit run1 --report audit.html
     raftwerk pipeline run audit run1 -b 127.0.0.1:9092 -t chaos
@@ -16,7 +16,7 @@ import click
 
 from ..audit.anomalies import Audit
 from ..audit.audit_page import write_page
-from ..audit.history import History
+from ..audit.history import History, history_files
 from ..topics import FORMATS, Topics
 from .job_command import prepare_job, report_errors, spark_options, take_run_settings
 
@@ -42,6 +42,7 @@ def command(paths: tuple[str, ...], topic: str | None, evidence: int, report: st
     run_settings = take_run_settings(given)
     if topic:
         source.check()
+    history_files(paths)  # a wrong path is reported before Spark starts, which takes seconds
     log, _ = prepare_job(JOB, run_settings)
     spark = run_settings.session(JOB, kafka_connector=source.format == "kafka" and topic is not None)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,11 +66,13 @@ def test_a_batch_counts_once(spark: Any, tmp_path: Path) -> None:
 def test_a_crash_at_any_step_leaves_all_or_nothing(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every call that changes files is made to fail in turn; then the table is opened anew and the batch repeated."""
     steps = 0
+    first = tmp_path / "first"
+    commit(open_table(spark, first), spark, 0)
+    checkpoint_there(first)
     for crash_at in range(100):
         root = tmp_path / str(crash_at)
+        shutil.copytree(first, root)
         table = open_table(spark, root)
-        checkpoint_there(root)
-        commit(table, spark, 0)
         with monkeypatch.context() as patch:
             countdown = [crash_at]
             for name in ("rename", "delete", "write_json"):
