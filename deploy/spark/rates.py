@@ -1,4 +1,4 @@
-"""Counts the records of a topic, second by second, with PySpark's Structured Streaming, and prints what it sees."""
+"""Counts the records of a topic by second, with PySpark's Structured Streaming, and prints the counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 
 
 def session() -> SparkSession:
-    """Two threads and the Kafka connector, which Spark fetches by its coordinates unless it has it."""
+    """A session with two threads and the Kafka connector, which Spark fetches by its Maven coordinates at first use."""
     settings = {
         "spark.jars.packages": CONNECTOR,
         "spark.sql.shuffle.partitions": "2",
@@ -29,6 +29,7 @@ def session() -> SparkSession:
 
 
 def main() -> None:
+    """Print the counts of the topic in the first argument, or only fetch the connector (`--fetch-connector`)."""
     spark = session()
     if sys.argv[1] == "--fetch-connector":
         spark.stop()

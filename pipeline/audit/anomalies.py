@@ -1,4 +1,4 @@
-"""What is looked for: what blocks tell of themselves, and joins of the rest; kinds are those of `chaos check`."""
+"""Finds anomalies: from the findings of each block, and by joins across blocks. Kinds are those of `chaos check`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SKIPS_MAX = 10_000
 
 @dataclass
 class AuditVerdict:
-    """The end of an audit: how often each kind was found, the first cases, what was counted."""
+    """The result of an audit: the count and the first cases of each kind, and totals."""
 
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     evidence: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
@@ -40,7 +40,7 @@ class AuditVerdict:
         return "VALID" if self.totals.get("acked") and self.totals.get("reads") else "UNKNOWN"
 
     def to_text(self) -> str:
-        """For people."""
+        """The verdict for people."""
         totals = ", ".join(f"{count:,} {name}" for name, count in self.totals.items())
         lines = [f"{self.word}: {totals}"]
         for kind, count in self.counts.items():
@@ -50,14 +50,14 @@ class AuditVerdict:
         return "\n".join(lines)
 
     def to_json_text(self) -> str:
-        """For scripts."""
+        """The verdict as JSON, for scripts."""
         found = {kind: {"count": count, "evidence": self.evidence[kind]} for kind, count in self.counts.items()}
         return json.dumps({"verdict": self.word, "totals": self.totals, "anomalies": found})
 
 
 @dataclass
 class Audit:
-    """One audit under way; `evidence_max` cases of each kind are told."""
+    """An audit of a history. Up to `evidence_max` cases of each kind are described."""
 
     history: History
     evidence_max: int
@@ -65,7 +65,7 @@ class Audit:
     verdict: AuditVerdict = field(default_factory=AuditVerdict)
 
     def judge(self) -> AuditVerdict:
-        """Look for everything."""
+        """Find all anomalies."""
         history = self.history
         self.log(f"{len(history.places)} partitions; what became of each record")
         records = history.judged_records()
@@ -81,7 +81,7 @@ class Audit:
                 self._add("not-healed", 1, [line["error"] or "the replicas did not get in sync"])
         return self.verdict
 
-    # -- what is looked for
+    # -- anomalies
 
     def _totals(self, records: DataFrame) -> None:
         from pyspark.sql import functions as f
@@ -105,7 +105,7 @@ class Audit:
         self._add("corrupt", foreign.count(), cases)
 
     def _tellers(self) -> dict[str, Callable[[Any], str]]:
-        """What is said of the kinds that a record's own row shows."""
+        """Texts for the kinds that are decided within one record's row."""
         return {
             "phantom": lambda r: f"was read at {self._at(r.seen)}; nobody sent it",
             "failed-seen": lambda r: f"failed, and was read at {self._at(r.seen)}",
@@ -118,7 +118,7 @@ class Audit:
         }
 
     def _offsets(self, records: DataFrame, offsets: DataFrame) -> None:
-        """Two records at one offset, and acks that name an offset at which there is nothing."""
+        """Find two records at one offset, and acks that name an offset without a record."""
         from pyspark.sql import functions as f
 
         conflicts = offsets.where("kind = 'conflict'")
@@ -138,7 +138,7 @@ class Audit:
         )
 
     def _order(self, records: DataFrame, offsets: DataFrame) -> None:
-        """Duplicates and the order of each key: an offset at which two records were found says nothing of either."""
+        """Find duplicates, and broken order of a key. Offsets with two different records are left out of both."""
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
@@ -162,7 +162,7 @@ class Audit:
         )
 
     def _doubtful_keys(self, records: DataFrame, offsets: DataFrame) -> DataFrame:
-        """`place, producer, key` whose records may be out of order: surely all that are, and perhaps some more."""
+        """`place, producer, key` of records that may be out of order: all that are, and perhaps some more."""
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
@@ -201,7 +201,7 @@ class Audit:
         self._add("skipped-poll", skipped.count(), cases)
 
     def _read_between(self, ahead: DataFrame, offsets: DataFrame) -> DataFrame:
-        """`jump, step`: the first offset that others read among those that a jump passed over."""
+        """`jump, step`: the first offset that others read among those that a jump skipped."""
         from pyspark.sql import functions as f
 
         numbers = [(*name, number) for name, number in self.history.known.places.items()]
@@ -216,7 +216,7 @@ class Audit:
         found = passed.mapInArrow(first_read, "jump BIGINT, step BIGINT")
         return found.groupBy("jump").agg(f.min("step").alias("step"))
 
-    # -- telling
+    # -- evidence
 
     def _find(self, kind: str, rows: DataFrame, tell: Any) -> None:
         count = rows.count()
@@ -246,7 +246,7 @@ def _name(rid: int) -> str:
 
 
 def _block_of(column: str) -> tuple[Column, Column]:
-    """`place` and `block` of an `at`."""
+    """The `place` and the `block` of an `at`, as columns."""
     from pyspark.sql import functions as f
 
     offset = f.col(column).bitwiseAND(f.lit(LIMIT - 1))

@@ -1,8 +1,9 @@
-"""The judgement of one block: tables with a row for each number, or offset, of it, into which parcels are folded.
+"""Checks one block at a time: tables with a row for each record number, or each offset, of the block.
 
-Parcels come sorted by block, in any order within one, and a table is done when the next block begins: memory depends on
-a block's size, not on the history's. What cannot be said within a block leaves it as a candidate, which the joins in
-`judge` decide: an ack that names another offset than the read, an order that goes on in the next block.
+Parcels arrive sorted by block, in any order within a block, and are merged into its tables. A block is complete when
+the next one begins, so memory depends on the size of a block, not on the length of the history. What one block cannot
+decide is passed on as a candidate to the joins in `anomalies`: an ack that names another offset than the read, or an
+order that continues in the next block.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ OFFSETS_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class HistorySummary:
-    """What is known of the whole history when its blocks are judged; lists are by the number of a partition."""
+    """Facts about the whole history that the checks of blocks need. Lists are indexed by the number of a partition."""
 
     places: Mapping[Place, int]
     last_read: Sequence[int]
@@ -63,7 +64,7 @@ class HistorySummary:
 
 @dataclass(frozen=True)
 class JudgeRecords:
-    """The task for `block, kind, parcel` of sends and reads, sorted by block."""
+    """The task that checks records: rows of `block, kind, parcel` of sends and reads, sorted by block."""
 
     known: HistorySummary
 
@@ -74,7 +75,7 @@ class JudgeRecords:
 
 @dataclass(frozen=True)
 class FindFirsts:
-    """The task that gives where each record of some producers in some partitions stands first: `order`, rid, key."""
+    """The task that finds the first position of each record, for some pairs of partition and producer."""
 
     known: HistorySummary
     pairs: Sequence[tuple[int, int]]
@@ -89,7 +90,7 @@ class FindFirsts:
 
 
 class RecordBlock:
-    """A row for each of a block's numbers. A place is that of the send; `seen` is the first of all it was read at."""
+    """A row for each record number of a block. `place` is that of the send, `seen` the lowest position of a read."""
 
     def __init__(self, block: int) -> None:
         self.rid = (block << BLOCK_BITS) + np.arange(_SIZE, dtype=np.int64)
@@ -107,7 +108,7 @@ class RecordBlock:
         self._others_count = 0
 
     def sent(self, rows: Mapping[str, Any], place: Ints) -> None:
-        """A parcel of sends."""
+        """Add a parcel of sends."""
         at = rows["rid"] & BLOCK_MASK
         ack = np.where(rows["offset"] >= 0, place * LIMIT + rows["offset"], -1)
         for table, values in (
@@ -120,7 +121,7 @@ class RecordBlock:
         np.minimum.at(self.start, at, rows["start"])
 
     def read(self, rows: Mapping[str, Any], place: Ints) -> None:
-        """A parcel of reads."""
+        """Add a parcel of reads."""
         at = rows["rid"] & BLOCK_MASK
         seen = place * LIMIT + rows["offset"]
         before = self.seen[at]
@@ -135,7 +136,7 @@ class RecordBlock:
         self.final[at[rows["final"]]] = True
 
     def other_positions(self) -> tuple[Ints, Ints]:
-        """Each row that was read at a second place, with each such place, once."""
+        """The rows that were read at further positions, each with one such position."""
         if not self._others:
             return np.array([], dtype=np.int64), np.array([], dtype=np.int64)
         at, seen = (np.concatenate([pair[side] for pair in self._others]) for side in (0, 1))
@@ -156,7 +157,7 @@ class RecordBlock:
 
 @dataclass(frozen=True)
 class _RecordVerdicts:
-    """What a whole block of records tells."""
+    """The findings in a complete block of records."""
 
     block: RecordBlock
     known: HistorySummary
@@ -194,7 +195,7 @@ class _RecordVerdicts:
     def _gone(self, seen: Mask) -> dict[str, Mask]:
         block, known = self.block, self.known
         gone = ~block.final if known.has_final else ~seen
-        # One more, of -1, for records without a place: theirs is the last.
+        # The last element, -1, is for records without a partition: their index is -1.
         reach = np.array([*(known.last_final if known.has_final else known.last_read), -1])
         passed = reach[block.place] >= np.where(block.ack >= 0, block.ack & (LIMIT - 1), 0)
         acked = (block.state == ACKED) & gone
@@ -239,7 +240,7 @@ def _record_blocks(batches: Iterable[pa.RecordBatch], places: Mapping[Place, int
 def _parcels(
     batches: Iterable[pa.RecordBatch], places: Mapping[Place, int]
 ) -> Iterator[tuple[int, str, dict[str, Any], Ints]]:
-    """Block, kind, columns, and the place of each row as the history numbers it."""
+    """Block, kind and columns of each parcel, with the number of the partition of each row."""
     for batch in batches:
         for block, kind, parcel in zip(*(batch.column(name).to_pylist() for name in ("block", "kind", "parcel"))):
             rows, names = unpack(parcel)
@@ -252,7 +253,7 @@ def _parcels(
 
 @dataclass(frozen=True)
 class JudgeOffsets:
-    """The task for `block, kind, parcel` of acks and of what was found at offsets, sorted by block."""
+    """The task that checks offsets: rows of `block, kind, parcel` of acks and reads, sorted by block."""
 
     known: HistorySummary
 
@@ -284,7 +285,7 @@ class JudgeOffsets:
             yield from self._orders(place, block, table, table.read & ~conflict)
 
     def _orders(self, place: int, block: int, table: OffsetBlock, there: Mask) -> Iterator[pa.RecordBatch]:
-        """The least and the greatest number of each producer and key, and whether any stands before a lesser one."""
+        """The lowest and the highest number of each producer and key, and whether their order is broken here."""
         rows = np.flatnonzero(there)
         producer = table.low[rows] >> SHIFT
         if self.known.non_idempotent:
@@ -307,7 +308,7 @@ class JudgeOffsets:
 
 @dataclass
 class OffsetBlock:
-    """A row for each of a block's offsets in one partition: the records found there, whether any was read."""
+    """A row for each offset of a block in one partition: the lowest and the highest record found there, and if read."""
 
     low: Ints = field(default_factory=lambda: np.full(0, _MAX))
     high: Ints = field(default_factory=lambda: np.full(0, -1))
@@ -315,7 +316,7 @@ class OffsetBlock:
     read: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     def add(self, rows: Mapping[str, Any], read: bool) -> None:
-        """A parcel of acks, or of reads."""
+        """Add a parcel of acks, or of reads."""
         at = rows["offset"] & BLOCK_MASK
         self._grow(int(at.max()) + 1)
         np.minimum.at(self.low, at, rows["rid"])
@@ -351,7 +352,7 @@ def _offsets(kind: str, length: int, **columns: Any) -> pa.RecordBatch:
 
 
 def first_read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The task for `jump, low, high, block, read`: the first offset from `low` to `high` that was read in the block."""
+    """The task for `jump, low, high, block, read`: the first offset of the block from `low` to `high` that was read."""
     schema = pa.schema([("jump", pa.int64()), ("step", pa.int64())])
     for batch in batches:
         found: list[tuple[int, int]] = []

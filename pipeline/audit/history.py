@@ -1,7 +1,8 @@
-"""A history as Spark holds it: what tasks made of its lines (`parts`), in files that the judgement then reads.
+"""A history on Spark: tasks turn its lines into parcels and notes, and write them to files for the checks.
 
-A partition is a number here (`place`, in the order of topic and partition), a record is `producer * 2^40 + number`
-(`rid`), an offset of a partition is `place * 2^40 + offset` (`at`).
+Three ids are used in all tables of the audit. `place` is the number of a partition, in the order of topic and
+partition. `rid` is a record: `producer * 2^40 + number`. `at` is a position, an offset in a partition: `place * 2^40 +
+offset`.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ if TYPE_CHECKING:
 _SUFFIXES = (".jsonl", ".jsonl.gz")
 _ROW_GROUP_BYTES = 16 * 1024 * 1024
 _PARCELS_AT_ONCE = 8
-"""So many megabytes, about, go from Spark to Python in one batch."""
+"""Parcels in one batch from Spark to Python, about a megabyte each."""
 _PARTITIONS_A_CORE = 8
 _PARTITION_BYTES = 4 * 1024 * 1024
-"""A short history is not cut into many tasks, each of which costs more than it does."""
+"""A short history is not cut into many tasks, since starting a task would cost more than its work."""
 
 
 @dataclass
 class History:
-    """One or more histories, cut into parcels, in a directory that goes with `close`."""
+    """One or more histories as parcels and notes, in a temporary directory that `close` deletes."""
 
     spark: SparkSession
     directory: str
@@ -44,7 +45,7 @@ class History:
 
     @classmethod
     def of_paths(cls, spark: SparkSession, paths: Sequence[str], topic: Topics | None = None) -> History:
-        """Read the files, and the topic where one is given. `PipelineError` for what is not in the format."""
+        """Read the files, and the topic if one is given. `PipelineError` for a line that is not in the format."""
         files = history_files(paths)
         history = cls(spark, tempfile.mkdtemp(prefix="raftwerk-audit-"), topic.read(spark) if topic else None)
         try:
@@ -61,13 +62,13 @@ class History:
         self.close()
 
     def close(self) -> None:
-        """Forget what was made of it."""
+        """Delete the directory."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    # -- what others read
+    # -- facts
 
     def notes(self, *kinds: str) -> DataFrame:
-        """The notes of these kinds, in the columns of `parts.SQL_SCHEMA`."""
+        """The notes of these kinds, in the columns of `parcels.SQL_SCHEMA`."""
         from pyspark.sql import functions as f
 
         parts = self.spark.read.schema(SQL_SCHEMA).parquet(self.path("parts"))
@@ -75,7 +76,7 @@ class History:
 
     @cached_property
     def known(self) -> HistorySummary:
-        """The partitions, how far each was read, and who promised no order."""
+        """The partitions, the last offset that was read of each, and the producers without idempotence."""
         from pyspark.sql import functions as f
 
         reached = self.notes("place").groupBy("topic", "partition").agg(f.max("first"), f.max("last")).collect()
@@ -90,42 +91,42 @@ class History:
 
     @cached_property
     def places(self) -> list[tuple[str, int]]:
-        """Topic and partition of each place, in order."""
+        """Topic and partition by `place`."""
         return list(self.known.places)
 
     @cached_property
     def lines(self) -> list[dict[str, Any]]:
-        """The lines about processes, faults and healing, in order."""
+        """The lines about producers, faults and healing, in order."""
         rows = self.notes("line").select("file", "position", "n", "text").collect()
         return [json.loads(text) for _, _, _, text in sorted(tuple(row) for row in rows)]
 
     def name(self, place: int) -> str:
-        """`t-3`"""
+        """The name of a partition, such as `t-3`."""
         topic, partition = self.places[place]
         return f"{topic}-{partition}"
 
-    # -- what is judged block by block
+    # -- checks by block
 
     def judged_records(self) -> DataFrame:
-        """`blocks.RECORDS_SQL`: every record of which something is to be said."""
+        """Findings and candidates about records, in the columns of `block_checks.RECORDS_SQL`."""
         return self.materialized(self._by_block(("send", "read"), JudgeRecords(self.known), RECORDS_SQL), "records")
 
     def judged_offsets(self) -> DataFrame:
-        """`blocks.OFFSETS_SQL`: what was found at the offsets of each block."""
+        """Findings about the offsets of each block, in the columns of `block_checks.OFFSETS_SQL`."""
         return self.materialized(self._by_block(("ack", "found"), JudgeOffsets(self.known), OFFSETS_SQL), "offsets")
 
     def firsts(self, pairs: Sequence[tuple[int, int]]) -> DataFrame:
-        """`rid, key, seen` of every record of these partitions and producers that was read."""
+        """`rid, key, seen` of every record that was read, for these pairs of partition and producer."""
         task = FindFirsts(self.known, pairs)
         return self._by_block(("send", "read"), task, RECORDS_SQL).select("rid", "key", "seen")
 
     def materialized(self, rows: DataFrame, name: str) -> DataFrame:
-        """The same rows, on disk."""
+        """Write the rows to disk, and return them from there."""
         rows.write.parquet(self.path(name))
         return self.spark.read.schema(rows.schema).parquet(self.path(name))
 
     def path(self, name: str) -> str:
-        """Where Spark keeps something of this history."""
+        """The URL of a table in the directory."""
         return f"file://{os.path.join(self.directory, name)}"
 
     # -- within
@@ -148,20 +149,20 @@ class History:
             raise PipelineError(row["text"])
 
     def _by_block(self, kinds: Sequence[str], task: Callable[..., Any], schema: str) -> DataFrame:
-        """The task's answer over parcels of these kinds, each block's one after the other."""
+        """Run a task over the parcels of these kinds, sorted by block."""
         self.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_PARCELS_AT_ONCE))
         parcels = self.notes(*kinds).select("block", "kind", "parcel")
         return parcels.repartition(self.partitions, "block").sortWithinPartitions("block").mapInArrow(task, schema)
 
     def _non_idempotent(self) -> list[int]:
-        """The producers that are not idempotent; the last line about one counts."""
+        """The producers that are not idempotent. The last line about a producer counts."""
         heads = [line for line in self.lines if line["f"] == "history" and line["producer"] is not None]
         idempotent = {line["producer"]: line["idempotent"] for line in heads}
         return sorted(producer for producer, promised in idempotent.items() if not promised)
 
 
 def _load_records(records: DataFrame) -> DataFrame:
-    """A topic's records as the load wrote them: `topic, partition, offset, producer, number, key`."""
+    """The records of a topic, decoded as the load of chaos runs wrote them; other records get the producer -1."""
     from pyspark.sql import functions as f
 
     body = f.expr("substring(value, 10)")
@@ -184,7 +185,7 @@ def _load_records(records: DataFrame) -> DataFrame:
 
 
 def history_files(paths: Sequence[str]) -> list[str]:
-    """The history files in these files and directories (a run's directory holds `history/`), as absolute paths."""
+    """The absolute paths of history files among files and directories. A run's directory holds `history/`."""
     found: list[str] = []
     for path in paths:
         inner = os.path.join(path, "history")
@@ -201,5 +202,5 @@ def history_files(paths: Sequence[str]) -> list[str]:
 
 
 def split(number: int) -> tuple[int, int]:
-    """Producer and number of a `rid`; place and offset of an `at`."""
+    """The producer and the number of a `rid`, or the place and the offset of an `at`."""
     return number >> SHIFT, number & (LIMIT - 1)

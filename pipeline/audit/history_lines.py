@@ -1,7 +1,8 @@
-"""The text of histories as Arrow tables, megabytes of lines at a time, and what is not in the format.
+"""Reads the lines of histories into Arrow tables, some megabytes at a time, and checks their format.
 
-Arrow's own JSON reader takes a hundred megabytes a second on a core and makes no object for a line. What it refuses is
-read again line by line, which finds the line to name, or that all is well: lines of no interest may hold anything.
+Arrow's own JSON reader parses a hundred megabytes a second on a core and makes no Python object for a line. Text that
+it refuses is parsed again line by line. That finds the line to report, or shows that only lines of other kinds, which
+may hold anything, did not fit.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ SHIFT = 40
 LIMIT = 1 << SHIFT
 VERSION = 1
 CHUNK_BYTES = 8 * 1024 * 1024
-"""About how much text is parsed at once."""
+"""The text that is parsed at once, roughly."""
 SPLIT_BYTES = 128 * 1024 * 1024
-"""A plain file that is longer is read by several tasks."""
+"""A longer file without compression is read by several tasks."""
 
 KINDS = ("history", "send", "assign", "poll", "final", "fault", "heal")
 _PRODUCER_LIMIT = 1 << 20
@@ -41,12 +42,12 @@ SCHEMA = pa.schema(
 
 
 class DamagedHistory(Exception):
-    """A file that cannot be read, or a line that is not in the format; the text says which."""
+    """A file cannot be read, or a line is not in the format. The text names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileSplit:
-    """The lines of a file that begin in these bytes; `end` is None for a whole one that is compressed."""
+    """The lines of a file that begin from byte `first` to before byte `end`. `end` is None for a compressed file."""
 
     path: str
     first: int
@@ -54,7 +55,7 @@ class FileSplit:
 
 
 def file_splits(files: Sequence[str]) -> list[FileSplit]:
-    """What to read, the largest first."""
+    """The splits of the files, the largest first."""
     found: list[tuple[int, FileSplit]] = []
     for path in files:
         size = os.path.getsize(path)
@@ -68,9 +69,9 @@ def file_splits(files: Sequence[str]) -> list[FileSplit]:
 
 
 def read_tables(piece: FileSplit) -> Iterator[tuple[int, pa.Table]]:
-    """The piece's lines of the kinds that are judged, checked, with the position of the text they were in.
+    """The checked lines of a split, without those of other kinds, each table with the position of its text.
 
-    Raises `Damaged`. A file's last line that was cut short is left out.
+    Raises `DamagedHistory`. An incomplete last line of a file is left out.
     """
     for position, text in _texts(piece):
         table, lines = _parse(text, piece.path)
@@ -85,11 +86,11 @@ def read_tables(piece: FileSplit) -> Iterator[tuple[int, pa.Table]]:
 
 
 def _texts(piece: FileSplit) -> Iterator[tuple[int, bytes]]:
-    """Whole lines, with where they begin."""
+    """Chunks of whole lines, with their positions in the file."""
     try:
         with gzip.open(piece.path) if piece.end is None else open(piece.path, "rb") as file:
             position = piece.first
-            if position:  # the line that goes over the edge belongs to the piece before
+            if position:  # a line that crosses the boundary belongs to the split before
                 file.seek(position - 1)
                 position += len(file.readline()) - 1
             while piece.end is None or position < piece.end:
@@ -117,7 +118,7 @@ def _not_in_format(path: str, line: bytes) -> DamagedHistory:
 
 
 def _parse(text: bytes, path: str) -> tuple[pa.Table, list[bytes] | None]:
-    """The lines as a table; and each line's own text, where that is not simply the next one in the text."""
+    """The lines as a table. If lines were left out, also the text of each line in the table."""
     if text.isspace():
         return SCHEMA.empty_table(), []
     try:
@@ -153,7 +154,7 @@ def _one_by_one(text: bytes, path: str) -> tuple[pa.Table, list[bytes]]:
 
 
 def _damaged(table: pa.Table) -> pa.ChunkedArray:
-    """Which lines are JSON, and still not in the format."""
+    """Marks lines that are JSON but not in the format."""
 
     def within(name: str, limit: int) -> Any:
         column = table[name]
@@ -189,7 +190,7 @@ def _damaged(table: pa.Table) -> pa.ChunkedArray:
 
 
 def _whole(polls: pa.ChunkedArray) -> Any:
-    """Whether each poll's records are four numbers each, within their limits."""
+    """Whether each record of each poll is four numbers within their limits."""
     records = polls.combine_chunks()
     there = pc.is_valid(records)
     rows = records.flatten()

@@ -1,9 +1,9 @@
-"""What a task makes of the lines that it reads: parcels of columns, addressed to the blocks they belong to, and notes.
+"""Turns the lines of a history into parcels for blocks, and into notes.
 
-Spark moves no row of a history. What was sent and what was read is cut into parcels, each some thousand rows of one
-block as compressed Arrow columns, and it is the parcels that Spark sorts and ships. A record's block is that of its
-number, an offset's that of the offset (`blocks`): so each block is judged by itself, in tables of fixed size. Notes are
-what can be said without knowing the rest: jumps of a consumer's position, how far reads came, counts by second.
+Spark does not shuffle single rows of a history. Sends and reads are cut into parcels: some thousand rows of one block,
+as compressed Arrow columns. Spark sorts and shuffles the parcels. The block of a record follows from its number, and
+the block of an offset from the offset, so each block is checked by itself in tables of fixed size (`block_checks`).
+Notes are facts that need no other lines: jumps of a consumer's position, the last offset of reads, counts by second.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from .history_lines import LIMIT, SHIFT, DamagedHistory, FileSplit, read_tables
 Ints = npt.NDArray[np.int64]
 
 BLOCK_BITS = 17
-"""A block is so many consecutive numbers of a producer, or offsets of a partition."""
+"""A block is 2^17 consecutive record numbers of a producer, or offsets of a partition."""
 BLOCK_MASK = (1 << BLOCK_BITS) - 1
 INVOKED, INFO, FAILED, ACKED = 1, 2, 3, 4
 STATES = {"invoke": INVOKED, "info": INFO, "fail": FAILED, "ok": ACKED}
 LAST_NS = (1 << 63) - 1
 SECOND_NS = 10**9
 NO_FINAL_READ = -2
-"""In place of how far a final read came, where there was none."""
+"""Stands for the last offset of a final read when there was no final read."""
 _BUCKETS = 4
 _SPREAD = 64
 
@@ -55,7 +55,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True)
 class ReadSplits:
-    """The task: the pieces whose numbers it is given. What is damaged is one more note, so that Spark tries no more."""
+    """The task that reads the splits whose indexes it gets. Damage becomes a note, so that Spark does not retry."""
 
     pieces: Sequence[FileSplit]
 
@@ -77,7 +77,7 @@ class ReadSplits:
 
 
 def topic_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The task for `topic, partition, offset, producer, number, key` of a topic, as one more final read."""
+    """The task that turns rows of `topic, partition, offset, producer, number, key` into one more final read."""
     for batch in batches:
         part = HistoryPart("", 0)
         names, place = _places(batch)
@@ -89,7 +89,7 @@ def topic_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """A row for each record that a poll returned; `place` is an index of the names beside it."""
+    """A row for each record that a poll returned. `place` is an index into a list of partitions. `end` is in ns."""
 
     place: Ints
     offset: Ints
@@ -100,7 +100,7 @@ class Reads:
     final: npt.NDArray[np.bool_]
 
     def where(self, mask: npt.NDArray[np.bool_]) -> Reads:
-        """Some of them."""
+        """The rows that the mask selects."""
         return Reads(
             self.place[mask], self.offset[mask], self.producer[mask], self.number[mask], self.key[mask],
             self.end[mask], self.final[mask],
@@ -109,14 +109,14 @@ class Reads:
 
 @dataclass
 class HistoryPart:
-    """The notes of a text of a file, in the order of its lines."""
+    """The notes and parcels of a chunk of a file, in the order of its lines."""
 
     file: str
     position: int
     notes: list[Note] = field(default_factory=list)
 
     def add(self, table: pa.Table) -> None:
-        """Lines that are in the format."""
+        """Add lines that are in the format."""
         kinds = pc.unique(table["f"]).to_pylist()
         if "send" in kinds:
             self._sends(table if kinds == ["send"] else table.filter(pc.equal(table["f"], "send")))
@@ -132,7 +132,7 @@ class HistoryPart:
             self._note("line", text=json.dumps(line), file=self.file, position=self.position, n=at)
 
     def read(self, names: Sequence[Place], reads: Reads) -> None:
-        """What polls returned."""
+        """Add records that polls returned."""
         self._note("reads", n=len(reads.place))
         self._reached(names, reads.place, reads.offset, reads.final)
         foreign = reads.producer < 0
@@ -173,7 +173,7 @@ class HistoryPart:
         self._latencies(start[acked], end[acked])
 
     def _latencies(self, start: Ints, end: Ints) -> None:
-        """Counts by second and bucket of latency, of which there are four each time it doubles."""
+        """Count acks by second and by bucket of latency. Four buckets cover a factor of two."""
         micros = np.maximum(1, (end - start) // 1000)
         bucket = np.floor(np.log2(micros) * _BUCKETS).astype(np.int64)
         seconds, count = np.unique(end // SECOND_NS * 1024 + bucket, return_counts=True)
@@ -183,7 +183,7 @@ class HistoryPart:
     # -- polls
 
     def _polls(self, table: pa.Table) -> None:
-        """Polls and assignments, which set a position."""
+        """Add polls and assignments. An assignment sets a consumer's position."""
         polled = pc.and_(pc.equal(table["f"], "poll"), pc.equal(table["type"], "ok"))
         table = table.filter(pc.or_(polled, pc.equal(table["f"], "assign")))
         names, place = _places(table)
@@ -203,12 +203,12 @@ class HistoryPart:
         self._consumer_paths(table, (names, place), count, offset)
 
     def _consumer_paths(self, table: pa.Table, places: tuple[Sequence[Place], Ints], count: Ints, offset: Ints) -> None:
-        """Each consumer's way through each partition: its jumps in this text, its first step and its last."""
+        """Note the path of each consumer through each partition: jumps in this chunk, and its first and last offset."""
         names, place = places
         processes = table["process"].combine_chunks().dictionary_encode()
         way = processes.indices.to_numpy().astype(np.int64) * len(names) + place
         assigned = ~pc.equal(table["f"], "poll").to_numpy()
-        # A step is a record that was read, or an assignment, after which the next is to be the offset it names.
+        # A step is a record that was read, or an assignment, which names the offset of the next step.
         steps = np.where(assigned, 1, count)
         of = np.repeat(np.arange(len(steps)), steps)
         is_set = assigned[of]
@@ -237,7 +237,7 @@ class HistoryPart:
     # -- notes
 
     def _reached(self, names: Sequence[Place], place: Ints, offset: Ints, final: npt.NDArray[np.bool_]) -> None:
-        """How far reads came, and final ones."""
+        """Note the last offset of reads, and of final reads."""
         last = np.full(len(names), -1)
         last_final = np.full(len(names), NO_FINAL_READ)
         np.maximum.at(last, place, offset)
@@ -246,7 +246,7 @@ class HistoryPart:
             self._note("place", name, first=one, last=other)
 
     def _add_parcels(self, kind: str, block: Ints, columns: Mapping[str, Any], names: Sequence[Place]) -> None:
-        """Parcels by block."""
+        """Add parcels, one for each block."""
         if not len(block):
             return
         if block[0] == block[-1] and (block == block[0]).all():
@@ -272,12 +272,12 @@ def offset_blocks(names: Sequence[Place], place: Ints, offset: Ints) -> Ints:
 
 
 def bucket_ms(bucket: int) -> float:
-    """The upper edge of a bucket of latencies, in milliseconds."""
+    """The upper bound of a bucket of latencies, in milliseconds."""
     return float(2 ** ((bucket + 1) / _BUCKETS)) / 1000
 
 
 def pack(columns: Mapping[str, Any], names: Sequence[Place]) -> bytes:
-    """Columns as compressed bytes; the places that they speak of by index go with them."""
+    """Columns as compressed bytes, with the partitions that their column `place` refers to by index."""
     arrays = [pa.array(column) for column in columns.values()]
     schema = pa.schema([(name, array.type) for name, array in zip(columns, arrays)], {"places": json.dumps(names)})
     sink = pa.BufferOutputStream()
@@ -287,7 +287,7 @@ def pack(columns: Mapping[str, Any], names: Sequence[Place]) -> bytes:
 
 
 def unpack(parcel: bytes) -> tuple[dict[str, Any], list[Place]]:
-    """What `pack` was given."""
+    """The arguments of `pack`."""
     with pa.ipc.open_stream(parcel) as stream:
         places = [(topic, partition) for topic, partition in json.loads(stream.schema.metadata[b"places"])]
         batch = stream.read_next_batch()
@@ -295,7 +295,7 @@ def unpack(parcel: bytes) -> tuple[dict[str, Any], list[Place]]:
 
 
 def _places(rows: pa.Table | pa.RecordBatch) -> tuple[list[Place], Ints]:
-    """The topics and partitions that are named, and of each row the index of its own."""
+    """The partitions in the rows, and for each row the index of its partition."""
     column = rows.column("topic")
     topics = (column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column).dictionary_encode()
     code = topics.indices.to_numpy().astype(np.int64) << 32 | _ints(rows, "partition", 0)

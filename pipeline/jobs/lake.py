@@ -1,8 +1,8 @@
-"""`lake`: topics to partitioned Parquet, exactly once.
+"""`lake`: write topics to partitioned Parquet, exactly once.
 
 Each record becomes a row with `topic`, `partition`, `offset`, `timestamp`, `date` (of the timestamp, UTC) and `key`;
 its value is one column `value`, or, with a schema, a column for each field. A record that does not fit the schema stops
-the job before anything of its batch is written; with `--rejects` it is a row whose value is in the column `rejected`.
+the job before its batch is written. With `--rejects` it becomes a row whose value is in the column `rejected`.
 
     raftwerk pipeline run lake -t flights --out /data/lake --schema 'carrier STRING, dep_delay DOUBLE'
 """
@@ -44,11 +44,11 @@ _SHOWN_CHARS = 120
 
 @dataclass(frozen=True, slots=True)
 class LakeOptions:
-    """Where the lake is, and what its rows look like.
+    """The output directory and the form of the rows.
 
-    `schema` is Spark's DDL for values in `json` or `csv`, None to keep values whole. `compact_every` is in batches, 0
-    for never; files smaller than `small_bytes` are merged. `rejects`: keep records that do not fit in the column
-    `rejected` instead of stopping.
+    `schema` is Spark's DDL for values in `json` or `csv`, None to keep values whole. Every `compact_every` batches (0
+    for never) the files smaller than `small_bytes` are merged. `rejects`: keep records that do not fit, in the column
+    `rejected`, instead of stopping.
     """
 
     out: str
@@ -67,7 +67,7 @@ class LakeOptions:
 
 
 class Lake:
-    """One lake under way."""
+    """The job for one output directory."""
 
     def __init__(self, spark: SparkSession, topics: Topics, options: LakeOptions) -> None:
         self.spark = spark
@@ -84,7 +84,7 @@ class Lake:
         self._batches = 0
 
     def start(self, read_settings: ReadSettings, log: ProgressLog, metrics: Metrics) -> RunningQuery:
-        """Begin to read."""
+        """Start the streaming query."""
         records = self.topics.read_stream(self.spark, read_settings.starting_offsets, read_settings.max_offsets)
         rows = self._rows(records)
         unknown = [name for name in self.options.partition_by if name not in rows.columns]
@@ -102,7 +102,7 @@ class Lake:
         return read_settings.follow(JOB, query, self.topics, log, metrics)
 
     def _rows(self, records: DataFrame) -> DataFrame:
-        """The rows of the lake, with the raw value and whether it is damaged where there is a schema."""
+        """The rows of the lake. With a schema, two more columns hold the raw value and whether it does not fit."""
         from pyspark.sql import functions as f
 
         options = self.options
@@ -156,7 +156,7 @@ class Lake:
             self.table.compact(self.options.small_bytes)
 
     def _refuse_damaged(self, rows: DataFrame) -> DataFrame:
-        """A damaged record goes to the column `rejected`, or fails the batch, which then names it."""
+        """Move records that do not fit to the column `rejected`, or fail the batch and name the record."""
         from pyspark.sql import functions as f
 
         good = rows.where(~f.col(_DAMAGE)).drop(_RAW, _DAMAGE)
@@ -192,7 +192,7 @@ def _visible(rows: DataFrame) -> list[str]:
 @spark_options
 @report_errors
 def command(**given: Any) -> None:
-    """Copy topics to partitioned Parquet, exactly once; small files are merged.
+    """Copy topics to partitioned Parquet, exactly once. Small files are merged.
 
     \b
     Try it:

@@ -1,8 +1,8 @@
-"""`mirror`: copy topics to another cluster, record for record, and move its groups' offsets along.
+"""`mirror`: copy topics to another cluster, record by record, and translate the committed offsets of its groups.
 
-A topic keeps its partitions, keys, values, headers and timestamps; its offsets may change, since the source may have
-dropped records. Which offset became which is kept in a table; after each batch the offsets that groups committed at the
-source are translated by it and committed at the target, for groups that have no members there.
+A copy has the partitions, keys, values, headers and timestamps of its source. Offsets may differ, since the source may
+have deleted records. A table holds which offsets became which. After each batch the offsets that groups committed at
+the source are translated by that table and committed at the target, for groups that have no members there.
 
     raftwerk pipeline run mirror -t flights --target 127.0.0.1:19092 --state /data/mirror
 """
@@ -41,7 +41,10 @@ _TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class MirrorOptions:
-    """Where copies go, what is put before a topic's name there, where the offsets are kept."""
+    """The target cluster, the directory of the offset table, and the prefix of copies' names.
+
+    `groups`: whether to translate the offsets of groups.
+    """
 
     target: str
     state: str
@@ -50,7 +53,7 @@ class MirrorOptions:
 
 
 class Mirror:
-    """One mirror under way."""
+    """The job for one target and one directory."""
 
     def __init__(self, spark: SparkSession, topics: Topics, options: MirrorOptions) -> None:
         if options.target == topics.bootstrap_servers and not options.prefix:
@@ -69,7 +72,7 @@ class Mirror:
         self.moved = 0
 
     def start(self, read_settings: ReadSettings, log: ProgressLog, metrics: Metrics) -> RunningQuery:
-        """Make the topics at the target, then begin to copy."""
+        """Create the topics at the target, then start the streaming query."""
         self._create_target_topics()
         source = Topics(
             self.topics.bootstrap_servers,
@@ -88,7 +91,7 @@ class Mirror:
         return read_settings.follow(JOB, query, self.topics, log, metrics)
 
     def runs(self) -> dict[tuple[str, int], list[CopiedRange]]:
-        """Which offsets became which, by topic and partition of the source."""
+        """The ranges of offsets that were copied, by topic and partition of the source."""
         found: dict[tuple[str, int], list[CopiedRange]] = {}
         if self.table.state.files:
             for row in self.table.read().drop("batch").collect():
@@ -97,7 +100,7 @@ class Mirror:
         return found
 
     def translate_group_offsets(self) -> int:
-        """Translate what groups have committed at the source; how many offsets were committed at the target."""
+        """Commit the translated offsets of the source's groups at the target. Returns the number of offsets."""
         from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
         runs = self.runs()
@@ -150,11 +153,11 @@ class Mirror:
 
 
 def _configs(bootstrap_servers: str, topic: str) -> dict[str, str]:
-    """What is set on a topic itself, so that its copy keeps as long, compacts as it does, and so on."""
+    """The configuration that is set on a topic itself, such as its retention, for its copy."""
     from confluent_kafka.admin import ConfigResource, ConfigSource
 
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    admin = _admin(bootstrap_servers)  # must live until it has its answer
+    admin = _admin(bootstrap_servers)  # must stay referenced until it has the response
     set_here = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
     entries = _answer(admin.describe_configs([resource])[resource], bootstrap_servers).values()
     return {one.name: one.value for one in entries if one.source == set_here and "throttled" not in one.name}
@@ -175,7 +178,7 @@ def _admin(bootstrap_servers: str) -> Any:
 
 
 def _answer(future: Any, bootstrap_servers: str) -> Any:
-    """What a cluster answers; `PipelineError` when it does not."""
+    """The result of a request. `PipelineError` when the cluster refuses it or does not answer."""
     from confluent_kafka import KafkaException
 
     try:
@@ -186,7 +189,7 @@ def _answer(future: Any, bootstrap_servers: str) -> Any:
 
 
 def _accepted(change: Any) -> int:
-    """How many offsets were taken. A group that got members in the meantime refuses all, and is left to them."""
+    """The number of accepted offsets. The broker refuses all for a group that has members by now."""
     from confluent_kafka import KafkaException
 
     try:
@@ -204,7 +207,7 @@ def _accepted(change: Any) -> int:
 @spark_options
 @report_errors
 def command(**given: Any) -> None:
-    """Copy topics to another cluster, record for record, with the groups' offsets.
+    """Copy topics to another cluster, record by record, with the groups' offsets.
 
     \b
     Try it:

@@ -1,8 +1,8 @@
-"""Copying records from partition to partition, so that a copy that was cut short goes on where it ended.
+"""Copies records from partition to partition, so that an interrupted copy continues without repeats.
 
-Each copied record carries a header with the offset that it had. The end of a target partition therefore says how far
-its copy is: a task that is run again reads it, and leaves out what is there. Copies are in order, sent with idempotence
-and acks=all, so what is there is a prefix of the source, without holes and without repeats.
+Each copy carries a header with its offset at the source, so the last record of a target partition says how far the copy
+is. A task that is repeated reads that record and skips what is copied already. Records are copied in order, by an
+idempotent producer with acks=all, so the copy is always a prefix of the source, without gaps and without repeats.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CLIENT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 500, "log_lev
 
 @dataclass(frozen=True, slots=True)
 class CopiedRange:
-    """`length` records in a row, from offset `source` on, are in the copy from offset `target` on."""
+    """`length` consecutive records from offset `source` on are in the copy from offset `target` on."""
 
     topic: str
     partition: int
@@ -38,13 +38,13 @@ class CopiedRange:
 
 @dataclass(frozen=True, slots=True)
 class RecordCopier:
-    """The work of one task; sent to Spark's workers. `renamed` maps a topic to its copy."""
+    """The work of one task, sent to Spark's workers. `copy_names` maps a topic to its copy."""
 
     target: str
     copy_names: Mapping[str, str]
 
     def copy(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Send rows of the source, sorted by topic, partition and offset; tell the runs."""
+        """Copy rows, which are sorted by topic, partition and offset. Yields the copied ranges."""
         import pyarrow as pa
         from confluent_kafka import Producer
 
@@ -101,7 +101,7 @@ class RecordCopier:
 
 
 class CopiedRanges:
-    """Puts single copies together to runs."""
+    """Joins single copies into ranges."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, int], CopiedRange] = {}
@@ -109,7 +109,7 @@ class CopiedRanges:
         self.failure = ""
 
     def sent(self, place: tuple[str, int], source: int, target: int, error: Any) -> None:
-        """One record was acked at offset `target`, or was not."""
+        """Add one record, which was acked at offset `target`, or failed with `error`."""
         if error is not None:
             self.failure = self.failure or str(error)
             return
@@ -122,12 +122,12 @@ class CopiedRanges:
         self._open[place] = CopiedRange(place[0], place[1], source, target, 1)
 
     def done(self) -> list[CopiedRange]:
-        """All runs."""
+        """All ranges so far."""
         return [*self._closed, *self._open.values()]
 
 
 def _add_earlier_copies(place: tuple[str, int], offsets: list[int], last: tuple[int, int], runs: CopiedRanges) -> None:
-    """Runs of what an earlier try of this task had copied: the end of the copy, in the same order."""
+    """Add the records that an earlier attempt of this task copied: they are the end of the copy, in the same order."""
     if offsets[-1] != last[0]:
         raise PipelineError(
             f"the copy of {place[0]}-{place[1]} is ahead of what --state knows of it: name the state that it was made "
@@ -138,7 +138,7 @@ def _add_earlier_copies(place: tuple[str, int], offsets: list[int], last: tuple[
 
 
 def last_copied(bootstrap_servers: str, topic: str, partition: int) -> tuple[int, int]:
-    """The last record of a copy: its offset in the source, and in the copy; -1 both where the copy is empty.
+    """The offsets of the last record of a copy, at the source and in the copy; both are -1 for an empty copy.
 
     `PipelineError` when that record is none of a mirror's: others write to the topic, and nobody knows what is there.
     """
@@ -169,7 +169,7 @@ def last_copied(bootstrap_servers: str, topic: str, partition: int) -> tuple[int
 
 
 def _read_one(consumer: Any, topic: str, partition: int, offset: int, deadline: float) -> Any:
-    """The record at or after an offset; None where there is none up to the end."""
+    """The record at or after an offset, None when there is none."""
     from confluent_kafka import KafkaError, TopicPartition
 
     consumer.assign([TopicPartition(topic, partition, offset)])
@@ -190,7 +190,7 @@ def _read_one(consumer: Any, topic: str, partition: int, offset: int, deadline: 
 
 
 def translate(runs: list[CopiedRange], offset: int) -> int | None:
-    """Where a consumer that stands at an offset of the source goes on in the copy; None when nothing is copied yet.
+    """The offset in the copy at which a consumer of the source continues; None when nothing is copied yet.
 
     `runs` are those of one partition. An offset between two runs (a record that the source had dropped) goes to the
     beginning of the next; one after the last run to its end, which repeats nothing and skips nothing that is copied.

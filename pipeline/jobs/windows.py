@@ -1,9 +1,9 @@
 """`windows`: delays of flights by carrier and airport, in windows of event time, from a stream that is out of order.
 
-Spark keeps a window open until the watermark (the latest event time, less what may be late) has passed its end; a
-flight that comes after that is late, and counted. Each batch's new values go to a compacted topic, whose key is window,
-carrier and airport, and to a Parquet table. Both hold the last value of a key: the topic by compaction, the table by
-`latest`.
+Spark keeps a window open until the watermark (the latest event time minus the allowed lateness) has passed its end. A
+flight that arrives later is counted as late. The new values of each batch go to a compacted topic, whose key is window,
+carrier and airport, and to a Parquet table. Both yield the last value of a key: the topic by compaction, the table by
+`latest_values`.
 
     raftwerk pipeline run windows -t flights --out /data/windows --to flight-delays --report windows.html
 """
@@ -44,7 +44,7 @@ _DAMAGE = "_damage"
 
 @dataclass(frozen=True, slots=True)
 class WindowsOptions:
-    """How long a window is, how late a flight may be (Spark's intervals, such as `1 day`), where the results go."""
+    """The length of a window, the allowed lateness (Spark's intervals, such as `1 day`), and the outputs."""
 
     out: str
     window: str = "1 day"
@@ -55,7 +55,7 @@ class WindowsOptions:
 
 @dataclass(frozen=True, slots=True)
 class RecordCounts:
-    """What became of the records that were read. `read = counted + late + unreadable`."""
+    """How many records were read, and what became of them: `read = counted + late + unreadable`."""
 
     read: int
     counted: int
@@ -65,7 +65,7 @@ class RecordCounts:
 
 @dataclass
 class Windows:
-    """One run of the job."""
+    """The job for one output directory."""
 
     spark: SparkSession
     topics: Topics
@@ -86,7 +86,7 @@ class Windows:
             self.sink = Topics(self.topics.bootstrap_servers, (self.options.to_topic,), self.topics.format)
 
     def start(self, read_settings: ReadSettings, log: ProgressLog, metrics: Metrics) -> RunningQuery:
-        """Begin to read."""
+        """Start the streaming query."""
         if read_settings.starting_offsets != "earliest":
             raise PipelineError("windows tells what became of every record of its topic: it begins at earliest.")
         if self.sink is not None:
@@ -111,9 +111,9 @@ class Windows:
         rows = rows.withColumn("batch", f.lit(batch)).persist()
         try:
             if self.sink is not None:
-                # The same key with the same value once more, after a crash, changes nothing in a compacted topic.
+                # After a crash the same keys and values are written again, which changes nothing in a compacted topic.
                 self.sink.write(self.spark, _as_records(rows))
-            # Each date in one task: else every task writes a small file for every date.
+            # One task for each date; otherwise every task writes a small file for every date.
             dated = rows.withColumn("date", f.to_date("window_start")).repartition("date")
             self.table.commit(batch, dated, ("date",), dict)
         finally:
@@ -123,7 +123,7 @@ class Windows:
             self.table.compact(0, reduce=latest_values)
 
     def counted(self) -> RecordCounts:
-        """What became of every record that this job has read: the topic's records, less what the windows count."""
+        """Count the records that the job has read. Late are those that are in the topic and in no window."""
         from pyspark.sql import functions as f
 
         read = f.count(f.lit(1)), f.count(f.when(_unreadable(), 1))
@@ -132,12 +132,12 @@ class Windows:
         return RecordCounts(total, counted, total - unreadable - counted, unreadable)
 
     def _read(self) -> DataFrame:
-        """The records that the stream has done, by the offsets in its checkpoint."""
+        """The records that the stream has processed, by the offsets in its checkpoint."""
         return parse(self.topics.read(self.spark, up_to=self.table.last_offsets()))
 
 
 def parse(records: DataFrame) -> DataFrame:
-    """Flights out of records of JSON. A record that is none has no event time."""
+    """The flights in JSON records. A record that holds no flight has a null event time."""
     from pyspark.sql import functions as f
 
     how = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _DAMAGE}
@@ -152,7 +152,7 @@ def _unreadable() -> Any:
 
 
 def delays(flights: DataFrame, window: str, late: str) -> DataFrame:
-    """Flights, cancelled ones and delays (minutes) by window, carrier and airport."""
+    """Flights, cancelled flights and delays (minutes) by window, carrier and airport."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as f
 
@@ -186,7 +186,7 @@ def delays(flights: DataFrame, window: str, late: str) -> DataFrame:
 
 
 def latest_values(rows: DataFrame) -> DataFrame:
-    """The last value of each key, out of those of all batches."""
+    """The value of each key from its last batch."""
     from pyspark.sql import functions as f
 
     others = [name for name in rows.columns if name not in KEY]
@@ -195,12 +195,12 @@ def latest_values(rows: DataFrame) -> DataFrame:
 
 
 def read_windows(spark: SparkSession, root: str) -> DataFrame:
-    """What a table of this job says now, one row for each window, carrier and airport."""
+    """The results in a table of this job, one row for each window, carrier and airport."""
     return latest_values(read_table(spark, root))
 
 
 def with_names(spark: SparkSession, rows: DataFrame) -> DataFrame:
-    """The names of carriers and airports beside their codes."""
+    """The rows with the names of carriers and airports."""
     from pyspark.sql import functions as f
 
     carriers = _reference(spark, "airlines.csv").select("carrier", f.col("name").alias("carrier_name"))
@@ -257,7 +257,7 @@ def command(**given: Any) -> None:
 
 
 def finish(windows: Windows, report: str | None, *, as_json: bool) -> None:
-    """Say what was counted, and write the page where one is wanted."""
+    """Print the counts, and write the report if a path is given."""
     counted = windows.counted()
     result: dict[str, Any] = {
         "read": counted.read,
