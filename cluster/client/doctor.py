@@ -14,7 +14,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from ...log.errors import LogDirError
+from ...log.state.checkpoints import DAMAGED_OFFSET_FILE, read_offsets
 from ...runtime.clock import SystemClock
+from ...runtime.files.real_disk import RealDisk
 from ...wire.api_keys import ApiKey
 from ...wire.client import connect
 from ...wire.errors import ErrorCode
@@ -288,6 +291,7 @@ def _directory(path: str, config: NodeConfig) -> Iterator[Finding]:
     elif free < _LITTLE_SPACE_BYTES:
         way_out = "shorten retention, or add space: a full disk ends the node"
         yield Finding(WARNING, f"{path}: only {free / 1e9:.1f} GB are free", way_out)
+    yield from _damage(path)
     meta: dict[str, Any] = {}
     try:
         with open(os.path.join(path, "meta.properties"), encoding="utf-8") as file:
@@ -304,6 +308,21 @@ def _directory(path: str, config: NodeConfig) -> Iterator[Finding]:
         yield Finding(FAILURE, f"{what}, and this is node {config.node_id}", "correct node.id or log.dirs")
     else:
         yield Finding(OK, f"{path}: formatted for cluster {meta.get('cluster.id')}, {free / 1e9:.0f} GB free")
+
+
+def _damage(path: str) -> Iterator[Finding]:
+    """Report logs that a node has found damaged, by its file in the log directory."""
+    try:
+        found = read_offsets(RealDisk(), os.path.join(path, DAMAGED_OFFSET_FILE))
+    except (OSError, LogDirError):
+        return
+    if found:
+        names = _some([f"{tp} from offset {offset} on" for tp, offset in found.items()])
+        way_out = (
+            "the node mends them from other replicas; where there is none, restore a copy, or remove the damaged"
+            " segments (raftwerk log verify, raftwerk log repair); replace the disk if it happens again"
+        )
+        yield Finding(FAILURE, f"{path}: {len(found)} logs are damaged on the disk: {names}", way_out)
 
 
 def _ids(ids: Any) -> str:

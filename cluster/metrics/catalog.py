@@ -278,6 +278,8 @@ CATALOG: tuple[Spec, ...] = (
     Spec("raftwerk_ready", GAUGE, (), "1 when /health/ready says so."),
     Spec("raftwerk_event_loop_lag_seconds", SUMMARY, (), "How much later than due the event loop ran a timer."),
     Spec("raftwerk_gc_pause_seconds", SUMMARY, (), "Pauses of the garbage collector."),
+    Spec("raftwerk_log_damaged", GAUGE, ("topic", "partition"), "1 while batches of the log fail their check on disk."),
+    Spec("raftwerk_log_scrubbed_bytes_total", COUNTER, (), "Bytes of logs that were read again and checked."),
     Spec("raftwerk_log_dir_free_bytes", GAUGE, ("directory",), "Space left on the file system of a log directory."),
     Spec(
         "raftwerk_connections_rejected_total", COUNTER, ("listener",), "Connections closed because of what they sent."

@@ -222,6 +222,10 @@ def _read_logs(node: Node, limit: int) -> Samples:
         return samples
     put = samples.put
     put("kafka_log_logmanager_offlinelogdirectorycount", len(node.config.all_dirs) - len(logs.directories.ids))
+    if logs.scrubber is not None:
+        put("raftwerk_log_scrubbed_bytes_total", logs.scrubber.checked_bytes)
+        for key in list(logs.scrubber.damaged)[:limit]:
+            put("raftwerk_log_damaged", 1, key.topic, str(key.partition))
     put("raftwerk_metrics_partitions_left_out", max(0, len(manager.partitions) - limit))
     for key, replica in list(manager.partitions.items())[:limit]:
         log, labels = replica.log, (key.topic, str(key.partition))

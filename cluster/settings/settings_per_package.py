@@ -33,6 +33,7 @@ from ...log.manager.log_manager_config import (
     LogManagerConfig,
     RecoveryPointConfig,
     RetentionConfig,
+    ScrubberConfig,
 )
 from ...log.topic_configs import TOPIC_CONFIGS
 from ...raft.quorum.config import RaftConfig, RaftTiming
@@ -88,6 +89,10 @@ def log_manager_config(
         recovery_points=RecoveryPointConfig(
             interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
             bytes_min=config["log.flush.offset.checkpoint.min.bytes"],
+        ),
+        scrubber=ScrubberConfig(
+            interval_ms=config["log.scrub.interval.ms"],
+            io_bytes_per_s=config["log.scrub.io.max.bytes.per.second"],
         ),
         metadata_dir=config.metadata_log_dir,
         data_dirs=config.log_dirs,

@@ -292,6 +292,20 @@ _OWN: tuple[ConfigKey, ...] = (
         "How often logs are checked for segments to delete.",
         POSITIVE,
     ),
+    ConfigKey(
+        "log.scrub.interval.ms",
+        LONG,
+        "3600000",
+        "How long after the last check all logs are read again and their batches checked; 0 for never. Not in Kafka.",
+        NOT_NEGATIVE,
+    ),
+    ConfigKey(
+        "log.scrub.io.max.bytes.per.second",
+        DOUBLE,
+        "5242880",
+        "Bytes a second that this check may read. Not in Kafka.",
+        POSITIVE,
+    ),
     ConfigKey("log.cleaner.enable", BOOLEAN, "true", "Compact the topics with cleanup.policy compact."),
     ConfigKey(
         "log.cleaner.dedupe.buffer.size",

@@ -180,6 +180,7 @@ class LogDirectories:
             return None
         log = log_dir.logs.pop(tp)
         log_dir.clean_offsets.pop(tp, None)
+        log_dir.damaged_offsets.pop(tp, None)
         log.close(clean=False)
         path = f"{log_dir.path}/{retired_name(tp, self._runtime.rng, suffix)}"
         try:
@@ -214,6 +215,18 @@ class LogDirectories:
         """Whether it is durable that offsets may be missing from the log; if not, that write is begun."""
         log_dir = self._dir_of.get(tp)
         return log_dir is not None and log_dir.is_usable and log_dir.gaps_noted(tp)
+
+    def damaged_offsets(self) -> dict[TopicPartition, int]:
+        """The first damaged offset of each log that the scrubber found damaged."""
+        return {tp: offset for log_dir in self._dirs for tp, offset in log_dir.damaged_offsets.items()}
+
+    def note_damage(self, tp: TopicPartition, offset: int | None) -> None:
+        """The log is damaged at the offset, or sound (None); soon checkpointed."""
+        for log_dir in self._dirs:
+            log_dir.damaged_offsets.pop(tp, None)
+        log_dir_of = self._dir_of.get(tp)
+        if log_dir_of is not None and offset is not None:
+            log_dir_of.damaged_offsets[tp] = offset
 
     def note_clean(self, tp: TopicPartition, offset: int) -> None:
         """The log is compacted up to `offset`; soon checkpointed. A refusing disk fails its directory."""

@@ -1,4 +1,4 @@
-"""One log directory of this node: its lock, its four offset checkpoints, and the logs in it.
+"""One log directory of this node: its lock, its five offset checkpoints, and the logs in it.
 
 A directory is used by one process at a time (`.lock`), and only if its `meta.properties` names this node and cluster.
 When its disk refuses, the directory fails for good (KIP-858): its logs refuse everything from then on.
@@ -24,6 +24,7 @@ from ..partition_log import LogHooks, PartitionLog
 from ..state.checkpoints import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_OFFSET_FILE,
+    DAMAGED_OFFSET_FILE,
     HIGH_WATERMARK_FILE,
     LOG_START_OFFSET_FILE,
     RECOVERY_POINT_FILE,
@@ -111,17 +112,19 @@ class OffsetCheckpoint:
 
 
 class DirectoryCheckpoints:
-    """The four offset checkpoints of a log directory."""
+    """The offset checkpoints of a log directory."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         self.recovery_points = OffsetCheckpoint(disk, f"{path}/{RECOVERY_POINT_FILE}")
         self.high_watermarks = OffsetCheckpoint(disk, f"{path}/{HIGH_WATERMARK_FILE}")
         self.log_start_offsets = OffsetCheckpoint(disk, f"{path}/{LOG_START_OFFSET_FILE}")
         self.clean_offsets = OffsetCheckpoint(disk, f"{path}/{CLEANER_OFFSET_FILE}")
+        self.damaged_offsets = OffsetCheckpoint(disk, f"{path}/{DAMAGED_OFFSET_FILE}")
 
     def forget_all_but(self, kept: Container[TopicPartition], tp: TopicPartition) -> None:
-        """As `OffsetCheckpoint.forget_all_but`, in all four files. `OSError`."""
-        for checkpoint in (self.recovery_points, self.high_watermarks, self.log_start_offsets, self.clean_offsets):
+        """As `OffsetCheckpoint.forget_all_but`, in all files. `OSError`."""
+        every = (self.recovery_points, self.high_watermarks, self.log_start_offsets, self.clean_offsets)
+        for checkpoint in (*every, self.damaged_offsets):
             checkpoint.forget_all_but(kept, tp)
 
 
@@ -159,6 +162,8 @@ class LogDirectory:
         """Copies of logs that are in another directory, and that will be moved here."""
         self.clean_offsets: dict[TopicPartition, int] = {}
         """Up to which offset compacted logs are clean; an entry also says that offsets may be missing from the log."""
+        self.damaged_offsets = dict(self.checkpoints.damaged_offsets.offsets)
+        """The first damaged offset of logs that the scrubber found damaged."""
         self.failure: OSError | None = None
         self.is_loaded = False
         self.was_cleanly_shut_down = False
@@ -328,6 +333,8 @@ class LogDirectory:
         self.checkpoints.log_start_offsets.write(self._log_start_offsets())
         if self.clean_offsets:
             self.checkpoints.clean_offsets.write(self.clean_offsets)
+        if self.damaged_offsets != self.checkpoints.damaged_offsets.offsets:
+            self.checkpoints.damaged_offsets.write(self.damaged_offsets)
 
     def write_recovery_points_soon(self) -> None:
         """The same without blocking the loop. A refusing disk fails the directory."""
@@ -335,6 +342,8 @@ class LogDirectory:
         self.checkpoints.log_start_offsets.write_soon(self._log_start_offsets(), self.fail)
         if self.clean_offsets:
             self.checkpoints.clean_offsets.write_soon(self.clean_offsets, self.fail)
+        if self.damaged_offsets != self.checkpoints.damaged_offsets.offsets:
+            self.checkpoints.damaged_offsets.write_soon(self.damaged_offsets, self.fail)
 
     def gaps_noted(self, tp: TopicPartition) -> bool:
         """Whether it is durable that offsets may be missing from the log; if not, that write is begun."""

@@ -4,6 +4,7 @@
   deleted files are removed.
 - `RetentionRounds`: segments roll by age, expired segments are deleted, silent producers are forgotten, files closed.
 - `LogCleaner`: compaction (folder `cleaner/`).
+- `LogScrubber`: all logs are read again, and damage on the disk is found.
 - `RecoveryPointAdvancer`: active segments are made durable, so that recovery has little to check.
 
 Each round visits some logs in each iteration of the loop, so that thousands of logs do not block it. A log with nothing
@@ -27,6 +28,7 @@ from ..partition_log import PartitionLog
 from .delayed_deletion import DelayedDeletion
 from .log_directories import LogDirectories
 from .log_manager_config import LogMaintenanceChange, LogManagerConfig, RetentionConfig
+from .log_scrubber import Damage, LogScrubber
 from .recovery_point_advancer import RecoveryPointAdvancer
 
 _logger = logging.getLogger(__name__)
@@ -46,17 +48,20 @@ class LogMaintenance:
         directories: LogDirectories,
         deletion: DelayedDeletion,
         high_watermark_of: Callable[[TopicPartition], int],
+        on_damaged: Callable[[TopicPartition, Damage], None],
     ) -> None:
         self._config = config
         self._flusher = LogFlusher(config.flush_interval_s, directories, deletion)
         self._retention = RetentionRounds(config.retention, runtime.clock, lambda: directories.logs, high_watermark_of)
         self._cleaner = LogCleaner(config.cleaner, runtime, directories, high_watermark_of)
+        self.scrubber = LogScrubber(config.scrubber, runtime, directories, on_damaged)
         self._recovery_points = RecoveryPointAdvancer(config.recovery_points, lambda: directories.logs)
 
     def start(self) -> None:
         """Begin, on the running loop."""
         self._retention.start()
         self._cleaner.start()
+        self.scrubber.start()
         self._recovery_points.start()
         self._flusher.start()
 
@@ -65,6 +70,7 @@ class LogMaintenance:
         self._flusher.stop()
         self._retention.stop()
         self._cleaner.stop()
+        self.scrubber.stop()
         self._recovery_points.stop()
 
     def change(self, to: LogMaintenanceChange) -> None:

@@ -30,6 +30,7 @@ from .log_directory import LogDirectory
 from .log_loading import LogLoader
 from .log_maintenance import LogMaintenance
 from .log_manager_config import LogMaintenanceChange, LogManagerConfig
+from .log_scrubber import Damage, LogScrubber
 from .stray_logs import why_stray
 
 _logger = logging.getLogger(__name__)
@@ -76,19 +77,30 @@ class LogManager:
         """The broker epoch of the last shutdown, if that was clean in all directories, else -1 (KIP-966)."""
         return self._loader.previous_broker_epoch
 
-    def start(self, high_watermark_of: Callable[[TopicPartition], int | None] | None = None) -> None:
+    def start(
+        self,
+        high_watermark_of: Callable[[TopicPartition], int | None] | None = None,
+        on_damaged: Callable[[TopicPartition, Damage], None] = lambda tp, damage: None,
+    ) -> None:
         """Begin the periodic maintenance, on the running loop.
 
         `high_watermark_of` knows the high watermarks of the partitions; where it returns None, the checkpointed one
-        counts.
+        counts. `on_damaged` is told of each log whose files were found to be damaged.
         """
 
         def high_watermark(tp: TopicPartition) -> int:
             known = high_watermark_of(tp) if high_watermark_of is not None else None
             return self.high_watermark_checkpoint.get(tp, 0) if known is None else known
 
-        self._maintenance = LogMaintenance(self._config, self._runtime, self.directories, self.deletion, high_watermark)
+        self._maintenance = LogMaintenance(
+            self._config, self._runtime, self.directories, self.deletion, high_watermark, on_damaged
+        )
         self._maintenance.start()
+
+    @property
+    def scrubber(self) -> LogScrubber | None:
+        """Looks for damage in the files of logs; None before `start`."""
+        return None if self._maintenance is None else self._maintenance.scrubber
 
     def change_maintenance(self, to: LogMaintenanceChange) -> None:
         """Use these settings for maintenance from now on; has no effect before `start`."""

@@ -11,6 +11,14 @@ from ..config import LogConfig
 _FLUSH_INTERVAL_MS_MAX = 5000
 
 
+@dataclass(frozen=True, slots=True)
+class ScrubberConfig:
+    """`log.scrub.interval.ms`, 0 for never, and `log.scrub.io.max.bytes.per.second`."""
+
+    interval_ms: int = 3_600_000
+    io_bytes_per_s: float = 5 * 1024 * 1024
+
+
 def _ignore_dir_failure(path: str, error: OSError) -> None:
     pass
 
@@ -60,6 +68,7 @@ class LogManagerConfig:
     retention: RetentionConfig = field(default_factory=RetentionConfig)
     cleaner: CleanerConfig = field(default_factory=CleanerConfig)
     recovery_points: RecoveryPointConfig = field(default_factory=RecoveryPointConfig)
+    scrubber: ScrubberConfig = field(default_factory=ScrubberConfig)
     metadata_dir: str | None = None
     data_dirs: tuple[str, ...] = ()
 

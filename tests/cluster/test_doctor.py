@@ -148,6 +148,17 @@ def test_a_full_disk_and_a_newer_format(tmp_path: Path, monkeypatch: pytest.Monk
     assert [one.what.partition(" (")[0].rpartition("was")[2] for one in found] == [" formatted by a newer version"]
 
 
+def test_damaged_logs_are_named(tmp_path: Path) -> None:
+    plan = plan_cluster(str(tmp_path), ClusterShape(1, port=0))
+    write_properties(plan)
+    (tmp_path / "node-1").mkdir()
+    file = tmp_path / "node-1" / "damaged-offset-checkpoint"
+    for content, damaged in (("0\n0\n", []), ("rot", []), ("0\n1\nt 3 17\n", ["t-3 from offset 17 on"])):
+        file.write_text(content)
+        found = [one for one in examine_config(plan.nodes[0].properties_file) if "are damaged on" in one.what]
+        assert [(one.level, one.what.rpartition(": ")[2]) for one in found] == [(FAILURE, text) for text in damaged]
+
+
 def test_a_port_where_nothing_listens() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -1,0 +1,111 @@
+"""The search for damage in the files of logs."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import pytest
+from support.log.logs import SMALL, append, make_runtime, open_log
+
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.log.manager.log_manager import LogManager
+from raftwerk.log.manager.log_manager_config import LogManagerConfig, ScrubberConfig
+from raftwerk.log.manager.log_scrubber import Damage, find_damage
+from raftwerk.log.manager.meta_properties import format_dirs
+from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.state.checkpoints import read_offsets
+from raftwerk.runtime.incremental_work import run_at_once
+from raftwerk.runtime.ports import Runtime
+from raftwerk.wire.types import TopicPartition
+
+TP = TopicPartition("t", 0)
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
+SCRUBBER = ScrubberConfig(interval_ms=5)
+
+
+def filled() -> tuple[SimDisk, PartitionLog]:
+    runtime, disk = make_runtime()
+    log = open_log(runtime)
+    for number in range(40):
+        append(log, 3, epoch=number // 10)
+    assert len(log.segments) > 3
+    return disk, log
+
+
+def test_a_sound_log() -> None:
+    _, log = filled()
+    assert run_at_once(find_damage(log)) is None
+    log.truncate_fully_and_start_at(7)
+    assert run_at_once(find_damage(log)) is None
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_every_flipped_byte_is_found(at: int) -> None:
+    disk, log = filled()
+    segment = log.segments[1]
+    size = log.segments[1].size_bytes
+    for position in range(at, size, 4):
+        disk.flip_bit(segment.file.path, position, position % 8)
+        found = run_at_once(find_damage(log))
+        assert found is not None and found.segment_base_offset == segment.base_offset, position
+        assert segment.base_offset <= found.offset < segment.next_offset
+        disk.flip_bit(segment.file.path, position, position % 8)
+    assert run_at_once(find_damage(log)) is None
+
+
+def test_damage_below_the_start_of_the_log_does_not_count() -> None:
+    disk, log = filled()
+    disk.flip_bit(log.segments[0].file.path, 70, 1)
+    assert run_at_once(find_damage(log)) is not None
+    log.raise_start(log.segments[1].base_offset)
+    assert run_at_once(find_damage(log)) is None
+
+
+def test_a_log_that_is_truncated_meanwhile_is_not_called_damaged() -> None:
+    _, log = filled()
+    work = find_damage(log)
+    next(work)
+    log.truncate_to(5)
+    assert run_at_once(work) is None
+
+
+def running() -> tuple[Runtime, SimDisk, LogManager]:
+    runtime, disk = make_runtime()
+    format_dirs(runtime, ("/data",), CLUSTER, 1)
+    manager = LogManager(runtime, LogManagerConfig(("/data",), CLUSTER, 1, SMALL, scrubber=SCRUBBER))
+    manager.load()
+    return runtime, disk, manager
+
+
+def test_damage_is_found_in_the_background_and_remembered() -> None:
+    async def main() -> None:
+        runtime, disk, manager = running()
+        log = manager.create(TP, UUID(int=1))
+        for _ in range(40):
+            append(log, 3)
+        found: list[tuple[TopicPartition, Damage]] = []
+        manager.start(on_damaged=lambda tp, damage: found.append((tp, damage)))
+        await asyncio.sleep(0.05)
+        assert not found and manager.scrubber is not None and not manager.scrubber.damaged
+        segment = log.segments[1]
+        disk.flip_bit(segment.file.path, 100, 1)
+        await asyncio.sleep(0.1)
+        assert found[0] == found[1] == (TP, manager.scrubber.damaged[TP])
+        assert found[0][1].segment_base_offset == segment.base_offset and "CRC" in found[0][1].what
+        assert manager.scrubber.checked_bytes >= 2 * segment.size_bytes
+        manager.shutdown()
+        assert read_offsets(disk, "/data/damaged-offset-checkpoint") == {TP: segment.base_offset}
+
+        manager = LogManager(runtime, LogManagerConfig(("/data",), CLUSTER, 1, SMALL, scrubber=ScrubberConfig(60_000)))
+        manager.load()
+        manager.start()
+        await asyncio.sleep(0.05)
+        assert manager.scrubber is not None and TP in manager.scrubber.damaged
+        disk.flip_bit(segment.file.path, 100, 1)
+        await manager.scrubber.check(TP)
+        assert not manager.scrubber.damaged
+        manager.shutdown()
+        assert read_offsets(disk, "/data/damaged-offset-checkpoint") == {}
+
+    asyncio.run(main())
