@@ -14,6 +14,7 @@ from uuid import UUID
 from ..log.errors import NoSpaceError
 from ..log.log_divergence import is_diverging, truncation_offset
 from ..log.partition_log import AppendInfo, PartitionLog
+from ..log.record_validation import LoopBudget
 from ..runtime.files.file_slice import FileSlice
 from ..runtime.invariants import invariant
 from ..runtime.log_lines import log_event
@@ -126,11 +127,15 @@ class Replica:
 
     # ---------------------------------------------------------------- leader
 
-    def append_as_leader(self, records: memoryview, acks: int, now_ms: int, wall_ms: int) -> AppendInfo:
+    def append_as_leader(
+        self, records: memoryview, acks: int, times: tuple[int, int], budget: LoopBudget | None, is_validated: bool
+    ) -> AppendInfo:
         """Append a producer's batches; the high watermark advances at once when there is no follower to wait for.
 
-        Raises `ProtocolError` and `OSError`.
+        `times` are monotonic and wall-clock milliseconds; `budget` and `is_validated` as in
+        `PartitionLog.append_as_leader`. Raises `ProtocolError`, `NeedsThreadError` and `OSError`.
         """
+        now_ms, wall_ms = times
         self.check_online()
         leader = self.partition.require_leader()
         log = self.log
@@ -146,7 +151,7 @@ class Replica:
             raise
         if self._refused_first_batches:
             self._refused_first_batches.check(records, log.producers, now_ms)
-        info = log.append_as_leader(records, leader.leader_epoch, wall_ms)
+        info = log.append_as_leader(records, leader.leader_epoch, wall_ms, is_validated=is_validated, budget=budget)
         if not info.duplicate:
             self._count_uncommitted(info)
         leader.maybe_advance_high_watermark(log.log_end_offset, now_ms)

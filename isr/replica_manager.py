@@ -32,6 +32,7 @@ from .follower.replica_fetcher import FetcherContext
 from .hosted_partitions import HostedPartitions
 from .leader.alter_partition_manager import AlterPartitionManager
 from .leader.appends import Appends, Entries
+from .leader.deferred_appends import DeferredAppends
 from .leader.expected_first_fetches import ExpectedFetches
 from .leader.isr_proposals import IsrProposals
 from .leader.record_deletion import RecordDeletion
@@ -64,7 +65,7 @@ class ReplicaManager:
         errors = self._errors = StorageErrors(hosted, operations, ports.on_storage_error, ports.on_no_space)
         self._alter_partition = AlterPartitionManager(ports.alter_partition, config.alter_partition_backoff_ms)
         proposals = self._isr_proposals = IsrProposals(hosted, operations, self._alter_partition.submit, now_ms)
-        self._appends = Appends(hosted, operations, errors, ports.observer, self._now)
+        self._appends = Appends(hosted, operations, errors, ports.observer, self._now, DeferredAppends(runtime.threads))
         self._expected = ExpectedFetches(operations.purgatory)
         self._fetches = FetchRequests(
             FetchSessionCache(config.fetch_session_slots, runtime.rng, tracker),

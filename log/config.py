@@ -81,11 +81,6 @@ class LogConfig:
         """Whether old segments are deleted by time and size."""
         return "delete" in self.cleanup_policy
 
-    @property
-    def looks_inside_batches(self) -> bool:
-        """Whether the leader has to parse the records of clients' batches."""
-        return self.compression_type is not None or self.is_compacted
-
     def draw_segment_ms(self, rng: random.Random) -> int:
         """`segment.ms` minus a random part of the jitter, so that many partitions do not roll at once."""
         jitter_ms = min(self.segment_jitter_ms, self.segment_ms)

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Sequence
 
 from ..wire.errors import ErrorCode, ProtocolError
+from ..wire.produce import RecordError
+
+
+class RefusedRecordsError(ProtocolError):
+    """A batch is refused for some of its records, which are named (KIP-467)."""
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: Sequence[RecordError]) -> None:
+        super().__init__(code, message)
+        self.record_errors = record_errors
 
 
 class StorageError(ProtocolError):

@@ -31,7 +31,7 @@ from .config import MAX_INT32, LogConfig
 from .durability import Durability, LogFiles
 from .errors import StorageError
 from .local_log import LocalLog
-from .recompression import recompress
+from .record_validation import LoopBudget
 from .recovery import log_recovery
 from .segment.log_segments import LogSegments
 from .segment.rolling_and_retention import RollPolicy, count_expired
@@ -40,7 +40,14 @@ from .segment.segment_replacement import StagedRenames
 from .segment.transaction_index import AbortedTransaction
 from .state.leader_epoch_cache import LeaderEpochCache
 from .state.producer_state import UNKNOWN_DELTA, BatchMetadata, ProducerStateManager
-from .validation import count_offsets, first_batch_around, prepare_for_follower, prepare_for_leader
+from .validation import (
+    count_offsets,
+    first_batch_around,
+    place_validated,
+    prepare_for_follower,
+    prepare_for_leader,
+    validate,
+)
 
 
 class AppendInfo(NamedTuple):
@@ -182,7 +189,6 @@ class PartitionLog:
             self._use(config)
 
     def _use(self, config: LogConfig) -> None:
-        self._looks_inside_batches = config.looks_inside_batches
         if config.is_compacted:
             self.note_gaps(at_once=False)
 
@@ -245,21 +251,34 @@ class PartitionLog:
     # Appending
 
     def append_as_leader(
-        self, batches: memoryview, leader_epoch: int, now_ms: int, *, internal: bool = False
+        self,
+        batches: memoryview,
+        leader_epoch: int,
+        now_ms: int,
+        *,
+        internal: bool = False,
+        is_validated: bool = False,
+        budget: LoopBudget | None = None,
     ) -> AppendInfo:
         """Append a client's batches; their offsets and `leader_epoch` are written into them in place.
 
         A batch of an idempotent producer that is in the log already is not appended again: the result has its offsets
-        and `duplicate`. `internal` batches are the broker's own: control batches, with any timestamp.
+        and `duplicate`. `internal` batches are the broker's own: control batches, with any timestamp. `is_validated`
+        batches are the result of `validate`. With a budget, `NeedsThreadError` asks for that first.
         Raises `ProtocolError` (CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP,
         UNSUPPORTED_COMPRESSION_TYPE, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR).
         """
         self._availability.check()
         config = self._config
-        if self._looks_inside_batches and not internal:
-            batches = recompress(batches, config)
         first_offset = self._segments.active.next_offset
-        headers = prepare_for_leader(batches, first_offset, leader_epoch, config, now_ms, internal)
+        if config.compression_type is not None and not (internal or is_validated):
+            batches, is_validated = validate(batches, config, now_ms, budget), True
+        if is_validated:
+            headers = place_validated(batches, first_offset, leader_epoch, config, now_ms)
+        else:
+            headers = prepare_for_leader(
+                batches, first_offset, leader_epoch, config, now_ms, internal=internal, budget=budget
+            )
         staged: dict[int, tuple[int, int]] = {}
         for header in headers:
             if header.producer_id >= 0 and not header.is_control:

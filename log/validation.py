@@ -1,7 +1,7 @@
-"""Validation of batches before they are appended, by their headers and CRC alone.
+"""Validation of batches before they are appended: headers and CRC here, their records in `record_validation.py`.
 
 The errors are those of Apache Kafka (ProduceRequest.validateRecords, LogValidator,
-UnifiedLog.analyzeAndValidateRecords); records themselves are not parsed here.
+UnifiedLog.analyzeAndValidateRecords).
 """
 
 from __future__ import annotations
@@ -22,58 +22,130 @@ from ..wire.records import (
     set_log_append_time,
     verify_crc,
 )
+from .cleaner.batch_filter import pack
 from .config import LogConfig
+from .record_validation import LoopBudget, check_records, recompressed
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _PLACE = struct.Struct(">qii")
 _CODEC_MASK, _LAST_CODEC = 0x07, 4
-_LOG_APPEND_TIME_FLAG, _CONTROL_FLAG = 0x08, 0x20
 _ATTRIBUTES_AT = 21
-_RECORD_SIZE_MIN = 7
+_USUAL_ATTRIBUTES = 0x13
+"""A codec up to lz4, and transactional; batches with other bits are looked at closer."""
 
 
 def prepare_for_leader(
-    batches: memoryview, first_offset: int, leader_epoch: int, config: LogConfig, now_ms: int, internal: bool
+    batches: memoryview,
+    first_offset: int,
+    leader_epoch: int,
+    config: LogConfig,
+    now_ms: int,
+    *,
+    internal: bool = False,
+    budget: LoopBudget | None = None,
 ) -> list[BatchHeader]:
     """Check a client's batches, and write the epoch and offsets from `first_offset` on into them, in place.
 
-    Returns their headers after that. `internal` permits control batches. Raises `ProtocolError`.
+    The topic keeps the codec of each batch. Returns their headers after that. `internal` batches are the broker's own:
+    they may be control batches, and their records are not validated. Raises `ProtocolError`, and with a budget
+    `NeedsThreadError`.
     """
     headers: list[BatchHeader] = []
     position, end = 0, len(batches)
+    is_log_append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
     while position < end:
-        if end - position < BATCH_HEADER_SIZE:
-            raise _invalid(f"{end - position} bytes are no record batch")
-        fields = _HEADER.unpack_from(batches, position)
-        length, attributes, delta = fields[1], fields[5], fields[6]
-        stop = position + length + LOG_OVERHEAD
-        if fields[3] != MAGIC_V2 or length < BATCH_HEADER_SIZE - LOG_OVERHEAD or stop > end:
-            raise _framing_error(fields[3], length, end - position)
-        if crc32c(batches[position + _ATTRIBUTES_AT : stop]) != fields[4]:
-            raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, "Record batch is corrupt: its CRC does not match.")
-        if stop - position > config.max_message_bytes:
-            raise ProtocolError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"The record batch has {stop - position} bytes, max.message.bytes is {config.max_message_bytes}.",
-            )
-        header: BatchHeader = tuple.__new__(BatchHeader, (first_offset, length, leader_epoch, *fields[3:]))
-        if delta < 0 or fields[12] != delta + 1 or attributes & ~0x1F or (fields[9] >= 0 and fields[11] < 0):
-            _check_counts_and_flags(header, internal)
-        _check_codec_and_size(header, attributes & _CODEC_MASK)
-        if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
-            set_log_append_time(batches, position, now_ms)
-            header = read_header(batches, position)._replace(
-                base_offset=first_offset, partition_leader_epoch=leader_epoch
-            )
-        elif not internal:
-            _check_timestamps(header, now_ms, config)
-        _PLACE.pack_into(batches, position, first_offset, length, leader_epoch)
+        header = _check_batch(batches, position, end, (first_offset, leader_epoch), config, internal)
+        if not internal:
+            header, _ = check_records(batches, position, header, config, now_ms, budget)
+        if is_log_append_time:
+            header = _stamped(batches, position, header, now_ms)
+        _PLACE.pack_into(batches, position, first_offset, header[1], leader_epoch)
         headers.append(header)
-        first_offset += delta + 1
-        position = stop
+        first_offset += header[6] + 1
+        position += header[1] + LOG_OVERHEAD
     if not headers:
         raise _invalid("There is no record batch.")
     return headers
+
+
+def validate(batches: memoryview, config: LogConfig, now_ms: int, budget: LoopBudget | None = None) -> memoryview:
+    """Check a client's batches as `prepare_for_leader`, and give them the codec of the topic; offsets stay unset.
+
+    This needs nothing but its arguments, so it may run in a thread. Returns what is to be given to `place_validated`.
+    Raises `ProtocolError`, and with a budget `NeedsThreadError`.
+    """
+    parts: list[memoryview | bytes] = []
+    position, end = 0, len(batches)
+    codec = config.compression_type
+    is_changed = False
+    while position < end:
+        header = _check_batch(batches, position, end, (0, 0), config, False)
+        stop = position + header.size_bytes
+        header, body = check_records(batches, position, header, config, now_ms, budget)
+        if codec is None or codec == header.compression:
+            parts.append(batches[position:stop])
+        else:
+            attributes = header.attributes & ~_CODEC_MASK | codec
+            header, batch = pack(header._replace(attributes=attributes), recompressed(body, codec, config))
+            _check_size(header.size_bytes, config)
+            parts.append(batch)
+            is_changed = True
+        position = stop
+    if not parts:
+        raise _invalid("There is no record batch.")
+    return memoryview(bytearray(b"".join(parts))) if is_changed else batches
+
+
+def place_validated(
+    batches: memoryview, first_offset: int, leader_epoch: int, config: LogConfig, now_ms: int
+) -> list[BatchHeader]:
+    """Give batches that `validate` has returned offsets from `first_offset` on and the epoch, in place."""
+    headers: list[BatchHeader] = []
+    position = 0
+    while position < len(batches):
+        header = read_header(batches, position)._replace(base_offset=first_offset, partition_leader_epoch=leader_epoch)
+        if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+            header = _stamped(batches, position, header, now_ms)
+        _PLACE.pack_into(batches, position, first_offset, header.batch_length, leader_epoch)
+        headers.append(header)
+        first_offset = header.next_offset
+        position += header.size_bytes
+    return headers
+
+
+def _check_batch(
+    batches: memoryview, position: int, end: int, place: tuple[int, int], config: LogConfig, internal: bool
+) -> BatchHeader:
+    """The header of the batch at `position` with the offset and leader epoch of `place`; its CRC is right, too."""
+    if end - position < BATCH_HEADER_SIZE:
+        raise _invalid(f"{end - position} bytes are no record batch")
+    fields = _HEADER.unpack_from(batches, position)
+    length, attributes, delta = fields[1], fields[5], fields[6]
+    stop = position + length + LOG_OVERHEAD
+    if fields[3] != MAGIC_V2 or length < BATCH_HEADER_SIZE - LOG_OVERHEAD or stop > end:
+        raise _framing_error(fields[3], length, end - position)
+    if stop - position > config.max_message_bytes:
+        _check_size(stop - position, config)
+    if crc32c(batches[position + _ATTRIBUTES_AT : stop]) != fields[4]:
+        raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, "Record batch is corrupt: its CRC does not match.")
+    header: BatchHeader = tuple.__new__(BatchHeader, (place[0], length, place[1], *fields[3:]))
+    if delta < 0 or fields[12] != delta + 1 or attributes & ~_USUAL_ATTRIBUTES or (fields[9] >= 0 and fields[11] < 0):
+        _check_counts_and_flags(header, config, internal)
+    return header
+
+
+def _check_size(size_bytes: int, config: LogConfig) -> None:
+    if size_bytes > config.max_message_bytes:
+        raise ProtocolError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"The record batch has {size_bytes} bytes, max.message.bytes is {config.max_message_bytes}.",
+        )
+
+
+def _stamped(batches: memoryview, position: int, header: BatchHeader, now_ms: int) -> BatchHeader:
+    set_log_append_time(batches, position, now_ms)
+    offset, epoch = header.base_offset, header.partition_leader_epoch
+    return read_header(batches, position)._replace(base_offset=offset, partition_leader_epoch=epoch)
 
 
 def first_batch_around(batches: memoryview, offset: int) -> int | None:
@@ -132,7 +204,7 @@ def _framing_error(magic: int, length: int, bytes_left: int) -> CorruptBatchErro
     return _invalid(f"Record batch of length {length}, {bytes_left - LOG_OVERHEAD} bytes are there.")
 
 
-def _check_counts_and_flags(header: BatchHeader, internal: bool) -> None:
+def _check_counts_and_flags(header: BatchHeader, config: LogConfig, internal: bool) -> None:
     if header.last_offset_delta < 0:
         raise _invalid(f"Batch has an invalid last offset delta, {header.last_offset_delta}.")
     if header.record_count != header.last_offset_delta + 1:
@@ -143,25 +215,13 @@ def _check_counts_and_flags(header: BatchHeader, internal: bool) -> None:
         raise _invalid("Clients are not allowed to write control records.")
     if header.has_producer_id and header.base_sequence < 0 and not header.is_control:
         raise _invalid(f"Invalid sequence number {header.base_sequence} in a batch with a producer id.")
-
-
-def _check_codec_and_size(header: BatchHeader, codec: int) -> None:
-    if codec > _LAST_CODEC:
-        raise ProtocolError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Compression codec {codec} is unknown.")
-    if not codec and header.record_count * _RECORD_SIZE_MIN > header.batch_length - BATCH_HEADER_SIZE + LOG_OVERHEAD:
-        raise _invalid(f"{header.record_count} records do not fit in {header.batch_length} bytes.")
-
-
-def _check_timestamps(header: BatchHeader, now_ms: int, config: LogConfig) -> None:
-    oldest_ms, newest_ms = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
-    if header.attributes & _LOG_APPEND_TIME_FLAG:
-        raise ProtocolError(ErrorCode.INVALID_TIMESTAMP, "A producer must not set the timestamp type LogAppendTime.")
-    if header.max_timestamp > now_ms + newest_ms or now_ms - header.base_timestamp > oldest_ms:
+    if header.compression > _LAST_CODEC:
         raise ProtocolError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"Timestamps from {header.base_timestamp} to {header.max_timestamp} are out of range: at {now_ms} they may "
-            f"be {oldest_ms} ms older and {newest_ms} ms newer.",
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Compression codec {header.compression} is unknown."
         )
+    is_stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    if is_stamped and not internal and config.message_timestamp_type is TimestampType.CREATE_TIME:
+        raise ProtocolError(ErrorCode.INVALID_TIMESTAMP, "A producer must not set the timestamp type LogAppendTime.")
 
 
 def _invalid(message: str) -> CorruptBatchError:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from .clock import SystemClock
+from .compute_threads import RealComputeThreads
 from .files.real_disk import RealDisk
 from .invariants import InvariantViolation
 from .log_lines import flush_logs
@@ -30,7 +31,7 @@ _logger = logging.getLogger(__name__)
 
 def real_runtime(seed: int | None = None) -> Runtime:
     """Real files, the machine's clock, and randomness from the operating system or from `seed`."""
-    return Runtime(disk=RealDisk(), clock=SystemClock(), rng=random.Random(seed))
+    return Runtime(RealDisk(), SystemClock(), random.Random(seed), RealComputeThreads())
 
 
 def raise_file_limit() -> None:

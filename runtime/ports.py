@@ -1,4 +1,4 @@
-"""The ports of a node to the operating system: files, the wall clock and randomness.
+"""The ports of a node to the operating system: files, the wall clock, randomness and threads.
 
 A node gets one `Runtime` and uses nothing else; monotonic time, timers and the network come from the running asyncio
 loop. Each port has a twin in memory (`chaos/sim`), so whole nodes run unmodified in the simulator.
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias, TypeVar
 
+T = TypeVar("T")
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
@@ -187,6 +188,37 @@ class Disk(Protocol):
         ...
 
 
+class ComputeThreads(Protocol):
+    """Threads for work that would hold the event loop for too long. The work touches nothing that the loop changes."""
+
+    def run_soon(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Do `work` without blocking the loop, after what was given before; the future ends as `work` does."""
+        ...
+
+
+class LoopAsThreads:
+    """`ComputeThreads` without threads: the work is done in the next iteration of the loop."""
+
+    def run_soon(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Do `work` in the next iteration of the loop."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        loop.call_soon(complete_with, future, work)
+        return future
+
+
+def complete_with(future: asyncio.Future[T], work: Callable[[], T]) -> None:
+    """Do `work` and end the future with its result or error, unless somebody has cancelled it."""
+    if future.done():
+        return
+    try:
+        result = work()
+    except Exception as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """All that a node may use beside its event loop."""
@@ -194,3 +226,4 @@ class Runtime:
     disk: Disk
     clock: Clock
     rng: random.Random
+    threads: ComputeThreads = field(default_factory=LoopAsThreads)

@@ -55,9 +55,15 @@ static inline int skip_bytes(const uint8_t **at, const uint8_t *end, int64_t lea
     return NONE;
 }
 
-static int scan_record(const uint8_t **at, const uint8_t *end, Py_ssize_t index, Scan *scan)
+/* What a pass keeps of the last record. */
+typedef struct {
+    int64_t timestamp_delta;
+    int64_t key_length;
+} Record;
+
+static int read_record(const uint8_t **at, const uint8_t *end, Py_ssize_t index, Record *record)
 {
-    int64_t size, timestamp_delta, offset_delta, key_length, length, headers;
+    int64_t size, offset_delta, length, headers;
     int fault;
     if (!read_varint(at, end, 5, &size))
         return *at >= end ? CUT_OFF : BAD_VARINT;
@@ -69,11 +75,11 @@ static int scan_record(const uint8_t **at, const uint8_t *end, Py_ssize_t index,
     if (*at >= stop)
         return WRONG_LENGTH;
     *at += 1; /* attributes: none are defined */
-    if (!read_varint(at, stop, 10, &timestamp_delta) || !read_varint(at, stop, 5, &offset_delta))
+    if (!read_varint(at, stop, 10, &record->timestamp_delta) || !read_varint(at, stop, 5, &offset_delta))
         return BAD_VARINT;
     if (offset_delta != index)
         return WRONG_OFFSET_DELTA;
-    if ((fault = skip_bytes(at, stop, -1, &key_length)) || (fault = skip_bytes(at, stop, -1, &length)))
+    if ((fault = skip_bytes(at, stop, -1, &record->key_length)) || (fault = skip_bytes(at, stop, -1, &length)))
         return fault;
     if (!read_varint(at, stop, 5, &headers))
         return BAD_VARINT;
@@ -82,21 +88,21 @@ static int scan_record(const uint8_t **at, const uint8_t *end, Py_ssize_t index,
     for (; headers > 0; headers--)
         if ((fault = skip_bytes(at, stop, 0, &length)) || (fault = skip_bytes(at, stop, -1, &length)))
             return fault;
-    if (*at != stop)
-        return WRONG_LENGTH;
-    if (index == 0 || timestamp_delta < scan->timestamp_delta_min)
-        scan->timestamp_delta_min = timestamp_delta;
-    if (index == 0 || timestamp_delta > scan->timestamp_delta_max)
-        scan->timestamp_delta_max = timestamp_delta;
-    scan->without_key += key_length < 0;
-    return NONE;
+    return *at == stop ? NONE : WRONG_LENGTH;
 }
 
 static void scan_all(const uint8_t *at, const uint8_t *end, Py_ssize_t count, Scan *scan)
 {
-    for (scan->index = 0; scan->index < count; scan->index++)
-        if ((scan->fault = scan_record(&at, end, scan->index, scan)))
+    Record record;
+    for (scan->index = 0; scan->index < count; scan->index++) {
+        if ((scan->fault = read_record(&at, end, scan->index, &record)))
             return;
+        if (scan->index == 0 || record.timestamp_delta < scan->timestamp_delta_min)
+            scan->timestamp_delta_min = record.timestamp_delta;
+        if (scan->index == 0 || record.timestamp_delta > scan->timestamp_delta_max)
+            scan->timestamp_delta_max = record.timestamp_delta;
+        scan->without_key += record.key_length < 0;
+    }
     if (at != end)
         scan->fault = TRAILING_BYTES;
 }
@@ -121,7 +127,74 @@ static PyObject *scan_records(PyObject *module, PyObject *arguments)
                          (long long)scan.timestamp_delta_max, scan.without_key);
 }
 
+typedef struct {
+    Py_ssize_t index;
+    Record record;
+} Row;
+
+/* What list_records looks for: records without a key, and timestamp deltas out of a range, but for one. */
+typedef struct {
+    int without_key;
+    int64_t oldest, newest, exempt;
+} Wanted;
+
+static Py_ssize_t list_all(const uint8_t *at, const uint8_t *end, Py_ssize_t count, const Wanted *wanted, Row *rows,
+                           Py_ssize_t most)
+{
+    Py_ssize_t found = 0;
+    Record record;
+    for (Py_ssize_t index = 0; index < count && found < most; index++) {
+        if (read_record(&at, end, index, &record))
+            break;
+        int in_range = record.timestamp_delta >= wanted->oldest && record.timestamp_delta <= wanted->newest;
+        if ((wanted->without_key && record.key_length < 0) || (!in_range && record.timestamp_delta != wanted->exempt))
+            rows[found++] = (Row){index, record};
+    }
+    return found;
+}
+
+static PyObject *rows_to_list(const Row *rows, Py_ssize_t found)
+{
+    PyObject *list = PyList_New(0);
+    for (Py_ssize_t i = 0; list != NULL && i < found; i++) {
+        const Record *record = &rows[i].record;
+        PyObject *row = Py_BuildValue("nLi", rows[i].index, (long long)record->timestamp_delta, record->key_length >= 0);
+        if (row == NULL || PyList_Append(list, row) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(row);
+    }
+    return list;
+}
+
+static PyObject *list_records(PyObject *module, PyObject *arguments)
+{
+    Py_buffer records;
+    Py_ssize_t count, most, found;
+    long long oldest, newest, exempt;
+    Wanted wanted;
+    PyObject *list = NULL;
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "y*npLLLn", &records, &count, &wanted.without_key, &oldest, &newest, &exempt, &most))
+        return NULL;
+    wanted.oldest = oldest, wanted.newest = newest, wanted.exempt = exempt;
+    if (most > count)
+        most = count;
+    Row *rows = PyMem_Malloc(most > 0 ? (size_t)most * sizeof(Row) : 1);
+    if (rows != NULL) {
+        Py_BEGIN_ALLOW_THREADS
+        found = list_all(records.buf, (const uint8_t *)records.buf + records.len, count, &wanted, rows, most);
+        Py_END_ALLOW_THREADS
+        list = rows_to_list(rows, found);
+        PyMem_Free(rows);
+    } else
+        PyErr_NoMemory();
+    PyBuffer_Release(&records);
+    return list;
+}
+
 static PyMethodDef methods[] = {
+    {"list_records", list_records, METH_VARARGS,
+     "list_records(records, count, without_key, oldest, newest, exempt, most) -> [(index, timestamp_delta, has_key)]"},
     {"scan_records", scan_records, METH_VARARGS, "scan_records(records, count) -> (fault, index, min, max, without_key)"},
     {NULL, NULL, 0, NULL},
 };

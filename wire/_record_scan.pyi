@@ -1,3 +1,6 @@
 from ..runtime.ports import Buffer
 
 def scan_records(records: Buffer, count: int, /) -> tuple[int, int, int, int, int]: ...
+def list_records(
+    records: Buffer, count: int, without_key: bool, oldest: int, newest: int, exempt: int, most: int, /
+) -> list[tuple[int, int, int]]: ...

@@ -1,7 +1,7 @@
 """The compression codecs of record batches, with a limit on the size of decompressed data.
 
-A broker does not decompress the batches that it moves; clients, tools and the metadata log do. A few kilobytes may
-decompress to gigabytes, so every decoder here checks the size in advance, or works in pieces and stops at the limit.
+A leader decompresses the batches that clients send in order to look into them. A few kilobytes may decompress to
+gigabytes, so every decoder here checks the size in advance, or works in pieces and stops at the limit.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ class CompressionError(Exception):
     """The data is malformed, or its decompressed size is over the limit."""
 
 
+class TooLargeError(CompressionError):
+    """The decompressed size is over the limit."""
+
+
 _PIECE = 1 << 16
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -41,12 +45,13 @@ _UINT32_LE = struct.Struct("<I")
 _LZ4_MAGIC = 0x184D2204
 _LZ4_START = struct.Struct("<IBB")
 _LZ4_BLOCK_MAX = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
+_GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WINDOW_BITS = 31
 _ZSTD_MAX_WINDOW_BYTES = 1 << 27
 
 
-def _too_large(limit: int) -> CompressionError:
-    return CompressionError(f"decompressed data exceeds {limit} bytes")
+def _too_large(limit: int) -> TooLargeError:
+    return TooLargeError(f"decompressed data exceeds {limit} bytes")
 
 
 def _compress_snappy(data: Buffer) -> bytes:
@@ -59,35 +64,48 @@ def _compress_snappy(data: Buffer) -> bytes:
     return bytes(out)
 
 
-def _decompress_snappy_block(block: memoryview, limit: int) -> bytes:
+def _snappy_block_size(block: memoryview) -> int:
+    """The decompressed size that the block begins with. Two bytes of input give at most 64 bytes of output."""
     if not block:
         raise CompressionError("empty snappy block")
-    # A block begins with its decompressed length. Two bytes of input give at most 64 bytes of output.
-    stated = cramjam.snappy.decompress_raw_len(block)
-    if stated > limit:
-        raise _too_large(limit)
+    stated = int(cramjam.snappy.decompress_raw_len(block))
     if stated > len(block) * 32:
         raise CompressionError(f"snappy block of {len(block)} bytes claims to hold {stated}")
-    return bytes(cramjam.snappy.decompress_raw(block))
+    return stated
 
 
-def _decompress_snappy(data: memoryview, limit: int) -> bytes:
+def _snappy_blocks(data: memoryview) -> list[memoryview]:
     if bytes(data[:8]) != _XERIAL_MAGIC:
-        return _decompress_snappy_block(data, limit)
-    out = bytearray()
+        return [data]
+    blocks = []
     position = len(_XERIAL_HEADER)
     while position < len(data):
         (length,) = _INT32.unpack_from(data, position)
         position += 4
         if length < 0 or length > len(data) - position:
             raise CompressionError(f"snappy chunk of {length} bytes, {len(data) - position} left")
-        out += _decompress_snappy_block(data[position : position + length], limit - len(out))
+        blocks.append(data[position : position + length])
         position += length
-    return bytes(out)
+    return blocks
 
 
-def _decompress_gzip(data: memoryview, limit: int) -> bytes:
-    pieces = []
+def _decompress_snappy(data: memoryview, limit: int) -> Buffer:
+    blocks = _snappy_blocks(data)
+    if sum(map(_snappy_block_size, blocks)) > limit:
+        raise _too_large(limit)
+    if len(blocks) == 1:
+        return memoryview(cramjam.snappy.decompress_raw(blocks[0]))
+    out = bytearray()
+    for block in blocks:
+        out += cramjam.snappy.decompress_raw(block)
+    return out
+
+
+def _decompress_gzip(data: memoryview, limit: int) -> Buffer:
+    # The last four bytes are the size of the last member, modulo 2^32.
+    if data[:2] == _GZIP_MAGIC and _UINT32_LE.unpack_from(data, len(data) - _UINT32_LE.size)[0] > limit:
+        raise _too_large(limit)
+    out = bytearray()
     left = limit
     rest: Buffer = data
     while rest:
@@ -100,9 +118,9 @@ def _decompress_gzip(data: memoryview, limit: int) -> bytes:
                 raise _too_large(limit)
             if not piece and not rest and not member.eof:
                 raise CompressionError("gzip stream is cut off")
-            pieces.append(piece)
+            out += piece
         rest = member.unused_data
-    return b"".join(pieces)
+    return out
 
 
 def _compress_lz4(data: Buffer) -> bytes:
@@ -141,24 +159,27 @@ def _lz4_frame(data: memoryview) -> tuple[int, int]:
     return position, bound
 
 
-def _decompress_lz4(data: memoryview, limit: int) -> bytes:
+def _decompress_lz4(data: memoryview, limit: int) -> Buffer:
     end, bound = _lz4_frame(data)
     if bound > limit:
         raise _too_large(limit)
-    return bytes(cramjam.lz4.decompress(data[:end]))
+    return memoryview(cramjam.lz4.decompress(data[:end]))
 
 
-def _decompress_zstd(data: memoryview, limit: int) -> bytes:
+def _decompress_zstd(data: memoryview, limit: int) -> Buffer:
+    stated = zstandard.frame_content_size(data)
+    if stated > limit:
+        raise _too_large(limit)
     decoder = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
-    pieces = []
+    out = bytearray()
     left = limit
     with decoder.stream_reader(data, read_across_frames=True) as reader:
         while piece := reader.read(_PIECE * 2):
             left -= len(piece)
             if left < 0:
                 raise _too_large(limit)
-            pieces.append(piece)
-    return b"".join(pieces)
+            out += piece
+    return out
 
 
 _COMPRESS: dict[int, Callable[[Buffer], bytes]] = {
@@ -169,7 +190,7 @@ _COMPRESS: dict[int, Callable[[Buffer], bytes]] = {
     Compression.ZSTD: lambda data: zstandard.ZstdCompressor().compress(data),
 }
 
-_DECOMPRESS: dict[int, Callable[[memoryview, int], bytes]] = {
+_DECOMPRESS: dict[int, Callable[[memoryview, int], Buffer]] = {
     Compression.GZIP: _decompress_gzip,
     Compression.SNAPPY: _decompress_snappy,
     Compression.LZ4: _decompress_lz4,
@@ -189,7 +210,8 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
     """`data` decompressed, to at most `limit` bytes.
 
-    Raises `CompressionError` for an unknown codec, for malformed bytes, and for output beyond the limit.
+    Raises `TooLargeError` for output beyond the limit, before anything is decompressed where the data says its size;
+    `CompressionError` for an unknown codec and for malformed bytes.
     """
     view = memoryview(data)
     if codec == Compression.NONE:

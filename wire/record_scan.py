@@ -2,7 +2,7 @@
 
 A broker moves batches as they came, so a record that no consumer can read would stick every consumer behind it. Apache
 Kafka's leader therefore walks over every record (LogValidator, DefaultRecord.readFrom); so does ours. A walk in Python
-costs two microseconds a record, and a hundredth of that compiled: `_record_scan.c` is built where there is a C compiler
+takes microseconds a record, and a hundredth of that compiled: `_record_scan.c` is built where there is a C compiler
 when the package is installed, and this module has the same in Python, for all others and as the oracle of the tests.
 """
 
@@ -62,6 +62,25 @@ def scan_records_in_python(records: Buffer, count: int) -> tuple[int, int, int, 
         without_key += not has_key
     fault = Fault.NONE if position == end else Fault.TRAILING_BYTES
     return fault, max(count, 0), oldest, newest, without_key
+
+
+def list_records_in_python(
+    records: Buffer, count: int, without_key: bool, oldest: int, newest: int, exempt: int, most: int
+) -> list[tuple[int, int, int]]:
+    """The rows of `list_records`, as tuples."""
+    data = bytes(records)
+    position, end = 0, len(data)
+    found: list[tuple[int, int, int]] = []
+    for index in range(count):
+        if len(found) >= most:
+            break
+        try:
+            position, timestamp_delta, has_key = _scan_record(data, position, end, index)
+        except _FaultFound:
+            break
+        if (without_key and not has_key) or not (oldest <= timestamp_delta <= newest or timestamp_delta == exempt):
+            found.append((index, timestamp_delta, int(has_key)))
+    return found
 
 
 class _FaultFound(Exception):
@@ -124,17 +143,42 @@ def _skip_bytes(data: bytes, position: int, end: int, least: int) -> tuple[int, 
     return length, position + max(length, 0)
 
 
-_Scanner = Callable[[Buffer, int], tuple[int, int, int, int, int]]
+class ListedRecord(NamedTuple):
+    """A record that `list_records` was asked for. The timestamp delta is in ms from the batch's base timestamp."""
+
+    record_index: int
+    timestamp_delta: int
+    has_key: bool
+
 
 try:
+    from ._record_scan import list_records as _list
     from ._record_scan import scan_records as _scan
 except ImportError:
-    _scan = scan_records_in_python
+    _list, _scan = list_records_in_python, scan_records_in_python
 
 scan_compiled: bool = _scan is not scan_records_in_python
 """Whether the compiled pass is in use."""
+SLOW_VALIDATION = (
+    "records of produced batches are validated in Python, some microseconds for each: compiled code is missing"
+)
+"""What the operator is told where it is not."""
+scan_fields: Callable[[Buffer, int], tuple[int, int, int, int, int]] = _scan
+"""As `scan_records`, with a plain tuple as its result: for the path of every produced batch."""
 
 
 def scan_records(records: Buffer, count: int) -> RecordScan:
     """Walk over the `count` records that the decompressed body of a batch should hold."""
     return RecordScan._make(_scan(records, count))
+
+
+def list_records(
+    records: Buffer, count: int, *, without_key: bool, oldest: int, newest: int, exempt: int, most: int
+) -> list[ListedRecord]:
+    """The first `most` records that have no key (where `without_key` is set) or a timestamp delta out of range.
+
+    Deltas from `oldest` to `newest` are in range, and so is `exempt`; all three are numbers of 64 bits. Records from
+    the first malformed one on are not listed.
+    """
+    rows = _list(records, count, without_key, oldest, newest, exempt, most)
+    return [ListedRecord(index, timestamp_delta, bool(has_key)) for index, timestamp_delta, has_key in rows]

@@ -261,6 +261,12 @@ def set_log_append_time(buf: bytearray | memoryview, position: int, timestamp_ms
     _UINT32.pack_into(buf, position + _CRC_AT, compute_crc(buf, position, header))
 
 
+def set_max_timestamp(buf: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
+    """Set the greatest timestamp of the batch's records, and a new CRC."""
+    _INT64.pack_into(buf, position + _MAX_TIMESTAMP_AT, timestamp_ms)
+    _UINT32.pack_into(buf, position + _CRC_AT, compute_crc(buf, position, read_header(buf, position)))
+
+
 def _write_varint(out: bytearray, value: int) -> None:
     value = (value << 1) ^ (value >> 63)
     while value > 0x7F:

@@ -21,6 +21,7 @@ from ...runtime.files.real_disk import RealDisk
 from ...wire.api_keys import ApiKey
 from ...wire.client import connect
 from ...wire.errors import ErrorCode
+from ...wire.record_scan import SLOW_VALIDATION, scan_compiled
 from ..settings.network_addresses import is_loopback
 from ..settings.node_config import ConfigError, Listener, NodeConfig, load_config
 from ..settings.properties import parse_properties
@@ -252,14 +253,22 @@ def examine_config(path: str) -> list[Finding]:
 
 
 def examine_machine() -> list[Finding]:
-    """Check the limits of this process, which nodes started from here inherit."""
+    """Check this installation, and the limits of this process, which nodes started from here inherit."""
+    return [_file_limit(), _record_scan(scan_compiled)]
+
+
+def _record_scan(is_compiled: bool) -> Finding:
+    if is_compiled:
+        return Finding(OK, "records of produced batches are validated by compiled code")
+    return Finding(WARNING, SLOW_VALIDATION, "install a C compiler and the headers of Python, then raftwerk again")
+
+
+def _file_limit() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < _FEW_DESCRIPTORS:
         what = f"a process may open {soft} files: a node needs some for each partition and connection"
-        return [
-            Finding(WARNING, what, f"ulimit -n {min(hard, 65536) if hard > 0 else 65536}, or LimitNOFILE in systemd")
-        ]
-    return [Finding(OK, f"a process may open {soft} files")]
+        return Finding(WARNING, what, f"ulimit -n {min(hard, 65536) if hard > 0 else 65536}, or LimitNOFILE in systemd")
+    return Finding(OK, f"a process may open {soft} files")
 
 
 def _port(listener: Listener) -> Finding:

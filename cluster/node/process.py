@@ -20,6 +20,7 @@ from ...runtime.log_lines import TEXT, configure_logging, flush_logs, log_event
 from ...runtime.loop import real_runtime, run, stop_event_on_signals, tune_gc_for_server, tune_gc_for_start
 from ...runtime.network_cuts import NetworkCuts
 from ...runtime.stall_watch import StallWatch
+from ...wire.record_scan import SLOW_VALIDATION, scan_compiled
 from ..settings.node_config import ConfigError, NodeConfig, load_config
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ def run_node(options: NodeOptions) -> int:
     configure_logging(options.log_level, node_id=config.node_id, line_format=options.log_format)
     for warning in config.warnings:
         _logger.warning("%s", warning)
+    if not scan_compiled:
+        _logger.info("%s", SLOW_VALIDATION)
     tune_gc_for_start()
     return run(_serve(config, options))
 

@@ -5,12 +5,18 @@ The path of a record with acks=all: `broker/network/connection.py` reads the req
 epoch in place and writes. The growth of the log completes the followers' parked fetches. Their next fetches tell how
 far they are, which advances the high watermark (`leader_state.py`, `high_watermark.py`), which completes the produce in
 the purgatory. All of this is done by callbacks: no task and no future is made on the way.
+
+A request that has more in it than the event loop has time for is split: what can be appended at once is, and the rest
+when it was looked into in a thread. It is answered when both parts are done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
+from ...log.errors import RefusedRecordsError
+from ...log.record_validation import LoopBudget, NeedsThreadError
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.produce import ProducePartitionResponse
 from ...wire.types import TopicPartition
@@ -21,6 +27,7 @@ from ..purgatory.purgatory import DelayedProduce, UncommittedAppend
 from ..replica import ACKS_ALL, Replica
 from ..results import AppendDone
 from ..storage_errors import StorageErrors
+from .deferred_appends import DeferredAppends, DeferredBatches, Validated
 
 Entries = Sequence[tuple[TopicPartition, memoryview | None]]
 """Partitions and what to append to each. The memory is written to: offsets and epochs are set in place."""
@@ -38,32 +45,104 @@ class Appends:
         errors: StorageErrors,
         observer: ReplicaObserver,
         now: Callable[[], tuple[int, int]],
+        deferred: DeferredAppends,
     ) -> None:
         self._hosted = hosted
         self._operations = operations
         self._errors = errors
         self._observer = observer
         self._now = now
+        self._deferred = deferred
 
     def append(self, acks: int, timeout_ms: int, entries: Entries, done: AppendDone) -> None:
         """See `ReplicaManager.append`."""
         done = self._observer.on_append(entries, done)
+        times = self._now()
+        budget = LoopBudget()
+        responses: list[ProducePartitionResponse] = []
+        appended: list[_Appended] = []
+        late: dict[int, DeferredBatches] = {}
+        late_keys: dict[TopicPartition, None] = {}
+        deferred, operations = self._deferred, self._operations
+        operations.defer()
+        try:
+            for key, records in entries:
+                try:
+                    if (deferred and key in deferred) or (late and key in late_keys):
+                        raise NeedsThreadError
+                    responses.append(self._append_one(key, records, acks, times, appended, budget))
+                except NeedsThreadError:
+                    late_keys[key] = None
+                    self._put_off(key, records, late, responses)
+            for replica, size_bytes, _ in appended:
+                operations.on_appended(replica, size_bytes)
+        finally:
+            operations.complete()
+        if late:
+            split = _SplitRequest(responses, late, done)
+            responses, done = split.prompt_responses, split.on_prompt_done
+            append_late = partial(self._append_validated, acks, timeout_ms, list(late.values()), split.on_late_done)
+            deferred.submit(list(late.values()), times[1], append_late)
+        self._answer(acks, timeout_ms, responses, appended, done)
+
+    def _put_off(
+        self,
+        key: TopicPartition,
+        records: memoryview | None,
+        late: dict[int, DeferredBatches],
+        responses: list[ProducePartitionResponse],
+    ) -> None:
+        try:
+            if records is None:
+                raise ProtocolError(ErrorCode.INVALID_RECORD, "no record batch")
+            replica = self._hosted.find(key)
+            copy = memoryview(bytearray(records))  # the request's memory is used again
+            late[len(responses)] = DeferredBatches(key, replica.topic_id, copy, replica.log.config)
+            responses.append(_PUT_OFF)
+        except ProtocolError as error:
+            responses.append(self._refusal(key, error))
+
+    def _append_validated(
+        self,
+        acks: int,
+        timeout_ms: int,
+        batches: Sequence[DeferredBatches],
+        done: AppendDone,
+        validated: Sequence[Validated],
+    ) -> None:
         times = self._now()
         responses: list[ProducePartitionResponse] = []
         appended: list[_Appended] = []
         operations = self._operations
         operations.defer()
         try:
-            for key, records in entries:
-                responses.append(self._append_one(key, records, acks, times, appended))
+            for batch, result in zip(batches, validated, strict=True):
+                key = batch.topic_partition
+                replica = self._hosted.replicas.get(key)
+                if replica is not None and replica.topic_id != batch.topic_id:
+                    result = ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{key} was created anew")
+                if isinstance(result, ProtocolError):
+                    responses.append(self._refusal(key, result))
+                else:
+                    responses.append(self._append_one(key, result, acks, times, appended, None, is_validated=True))
             for replica, size_bytes, _ in appended:
                 operations.on_appended(replica, size_bytes)
         finally:
             operations.complete()
+        self._answer(acks, timeout_ms, responses, appended, done)
+
+    def _answer(
+        self,
+        acks: int,
+        timeout_ms: int,
+        responses: list[ProducePartitionResponse],
+        appended: list[_Appended],
+        done: AppendDone,
+    ) -> None:
         if acks == ACKS_ALL:
             uncommitted = [append for replica, _, append in appended if replica.high_watermark < append.required_offset]
             if uncommitted:
-                operations.purgatory.park_produce(DelayedProduce(responses, done), uncommitted, timeout_ms)
+                self._operations.purgatory.park_produce(DelayedProduce(responses, done), uncommitted, timeout_ms)
                 return
         done(responses)
 
@@ -74,12 +153,14 @@ class Appends:
         acks: int,
         times: tuple[int, int],
         appended: list[_Appended],
+        budget: LoopBudget | None,
+        is_validated: bool = False,
     ) -> ProducePartitionResponse:
         try:
             replica = self._hosted.find(key)
             if records is None:
                 raise ProtocolError(ErrorCode.INVALID_RECORD, "no record batch")
-            info = replica.append_as_leader(records, acks, *times)
+            info = replica.append_as_leader(records, acks, times, budget, is_validated)
         except (ProtocolError, OSError) as error:
             return self._refusal(key, self._errors.to_protocol_error(key, error))
         self._observer.on_appended(key, info, records)
@@ -95,4 +176,41 @@ class Appends:
     def _refusal(self, key: TopicPartition, error: ProtocolError) -> ProducePartitionResponse:
         code = int(error.code)
         hint = self._hosted.leader_hint(key, code)
-        return ProducePartitionResponse(key.partition, code, error_message=error.message or None, current_leader=hint)
+        response = ProducePartitionResponse(
+            key.partition, code, error_message=error.message or None, current_leader=hint
+        )
+        if isinstance(error, RefusedRecordsError):
+            response.record_errors = error.record_errors
+        return response
+
+
+_PUT_OFF = ProducePartitionResponse(-1)
+"""Stands in the place of a response that is still to come."""
+
+
+class _SplitRequest:
+    """A request of which a part is appended later; `late` has the places of that part."""
+
+    def __init__(
+        self, responses: list[ProducePartitionResponse], late: Mapping[int, DeferredBatches], done: AppendDone
+    ) -> None:
+        self.prompt_responses = [response for index, response in enumerate(responses) if index not in late]
+        self._responses = responses
+        self._late_places = list(late)
+        self._done = done
+        self._is_half_done = False
+
+    def on_prompt_done(self, responses: list[ProducePartitionResponse]) -> None:
+        """What could be appended at once is committed or refused."""
+        self._end_half()
+
+    def on_late_done(self, responses: list[ProducePartitionResponse]) -> None:
+        """The rest is."""
+        for place, response in zip(self._late_places, responses, strict=True):
+            self._responses[place] = response
+        self._end_half()
+
+    def _end_half(self) -> None:
+        if self._is_half_done:
+            self._done(self._responses)
+        self._is_half_done = True

@@ -30,7 +30,7 @@ from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.fetch import FetchRequest, FetchResponse
-from raftwerk.wire.produce import decode_produce_request
+from raftwerk.wire.produce import ProducePartitionResponse, RecordError, decode_produce_request
 from raftwerk.wire.records import encode_batch
 from raftwerk.wire.types import LeaderIdAndEpoch, TopicPartition
 
@@ -254,6 +254,24 @@ ZSTD[22] |= 4
 def test_produce_refusals(version: int, fields: Any, code: int) -> None:
     answer = call(ApiKey.PRODUCE, version, produce_fields(version, **fields))
     assert [one.error_code for one in answer.responses[0].partition_responses] == [code]
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_refused_records_are_named_from_version_8_on(version: int) -> None:
+    errors = [RecordError(index, "no key") for index in (5, 15, 95)]
+
+    def prepare(harness: Harness) -> None:
+        def refuse(acks: int, timeout_ms: int, entries: object, done: Any) -> None:
+            code = int(ErrorCode.INVALID_RECORD)
+            done([ProducePartitionResponse(0, code, record_errors=errors, error_message="some have no key")])
+
+        harness.replicas.append = refuse  # type: ignore[method-assign]
+
+    (row,) = call(ApiKey.PRODUCE, version, produce_fields(version), prepare).responses[0].partition_responses
+    assert (row.error_code, row.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+    if version >= 8:
+        found = [(one.batch_index, one.batch_index_error_message) for one in row.record_errors]
+        assert (found, row.error_message) == ([tuple(error) for error in errors], "some have no key")
 
 
 def test_a_stale_leader_names_the_new_leader() -> None:

@@ -54,6 +54,12 @@ def test_min_isr_above_the_replication_factor() -> None:
     assert refused.level == FAILURE and "acks=all is refused" in refused.what
 
 
+def test_slow_validation_is_found() -> None:
+    assert doctor._record_scan(True).level == OK
+    slow = doctor._record_scan(False)
+    assert slow.level == WARNING and "in Python" in slow.what and "C compiler" in str(slow.way_out)
+
+
 def test_a_wrong_clock_is_found() -> None:
     asked, answered = 1_000_000, 1_000_200
     assert doctor._clock(1, 1_000_100, asked, answered).level == OK

@@ -378,7 +378,7 @@ def test_storage_error_takes_one_partition_offline(monkeypatch: pytest.MonkeyPat
     log = cluster.managers[1].partitions[TP].log
     waiting = cluster.produce(1, TP, timeout_ms=9000)
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(log, "append_as_leader", fail)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from raftwerk.log.replication import truncation_offset
 from support.isr.replica_model import run_seed
 
 from raftwerk.isr import replica
@@ -14,6 +13,7 @@ from raftwerk.isr.leader.isr_state import CommittedIsr, PendingExpandIsr, Pendin
 from raftwerk.isr.leader.leader_state import IsrProposal, LeaderState
 from raftwerk.isr.replica import Replica
 from raftwerk.isr.results import FetchParams
+from raftwerk.log.log_divergence import truncation_offset
 from raftwerk.wire.fetch import FetchPartition
 from raftwerk.wire.types import EpochEndOffset
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.log.logs import NOW_MS, batch, headers_of, make_runtime, open_log, read_all
 
 from raftwerk.log.config import LogConfig
-from raftwerk.log.recompression import recompress
+from raftwerk.log.validation import validate
 from raftwerk.wire.compression import Compression
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.records import encode_batch, iter_all_records, iter_records
@@ -40,7 +40,7 @@ def test_compression_levels_are_used() -> None:
         ("zstd", "compression.zstd.level", "1", "19"),
     ):
         sizes = [
-            len(recompress(data, LogConfig().with_overrides({"compression.type": codec, field: level})))
+            len(validate(data, LogConfig().with_overrides({"compression.type": codec, field: level}), NOW_MS))
             for level in (low, high)
         ]
         assert sizes[1] < sizes[0] < len(data)

@@ -11,7 +11,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftwerk.wire.compression import Compression, CompressionError, compress, decompress
+from raftwerk.wire.compression import Compression, CompressionError, TooLargeError, compress, decompress
 
 CODECS = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD]
 
@@ -85,6 +85,19 @@ def test_a_bomb_takes_no_more_memory_than_its_limit_allows(codec: Compression) -
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 6_000_000
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_size_that_is_stated_is_refused_before_anything_is_decompressed(
+    codec: Compression, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = compress(codec, bytes(2_000_000))
+    monkeypatch.delattr("cramjam.lz4.decompress")
+    monkeypatch.delattr("cramjam.snappy.decompress_raw")
+    monkeypatch.delattr("zlib.decompressobj")
+    monkeypatch.delattr("zstandard.ZstdDecompressor")
+    with pytest.raises(TooLargeError):
+        decompress(codec, packed, 1_000_000)
 
 
 def test_a_snappy_block_that_lies_about_its_length() -> None:

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from raftwerk.wire.record_scan import Fault, RecordScan, scan_compiled, scan_records, scan_records_in_python
+from raftwerk.wire.record_scan import (
+    Fault,
+    ListedRecord,
+    RecordScan,
+    list_records,
+    list_records_in_python,
+    scan_compiled,
+    scan_records,
+    scan_records_in_python,
+)
 from raftwerk.wire.records import BATCH_HEADER_SIZE, CorruptBatchError, NewRecord, encode_batch, iter_records
 
 CONTENT = st.none() | st.binary(max_size=150)
@@ -103,6 +112,29 @@ def test_records_without_a_fault_can_be_read(records: list[NewRecord], data: st.
             assert len(list(iter_records(batch))) == len(records)
         except CorruptBatchError as error:
             assert "utf-8" in str(error)  # a header's key is text for clients only
+
+
+def test_records_without_key_or_out_of_range_are_listed() -> None:
+    keys = [b"k", None, b"k", None, b"k"]
+    data = body([NewRecord(key, b"v", (), timestamp) for key, timestamp in zip(keys, (5, 6, 9, -1, 0), strict=True)])
+    everything = {"oldest": -(2**63), "newest": 2**63 - 1, "exempt": 0}
+    rows = list_records(data, 5, without_key=True, most=9, **everything)
+    assert rows == [ListedRecord(1, 1, False), ListedRecord(3, -6, False)]
+    assert list_records(data, 5, without_key=True, most=1, **everything) == rows[:1]
+    in_range = {"oldest": -2, "newest": 3, "exempt": -6}
+    assert list_records(data, 5, without_key=False, most=9, **in_range) == [
+        ListedRecord(2, 4, True),
+        ListedRecord(4, -5, True),
+    ]
+
+
+@given(st.binary(max_size=60) | RECORDS.map(body), st.integers(-1, 20), st.booleans(), st.data())
+def test_the_compiled_list_agrees(data: bytes, count: int, without_key: bool, drawn: st.DataObject) -> None:
+    numbers = st.integers(-(2**63), 2**63 - 1)
+    limits = [drawn.draw(numbers), drawn.draw(numbers), drawn.draw(numbers)]
+    arguments = (data, count, without_key, *limits, drawn.draw(st.integers(0, 20)))
+    names = dict(zip(("without_key", "oldest", "newest", "exempt", "most"), arguments[2:], strict=True))
+    assert [tuple(row) for row in list_records(data, count, **names)] == list_records_in_python(*arguments)
 
 
 def test_this_machine_has_the_compiled_pass() -> None:

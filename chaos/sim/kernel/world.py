@@ -16,6 +16,7 @@ from ....runtime.invariants import invariant
 from ....runtime.ports import Runtime
 from ..disk.sim_disk import SimDisk
 from .clock import SimClock
+from .compute_threads import SimComputeThreads
 from .event_loop import ProcessLoop, Scheduler, UnhandledError
 from .network import NetworkConfig, SimNetwork
 from .trace import Trace
@@ -51,7 +52,9 @@ class Host:
         self.starts += 1
         world.network.set_power(self.name, True)
         process = ProcessLoop(world.scheduler, self.name, world.network)
-        runtime = Runtime(self.disk, self.clock, world.rng_for(f"process {self.name} {self.starts}"))
+        name = f"{self.name} {self.starts}"
+        threads = SimComputeThreads(world.rng_for(f"threads {name}"))
+        runtime = Runtime(self.disk, self.clock, world.rng_for(f"process {name}"), threads)
         self.process = process
         world.processes.append(process)
         world.trace.note(self.name, "start" if self.starts == 1 else "restart")

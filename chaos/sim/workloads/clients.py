@@ -18,6 +18,7 @@ from ....cluster.client.cluster_client import NO_ANSWER, ClusterClient, Partitio
 from ....wire.api_keys import ApiKey
 from ....wire.client import Connection
 from ....wire.codec import decode_response, encode_request
+from ....wire.compression import Compression
 from ....wire.errors import ErrorCode
 from ....wire.fetch import FetchPartition, FetchRequest, FetchTopic, decode_fetch_response, encode_fetch_request
 from ....wire.records import NewRecord, Record, encode_batch, iter_headers, iter_records, verify_crc
@@ -33,6 +34,9 @@ RECORDS_MAX = 4
 _RETRY_PAUSE_S = 0.05
 _REQUEST_TIMEOUT_S = 3.0
 _STALE_PROBABILITY = 0.05
+_LARGE_BATCH_EVERY = 16
+"""One batch in so many records is compressed, and too large for the leader to validate it on its event loop."""
+_LARGE_HEADERS = (("filler", bytes(200_000)),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +148,13 @@ class IdempotentProducer:
         now_ms = self.context.wall_ms()
         records = [NewRecord(key.encode(), f"{key}/{number + i}".encode(), (), now_ms) for i in range(count)]
         producer_id, epoch = self.producer
-        data = encode_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=number)
+        codec = Compression.NONE
+        if number % _LARGE_BATCH_EVERY < count:
+            codec = Compression.ZSTD
+            records[0] = records[0]._replace(headers=_LARGE_HEADERS)
+        data = encode_batch(
+            records, compression=codec, producer_id=producer_id, producer_epoch=epoch, base_sequence=number
+        )
         self.context.history.sent += count
         return SentBatch(number, count, bytes(data))
 

@@ -25,6 +25,7 @@ from raftwerk.isr.follower.fetcher_state import FetcherState
 from raftwerk.isr.hosted_partitions import HostedPartitions
 from raftwerk.isr.leader.alter_partition_manager import OnResult
 from raftwerk.isr.leader.appends import Appends
+from raftwerk.isr.leader.deferred_appends import DeferredAppends
 from raftwerk.isr.leader.expected_first_fetches import ExpectedFetches
 from raftwerk.isr.leader.isr_proposals import IsrProposals
 from raftwerk.isr.leader.leader_state import AlterPartitionResult, LeaderConfig
@@ -158,7 +159,8 @@ class Node:
         self.operations = operations = DelayedOperations(hosted, NoTimers(), tracker)
         errors = StorageErrors(hosted, operations, lambda *_: None, lambda *_: None)
         self.proposals = IsrProposals(hosted, operations, self.submit, now)
-        self.appends = Appends(hosted, operations, errors, NO_OBSERVER, lambda: (now(), WALL_MS))
+        deferred = DeferredAppends(runtime.threads)
+        self.appends = Appends(hosted, operations, errors, NO_OBSERVER, lambda: (now(), WALL_MS), deferred)
         config = ReplicaManagerConfig(self.node_id, replica_fetch_backoff_min_ms=1, replica_fetch_backoff_max_ms=4)
         throttles = Throttles(config)
         expected = ExpectedFetches(operations.purgatory)

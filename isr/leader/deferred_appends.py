@@ -1,0 +1,121 @@
+"""Appends whose records are looked into in a thread first, because that would hold the event loop for too long.
+
+The batches of a partition are appended in the order in which they came: those that come after a deferred one are
+deferred, too, until it is appended. Requests for other partitions overtake it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
+
+from ...log.config import LogConfig
+from ...log.errors import RefusedRecordsError
+from ...log.record_validation import RECORD_ERRORS_MAX
+from ...log.validation import validate
+from ...runtime.ports import ComputeThreads
+from ...wire.errors import ErrorCode, ProtocolError
+from ...wire.types import TopicPartition
+
+_logger = logging.getLogger(__name__)
+
+Validated: TypeAlias = memoryview | ProtocolError
+"""A partition's batches, ready to be appended, or why they are refused."""
+
+
+class DeferredBatches(NamedTuple):
+    """What is to be appended to one partition, and the settings of its log."""
+
+    topic_partition: TopicPartition
+    topic_id: UUID
+    records: memoryview
+    config: LogConfig
+
+
+class _DeferredRequest:
+    """The deferred part of one request. It is appended at once, when all of it is validated and first in its queues."""
+
+    __slots__ = ("append", "keys", "validated")
+
+    def __init__(self, keys: Sequence[TopicPartition], append: Callable[[Sequence[Validated]], None]) -> None:
+        self.keys = keys
+        self.append = append
+        self.validated: Sequence[Validated] | None = None
+
+
+class DeferredAppends:
+    """The requests that wait for their records to be validated, by partition."""
+
+    def __init__(self, threads: ComputeThreads) -> None:
+        self._threads = threads
+        self._queues: dict[TopicPartition, deque[_DeferredRequest]] = {}
+
+    def __contains__(self, topic_partition: TopicPartition) -> bool:
+        """Whether something is to be appended to the partition before all that comes now."""
+        return topic_partition in self._queues
+
+    def __bool__(self) -> bool:
+        """Whether something is deferred."""
+        return bool(self._queues)
+
+    def submit(
+        self, batches: Sequence[DeferredBatches], now_ms: int, append: Callable[[Sequence[Validated]], None]
+    ) -> None:
+        """Validate the batches of one request in a thread, then call `append` with a result for each.
+
+        `now_ms` is the wall-clock time that the timestamps are compared with.
+        """
+        request = _DeferredRequest(list(dict.fromkeys(batch.topic_partition for batch in batches)), append)
+        for key in request.keys:
+            self._queues.setdefault(key, deque()).append(request)
+        running = self._threads.run_soon(partial(_validate_all, batches, now_ms))
+        running.add_done_callback(partial(self._on_validated, request))
+
+    def _on_validated(self, request: _DeferredRequest, done: asyncio.Future[list[Validated]]) -> None:
+        if not done.cancelled():
+            request.validated = done.result()
+            self._append_what_is_ready(request)
+
+    def _append_what_is_ready(self, request: _DeferredRequest) -> None:
+        candidates = deque((request,))
+        while candidates:
+            request = candidates.popleft()
+            validated = request.validated
+            if validated is None or any(self._queues[key][0] is not request for key in request.keys):
+                continue
+            request.validated = None  # it may be a candidate for several partitions
+            for key in request.keys:
+                queue = self._queues[key]
+                queue.popleft()
+                if queue:
+                    candidates.append(queue[0])
+                else:
+                    del self._queues[key]
+            request.append(validated)
+
+
+def _validate_all(batches: Sequence[DeferredBatches], now_ms: int) -> list[Validated]:
+    validated = []
+    errors_left = RECORD_ERRORS_MAX
+    for batch in batches:
+        result = _validate_one(batch, now_ms)
+        if isinstance(result, RefusedRecordsError):
+            result.record_errors = result.record_errors[:errors_left]
+            errors_left -= len(result.record_errors)
+        validated.append(result)
+    return validated
+
+
+def _validate_one(batch: DeferredBatches, now_ms: int) -> Validated:
+    try:
+        return validate(batch.records, batch.config, now_ms)
+    except ProtocolError as error:
+        return error
+    except Exception as error:
+        _logger.exception("the records of a batch for %s could not be looked into", batch.topic_partition)
+        return ProtocolError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__} while the batch was validated")

@@ -1,0 +1,169 @@
+"""Batches whose records are validated in a thread: order, answers, and what happens meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.isr.manager_cluster import Answer, Cluster, replicated_topic
+from support.isr.replicas import WALL_MS, batch
+
+from raftwerk.isr.leader import deferred_appends
+from raftwerk.isr.leader.deferred_appends import DeferredAppends, DeferredBatches
+from raftwerk.log.config import LogConfig
+from raftwerk.wire.compression import Compression
+from raftwerk.wire.errors import ErrorCode, ProtocolError
+from raftwerk.wire.records import encode_batch
+from raftwerk.wire.types import TopicPartition
+
+TOPIC = UUID(int=1)
+ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def large(value: bytes = b"large", key: bytes | None = None) -> memoryview:
+    """A batch of few bytes whose records are too large for the event loop."""
+    filler = [(key, bytes(300_000), (), WALL_MS)]
+    return memoryview(encode_batch([(key, value, (), WALL_MS), *filler], compression=Compression.ZSTD))
+
+
+def send(cluster: Cluster, *entries: tuple[TopicPartition, memoryview], acks: int = 1) -> Answer:
+    answer = Answer()
+    cluster.on_loop(cluster.managers[1].append, acks, 1000, entries, answer)
+    return answer
+
+
+def offsets(answer: Answer) -> list[int]:
+    assert answer.rows is not None
+    return [row.base_offset for row in answer.rows]
+
+
+def test_batches_of_a_partition_keep_their_order_and_others_overtake() -> None:
+    cluster, _ = replicated_topic(replicas=(1,), partitions=2)
+    first, second = send(cluster, (ONE, large())), send(cluster, (ONE, batch()))
+    assert offsets(send(cluster, (TWO, batch()))) == [0]
+    assert first.rows is None and second.rows is None
+    cluster.sleep(0.01)
+    assert (offsets(first), offsets(second)) == ([0], [2])
+    assert offsets(send(cluster, (ONE, batch()))) == [3]
+
+
+def test_a_split_request_has_one_answer_with_its_rows_in_order() -> None:
+    cluster, _ = replicated_topic(partitions=2)
+    unknown = TopicPartition("x", 0)
+    answer = send(cluster, (TWO, batch()), (ONE, large()), (unknown, batch()), (ONE, batch()), (TWO, batch()), acks=-1)
+    assert answer.rows is None
+    cluster.sleep(0.05)
+    assert answer.rows is not None
+    assert [(row.partition, row.error_code, row.base_offset) for row in answer.rows] == [
+        (1, 0, 0),
+        (0, 0, 0),
+        (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
+        (0, 0, 2),
+        (1, 0, 1),
+    ]
+    cluster.sleep(1.0)
+    assert [manager.partitions[ONE].high_watermark for manager in cluster.managers.values()] == [3, 3, 3]
+
+
+def test_the_requests_memory_may_be_used_again() -> None:
+    cluster, _ = replicated_topic(replicas=(1,))
+    records = large()
+    answer = send(cluster, (ONE, records))
+    records[:] = bytes(len(records))
+    cluster.sleep(0.01)
+    assert answer.error == 0
+
+
+def test_records_that_are_refused_are_named() -> None:
+    cluster, _ = replicated_topic(replicas=(1,))
+    log = cluster.managers[1].partitions[ONE].log
+    log.config = LogConfig(cleanup_policy=("compact",))
+    for records in (batch(count=2), large()):
+        answer = send(cluster, (ONE, records))
+        cluster.sleep(0.01)
+        assert answer.error == ErrorCode.INVALID_RECORD
+        assert [error.batch_index for error in answer.row.record_errors] == [0, 1]
+        assert "key" in answer.row.error_message
+    assert log.log_end_offset == 0
+
+
+def test_a_leader_that_resigns_meanwhile_appends_nothing() -> None:
+    cluster, topic_id = replicated_topic()
+    answer = send(cluster, (ONE, large()), acks=-1)
+    cluster.change(topic_id, 0, leader=2)
+    cluster.tell()
+    cluster.sleep(0.01)
+    assert answer.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert cluster.managers[1].partitions[ONE].log_end_offset == 0
+
+
+def test_an_unexpected_error_is_an_answer(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(deferred_appends, "validate", fail)
+    cluster, _ = replicated_topic(replicas=(1,))
+    answer = send(cluster, (ONE, large()))
+    cluster.sleep(0.01)
+    assert answer.error == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "could not be looked into" in caplog.text
+
+
+def test_a_topic_that_is_created_anew_meanwhile_does_not_get_the_records() -> None:
+    cluster, topic_id = replicated_topic(replicas=(1,))
+    answer = send(cluster, (ONE, large()))
+    cluster.delete_topic(topic_id)
+    cluster.tell()
+    cluster.create_topic("t", 8, (1,), 1)
+    cluster.tell()
+    cluster.sleep(0.01)
+    assert answer.error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    cluster.sleep(1.0)
+    assert cluster.managers[1].partitions[ONE].log_end_offset == 0
+
+
+class ManualThreads:
+    """Work ends when the test says so, in any order."""
+
+    def __init__(self) -> None:
+        self.running: list[tuple[asyncio.Future[Any], Callable[[], Any]]] = []
+
+    def run_soon(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.running.append((future, work))
+        return future
+
+
+@given(st.lists(st.sets(st.integers(0, 3), min_size=1), min_size=1, max_size=12), st.randoms(use_true_random=False))
+def test_any_order_of_threads_keeps_the_order_of_each_partition(requests: list[set[int]], rng: random.Random) -> None:
+    async def main() -> None:
+        threads = ManualThreads()
+        deferred = DeferredAppends(threads)
+        appended: dict[int, list[int]] = {}
+        for number, partitions in enumerate(requests):
+            batches = [
+                DeferredBatches(TopicPartition("t", one), TOPIC, batch(), LogConfig()) for one in sorted(partitions)
+            ]
+
+            def append(results: Any, number: int = number, partitions: set[int] = partitions) -> None:
+                assert not any(isinstance(result, ProtocolError) for result in results)
+                for partition in partitions:
+                    appended.setdefault(partition, []).append(number)
+
+            deferred.submit(batches, WALL_MS, append)
+            assert all(one.topic_partition in deferred for one in batches)
+        rng.shuffle(threads.running)
+        for future, work in threads.running:
+            future.set_result(work())
+            await asyncio.sleep(0)
+        assert not deferred
+        for partition, numbers in appended.items():
+            assert numbers == [number for number, partitions in enumerate(requests) if partition in partitions]
+
+    asyncio.run(main())
