@@ -59,6 +59,8 @@ class GroupCoordinator:
         self._expiry: TimerHandle | None = None
         self._is_started = False
         self._topic_waiters: list[asyncio.Future[None]] = []
+        self.passed_over = 0
+        """Records of `__consumer_offsets` that could not be read or applied; for metrics."""
 
     # ---------------------------------------------------------------- start, stop, leadership
 
@@ -126,14 +128,17 @@ class GroupCoordinator:
             call_soon(loader.step)
 
     def _on_loaded(self, shard: GroupCoordinatorShard, is_complete: bool) -> None:
-        self._loaders.pop(shard.partition, None)
+        loader = self._loaders.pop(shard.partition)
         if not is_complete:
             self._resign(shard.partition)
             self._timer_wheel().add(_LOAD_RETRY_MS, self._retry_loads)
             return
-        shard.finish_loading(self.now_ms())
+        shard.finish_loading(self.now_ms(), loader.pass_over)
         for group in list(shard.groups.values()):
             self.carry_out(shard, group)
+        self.passed_over += loader.passed_over
+        if loader.passed_over > 1:
+            logger.warning("group partition %d: %d more are passed over", shard.partition, loader.passed_over - 1)
         if shard.groups:
             logger.info("loaded %d groups of partition %d", len(shard.groups), shard.partition)
             self.watch_expiry()

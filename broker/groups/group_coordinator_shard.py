@@ -29,6 +29,7 @@ from .records.offset_and_classic_records import (
     GroupMetadataValue,
     OffsetAndMetadata,
     OffsetKey,
+    check_classic_group,
     decode_classic_group,
     decode_key,
     decode_offset,
@@ -82,7 +83,9 @@ class GroupCoordinatorShard:
             if value is None:
                 self._classic.pop(found.group_id, None)
             else:
-                self._classic[found.group_id] = decode_classic_group(value)
+                group = decode_classic_group(value)
+                check_classic_group(group)
+                self._classic[found.group_id] = group
         else:
             consumer_key = decode_consumer_key(key)
             if consumer_key is not None:
@@ -95,15 +98,26 @@ class GroupCoordinatorShard:
                 self.store(commit.key.group_id, ((commit.key.topic_partition, commit.value),))
                 self._written_at[commit.key] = commit.at
 
-    def finish_loading(self, now_ms: int) -> None:
-        """All records are replayed: make the groups, and start their sessions."""
+    def finish_loading(self, now_ms: int, pass_over: Callable[[str, Exception], None]) -> None:
+        """All records are replayed: make the groups, and start their sessions.
+
+        `pass_over` is called with a group that cannot be made of its records; only its offsets are kept.
+        """
         for group_id, group in self._consumer.items():
             if group.members or (group.epoch and group_id not in self._classic):
                 self._classic.pop(group_id, None)
-                self.groups[group_id] = group
-                group.restore(now_ms)
+                try:
+                    group.restore(now_ms)
+                except Exception as error:  # its records are valid one by one, and do not fit together
+                    pass_over(f"group {group_id}", error)
+                else:
+                    self.groups[group_id] = group
         for group_id, value in self._classic.items():
-            self.groups[group_id] = ClassicGroup.restored(group_id, self._config_of(group_id).classic, value, now_ms)
+            config = self._config_of(group_id).classic
+            try:
+                self.groups[group_id] = ClassicGroup.restored(group_id, config, value, now_ms)
+            except Exception as error:  # as above
+                pass_over(f"group {group_id}", error)
         self._classic.clear()
         self._consumer.clear()
         self._written_at.clear()

@@ -274,6 +274,12 @@ CATALOG: tuple[Spec, ...] = (
         "kafka_consumergroup_current_offset from kafka_topic_partition_current_offset.",
         "kafka_exporter",
     ),
+    Spec(
+        "raftwerk_group_records_passed_over_total",
+        COUNTER,
+        (),
+        "Records of __consumer_offsets that could not be read or applied when this broker became a coordinator.",
+    ),
     Spec("raftwerk_build_info", GAUGE, ("version", "node_id", "roles"), "1, with the version as a label."),
     Spec("raftwerk_ready", GAUGE, (), "1 when /health/ready says so."),
     Spec("raftwerk_event_loop_lag_seconds", SUMMARY, (), "How much later than due the event loop ran a timer."),

@@ -261,6 +261,7 @@ def _read_groups(node: Node, limit: int) -> Samples:
     manager, broker = node.replica_manager, node.broker
     if manager is None or broker is None or broker.groups is None:
         return samples
+    samples.put("raftwerk_group_records_passed_over_total", broker.groups.passed_over)
     left = limit
     named = 0
     for shard in broker.groups.active_shards:

@@ -46,7 +46,10 @@ class DelayedOperationTimers:
     def _on_time(self) -> None:
         self._armed = None
         for callback in self._wheel.advance(self.now_ms()):
-            callback()
+            try:
+                callback()
+            except Exception as error:  # the others that are due are called all the same, and the wheel goes on
+                self._loop.call_exception_handler({"message": "a time-out failed", "exception": error})
         next_ms = self._wheel.next_deadline_ms()
         if next_ms is not None and (self._armed is None or next_ms < self._armed_ms):
             self._arm(max(next_ms, self.now_ms()))

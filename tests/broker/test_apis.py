@@ -22,7 +22,13 @@ from support.broker.broker_harness import (
 )
 
 from raftwerk.controller.metadata.metadata_image import MetadataDelta
-from raftwerk.controller.metadata.metadata_records import BrokerChangeRecord, ConfigRecord, PartitionChangeRecord
+from raftwerk.controller.metadata.metadata_records import (
+    BrokerChangeRecord,
+    ConfigRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    TopicRecord,
+)
 from raftwerk.isr.purgatory.purgatory import DelayedFetch, Purgatory
 from raftwerk.isr.results import FetchParams
 from raftwerk.runtime.timer_wheel import TimerWheel
@@ -272,6 +278,26 @@ def test_refused_records_are_named_from_version_8_on(version: int) -> None:
     if version >= 8:
         found = [(one.batch_index, one.batch_index_error_message) for one in row.record_errors]
         assert (found, row.error_message) == ([tuple(error) for error in errors], "some have no key")
+
+
+@pytest.mark.parametrize("client_id", ["test", None, "__admin_client"])
+def test_internal_topics_take_records_of_the_admin_client_only(client_id: str | None) -> None:
+    async def main() -> None:
+        harness = Harness()
+        delta, topic_id = MetadataDelta(), UUID(int=0x0FF5)
+        harness.image.replay(TopicRecord("__consumer_offsets", topic_id), 100, delta)
+        harness.image.replay(PartitionRecord(topic_id, 0, (1,), (1,), 1), 101, delta)
+        for version, fields in ((9, {"name": "__consumer_offsets"}), (13, {"topic_id": topic_id})):
+            transport = harness.connect()
+            transport.deliver(harness.frame(ApiKey.PRODUCE, version, produce_fields(version, **fields), client_id))
+            await settle()
+            answer = decode_answer(ApiKey.PRODUCE, version, transport.frames()[0])
+            (row,) = answer.responses[0].partition_responses
+            is_admin = client_id == "__admin_client"
+            assert row.error_code == (0 if is_admin else ErrorCode.INVALID_TOPIC_EXCEPTION)
+        assert len(harness.replicas.appended) == (2 if is_admin else 0)
+
+    run(main())
 
 
 def test_a_stale_leader_names_the_new_leader() -> None:

@@ -22,12 +22,11 @@ NOT_FOUND_SINCE = 6
 def handle(services: BrokerServices, request: Request, message: DescribeGroupsRequest) -> Fields:
     """One row for each group; a group that is not a classic group counts as not found."""
     asked = message.get("include_authorized_operations", False)
-    operations = GROUP_OPERATIONS if asked else OPERATIONS_NOT_ASKED
-    return {
-        "groups": [
-            {"authorized_operations": operations, **_row(services, request, group_id)} for group_id in message.groups
-        ]
-    }
+    rows = [_row(services, request, group_id) for group_id in message.groups]
+    for row in rows:
+        found = asked and not row["error_code"]
+        row["authorized_operations"] = GROUP_OPERATIONS if found else OPERATIONS_NOT_ASKED
+    return {"groups": rows}
 
 
 def _row(services: BrokerServices, request: Request, group_id: str) -> dict[str, Any]:
@@ -38,7 +37,8 @@ def _row(services: BrokerServices, request: Request, group_id: str) -> dict[str,
     if not isinstance(group, ClassicGroup):
         if request.api_version < NOT_FOUND_SINCE:
             return _failed(group_id, 0, None)
-        return _failed(group_id, int(ErrorCode.GROUP_ID_NOT_FOUND), f"Group {group_id} not found.")
+        text = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
+        return _failed(group_id, int(ErrorCode.GROUP_ID_NOT_FOUND), text)
     stable = group.state is ClassicGroupState.STABLE
     return {
         "error_code": 0,

@@ -22,10 +22,12 @@ from ....wire.produce import (
 from ....wire.types import TopicPartition
 from ...network.request import Request
 from ...services import BrokerServices
-from ...topic_view import node_endpoints
+from ...topic_view import INTERNAL_TOPICS, node_endpoints
 
 logger = logging.getLogger("raftwerk.broker")
 
+ADMIN_CLIENT_ID = "__admin_client"
+"""The client id with which tools may write to internal topics (AdminUtils.ADMIN_CLIENT_ID of Apache Kafka)."""
 FIRST_VERSION_BY_ID = 13
 FIRST_VERSION_WITH_HINTS = 10
 FIRST_VERSION_WITH_ZSTD = 7
@@ -122,6 +124,9 @@ def _entries(pending: _PendingResponse, message: ProduceRequest) -> list[tuple[T
                 unknown_id = by_id and topic is None
                 code = ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 rows.append(ProducePartitionResponse(partition, code))
+                continue
+            if topic.name in INTERNAL_TOPICS and pending.request.client_id != ADMIN_CLIENT_ID:
+                rows.append(ProducePartitionResponse(partition, int(ErrorCode.INVALID_TOPIC_EXCEPTION)))
                 continue
             refusal = _refusal(records, version, transactional_id)
             if refusal is not None:

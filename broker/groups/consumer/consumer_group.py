@@ -158,10 +158,10 @@ class ConsumerGroup:
 
     @property
     def assignor(self) -> str:
-        """The assignor that most members ask for; the first configured one where no member asks."""
+        """The assignor that most members ask for; the first configured one where no member asks for one that exists."""
         votes: dict[str, int] = {}
         for member in self.members.values():
-            if member.subscription.assignor is not None:
+            if member.subscription.assignor in ASSIGNORS:
                 votes[member.subscription.assignor] = votes.get(member.subscription.assignor, 0) + 1
         return max(votes, key=lambda name: votes[name]) if votes else self.config.consumer.assignors[0]
 

@@ -14,6 +14,8 @@ from ..consumer.assignors import PartitionId, PartitionIds
 from .offset_and_classic_records import CoordinatorRecord
 from .record_fields import BadRecord, FieldReader, FieldWriter
 
+LEAST_MEMBER_EPOCH = -2
+"""The epoch of a static member that has left and may come back."""
 _HASH_TAG = 0
 _CLASSIC_TAG = 0
 
@@ -143,8 +145,10 @@ def current_record(group_id: str, member_id: str, value: CurrentAssignmentValue)
 def decode_epoch(data: bytes) -> EpochValue:
     """The value of `epoch_record`. Raises `BadRecord`."""
     reader = _reader(data)
-    epoch = reader.int32()
+    epoch = reader.epoch()
     tagged = reader.tags().get(_HASH_TAG, b"")
+    if len(tagged) not in (0, 8):
+        raise BadRecord(f"a hash of {len(tagged)} bytes")
     return EpochValue(epoch, int.from_bytes(tagged, "big", signed=True))
 
 
@@ -180,7 +184,11 @@ def decode_current(data: bytes) -> CurrentAssignmentValue:
     """The value of `current_record`. Raises `BadRecord`."""
     reader = _reader(data)
     return CurrentAssignmentValue(
-        reader.int32(), reader.int32(), reader.int8(), _read_parts(reader), _read_parts(reader)
+        reader.epoch(LEAST_MEMBER_EPOCH),
+        reader.epoch(LEAST_MEMBER_EPOCH),
+        reader.int8(),
+        _read_parts(reader),
+        _read_parts(reader),
     )
 
 

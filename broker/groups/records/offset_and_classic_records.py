@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from ....wire.types import TopicPartition
-from .record_fields import BadRecord, FieldReader, FieldWriter
+from .record_fields import EPOCH_MAX, BadRecord, FieldReader, FieldWriter
 
 NO_EXPIRY = -1
 _OFFSET_KEY = 1
@@ -148,6 +148,16 @@ def decode_classic_group(data: bytes) -> GroupMetadataValue:
     return GroupMetadataValue(
         protocol_type, generation, protocol, leader, state_timestamp_ms, tuple(reader.array(member))
     )
+
+
+def check_classic_group(value: GroupMetadataValue) -> None:
+    """Raise `BadRecord` where no group could go on from the value."""
+    if not 0 <= value.generation <= EPOCH_MAX:
+        raise BadRecord(f"generation {value.generation}, which must be between 0 and {EPOCH_MAX}")
+    if value.members and value.protocol is None:
+        raise BadRecord("members without a protocol")
+    if len({member.member_id for member in value.members}) < len(value.members):
+        raise BadRecord("two members with one id")
 
 
 def _encode_offset(value: OffsetAndMetadata) -> bytes:

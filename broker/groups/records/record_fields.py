@@ -12,13 +12,17 @@ from ....wire.frames import read_uvarint, write_uvarint
 
 T = TypeVar("T")
 
+TEXT_BYTES_MAX = 2**15 - 1
+"""The longest text of a record, in both encodings."""
+EPOCH_MAX = 2**30
+"""No group reaches a higher epoch or generation. From one in a hostile record, the next might not fit in 32 bits."""
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 
 
 class BadRecord(Exception):
-    """A record does not have the fields of its type."""
+    """A record does not have the fields of its type, or values that no group can have."""
 
 
 class FieldReader:
@@ -45,6 +49,13 @@ class FieldReader:
         """A signed integer of 8 bytes."""
         return int(_INT64.unpack(self._take(8))[0])
 
+    def epoch(self, least: int = 0) -> int:
+        """An epoch or generation of a group, at least `least` and at most `EPOCH_MAX`."""
+        value = self.int32()
+        if not least <= value <= EPOCH_MAX:
+            raise BadRecord(f"epoch {value}, which must be between {least} and {EPOCH_MAX}")
+        return value
+
     def uuid(self) -> UUID:
         """A UUID of 16 bytes."""
         return UUID(bytes=self._take(16))
@@ -59,6 +70,8 @@ class FieldReader:
     def nullable_string(self) -> str | None:
         """A text or null."""
         length = self._uvarint() - 1 if self.compact else self.int16()
+        if length > TEXT_BYTES_MAX:
+            raise BadRecord(f"a text of {length} bytes")
         try:
             return None if length < 0 else str(self._take(length), "utf-8")
         except UnicodeDecodeError as error:

@@ -193,6 +193,14 @@ def test_describe_groups(version: int) -> None:
         assert member.member_assignment == b"all"
         assert nobody.group_state == "Dead"
         assert nobody.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else 0)
+        if version >= 3:
+            assert row.authorized_operations > 0
+            assert (nobody.authorized_operations > 0) == (version < 6)
+        if version >= 6:
+            assert nobody.error_message == "Group nobody not found."
+            harness.groups.shard_of("modern").new_consumer("modern")
+            (modern,) = (await harness.call(ApiKey.DESCRIBE_GROUPS, version, {"groups": ["modern"]})).groups
+            assert modern.error_message == "Group modern is not a classic group."
 
     play(test)
 

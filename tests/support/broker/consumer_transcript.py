@@ -132,7 +132,7 @@ class Stage:
         shard = GroupCoordinatorShard(0, 1, lambda _: self.config, self.topics)
         for record in self.log:
             shard.replay(record.key, record.value)
-        shard.finish_loading(self.now_ms)
+        shard.finish_loading(self.now_ms, lambda what, error: self.lines.append(f"  {what}: {error}"))
         group = shard.groups["g"]
         assert isinstance(group, ConsumerGroup)
         self.group = group
