@@ -30,6 +30,8 @@ from .classic_group_members import (
     topics_of,
 )
 
+_JOIN_RETRY_MIN_MS = 1_000
+"""Between two looks for a member that joins: clients choose the rebalance time-out, also 0 and negative ones."""
 _JOIN = TimerName("join")
 _SYNC = TimerName("sync")
 _REBALANCING = (ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.COMPLETING_REBALANCE)
@@ -300,7 +302,7 @@ class ClassicGroup:
             if member.join_token is None and member.instance_id is None:
                 self._drop(member)
         if len(self.members) and not self.members.elect_joined_leader():
-            self._set_timer(_JOIN, now_ms + self.members.rebalance_timeout_ms())
+            self._set_timer(_JOIN, now_ms + max(self.members.rebalance_timeout_ms(), _JOIN_RETRY_MIN_MS))
             return
         self.generation += 1
         if not len(self.members):

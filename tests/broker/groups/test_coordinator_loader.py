@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from support.broker.group_harness import PARTITIONS, FakeLog, GroupHarness, on_virtual_time, settle
 
@@ -166,6 +166,10 @@ def member(member_id: str) -> MemberValue:
 
 
 HIGHEST = 2**31 - 1
+HASTY = MemberValue("m", None, "c", "/h", -HIGHEST, -HIGHEST, b"", b"")
+"""Its session is over at once, and with it begins a rebalance."""
+ABSENT = MemberValue("n", "i", "c", "/h", -HIGHEST, HIGHEST, b"", b"")
+"""A static member for which a rebalance waits no time, for weeks."""
 METADATA = Metadata(None, None, "c", "/h", ("flights",), None, 60_000, None)
 
 
@@ -175,6 +179,7 @@ METADATA = Metadata(None, None, "c", "/h", ("flights",), None, 60_000, None)
         [classic_group_record("g", GroupMetadataValue("consumer", HIGHEST, "range", "m", 0, (member("m"),)))],
         [classic_group_record("g", GroupMetadataValue("consumer", 1, None, "m", 0, (member("m"),)))],
         [classic_group_record("g", GroupMetadataValue("consumer", 1, "range", "m", 0, (member("m"), member("m"))))],
+        [classic_group_record("g", GroupMetadataValue("consumer", 1, "range", "m", 0, (HASTY, ABSENT)))],
         [epoch_record(ConsumerGroupKey(RecordType.GROUP, "g"), EpochValue(HIGHEST))],
         [
             epoch_record(ConsumerGroupKey(RecordType.GROUP, "g"), EpochValue(1)),
@@ -292,7 +297,7 @@ WELL_FORMED = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.one_of(HOSTILE, WELL_FORMED))
 def test_no_records_raise_out_of_the_loader(records: list[tuple[bytes | None, bytes | None]]) -> None:
     logs = fresh_logs()
@@ -307,7 +312,7 @@ def test_no_records_raise_out_of_the_loader(records: list[tuple[bytes | None, by
     load(logs, check)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.binary(max_size=120), st.sampled_from(list(Compression)), st.integers(1, 3))
 def test_no_bytes_in_a_batch_raise_out_of_the_loader(body: bytes, codec: Compression, count: int) -> None:
     logs = fresh_logs()
