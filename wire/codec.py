@@ -31,6 +31,8 @@ WriteStep: TypeAlias = Callable[[bytearray, Mapping[str, Any]], None]
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _ZERO_UUID = bytes(16)
+_STRING_BYTES_MAX = 2**15 - 1
+"""Kafka's clients refuse longer strings in every version."""
 
 
 class Struct:
@@ -311,6 +313,17 @@ def _sized_writer(name: str, nullable: bool, write_length: Callable[[bytearray, 
     return write
 
 
+def _cut_text_writer(write: Writer) -> Writer:
+    """Writes at most 32,767 bytes of an error message: it may quote a client's name that is as long already."""
+
+    def write_cut(out: bytearray, value: str | None) -> None:
+        if value is not None and len(value) * 4 > _STRING_BYTES_MAX:
+            value = value.encode()[:_STRING_BYTES_MAX].decode(errors="ignore")
+        write(out, value)
+
+    return write_cut
+
+
 def _write_uuid(out: bytearray, value: UUID | None) -> None:
     out += _ZERO_UUID if value is None else value.bytes
 
@@ -331,7 +344,8 @@ def _scalar_writer(field: Field, flexible: bool, nullable: bool) -> Writer:
         return _write_uuid
     legacy = _write_length16 if field.kind == "string" else _write_length32
     write_length = _write_compact_length if flexible else legacy
-    return _sized_writer(field.name, nullable, write_length)
+    writer = _sized_writer(field.name, nullable, write_length)
+    return _cut_text_writer(writer) if field.name.endswith("error_message") else writer
 
 
 def _nullable_struct_writer(write_struct: Writer) -> Writer:
@@ -471,7 +485,7 @@ def _encode(writer: Writer, fields: Fields) -> bytes:
     try:
         writer(out, fields)
     except struct.error as error:
-        raise ValueError(f"cannot encode {fields!r}: {error}") from error
+        raise ValueError(f"cannot encode {fields!r:.500}: {error}") from error
     return bytes(out)
 
 

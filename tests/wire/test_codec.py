@@ -210,3 +210,19 @@ def test_a_node_does_not_load_what_it_does_not_need() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_an_error_message_is_cut_to_what_a_string_can_hold(version: int) -> None:
+    # It may quote a name of 32,767 bytes that a client sent.
+    row = {"name": "t", "error_code": 42, "error_message": "No: " + "ä" * 16_400}
+    data = codec.encode_response(ApiKey.CREATE_TOPICS, version, {"topics": [row]})
+    message = codec.decode_response(ApiKey.CREATE_TOPICS, version, data).topics[0].error_message
+    assert message == "No: " + "ä" * 16_381
+    assert len(message.encode()) <= 2**15 - 1
+
+
+def test_an_error_of_encoding_quotes_little_of_the_message() -> None:
+    with pytest.raises(ValueError, match="cannot encode") as caught:
+        codec.encode_request(ApiKey.FIND_COORDINATOR, 0, {"key": "k" * 100_000})
+    assert len(str(caught.value)) < 1000
