@@ -5,9 +5,11 @@ STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
 SEEDS ?= 2000
 RESUME ?= 0
+MINUTES ?= 60
+SEED ?= 1
 KAFKA_LIBS ?= $(HOME)/.cache/kafka-4.2.0
 
-.PHONY: demo demo-spark test transcripts coverage kafka-jars test-containers docs check soak bench setup lock clean help
+.PHONY: demo demo-spark test transcripts coverage kafka-jars test-containers docs check soak fuzz bench setup lock clean help
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/: .*##/ -/'
 
@@ -70,6 +72,9 @@ check: $(STAMP)  ## formatting, lints, types, import rules
 
 soak: $(STAMP)   ## many simulated seeds: make soak SEEDS=10000 RESUME=0
 	$(BIN)/raftwerk sim --seeds $(SEEDS) --resume $(RESUME) --keep-going
+
+fuzz: $(STAMP)   ## attacks on three nodes beside a working client: make fuzz MINUTES=60 SEED=1
+	$(BIN)/python -m raftwerk.chaos.fuzz run --minutes $(MINUTES) --seed $(SEED)
 
 bench: $(STAMP)  ## throughput and latency of a local three-node cluster
 	$(BIN)/python -m raftwerk.bench

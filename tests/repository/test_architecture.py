@@ -33,6 +33,7 @@ PROCESS_EDGE = (
     "cluster/testing/*.py",
     "wire/generate_messages.py",
     "chaos/sim/seed_runs.py",
+    "chaos/fuzz/*.py",
     "chaos/live/history.py",
     "chaos/live/run.py",
     "chaos/live/checker/*.py",
