@@ -3,7 +3,8 @@
 `ApiSpec` is one row of the table in `apis/api_table.py`. A listener's registry is made of the rows that have a handler
 for it; ApiVersions and dispatch use the registry. There are three kinds of handler:
 
-- A plain function gets the decoded request and returns the response's fields, or an awaitable of them.
+- A plain function gets the decoded request and returns the response's fields, an awaitable of them, or the work that
+  makes them, which is done in steps (`runtime/incremental_work.py`) where a client sizes it.
 - `Raw` gets the request's bytes and answers by itself. Produce and Fetch are raw, so that their paths need no task and
   no future.
 - `Forwarded` gets the request's bytes and returns the response's bytes, which the controller encoded (KIP-590).
@@ -15,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+from ..runtime.incremental_work import Work
 from ..runtime.invariants import invariant
 from ..runtime.ports import Buffer
 from ..wire.api_keys import ApiKey
@@ -29,7 +31,9 @@ C = TypeVar("C")
 Fields: TypeAlias = Mapping[str, Any] | Struct
 Answer: TypeAlias = Fields | Buffer
 """The fields of a response, or its encoded body."""
-DecodedHandler: TypeAlias = Callable[[C, Request, Struct], Answer | Awaitable[Answer]]
+Result: TypeAlias = Answer | Awaitable["Result"] | Work["Result"]
+"""What a handler returns: the answer, or what has it in the end."""
+DecodedHandler: TypeAlias = Callable[[C, Request, Struct], Result]
 ErrorFields: TypeAlias = Callable[[Struct, ErrorCode, str], Fields]
 """Builds the response that refuses a request as a whole, from the request, an error code and a text."""
 

@@ -171,18 +171,29 @@ def _nullable_struct_reader(read_struct: Reader) -> Reader:
     return read
 
 
-def _array_reader(field: Field, flexible: bool, read_item: Reader, item_size: int) -> Reader:
+def array_length_reader(field: Field, flexible: bool) -> Reader:
+    """Reads the number of items of an array, -1 for null; it is checked against the bytes left."""
     read_length = _read_compact_length if flexible else _read_length32
-    name, nullable = field.name, field.nullable
+    name, nullable, item_size = field.name, field.nullable, field.item_min_size
 
     def read(data: Buffer, position: int) -> tuple[Any, int]:
         count, position = read_length(data, position)
-        if count < 0:
-            if nullable:
-                return None, position
+        if count < 0 and not nullable:
             raise WireFormatError(f"null array {name} at {position}")
         if count * item_size > len(data) - position:
             raise WireFormatError(f"{count} {name} in {len(data) - position} bytes")
+        return count, position
+
+    return read
+
+
+def _array_reader(field: Field, flexible: bool, read_item: Reader) -> Reader:
+    read_count = array_length_reader(field, flexible)
+
+    def read(data: Buffer, position: int) -> tuple[Any, int]:
+        count, position = read_count(data, position)
+        if count < 0:
+            return None, position
         items = []
         for _ in range(count):
             item, position = read_item(data, position)
@@ -192,15 +203,17 @@ def _array_reader(field: Field, flexible: bool, read_item: Reader, item_size: in
     return read
 
 
+def item_reader(field: Field, flexible: bool) -> Reader:
+    """Reads one value of the field, one item where it is an array."""
+    if field.schema is None:
+        return _scalar_reader(field, flexible, field.nullable and not field.array)
+    reader = _struct_reader(field.schema)
+    return _nullable_struct_reader(reader) if field.nullable and not field.array else reader
+
+
 def _field_reader(field: Field, flexible: bool) -> Reader:
-    array = field.array
-    if field.schema is not None:
-        reader = _struct_reader(field.schema)
-        if field.nullable and not array:
-            reader = _nullable_struct_reader(reader)
-    else:
-        reader = _scalar_reader(field, flexible, field.nullable and not array)
-    return _array_reader(field, flexible, reader, field.item_min_size) if array else reader
+    reader = item_reader(field, flexible)
+    return _array_reader(field, flexible, reader) if field.array else reader
 
 
 def _fixed_read_step(fields: list[Field]) -> ReadStep:
@@ -225,7 +238,8 @@ def _read_step(field: Field, flexible: bool) -> ReadStep:
     return step
 
 
-def _tags_read_step(tagged: list[Field]) -> ReadStep:
+def tags_read_step(tagged: list[Field]) -> ReadStep:
+    """Reads the tagged fields of a struct (KIP-482); unknown ones are skipped."""
     readers = {field.tag: (field.name, _field_reader(field, flexible=True)) for field in tagged}
     defaults = [(field.name, field.default) for field in tagged]
 
@@ -249,7 +263,7 @@ def _tags_read_step(tagged: list[Field]) -> ReadStep:
     return step
 
 
-def _runs(fields: Iterable[Field]) -> Iterator[list[Field]]:
+def runs_of_fields(fields: Iterable[Field]) -> Iterator[list[Field]]:
     """Neighbouring fixed-size fields together, every other field alone."""
     run: list[Field] = []
     for field in fields:
@@ -268,12 +282,15 @@ def _is_fixed(run: list[Field]) -> bool:
     return run[0].fmt is not None and not run[0].array
 
 
+def fields_read_step(run: list[Field], flexible: bool) -> ReadStep:
+    """Reads the fields of a run (see `runs_of_fields`)."""
+    return _fixed_read_step(run) if _is_fixed(run) else _read_step(run[0], flexible)
+
+
 def _struct_reader(schema: Schema) -> Reader:
-    steps = [
-        _fixed_read_step(run) if _is_fixed(run) else _read_step(run[0], schema.flexible) for run in _runs(schema.fields)
-    ]
+    steps = [fields_read_step(run, schema.flexible) for run in runs_of_fields(schema.fields)]
     if schema.flexible:
-        steps.append(_tags_read_step(schema.tagged))
+        steps.append(tags_read_step(schema.tagged))
 
     def read(data: Buffer, position: int) -> tuple[Struct, int]:
         values: dict[str, Any] = {}
@@ -359,32 +376,41 @@ def _nullable_struct_writer(write_struct: Writer) -> Writer:
     return write
 
 
-def _array_writer(field: Field, flexible: bool, write_item: Writer) -> Writer:
+def array_length_writer(field: Field, flexible: bool) -> Writer:
+    """Writes the number of items of an array, or that it is null."""
     write_length = _write_compact_length if flexible else _write_length32
     name, nullable = field.name, field.nullable
 
     def write(out: bytearray, items: Any) -> None:
-        if items is None:
-            if not nullable:
-                raise ValueError(f"{name} cannot be null")
-            write_length(out, -1)
-            return
-        write_length(out, len(items))
-        for item in items:
+        if items is None and not nullable:
+            raise ValueError(f"{name} cannot be null")
+        write_length(out, -1 if items is None else len(items))
+
+    return write
+
+
+def _array_writer(field: Field, flexible: bool, write_item: Writer) -> Writer:
+    write_count = array_length_writer(field, flexible)
+
+    def write(out: bytearray, items: Any) -> None:
+        write_count(out, items)
+        for item in items or ():
             write_item(out, item)
 
     return write
 
 
+def item_writer(field: Field, flexible: bool) -> Writer:
+    """Writes one value of the field, one item where it is an array."""
+    if field.schema is None:
+        return _scalar_writer(field, flexible, field.nullable and not field.array)
+    writer = _struct_writer(field.schema)
+    return _nullable_struct_writer(writer) if field.nullable and not field.array else writer
+
+
 def _field_writer(field: Field, flexible: bool) -> Writer:
-    array = field.array
-    if field.schema is not None:
-        writer = _struct_writer(field.schema)
-        if field.nullable and not array:
-            writer = _nullable_struct_writer(writer)
-    else:
-        writer = _scalar_writer(field, flexible, field.nullable and not array)
-    return _array_writer(field, flexible, writer) if array else writer
+    writer = item_writer(field, flexible)
+    return _array_writer(field, flexible, writer) if field.array else writer
 
 
 def _fixed_write_step(fields: list[Field]) -> WriteStep:
@@ -407,7 +433,8 @@ def _write_step(field: Field, flexible: bool) -> WriteStep:
     return step
 
 
-def _tags_write_step(tagged: list[Field]) -> WriteStep:
+def tags_write_step(tagged: list[Field]) -> WriteStep:
+    """Writes the tagged fields that are not their default."""
     writers = []
     for field in sorted(tagged, key=lambda field: field.tag or 0):
         writer, default = _field_writer(field, flexible=True), bytearray()
@@ -431,13 +458,15 @@ def _tags_write_step(tagged: list[Field]) -> WriteStep:
     return step
 
 
+def fields_write_step(run: list[Field], flexible: bool) -> WriteStep:
+    """Writes the fields of a run (see `runs_of_fields`)."""
+    return _fixed_write_step(run) if _is_fixed(run) else _write_step(run[0], flexible)
+
+
 def _struct_writer(schema: Schema) -> Writer:
-    steps = [
-        _fixed_write_step(run) if _is_fixed(run) else _write_step(run[0], schema.flexible)
-        for run in _runs(schema.fields)
-    ]
+    steps = [fields_write_step(run, schema.flexible) for run in runs_of_fields(schema.fields)]
     if schema.flexible:
-        steps.append(_tags_write_step(schema.tagged))
+        steps.append(tags_write_step(schema.tagged))
 
     def write(out: bytearray, value: Any) -> None:
         values = value.__dict__ if isinstance(value, Struct) else value

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar, cast
 
 from ...runtime.invariants import InvariantViolation
@@ -19,11 +19,15 @@ from ...wire.codec import Struct, decode_request, encode_response
 from ...wire.errors import ErrorCode, ProtocolError, WireFormatError
 from ...wire.frames import RequestHeader, parse_request_header
 from ..api import Answer, Api, ApiRegistry
+from .incremental_codec import decode_request_in_steps, encode_response_in_steps
+from .loop_budget import LoopBudget
 from .request import Request, RequestSink
 
 C = TypeVar("C")
 logger = logging.getLogger("raftwerk.broker")
 
+IN_ONE_STEP_BYTES = 4096
+"""Larger requests are decoded, handled and answered in steps, since their arrays may have many items."""
 DECODED_UNITS = 4
 """Units of the loop's budget (`loop_budget.py`) for a request that is decoded by its schema, such as ApiVersions."""
 
@@ -38,7 +42,9 @@ class Dispatcher(Generic[C]):
         self._on_fatal = on_fatal
         self.units = {int(api.key): DECODED_UNITS for api in registry if api.raw is None}
         """The units of the loop's budget that a small request of each API takes; 1 for all others."""
-        self._tasks: dict[asyncio.Future[Answer], None] = {}
+        self.budget = LoopBudget()
+        """The budget of all listeners that share this dispatcher."""
+        self._tasks: dict[asyncio.Future[Any], None] = {}
 
     def overlaps(self, api_key: int) -> bool:
         """Whether a request of this API may start while earlier ones of such APIs are unanswered."""
@@ -84,6 +90,9 @@ class Dispatcher(Generic[C]):
             self._fail(api, request, None, error)
 
     def _start_decoded(self, api: Api[C], request: Request) -> None:
+        if len(request.body) > IN_ONE_STEP_BYTES:
+            self._start_in_steps(api, request)
+            return
         try:
             # A copy, since the decoded request may outlive the frame's memory.
             message = decode_request(request.api_key, request.api_version, memoryview(bytes(request.body)))
@@ -96,12 +105,46 @@ class Dispatcher(Generic[C]):
         try:
             handle = api.decoded
             result = handle(self._context, request, message) if handle is not None else {}
+            if isinstance(result, Generator):
+                result = self._finish_in_steps(request, result)
             if isinstance(result, Awaitable):
                 self._answer_later(request, result, lambda error: self._fail(api, request, message, error))
             else:
                 request.respond(_encoded(request, result))
         except Exception as error:
             self._fail(api, request, message, error)
+
+    def _start_in_steps(self, api: Api[C], request: Request) -> None:
+        """Decode, handle and answer a large request without holding the loop."""
+        body = request.body if request.memory is not None else memoryview(bytes(request.body))
+        message: Struct | None = None
+
+        async def answer() -> Answer:
+            nonlocal message
+            decoding = decode_request_in_steps(request.api_key, request.api_version, body)
+            message = await self.budget.run(decoding)
+            handle = api.decoded
+            return await self._finish_in_steps(request, handle(self._context, request, message) if handle else {})
+
+        def fail(error: BaseException) -> None:
+            if message is None and isinstance(error, WireFormatError):
+                request.reject(_malformed(request, error))
+            else:
+                self._fail(api, request, message, error)
+
+        self._answer_later(request, answer(), fail)
+
+    async def _finish_in_steps(self, request: Request, result: Any) -> Buffer:
+        """Do the work that is left, and encode the answer in steps."""
+        while not isinstance(result, (bytes, bytearray, memoryview)):
+            if isinstance(result, Generator):
+                result = await self.budget.run(result)
+            elif isinstance(result, Awaitable):
+                result = await result
+            else:
+                encoding = encode_response_in_steps(request.api_key, request.api_version, result)
+                result = await self.budget.run(encoding)
+        return result
 
     def _start_forwarded(self, api: Api[C], request: Request) -> None:
         body = bytes(request.body)
@@ -121,10 +164,10 @@ class Dispatcher(Generic[C]):
         except Exception as error:
             fail(error)
 
-    def _answer_later(self, request: Request, result: Awaitable[Answer], fail: Callable[[BaseException], None]) -> None:
+    def _answer_later(self, request: Request, result: Awaitable[Any], fail: Callable[[BaseException], None]) -> None:
         """Answer when the result is there. `fail` is called with an exception."""
 
-        def done(finished: asyncio.Future[Answer]) -> None:
+        def done(finished: asyncio.Future[Any]) -> None:
             self._tasks.pop(finished, None)
             if finished.cancelled():
                 request.reject("the node is shutting down")
@@ -133,15 +176,19 @@ class Dispatcher(Generic[C]):
             if error is not None:
                 fail(error)
                 return
+            answer = finished.result()
+            if isinstance(answer, Generator):
+                self._answer_later(request, self._finish_in_steps(request, answer), fail)
+                return
             try:
-                request.respond(_encoded(request, finished.result()))
+                request.respond(_encoded(request, answer))
             except Exception as encode_error:
                 fail(encode_error)
 
         if isinstance(result, asyncio.Future):
-            future = cast("asyncio.Future[Answer]", result)
+            future = result
         else:
-            future = asyncio.get_running_loop().create_task(cast("Coroutine[Any, Any, Answer]", result))
+            future = asyncio.get_running_loop().create_task(cast("Coroutine[Any, Any, Any]", result))
         self._tasks[future] = None
         future.add_done_callback(done)
 

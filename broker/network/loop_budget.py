@@ -11,11 +11,18 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import TypeVar
+
+from ...runtime.incremental_work import Work
+
+T = TypeVar("T")
 
 UNITS_PER_ITERATION = 256
 """Of all connections and long requests together; about ten milliseconds of processor time."""
 UNITS_PER_SHARE = 64
 """Of one connection or long request."""
+UNITS_PER_STEP = 16
+"""Of work that is done in steps."""
 BYTES_PER_UNIT = 16 * 1024
 
 
@@ -43,6 +50,31 @@ class LoopBudget:
         self._waiting.append(resume)
         if not self._is_scheduled:
             self._schedule()
+
+    def run(self, work: Work[T]) -> asyncio.Future[T]:
+        """Do work whose steps ask for nothing, some steps in each share. Cancelling the future ends it."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def go_on() -> None:
+            if future.done():
+                work.close()
+                return
+            self.begin_share()
+            try:
+                for _ in range(UNITS_PER_SHARE // UNITS_PER_STEP):
+                    next(work)
+                    self.units_left -= UNITS_PER_STEP
+                    if self.units_left <= 0:
+                        break
+            except StopIteration as end:
+                future.set_result(end.value)
+            except Exception as error:
+                future.set_exception(error)
+            else:
+                self.wait(go_on)
+
+        self.wait(go_on)
+        return future
 
     def _schedule(self) -> None:
         self._is_scheduled = True

@@ -11,7 +11,6 @@ from .connection import Connection, ConnectionLimits
 from .connection_quota import ConnectionQuota
 from .dispatch import Dispatcher
 from .frame_reader import SCRATCH_BYTES
-from .loop_budget import LoopBudget
 from .request import NO_OBSERVER, RequestObserver
 from .request_memory import RequestMemory, default_limit_bytes
 
@@ -60,7 +59,7 @@ class RejectionLog:
 class Server:
     """Owns the connections of one listener.
 
-    `budget` and `memory` are shared with other listeners; by default the listener has its own.
+    `memory` is shared with other listeners; by default the listener has its own.
     """
 
     def __init__(
@@ -69,7 +68,6 @@ class Server:
         dispatcher: Dispatcher[Any],
         quota: ConnectionQuota | None = None,
         observer: RequestObserver = NO_OBSERVER,
-        budget: LoopBudget | None = None,
         memory: RequestMemory | None = None,
     ) -> None:
         self.config = config
@@ -78,7 +76,7 @@ class Server:
         self.limits = config.limits
         self.dispatcher = dispatcher
         self.observer = observer
-        self.budget = budget or LoopBudget()
+        self.budget = dispatcher.budget
         frame_bytes = config.limits.max_frame_bytes
         self.memory = memory or RequestMemory(default_limit_bytes(frame_bytes), frame_bytes)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 from ...wire.api_keys import ApiKey
@@ -17,6 +18,7 @@ logger = logging.getLogger("raftwerk.broker")
 
 CREATE_TOPICS_VERSION = 7
 TIMEOUT_MS = 5_000
+TOPICS_UNDER_WAY_MAX = 1_000
 
 
 class AutoTopicCreationManager:
@@ -31,9 +33,13 @@ class AutoTopicCreationManager:
         self._under_way: dict[str, None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
 
-    def request_topics(self, names: Sequence[str]) -> None:
-        """Begin to create the topics that are not being created yet. Returns at once."""
-        fresh = [name for name in names if name not in self._under_way]
+    def request_topics(self, names: Iterable[str]) -> None:
+        """Begin to create the topics that are not being created yet. Returns at once.
+
+        Of very many, some are left out: clients ask again.
+        """
+        free = TOPICS_UNDER_WAY_MAX - len(self._under_way)
+        fresh = list(islice((name for name in names if name not in self._under_way), max(free, 0)))
         if not fresh:
             return
         self._under_way |= dict.fromkeys(fresh)

@@ -10,7 +10,6 @@ from uuid import UUID
 
 from ...broker.broker import Broker
 from ...broker.network.connection_quota import ConnectionQuota
-from ...broker.network.loop_budget import LoopBudget
 from ...broker.network.server import Server
 from ...controller.metadata.metadata_image import BROKER_RESOURCE, MetadataDelta, MetadataImage
 from ...controller.metadata.metadata_loader import MetadataLoader
@@ -85,9 +84,8 @@ class BrokerRole:
         dispatcher = self.broker.attach_replicas(self.replica_manager)
         quota = ConnectionQuota(loader.image, config.node_id, config.properties)
         memory = request_memory(config)
-        budget = LoopBudget()
         self.servers = [
-            Server(server_config(config, one), dispatcher, quota, observers.requests, budget, memory)
+            Server(server_config(config, one), dispatcher, quota, observers.requests, memory)
             for one in config.broker_listeners
         ]
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ...broker.apis.api_table import controller_dispatcher
-from ...broker.network.loop_budget import LoopBudget
 from ...broker.network.server import Server
 from ...broker.services import ControllerServices
 from ...controller.brokers.listener_probe import tcp_probe
@@ -61,12 +60,11 @@ class ControllerRole:
         dispatcher = controller_dispatcher(services, on_fatal)
         self.servers = []
         memory = request_memory(config)
-        budget = LoopBudget()  # of its own, so that the quorum and heartbeats do not wait behind clients
         for listener in config.controller_listeners:
             server = server_config(config, listener)
             limits = replace(server.limits, ordered_start=False)
             server = replace(server, limits=limits)
-            self.servers.append(Server(server, dispatcher, observer=observers.requests, budget=budget, memory=memory))
+            self.servers.append(Server(server, dispatcher, observer=observers.requests, memory=memory))
 
     async def start(self) -> None:
         """Listen and register. Raises `NodeFailedError` when a port is in use."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from raftwerk.broker.network.connection_quota import ConnectionQuota
+from raftwerk.broker.network.loop_budget import LoopBudget
 from raftwerk.broker.network.server import Server, ServerConfig
 from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from raftwerk.controller.metadata.metadata_records import ConfigRecord
@@ -76,6 +77,7 @@ class Echo:
 
     def __init__(self) -> None:
         self.units: dict[int, int] = {}
+        self.budget = LoopBudget()
 
     def stop(self) -> None: ...
 
@@ -83,7 +85,7 @@ class Echo:
         return False
 
     def start(self, connection: Any, frame: memoryview, begin: Any) -> None:
-        request = SimpleNamespace(response=None, on_gone=None, frame_bytes=len(frame), api_key=0)
+        request = SimpleNamespace(response=None, on_gone=None, frame_bytes=len(frame), api_key=0, memory=None)
         begin(request)
         connection.complete(request, [bytes(frame)])
 
@@ -115,6 +117,7 @@ class Nothing:
 
     def __init__(self) -> None:
         self.units: dict[int, int] = {}
+        self.budget = LoopBudget()
 
     def stop(self) -> None: ...
 

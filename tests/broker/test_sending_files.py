@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from raftwerk.broker.network.loop_budget import LoopBudget
 from raftwerk.broker.network.request import Request
 from raftwerk.broker.network.server import Server, ServerConfig
 from raftwerk.runtime.files.file_slice import FileSlice
@@ -31,6 +32,7 @@ class FileServer:
         self.file = self.disk.open(str(directory / "large"), create=True)
         self.file.append([LARGE])
         self.units: dict[int, int] = {}
+        self.budget = LoopBudget()
         self.server = Server(ServerConfig("PLAINTEXT", "127.0.0.1", 0), self)  # type: ignore[arg-type]
 
     def overlaps(self, api_key: int) -> bool:

@@ -6,15 +6,16 @@ When a leader may just have died, the answer waits a little: see `suspected_brok
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ....controller.metadata.metadata_image import MetadataImage, TopicImage
 from ....controller.topics.topic_names import is_legal_topic_name
+from ....runtime.incremental_work import PLAIN_STEP, Work, run_at_once
 from ....wire.errors import ErrorCode
-from ...api import Fields
+from ...api import Fields, Result
 from ...network.request import Request
 from ...services import BrokerServices
 from ...topic_view import (
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_BY_ID = 12
 LISTENER_NOT_FOUND_SINCE = 6
+ITEMS_PER_STEP = 256
+"""Topics and partitions that are described in one step."""
+TOPICS_AT_ONCE = 64
+"""Answers with more topics are made in steps."""
 
 
 def topic_row(rows: PartitionRows, topic: TopicImage, request: Request, operations: int) -> dict[str, Any]:
@@ -66,19 +71,18 @@ def _wants_all(request: Request, message: MetadataRequest) -> bool:
     return message.topics is None or (request.api_version == 0 and not message.topics)
 
 
-def _wanted_rows(
-    services: BrokerServices, request: Request, message: MetadataRequest, operations: int
-) -> list[dict[str, Any]]:
+def _rows(services: BrokerServices, request: Request, message: MetadataRequest) -> Work[list[dict[str, Any]]]:
+    """The rows of the topics asked for, one topic or some partitions a step."""
+    operations = TOPIC_OPERATIONS if message.get("include_topic_authorized_operations", False) else OPERATIONS_NOT_ASKED
     image = services.metadata.image
-    auto_create = services.config.topics.auto_create and message.get("allow_auto_topic_creation", True)
     partitions = PartitionRows(image, request.sink.listener_name)
     rows: list[dict[str, Any]] = []
     missing: dict[str, None] = {}
-    for wanted in message.topics or ():
-        name, topic_id = wanted.name, wanted.get("topic_id")
-        topic = _find_topic(image, name, topic_id)
+    left = ITEMS_PER_STEP
+    for name, topic_id, topic in _topics(image, request, message):
         if topic is not None:
             rows.append(topic_row(partitions, topic, request, operations))
+            left -= len(topic.partitions)
         elif topic_id is not None:
             rows.append(failed_topic(request, None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
         elif name is None or not is_legal_topic_name(name):
@@ -86,9 +90,30 @@ def _wanted_rows(
         else:
             missing[name] = None
             rows.append(failed_topic(request, name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        left -= 1
+        if left <= 0:
+            left = ITEMS_PER_STEP
+            yield PLAIN_STEP
+    auto_create = services.config.topics.auto_create and message.get("allow_auto_topic_creation", True)
     if missing and auto_create:
-        services.topic_creator.request_topics(list(missing))
+        services.topic_creator.request_topics(missing)
     return rows
+
+
+def _topics(
+    image: MetadataImage, request: Request, message: MetadataRequest
+) -> Iterator[tuple[str | None, UUID | None, TopicImage | None]]:
+    """The topics to describe, each once, as in Apache Kafka: name, id, and what is known of it."""
+    if _wants_all(request, message):
+        for name, topic in sorted(image.topics_by_name.items(), key=itemgetter(0)):
+            yield name, topic.topic_id, topic
+        return
+    seen: set[tuple[str | None, UUID | None]] = set()
+    for wanted in message.topics or ():
+        key = wanted.name, wanted.get("topic_id")
+        if key not in seen:
+            seen.add(key)
+            yield *key, _find_topic(image, *key)
 
 
 def _find_topic(image: MetadataImage, name: str | None, topic_id: UUID | None) -> TopicImage | None:
@@ -118,7 +143,7 @@ def _leaders(image: MetadataImage, message: MetadataRequest, wants_all: bool) ->
 
 async def _answer_when_certain(
     services: BrokerServices, request: Request, message: MetadataRequest, delay_s: float
-) -> Fields:
+) -> Result:
     loop = asyncio.get_running_loop()
     wants_all = _wants_all(request, message)
     if delay_s:
@@ -128,8 +153,30 @@ async def _answer_when_certain(
     return _answer(services, request, message)
 
 
-def handle(services: BrokerServices, request: Request, message: MetadataRequest) -> Fields | Awaitable[Fields]:
+def handle(services: BrokerServices, request: Request, message: MetadataRequest) -> Result:
     """Answer at once, or wait while a leader is suspected to be dead (see `suspected_brokers`)."""
+    if len(message.topics or ()) > ITEMS_PER_STEP:
+        return _handle_distinct(services, request, message)
+    return _handle(services, request, message)
+
+
+def _handle_distinct(services: BrokerServices, request: Request, message: MetadataRequest) -> Work[Result]:
+    """Leave out what is asked for more than once, then handle the request. Very many topics are not waited for."""
+    distinct = {}
+    names_only = request.api_version < FIRST_VERSION_BY_ID
+    is_invalid = False
+    for index, wanted in enumerate(message.topics or ()):
+        distinct[wanted.name, wanted.get("topic_id")] = wanted
+        is_invalid = is_invalid or (names_only and (wanted.name is None or wanted.get("topic_id") is not None))
+        if index % ITEMS_PER_STEP == 0:
+            yield PLAIN_STEP
+    message.topics = list(distinct.values())
+    if len(message.topics) <= ITEMS_PER_STEP:
+        return _handle(services, request, message)
+    return error(message, int(ErrorCode.INVALID_REQUEST), "") if is_invalid else _answer(services, request, message)
+
+
+def _handle(services: BrokerServices, request: Request, message: MetadataRequest) -> Result:
     if _is_invalid(request, message):
         return error(message, int(ErrorCode.INVALID_REQUEST), "")
     now, wants_all = asyncio.get_running_loop().time(), _wants_all(request, message)
@@ -142,15 +189,15 @@ def handle(services: BrokerServices, request: Request, message: MetadataRequest)
     return _answer(services, request, message)
 
 
-def _answer(services: BrokerServices, request: Request, message: MetadataRequest) -> Fields:
+def _answer(services: BrokerServices, request: Request, message: MetadataRequest) -> Result:
+    topics = services.metadata.image.topics_by_name if _wants_all(request, message) else message.topics
+    work = _answer_in_steps(services, request, message)
+    return work if len(topics or ()) > TOPICS_AT_ONCE else run_at_once(work)
+
+
+def _answer_in_steps(services: BrokerServices, request: Request, message: MetadataRequest) -> Work[Result]:
     image = services.metadata.image
-    operations = TOPIC_OPERATIONS if message.get("include_topic_authorized_operations", False) else OPERATIONS_NOT_ASKED
-    if _wants_all(request, message):
-        partitions = PartitionRows(image, request.sink.listener_name)
-        topics = [topic for _, topic in sorted(image.topics_by_name.items(), key=itemgetter(0))]
-        rows = [topic_row(partitions, topic, request, operations) for topic in topics]
-    else:
-        rows = _wanted_rows(services, request, message, operations)
+    rows = yield from _rows(services, request, message)
     recently_fenced = services.recently_fenced_brokers.ids(asyncio.get_running_loop().time())
     cluster_asked = message.get("include_cluster_authorized_operations", False)
     return {

@@ -1,0 +1,167 @@
+"""Messages to and from bytes in steps, for those whose arrays a client has made so long that they would hold the loop.
+
+The result is that of `wire/codec.py`. A step ends after some hundred items, counted over all nested arrays. All but
+arrays is read and written by the readers and writers there.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, TypeAlias
+
+from ...runtime.incremental_work import PLAIN_STEP, Work
+from ...runtime.ports import Buffer
+from ...wire.api_keys import ApiKey
+from ...wire.codec import (
+    Fields,
+    Struct,
+    array_length_reader,
+    array_length_writer,
+    fields_read_step,
+    fields_write_step,
+    item_reader,
+    item_writer,
+    runs_of_fields,
+    tags_read_step,
+    tags_write_step,
+)
+from ...wire.errors import WireFormatError
+from ...wire.schemas import Field, Schema, load_api_schema
+
+ITEMS_PER_STEP = 256
+
+
+class _Pace:
+    """Counts the items of a step."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = ITEMS_PER_STEP
+
+
+_ReadWork: TypeAlias = Callable[[Any, int, _Pace], Work[tuple[Any, int]]]
+_WriteWork: TypeAlias = Callable[[bytearray, Any, _Pace], Work[None]]
+
+
+def _has_arrays(schema: Schema) -> bool:
+    return any(field.array for field in schema.fields)
+
+
+def _array_reader(field: Field, flexible: bool) -> _ReadWork:
+    read_count, read_item = array_length_reader(field, flexible), item_reader(field, flexible)
+    nested = _struct_reader(field.schema) if field.schema is not None and _has_arrays(field.schema) else None
+
+    def read(data: Buffer, position: int, pace: _Pace) -> Work[tuple[Any, int]]:
+        count, position = read_count(data, position)
+        if count < 0:
+            return None, position
+        items = []
+        for _ in range(count):
+            if nested is None:
+                item, position = read_item(data, position)
+            else:
+                item, position = yield from nested(data, position, pace)
+            items.append(item)
+            pace.left -= 1
+            if pace.left <= 0:
+                pace.left = ITEMS_PER_STEP
+                yield PLAIN_STEP
+        return items, position
+
+    return read
+
+
+def _struct_reader(schema: Schema) -> _ReadWork:
+    parts: list[tuple[str, _ReadWork | None, Any]] = []
+    for run in runs_of_fields(schema.fields):
+        if run[0].array:
+            parts.append((run[0].name, _array_reader(run[0], schema.flexible), None))
+        else:
+            parts.append(("", None, fields_read_step(run, schema.flexible)))
+    if schema.flexible:
+        parts.append(("", None, tags_read_step(schema.tagged)))
+
+    def read(data: Buffer, position: int, pace: _Pace) -> Work[tuple[Any, int]]:
+        values: dict[str, Any] = {}
+        for name, work, step in parts:
+            if work is None:
+                position = step(data, position, values)
+            else:
+                values[name], position = yield from work(data, position, pace)
+        return Struct(values), position
+
+    return read
+
+
+def _array_writer(field: Field, flexible: bool) -> _WriteWork:
+    write_count, write_item = array_length_writer(field, flexible), item_writer(field, flexible)
+    nested = _struct_writer(field.schema) if field.schema is not None and _has_arrays(field.schema) else None
+
+    def write(out: bytearray, items: Any, pace: _Pace) -> Work[None]:
+        write_count(out, items)
+        for item in items or ():
+            if nested is None:
+                write_item(out, item)
+            else:
+                yield from nested(out, item, pace)
+            pace.left -= 1
+            if pace.left <= 0:
+                pace.left = ITEMS_PER_STEP
+                yield PLAIN_STEP
+
+    return write
+
+
+def _struct_writer(schema: Schema) -> _WriteWork:
+    parts: list[tuple[Field | None, _WriteWork | None, Any]] = []
+    for run in runs_of_fields(schema.fields):
+        if run[0].array:
+            parts.append((run[0], _array_writer(run[0], schema.flexible), None))
+        else:
+            parts.append((None, None, fields_write_step(run, schema.flexible)))
+    if schema.flexible:
+        parts.append((None, None, tags_write_step(schema.tagged)))
+
+    def write(out: bytearray, value: Any, pace: _Pace) -> Work[None]:
+        values: Mapping[str, Any] = value.__dict__ if isinstance(value, Struct) else value
+        for field, work, step in parts:
+            if work is None or field is None:
+                step(out, values)
+            else:
+                items = values[field.name] if field.name in values else field.default()
+                yield from work(out, items, pace)
+
+    return write
+
+
+@cache
+def _request_reader(api_key: int, version: int) -> _ReadWork:
+    return _struct_reader(load_api_schema(ApiKey(api_key), version, "request"))
+
+
+@cache
+def _response_writer(api_key: int, version: int) -> _WriteWork:
+    return _struct_writer(load_api_schema(ApiKey(api_key), version, "response"))
+
+
+def decode_request_in_steps(api_key: int, version: int, data: Buffer) -> Work[Struct]:
+    """The work of `codec.decode_request`. `data` must stay as it is until the end."""
+    try:
+        message, _ = yield from _request_reader(api_key, version)(data, 0, _Pace())
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise WireFormatError(str(error)) from error
+    request: Struct = message
+    return request
+
+
+def encode_response_in_steps(api_key: int, version: int, fields: Fields) -> Work[bytearray]:
+    """The work of `codec.encode_response`. `fields` must stay as they are until the end."""
+    out = bytearray()
+    try:
+        yield from _response_writer(api_key, version)(out, fields, _Pace())
+    except struct.error as error:
+        raise ValueError(f"cannot encode a response of API {api_key}: {error}") from error
+    return out

@@ -1,0 +1,59 @@
+"""The codec in steps against the codec at once, for every request and response of every version."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from support.wire import kio_oracle as oracle
+
+from raftwerk.broker.network.incremental_codec import (
+    ITEMS_PER_STEP,
+    decode_request_in_steps,
+    encode_response_in_steps,
+)
+from raftwerk.runtime.incremental_work import run_at_once
+from raftwerk.wire import codec, schemas
+from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.errors import WireFormatError
+
+REQUESTS = oracle.all_entities("request")
+RESPONSES = oracle.all_entities("response")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_requests_are_decoded_as_at_once_whole_and_damaged(seed: int) -> None:
+    rng = random.Random(seed)
+    for name, version, kind, entity in REQUESTS:
+        key = ApiKey[name.upper()]
+        fields = oracle.random_fields(schemas.load_api_schema(key, version, kind), entity, rng)
+        data = bytearray(codec.encode_request(key, version, fields))
+        for damaged in (False, True):
+            for _ in range(min(len(data), 4) if damaged else 0):
+                data[rng.randrange(len(data))] = rng.randrange(256)
+            try:
+                expected = codec.decode_request(key, version, memoryview(data))
+            except WireFormatError:
+                with pytest.raises(WireFormatError):
+                    run_at_once(decode_request_in_steps(key, version, memoryview(data)))
+            else:
+                found = run_at_once(decode_request_in_steps(key, version, memoryview(data)))
+                assert codec.encode_request(key, version, found) == codec.encode_request(key, version, expected)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_responses_are_encoded_as_at_once(seed: int) -> None:
+    rng = random.Random(seed)
+    for name, version, kind, entity in RESPONSES:
+        key = ApiKey[name.upper()]
+        fields = oracle.random_fields(schemas.load_api_schema(key, version, kind), entity, rng)
+        data = codec.encode_response(key, version, fields)
+        for values in (fields, codec.decode_response(key, version, memoryview(data))):
+            assert run_at_once(encode_response_in_steps(key, version, values)) == data
+
+
+def test_long_arrays_are_done_in_steps_however_they_are_nested() -> None:
+    topics = [{"name": "t", "partitions": [{"partition_index": n} for n in range(10)]} for _ in range(1000)]
+    data = codec.encode_request(ApiKey.LIST_OFFSETS, 6, {"topics": topics})
+    assert len(list(decode_request_in_steps(ApiKey.LIST_OFFSETS, 6, memoryview(data)))) == 11_000 // ITEMS_PER_STEP
+    assert len(list(encode_response_in_steps(ApiKey.LIST_OFFSETS, 6, {"topics": topics}))) == 11_000 // ITEMS_PER_STEP

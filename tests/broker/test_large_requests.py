@@ -1,0 +1,131 @@
+"""Requests with more items than any client needs: nobody waits behind one, and each gets the answer of a small one."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+from support.broker.broker_harness import TOPIC, Harness, decode_answer, settle
+
+from raftwerk.wire.api_keys import ApiKey
+from raftwerk.wire.codec import Struct
+from raftwerk.wire.errors import ErrorCode
+
+ITERATION_S_MAX = 0.04
+"""Processor time of one iteration of the loop: twice what is wanted, since machines differ."""
+
+
+def run(coroutine: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(coroutine, 120))
+
+
+@pytest.fixture(autouse=True)
+def no_garbage_collection() -> Iterator[None]:
+    """Collections of the whole test process are not the broker's work."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+class Attack:
+    """One large request beside a neighbour that asks for the versions in each iteration of the loop."""
+
+    def __init__(self, harness: Harness, key: ApiKey, version: int, fields: Any) -> None:
+        self._harness = harness
+        self._key, self._version = key, version
+        self._frame = harness.frame(key, version, fields)
+        self.longest_s = 0.0
+        self.iterations = 0
+
+    async def run(self) -> Struct:
+        attacker, neighbour = self._harness.connect(), self._harness.connect()
+        ping = self._harness.frame(ApiKey.API_VERSIONS, 0, {})
+        self._timed(lambda: attacker.deliver(self._frame, chunk=1 << 20))
+        while not attacker.frames() and self.iterations < 100_000:
+            answered = len(neighbour.written)
+            neighbour.deliver(ping)
+            assert len(neighbour.written) > answered, "the neighbour waits"
+            began = time.thread_time()
+            await asyncio.sleep(0)
+            self.longest_s = max(self.longest_s, time.thread_time() - began)
+            self.iterations += 1
+        (frame,) = attacker.frames()
+        assert self.longest_s < ITERATION_S_MAX
+        return decode_answer(self._key, self._version, frame)
+
+    def _timed(self, deliver: Callable[[], None]) -> None:
+        began = time.thread_time()
+        deliver()
+        self.longest_s = max(self.longest_s, time.thread_time() - began)
+
+
+def test_metadata_of_400_000_empty_names_is_answered_with_one_row() -> None:
+    async def main() -> None:
+        fields = {"topics": [{"name": ""}] * 400_000, "allow_auto_topic_creation": True}
+        attack = Attack(Harness(), ApiKey.METADATA, 5, fields)
+        answer = await attack.run()
+        assert [(row.name, row.error_code) for row in answer.topics] == [("", ErrorCode.INVALID_TOPIC_EXCEPTION)]
+
+    run(main())
+
+
+@pytest.mark.parametrize("version", [5, 12])
+def test_metadata_of_many_unknown_topics_is_answered_in_steps(version: int) -> None:
+    async def main() -> None:
+        harness = Harness()
+        names = [f"unknown-{n}" for n in range(50_000)]
+        fields = {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": False}
+        attack = Attack(harness, ApiKey.METADATA, version, fields)
+        answer = await attack.run()
+        assert [row.name for row in answer.topics] == names
+        assert {row.error_code for row in answer.topics} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        assert attack.iterations > 100
+
+    run(main())
+
+
+def test_a_known_topic_among_many_is_described() -> None:
+    async def main() -> None:
+        harness = Harness()
+        names = [*(f"unknown-{n}" for n in range(2_000)), TOPIC]
+        fields = {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": False}
+        answer = await Attack(harness, ApiKey.METADATA, 8, fields).run()
+        (alone,) = (await harness.call(ApiKey.METADATA, 8, {"topics": [{"name": TOPIC}]})).topics
+        assert answer.topics[-1] == alone
+
+    run(main())
+
+
+def test_a_large_malformed_request_closes_its_connection_only() -> None:
+    async def main() -> None:
+        harness = Harness()
+        attacker, neighbour = harness.connect(), harness.connect()
+        attacker.deliver(
+            harness.frame(ApiKey.METADATA, 5, (10_000).to_bytes(4, "big") + bytes(19_000) + b"\xff" * 2_000)
+        )
+        await settle(200)
+        assert attacker.closing
+        neighbour.deliver(harness.frame(ApiKey.API_VERSIONS, 0, {}))
+        assert len(neighbour.frames()) == 1
+        assert not harness.fatal
+
+    run(main())
+
+
+def test_a_connection_that_ends_ends_the_work_of_its_request() -> None:
+    async def main() -> None:
+        harness = Harness()
+        attacker = harness.connect()
+        fields = {"topics": [{"name": f"t{n}"} for n in range(20_000)]}
+        attacker.deliver(harness.frame(ApiKey.METADATA, 5, fields), chunk=1 << 20)
+        await settle(3)
+        attacker.abort()
+        await settle(3_000)
+        assert not harness.dispatcher._tasks
+
+    run(main())
