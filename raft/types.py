@@ -14,6 +14,14 @@ METADATA_TOPIC = "__cluster_metadata"
 METADATA_TOPIC_ID = UUID(int=1)
 METADATA_PARTITION = 0
 NO_DIRECTORY = UUID(int=0)
+EPOCH_MAX = 2**31 - 2
+"""The highest epoch. The number after it fits on the wire too, but no election could follow."""
+EPOCH_JUMP_MAX = 10_000
+"""By how much the epoch of a request may exceed the receiver's.
+
+Epochs grow by one with each election. So a single request cannot use up the numbers. A voter that was away during more
+elections learns the epoch from the answers to its own pre-votes and fetches.
+"""
 
 
 class RoleKind(Enum):

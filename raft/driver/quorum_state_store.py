@@ -12,10 +12,11 @@ from typing import Any
 from uuid import UUID
 
 from ...runtime.ports import Disk
-from ..types import NO_DIRECTORY, ElectionState, ReplicaKey
+from ..types import EPOCH_MAX, NO_DIRECTORY, ElectionState, ReplicaKey
 
 QUORUM_STATE_FILE = "quorum-state"
 _NO_NODE = -1
+_ID_MAX = 2**31 - 1
 
 
 class QuorumStateError(Exception):
@@ -42,14 +43,27 @@ def parse_quorum_state(data: bytes) -> ElectionState:
         version = fields["data_version"]
         if version not in (0, 1):
             raise QuorumStateError(f"data_version {version!r} is not known; 0 and 1 are")
-        leader_id, voted_id = int(fields["leaderId"]), int(fields["votedId"])
+        leader_id, voted_id, epoch = int(fields["leaderId"]), int(fields["votedId"]), int(fields["leaderEpoch"])
+        _check_range("leaderEpoch", epoch, 0, EPOCH_MAX)
+        _check_range("leaderId", leader_id, _NO_NODE, _ID_MAX)
+        _check_range("votedId", voted_id, _NO_NODE, _ID_MAX)
         return ElectionState(
-            epoch=int(fields["leaderEpoch"]),
+            epoch=epoch,
             leader_id=None if leader_id == _NO_NODE else leader_id,
             voted=None if voted_id == _NO_NODE else ReplicaKey(voted_id, _voted_directory(fields)),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise QuorumStateError(f"not a quorum-state file: {error!r}") from error
+
+
+def _check_range(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise QuorumStateError(
+            f"{name} is {value}, it must be from {low} to {high}. Treat this controller as one that has lost its disk: "
+            "remove it from the voters, format an empty directory, add it again. If the files of all controllers are "
+            "so, stop all of them, write the same leaderEpoch into each file, higher than every real epoch in their "
+            "logs, with leaderId and votedId -1, and start them again"
+        )
 
 
 def _voted_directory(fields: dict[str, Any]) -> UUID:

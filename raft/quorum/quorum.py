@@ -39,7 +39,7 @@ from ..messages.messages import (
     VoteReply,
 )
 from ..replication.raft_log import RaftLog
-from ..types import ElectionState, ReplicaKey
+from ..types import EPOCH_JUMP_MAX, EPOCH_MAX, ElectionState, ReplicaKey
 from .config import RaftConfig
 from .effects import Effects, FailureKind
 from .quorum_state import QuorumState
@@ -142,7 +142,7 @@ class Quorum:
         error = self._check_receiver(begin.cluster_id, begin.voter, begin.epoch)
         if error is not ErrorCode.NONE:
             return state.epoch_reply(error)
-        if begin.epoch == state.epoch and state.role.leader_id not in (None, begin.leader_id):
+        if self._has_other_leader(begin.epoch, begin.leader_id):
             return state.epoch_reply(ErrorCode.INVALID_REQUEST)
         state.maybe_transition(begin.epoch, begin.leader_id, begin.leader_endpoint, now_ms)
         state.role.on_begin_quorum_epoch(now_ms)
@@ -154,6 +154,8 @@ class Quorum:
         error = self._check_receiver(end.cluster_id, NO_RECEIVER, end.epoch)
         if error is not ErrorCode.NONE:
             return state.epoch_reply(error)
+        if self._has_other_leader(end.epoch, end.leader_id):
+            return state.epoch_reply(ErrorCode.INVALID_REQUEST)
         state.maybe_transition(end.epoch, end.leader_id, end.leader_endpoint, now_ms)
         state.role.on_end_quorum_epoch(end, now_ms)
         return state.epoch_reply(ErrorCode.NONE)
@@ -187,7 +189,15 @@ class Quorum:
     def _check_receiver(self, cluster_id: str | None, receiver: ReplicaKey, epoch: int) -> ErrorCode:
         """What is wrong with a request between voters, which may be of a newer epoch."""
         error = receiver_error(self.state.config, cluster_id, receiver)
-        return ErrorCode.FENCED_LEADER_EPOCH if error is ErrorCode.NONE and epoch < self.state.epoch else error
+        if error is not ErrorCode.NONE:
+            return error
+        if epoch < self.state.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        return ErrorCode.INVALID_REQUEST if epoch > min(self.state.epoch + EPOCH_JUMP_MAX, EPOCH_MAX) else error
+
+    def _has_other_leader(self, epoch: int, leader_id: int) -> bool:
+        """Whether a request names a leader of this node's epoch that is not the known one."""
+        return epoch == self.state.epoch and self.state.role.leader_id not in (None, leader_id)
 
     def _check_epoch(self, cluster_id: str | None, epoch: int) -> ErrorCode:
         """What is wrong with a request to the leader of an epoch, which must be the one that this node knows."""
@@ -201,6 +211,9 @@ class Quorum:
     def on_reply(self, sent: Outgoing, reply: Reply, now_ms: int) -> None:
         """The reply to a request of this node."""
         state, request = self.state, sent.request
+        if not isinstance(reply, ProbeReply) and reply.epoch > EPOCH_MAX:
+            self.on_failure(sent, FailureKind.LOST, now_ms)
+            return
         match reply:
             case FetchReply():
                 state.role.on_fetch_reply(sent, reply, now_ms)

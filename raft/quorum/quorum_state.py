@@ -25,7 +25,7 @@ from ..roles.resigned import Resigned
 from ..roles.role import Role
 from ..roles.role_transitions import is_legal
 from ..roles.unattached import Unattached
-from ..types import ElectionState, LeaderAndEpoch, ReplicaKey, RoleKind
+from ..types import EPOCH_MAX, ElectionState, LeaderAndEpoch, ReplicaKey, RoleKind
 from ..voters.voter_set import Voter, VoterEndpoint, VoterSet
 from .config import RaftConfig
 from .effects import Effects
@@ -251,7 +251,10 @@ class QuorumState:
         self._enter(role, now_ms)
 
     def transition_to_candidate(self, now_ms: int) -> None:
-        """Stand for election in the next epoch."""
+        """Stand for election in the next epoch. After the highest one there is none: the round is lost."""
+        if self.epoch >= EPOCH_MAX:
+            self.transition_to_unattached(self.epoch, now_ms)
+            return
         role = Candidate(
             quorum=self,
             epoch=self.epoch + 1,
@@ -319,6 +322,7 @@ class QuorumState:
     def _persist(self) -> None:
         """Have the driver make the epoch, its leader and the vote durable before anything else leaves the node."""
         state = ElectionState(self.role.epoch, self.role.leader_id, self.role.voted)
+        invariant(0 <= state.epoch <= EPOCH_MAX, "only epochs that can be sent are written")
         if state != self._persisted:
             self._persisted = state
             self.effects.election_state = state

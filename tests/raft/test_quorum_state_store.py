@@ -1,19 +1,27 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftwerk.raft.driver.quorum_state_store import QuorumStateError, format_quorum_state, parse_quorum_state
-from raftwerk.raft.types import ElectionState, ReplicaKey
+from raftwerk.raft.driver.quorum_state_store import (
+    QUORUM_STATE_FILE,
+    QuorumStateError,
+    QuorumStateStore,
+    format_quorum_state,
+    parse_quorum_state,
+)
+from raftwerk.raft.types import EPOCH_MAX, ElectionState, ReplicaKey
+from raftwerk.runtime.files.real_disk import RealDisk
 
 IDS = st.integers(0, 2**31 - 1)
 STATES = st.builds(
     ElectionState,
-    epoch=IDS,
+    epoch=st.integers(0, EPOCH_MAX),
     leader_id=st.none() | IDS,
     voted=st.none() | st.builds(ReplicaKey, IDS, st.uuids()),
 )
@@ -45,6 +53,20 @@ def test_version_0_is_read() -> None:
 def test_a_damaged_file_is_an_error(data: bytes) -> None:
     with pytest.raises(QuorumStateError):
         parse_quorum_state(data)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("leaderEpoch", -1), ("leaderEpoch", 2**31 - 1), ("leaderEpoch", 2**31), ("leaderId", -2), ("votedId", 2**31)],
+)
+def test_numbers_that_cannot_be_sent_are_refused_with_the_file_and_the_way_out(
+    tmp_path: Path, name: str, value: int
+) -> None:
+    path = tmp_path / QUORUM_STATE_FILE
+    path.write_text(json.dumps(json.loads(format_quorum_state(ElectionState(3, 1))) | {name: value}))
+    with pytest.raises(QuorumStateError, match=f"{name} is {value}.*Treat this controller") as refused:
+        QuorumStateStore(RealDisk(), str(tmp_path)).read()
+    assert str(path) in str(refused.value)
 
 
 def test_unknown_version_is_refused() -> None:

@@ -1,0 +1,172 @@
+"""No request of another node ends the quorum, whatever numbers it holds: each is answered, and elections go on."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from support.raft.memory_log import MemoryLog
+
+from raftwerk.raft.driver.quorum_state_store import format_quorum_state, parse_quorum_state
+from raftwerk.raft.messages.messages import (
+    BeginQuorumEpoch,
+    EndQuorumEpoch,
+    EpochReply,
+    Fetch,
+    FetchSnapshot,
+    Vote,
+    VoteReply,
+)
+from raftwerk.raft.quorum.config import RaftConfig
+from raftwerk.raft.quorum.quorum import Quorum
+from raftwerk.raft.types import EPOCH_JUMP_MAX, EPOCH_MAX, ElectionState, ReplicaKey, RoleKind
+from raftwerk.raft.voters.voter_set import VoterEndpoint
+from raftwerk.wire.errors import ErrorCode
+from raftwerk.wire.types import SnapshotId
+
+INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
+VOTERS = {i: VoterEndpoint(f"n{i}", 9093) for i in (1, 2, 3)}
+ELSEWHERE = VoterEndpoint("attacker", 1)
+
+
+def make(epoch: int = 5) -> Quorum:
+    quorum = Quorum(
+        RaftConfig(node_id=1, cluster_id="c", voters=VOTERS), MemoryLog(), ElectionState(epoch=epoch), random.Random(0)
+    )
+    quorum.start(0)
+    return quorum
+
+
+def time_out(quorum: Quorum) -> int:
+    at_ms = quorum.next_deadline_ms()
+    assert at_ms is not None
+    quorum.on_timer(at_ms)
+    return at_ms
+
+
+def win_round(quorum: Quorum, now_ms: int) -> None:
+    """Grant every vote that the quorum asks for now."""
+    for sent in quorum.take_effects().requests:
+        if isinstance(sent.request, Vote):
+            granted = VoteReply(error=ErrorCode.NONE, leader_id=None, epoch=sent.request.epoch, granted=True)
+            quorum.on_reply(sent, granted, now_ms)
+
+
+def elect(quorum: Quorum) -> None:
+    """Time passes, and the other voters grant their votes, until this node leads."""
+    for _ in range(20):
+        if quorum.state.role.kind is RoleKind.LEADER:
+            return
+        quorum.take_effects()
+        now_ms = time_out(quorum)
+        win_round(quorum, now_ms)
+        win_round(quorum, now_ms)
+    raise AssertionError(f"not elected: {quorum.state.role}")
+
+
+VOTE = Vote(cluster_id="c", voter=ReplicaKey(1), candidate=ReplicaKey(2), epoch=6, last_epoch=9, last_offset=9,
+            pre_vote=False)  # fmt: skip
+
+
+@pytest.mark.parametrize("epoch", [INT32_MAX, EPOCH_MAX, 2**30, 5 + EPOCH_JUMP_MAX + 1])
+@pytest.mark.parametrize("pre_vote", [False, True])
+def test_a_request_with_an_epoch_that_leaves_no_others_changes_nothing(epoch: int, pre_vote: bool) -> None:
+    quorum = make()
+    vote = replace(VOTE, epoch=epoch, pre_vote=pre_vote)
+    assert quorum.on_vote(vote, 10) == VoteReply(error=ErrorCode.INVALID_REQUEST, leader_id=None, epoch=5)
+    begin = BeginQuorumEpoch(cluster_id="c", voter=ReplicaKey(1), leader_id=2, epoch=epoch, leader_endpoint=ELSEWHERE)
+    assert quorum.on_begin_quorum_epoch(begin, 10).error is ErrorCode.INVALID_REQUEST
+    end = EndQuorumEpoch(cluster_id="c", leader_id=2, epoch=epoch, preferred_successors=())
+    assert quorum.on_end_quorum_epoch(end, 10).error is ErrorCode.INVALID_REQUEST
+    assert quorum.state.epoch == 5
+    elect(quorum)
+    assert quorum.state.epoch == 6
+
+
+def test_an_answer_with_an_epoch_that_leaves_no_others_counts_as_none() -> None:
+    quorum = make()
+    time_out(quorum)
+    for sent in quorum.take_effects().requests:
+        quorum.on_reply(sent, VoteReply(error=ErrorCode.NONE, leader_id=None, epoch=INT32_MAX, granted=True), 10)
+    assert quorum.state.epoch == 5
+    elect(quorum)
+
+
+def test_a_voter_that_missed_many_elections_learns_the_epoch_from_answers() -> None:
+    quorum = make()
+    now_ms = time_out(quorum)
+    sent = quorum.take_effects().requests[0]
+    behind = VoteReply(error=ErrorCode.FENCED_LEADER_EPOCH, leader_id=None, epoch=50_000)
+    quorum.on_reply(sent, behind, now_ms)
+    assert quorum.state.epoch == 50_000
+    assert quorum.on_vote(replace(VOTE, epoch=50_001), now_ms).granted
+
+
+def test_after_the_highest_epoch_nothing_is_written_that_cannot_be_sent() -> None:
+    quorum = make(EPOCH_MAX)
+    for _ in range(3):
+        now_ms = time_out(quorum)
+        win_round(quorum, now_ms)
+        assert quorum.state.epoch == EPOCH_MAX
+        assert quorum.state.role.kind is not RoleKind.CANDIDATE
+
+
+def test_the_end_of_an_epoch_that_names_another_leader_is_refused() -> None:
+    """It broke the invariant of one leader an epoch, which ended the node's part in the quorum."""
+    quorum = make()
+    begin = BeginQuorumEpoch(cluster_id="c", voter=ReplicaKey(1), leader_id=3, epoch=6)
+    assert quorum.on_begin_quorum_epoch(begin, 10).error is ErrorCode.NONE
+    end = EndQuorumEpoch(cluster_id="c", leader_id=2, epoch=6, preferred_successors=(), leader_endpoint=ELSEWHERE)
+    assert quorum.on_end_quorum_epoch(end, 10) == EpochReply(
+        error=ErrorCode.INVALID_REQUEST, leader_id=3, epoch=6, leader_endpoint=VOTERS[3]
+    )
+    assert quorum.state.role.kind is RoleKind.FOLLOWER
+
+
+INT32S = st.one_of(st.sampled_from([0, 1, 2, 3, 5, 6, 7, EPOCH_MAX, INT32_MAX]), st.integers(0, INT32_MAX))
+SIGNED = st.one_of(INT32S, st.sampled_from([-1, -2, -INT32_MAX - 1]))
+INT64S = st.one_of(SIGNED, st.sampled_from([INT64_MAX, INT64_MAX - 1, -INT64_MAX - 1]))
+KEYS = st.builds(ReplicaKey, INT32S)
+RECEIVERS = st.sampled_from([ReplicaKey(1), ReplicaKey(-1)])
+ENDPOINTS = st.sampled_from([None, ELSEWHERE])
+CLUSTERS = st.sampled_from(["c", None])
+REQUESTS = st.one_of(
+    st.builds(Vote, cluster_id=CLUSTERS, voter=RECEIVERS, candidate=KEYS, epoch=INT32S, last_epoch=INT32S,
+              last_offset=INT64S, pre_vote=st.booleans()),
+    st.builds(BeginQuorumEpoch, cluster_id=CLUSTERS, voter=RECEIVERS, leader_id=INT32S, epoch=INT32S,
+              leader_endpoint=ENDPOINTS),
+    st.builds(EndQuorumEpoch, cluster_id=CLUSTERS, leader_id=INT32S, epoch=INT32S,
+              preferred_successors=st.lists(KEYS, max_size=3).map(tuple), leader_endpoint=ENDPOINTS),
+    st.builds(Fetch, cluster_id=CLUSTERS, replica=st.builds(ReplicaKey, SIGNED), epoch=SIGNED, fetch_offset=INT64S,
+              last_epoch=SIGNED, max_wait_ms=SIGNED, max_bytes=SIGNED, high_watermark=INT64S),
+    st.builds(FetchSnapshot, cluster_id=CLUSTERS, replica=st.builds(ReplicaKey, SIGNED), epoch=SIGNED,
+              snapshot_id=st.builds(SnapshotId, INT64S, SIGNED), position=INT64S, max_bytes=SIGNED),
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(st.booleans(), st.lists(REQUESTS, max_size=6))
+def test_no_requests_end_the_quorum(leads: bool, hostile: list[object]) -> None:
+    quorum = make()
+    if leads:
+        elect(quorum)
+    for token, request in enumerate(hostile):
+        if isinstance(request, Vote):
+            quorum.on_vote(request, 10)
+        elif isinstance(request, BeginQuorumEpoch):
+            quorum.on_begin_quorum_epoch(request, 10)
+        elif isinstance(request, EndQuorumEpoch):
+            quorum.on_end_quorum_epoch(request, 10)
+        elif isinstance(request, Fetch):
+            # Half of them in the present epoch, where the leader looks at them.
+            quorum.on_fetch(token, replace(request, epoch=quorum.state.epoch) if token % 2 else request, 10)
+        elif isinstance(request, FetchSnapshot):
+            quorum.on_fetch_snapshot(replace(request, epoch=quorum.state.epoch) if token % 2 else request, 10)
+        state = quorum.take_effects().election_state
+        if state is not None:
+            assert parse_quorum_state(format_quorum_state(state)) == state
+    assert quorum.state.epoch <= 5 + 2 + 6 * EPOCH_JUMP_MAX
+    elect(quorum)
