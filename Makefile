@@ -66,7 +66,7 @@ docs: $(STAMP)   ## the documentation as a site, into site/
 check: $(STAMP)  ## formatting, lints, types, import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy -p raftwerk
+	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/repository
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from functools import partial
-from typing import Any
 
 import pytest
-from support.broker.broker_harness import FakeTransport, Harness, correlation_ids, settle
+from support.broker.broker_harness import FakeTransport, Harness, correlation_ids, run, settle
 
 from raftwerk.broker.network.connection import ConnectionLimits
 from raftwerk.broker.network.dispatch import DECODED_UNITS
@@ -20,10 +18,6 @@ SHARE = UNITS_PER_SHARE // DECODED_UNITS
 ITERATION = UNITS_PER_ITERATION // DECODED_UNITS
 """ApiVersions requests of all connections in one iteration."""
 FLOOD = 16_000
-
-
-def run(coroutine: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, 60))
 
 
 def api_versions(harness: Harness, count: int = 1) -> bytes:
@@ -45,7 +39,7 @@ def test_a_neighbour_is_answered_after_one_share_of_a_flood_on_one_connection(or
         assert answers(neighbour) == 1
         assert not attacker.reading
 
-    run(main())
+    run(main(), timeout_s=60)
 
 
 def test_each_iteration_of_the_loop_answers_a_bounded_number_of_requests_of_a_flood() -> None:
@@ -63,7 +57,7 @@ def test_each_iteration_of_the_loop_answers_a_bounded_number_of_requests_of_a_fl
         assert max(steps) <= ITERATION
         assert min(steps) >= ITERATION // 2, "the flood goes on in every iteration"
 
-    run(main())
+    run(main(), timeout_s=60)
 
 
 def test_a_neighbour_of_many_floods_waits_for_one_share_of_each() -> None:
@@ -84,7 +78,7 @@ def test_a_neighbour_of_many_floods_waits_for_one_share_of_each() -> None:
         assert answers(neighbour) == 1
         assert max(answers(attacker) - count for attacker, count in zip(attackers, before)) <= 2 * SHARE
 
-    run(main())
+    run(main(), timeout_s=60)
 
 
 def test_a_flood_is_answered_whole_and_in_order() -> None:
@@ -96,7 +90,7 @@ def test_a_flood_is_answered_whole_and_in_order() -> None:
         assert correlation_ids(attacker) == list(range(1, 1_001))
         assert attacker.reading
 
-    run(main())
+    run(main(), timeout_s=60)
 
 
 def test_the_rest_of_a_flood_is_answered_after_the_end_of_the_stream() -> None:
@@ -109,7 +103,7 @@ def test_the_rest_of_a_flood_is_answered_after_the_end_of_the_stream() -> None:
         assert answers(attacker) == 3 * SHARE
         assert attacker.closing
 
-    run(main())
+    run(main(), timeout_s=60)
 
 
 def test_a_connection_that_is_lost_during_its_flood_is_forgotten() -> None:
@@ -121,7 +115,7 @@ def test_a_connection_that_is_lost_during_its_flood_is_forgotten() -> None:
         await settle()
         assert answers(attacker) == SHARE
 
-    run(main())
+    run(main(), timeout_s=60)
 
 
 def test_who_waits_is_served_in_order_until_the_units_are_used_up() -> None:
@@ -141,4 +135,4 @@ def test_who_waits_is_served_in_order_until_the_units_are_used_up() -> None:
         await asyncio.sleep(0)
         assert served == ["a", "b", "c"]
 
-    run(main())
+    run(main(), timeout_s=60)

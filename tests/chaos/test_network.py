@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler, SimulationError
 from raftwerk.chaos.sim.kernel.network import NetworkConfig, SimNetwork
 from raftwerk.chaos.sim.kernel.trace import Trace
+
+R = TypeVar("R", bound=asyncio.Protocol)
 
 
 class World:
@@ -29,6 +32,17 @@ class World:
 
     def serve(self, factory: Callable[[], asyncio.BaseProtocol], port: int = 9092) -> asyncio.AbstractServer:
         return self.server.run_until_complete(self.server.create_server(factory, "server", port))
+
+    def serve_each(self, kind: type[R]) -> list[R]:
+        """A server that makes a protocol of `kind` for each connection; the list grows with them."""
+        accepted: list[R] = []
+
+        def accept() -> R:
+            accepted.append(kind())
+            return accepted[-1]
+
+        self.serve(accept)
+        return accepted
 
     def connect(self, factory: Callable[[], asyncio.BaseProtocol], port: int = 9092, timeout_s: float = 60) -> Recorder:
         connecting = self.client.create_connection(factory, "server", port)
@@ -115,8 +129,7 @@ def test_latency_is_at_least_a_round_trip() -> None:
 
 def test_a_writer_is_paused_while_the_reader_does_not_read() -> None:
     world = World()
-    accepted: list[Recorder] = []
-    world.serve(lambda: accepted.append(Recorder()) or accepted[-1])
+    accepted = world.serve_each(Recorder)
     client = world.connect(Recorder)
     world.scheduler.run_for(0.1)
     accepted[0].transport.pause_reading()
@@ -152,8 +165,7 @@ def test_refused_unknown_and_busy() -> None:
 
 def test_abort_resets_the_peer() -> None:
     world = World()
-    accepted: list[Recorder] = []
-    world.serve(lambda: accepted.append(Recorder()) or accepted[-1])
+    accepted = world.serve_each(Recorder)
     client = world.connect(Recorder)
     world.scheduler.run_for(0.1)
     client.transport.abort()
@@ -169,8 +181,7 @@ def test_writing_to_a_closed_peer_ends_in_a_reset() -> None:
         def eof_received(self) -> bool:  # type: ignore[override]
             return True
 
-    accepted: list[Recorder] = []
-    world.serve(lambda: accepted.append(Recorder()) or accepted[-1])
+    accepted = world.serve_each(Recorder)
     client = world.connect(NoticesNothing)
     world.scheduler.run_for(0.1)
     accepted[0].transport.close()
@@ -243,8 +254,7 @@ def test_a_connection_attempt_survives_a_short_cut_and_times_out_in_a_long_one()
 
 def test_an_abandoned_attempt_leaves_no_connection() -> None:
     world = World()
-    accepted: list[Recorder] = []
-    world.serve(lambda: accepted.append(Recorder()) or accepted[-1])
+    accepted = world.serve_each(Recorder)
 
     async def give_up() -> None:
         async with asyncio.timeout(0.00025):
@@ -315,8 +325,7 @@ def test_one_seed_gives_one_trace() -> None:
 
 def test_a_link_that_rejects_takes_one_end_and_leaves_the_other_in_the_dark() -> None:
     world = World()
-    far: list[Echo] = []
-    world.serve(lambda: far.append(Echo()) or far[-1])
+    far = world.serve_each(Echo)
     near = world.connect(Recorder)
     world.network.reject("client", "server")
     near.transport.write(b"lost")
@@ -336,8 +345,7 @@ def test_a_link_that_rejects_takes_one_end_and_leaves_the_other_in_the_dark() ->
 
 def test_who_rejects_what_its_peer_sends_may_still_be_heard_once_and_learns_later() -> None:
     world = World()
-    far: list[Recorder] = []
-    world.serve(lambda: far.append(Recorder()) or far[-1])
+    far = world.serve_each(Recorder)
     near = world.connect(Recorder)
     world.network.reject("server", "client")
     near.transport.write(b"heard")
@@ -354,8 +362,7 @@ def test_who_rejects_what_its_peer_sends_may_still_be_heard_once_and_learns_late
 
 def test_one_end_of_connections_can_be_lost() -> None:
     world = World()
-    far: list[Recorder] = []
-    world.serve(lambda: far.append(Recorder()) or far[-1])
+    far = world.serve_each(Recorder)
     near = world.connect(Recorder)
     assert world.network.lose_ends("server", "client") == 1
     world.scheduler.run_for(60)

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.runtime.files.real_disk import RealDisk
 
 
-def make(seed: int = 1, **options: int) -> SimDisk:
+def make(seed: int = 1, **options: Any) -> SimDisk:
     disk = SimDisk(random.Random(seed), **options)
     disk.makedirs("/d/t-0")
     disk.fsync_dir("/")
@@ -36,15 +37,18 @@ OPERATIONS = st.lists(
 )
 
 
-def apply(disk: SimDisk | RealDisk, root: str, operation: tuple[str, str, object]) -> object:
+def apply(disk: SimDisk | RealDisk, root: str, operation: tuple[str, str, Any]) -> object:
     name, path, argument = operation[0], f"{root}/{operation[1]}", operation[2]
     try:
         if name == "rename":
-            return disk.rename(path, f"{root}/{argument}")
+            disk.rename(path, f"{root}/{argument}")
+            return None
         if name == "remove":
-            return disk.remove(path)
+            disk.remove(path)
+            return None
         if name == "write_atomic":
-            return disk.write_atomic(path, argument)
+            disk.write_atomic(path, argument)
+            return None
         file = disk.open(path, create=True)
         if name == "append":
             file.append([argument, b"|"])
@@ -61,7 +65,9 @@ def apply(disk: SimDisk | RealDisk, root: str, operation: tuple[str, str, object
 
 @given(operations=OPERATIONS)
 @settings(max_examples=100)
-def test_agrees_with_the_real_disk(tmp_path_factory: pytest.TempPathFactory, operations: list[tuple]) -> None:
+def test_agrees_with_the_real_disk(
+    tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[str, str, Any]]
+) -> None:
     real, root = RealDisk(), str(tmp_path_factory.mktemp("disk"))
     sim = make()
     for operation in operations:

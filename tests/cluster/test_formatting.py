@@ -138,8 +138,13 @@ def test_the_first_levels_of_features(tmp_path: Path, runtime: Runtime) -> None:
     assert bootstrap_records(MetadataImage("c"), SUPPORTED_FEATURES, chosen) == [
         FeatureLevelRecord("metadata.version", 25)
     ]
-    names = [record.name for record in bootstrap_records(MetadataImage("c"), SUPPORTED_FEATURES, {})]
-    assert names == ["metadata.version", "eligible.leader.replicas.version", "raftwerk.record.version"]
+    records = bootstrap_records(MetadataImage("c"), SUPPORTED_FEATURES, {})
+    names = [record.name if isinstance(record, FeatureLevelRecord) else record for record in records]
+    assert names == [
+        "metadata.version",
+        "eligible.leader.replicas.version",
+        "raftwerk.record.version",
+    ]
     assert read_levels(runtime.disk, f"{tmp_path}/two") == {}
     assert choose_levels("4.2-IV1", [])["metadata.version"] == 29
 

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.e2e.java_tools import JavaTools
@@ -37,7 +38,7 @@ def new_cluster(tmp_path: Path) -> Iterator[Callable[..., Supervisor]]:
     """Makes clusters of the test's own, stopped at its end."""
     running: list[Supervisor] = []
 
-    def make(brokers: int = 3, **shape: object) -> Supervisor:
+    def make(brokers: int = 3, **shape: Any) -> Supervisor:
         supervisor = start_cluster(tmp_path / f"c{len(running)}", brokers, **shape)
         running.append(supervisor)
         return supervisor
@@ -47,7 +48,7 @@ def new_cluster(tmp_path: Path) -> Iterator[Callable[..., Supervisor]]:
         supervisor.stop()
 
 
-def start_cluster(directory: Path, brokers: int = 3, **shape: object) -> Supervisor:
+def start_cluster(directory: Path, brokers: int = 3, **shape: Any) -> Supervisor:
     supervisor = Supervisor(plan_cluster(str(directory), ClusterShape(brokers=brokers, **{"port": 0, **shape})))
     supervisor.start(START_TIMEOUT_S)
     return supervisor

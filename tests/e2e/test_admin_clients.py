@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, ElectionType, KafkaException, TopicCollection, TopicPartition
@@ -97,12 +98,13 @@ def test_confluent_cluster_offsets_and_records(admin: AdminClient, filled: str) 
     assert admin.cluster_id(timeout=10) == cluster.cluster_id
     assert (len(cluster.nodes), bool(cluster.cluster_id)) == (3, True)
     first = TopicPartition(filled, 0)
-    for spec, expected in ((OffsetSpec.earliest(), 0), (OffsetSpec.latest(), 50), (OffsetSpec.for_timestamp(0), 0)):
+    offsets: Any = OffsetSpec
+    for spec, expected in ((offsets.earliest(), 0), (offsets.latest(), 50), (offsets.for_timestamp(0), 0)):
         assert done(admin.list_offsets({first: spec}))[0].offset == expected
-    assert done(admin.list_offsets({first: OffsetSpec.max_timestamp()}))[0].offset >= 0
+    assert done(admin.list_offsets({first: offsets.max_timestamp()}))[0].offset >= 0
     deleted = done(admin.delete_records([TopicPartition(filled, 0, 20)]))[0]
     assert deleted.low_watermark == 20
-    assert done(admin.list_offsets({first: OffsetSpec.earliest()}))[0].offset == 20
+    assert done(admin.list_offsets({first: offsets.earliest()}))[0].offset == 20
     elected = admin.elect_leaders(ElectionType.PREFERRED, [first]).result(20)
     assert elected[first] is None or "ELECTION_NOT_NEEDED" in str(elected[first])
 
@@ -130,7 +132,7 @@ def test_what_is_not_served_is_said_at_once(admin: AdminClient) -> None:
     acls = AclBindingFilter(*of_topic, AclOperation.READ, AclPermissionType.ALLOW)
     password = UserScramCredentialUpsertion("u", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 8192), b"x")
     asked: list[Callable[[], Any]] = [
-        lambda: admin.describe_user_scram_credentials().result(20),
+        lambda: cast("Future[Any]", admin.describe_user_scram_credentials()).result(20),
         lambda: done(admin.alter_user_scram_credentials([password])),
         lambda: done(admin.create_acls([acl])),
         lambda: admin.describe_acls(acls).result(20),

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import NewTopic as ConfluentTopic
+from support.confluent import collect_errors
 from support.e2e import helpers
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -22,7 +23,7 @@ def test_confluent(bootstrap: str, topic: str, codec: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, **helpers.PRODUCER, "compression.type": codec, "linger.ms": 5})
     errors: list[str] = []
     for number, value in enumerate(VALUES):
-        producer.produce(topic, value, partition=number % 3, on_delivery=lambda e, _: e and errors.append(str(e)))
+        producer.produce(topic, value, partition=number % 3, on_delivery=collect_errors(errors))
     assert producer.flush(20) == 0
     assert not errors
     assert helpers.read_all(bootstrap, topic, 3) == [VALUES[p::3] for p in range(3)]

@@ -48,7 +48,7 @@ class Stream:
         for consumer in self.consumers.values():
             message = consumer.poll(0.005)
             if message is not None and message.error() is None:
-                self.read[int(message.value())] += 1
+                self.read[int(message.value() or b"")] += 1
 
     def until(self, condition: Callable[[], bool], *, sends: bool = True) -> None:
         deadline = time.monotonic() + 40

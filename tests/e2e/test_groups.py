@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from support.e2e import helpers
 from support.e2e.java_tools import JavaTools
 
@@ -64,7 +64,7 @@ def read(consumers: list[Consumer], count: int, timeout_s: float = 30.0) -> list
         for consumer in consumers:
             message: Message | None = consumer.poll(0.05)
             if message is not None and message.error() is None:
-                numbers[int(message.value())] = None
+                numbers[int(message.value() or b"")] = None
     return sorted(numbers)
 
 
@@ -75,7 +75,9 @@ def settle(consumers: list[Consumer], timeout_s: float = 30.0) -> list[list[int]
         for consumer in consumers:
             message = consumer.poll(0.05)
             if message is not None and message.error() is None:
-                consumer.seek(helpers.TopicPartition(message.topic(), message.partition(), message.offset()))
+                topic, partition, offset = message.topic(), message.partition(), message.offset()
+                assert topic is not None and partition is not None and offset is not None
+                consumer.seek(TopicPartition(topic, partition, offset))
         owned = [sorted(one.partition for one in consumer.assignment()) for consumer in consumers]
         if sorted(chain.from_iterable(owned)) == list(range(PARTITIONS)) and all(owned):
             return owned

@@ -62,7 +62,7 @@ def fill(supervisor: Supervisor) -> dict[str, int]:
             settings = {"bootstrap.servers": bootstrap, "compression.type": codec, "enable.idempotence": turn % 2 == 0}
             producer = Producer(settings)
             for number in range(60):
-                headers = [("h", b"x"), ("null", None)] if number % 4 == 0 else []
+                headers: list[tuple[str, str | bytes | None]] = [("h", b"x"), ("null", None)] if number % 4 == 0 else []
                 key = None if number % 5 == 0 else b"k%d" % number
                 value = None if number % 7 == 3 else b"%d %d " % (turn, number) * (number % 9)
                 producer.produce("plain", value, key, number % 2, timestamp=now_ms, headers=headers)

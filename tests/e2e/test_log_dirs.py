@@ -7,6 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,16 @@ from support.e2e.java_tools import JavaTools
 from raftwerk.cluster.client.admin_client import AdminClient, LogDir
 from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.cluster.client.reassignment import Move, alter_replica_log_dirs, wait_for_moves
-from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
+from raftwerk.cluster.local.layout import ClusterPlan, ClusterShape, NodePlan, plan_cluster
 from raftwerk.cluster.local.supervisor import Supervisor
 
 LIMIT_S = 60.0
 GAP_LIMIT_S = 5.0
+
+
+def with_more_dirs(plan: ClusterPlan, node: NodePlan) -> NodePlan:
+    dirs = [node.properties["log.dirs"], *disks_of(plan.directory, node.node_id)]
+    return replace(node, properties={**node.properties, "log.dirs": ",".join(dirs)})
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +35,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervisor]:
     """Three nodes with three directories each."""
     root = tmp_path_factory.mktemp("dirs")
     plan = plan_cluster(str(root), ClusterShape(brokers=3, port=0))
-    for node in plan.nodes:
-        node.properties["log.dirs"] += "".join(f",{path}" for path in disks_of(plan.directory, node.node_id))
-    supervisor = Supervisor(plan)
+    supervisor = Supervisor(replace(plan, nodes=tuple(with_more_dirs(plan, node) for node in plan.nodes)))
     supervisor.start(LIMIT_S)
     yield supervisor
     supervisor.stop()

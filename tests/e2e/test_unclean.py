@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from support.confluent import collect_errors
 from support.e2e import helpers
 from support.e2e.in_process import ok
 from support.e2e.java_tools import JavaTools
@@ -27,7 +28,7 @@ def produce(bootstrap: str, topic: str, first: int, count: int) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, **helpers.PRODUCER})
     failed: list[str] = []
     for number in range(first, first + count):
-        producer.produce(topic, b"%d" % number, on_delivery=lambda error, _: error and failed.append(str(error)))
+        producer.produce(topic, b"%d" % number, on_delivery=collect_errors(failed))
     assert producer.flush(30) == 0
     assert not failed
 

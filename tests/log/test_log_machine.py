@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -231,7 +231,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def slice(self, data: bytes, offset: int, end: int, max_bytes: int) -> None:
         """The same range as a slice, which may be sent any time later."""
-        limits = {"end_offset": end, "min_one_batch": True, "allow_blocking_io": False}
+        limits: Any = {"end_offset": end, "min_one_batch": True, "allow_blocking_io": False}
         found = self.log.read_or_slice(offset, max_bytes, slice_bytes_min=50, **limits)
         if isinstance(found, FileSlice):
             self.slices.append((found, data))

@@ -73,7 +73,7 @@ def test_damaged_batches_are_refused(data: st.DataObject) -> None:
     at = data.draw(st.integers(8, len(sent) - 1))
     sent[at] ^= data.draw(st.integers(1, 255))
     del sent[data.draw(st.integers(1, len(sent))) :]
-    codes = []
+    codes: list[int | None] = []
     for config in (LogConfig(), LogConfig(compression_type=Compression.ZSTD, cleanup_policy=("compact",))):
         log = open_log(make_runtime()[0], config)
         try:

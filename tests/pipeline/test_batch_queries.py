@@ -16,7 +16,7 @@ pytestmark = pytest.mark.parametrize("form", FORMATS)
 @pytest.fixture(scope="module")
 def numbered(cluster: Any) -> str:
     """100 numbers in each of three partitions, never written to again."""
-    topic = cluster.create_topic("numbered", partitions=3, replicas=3)
+    topic: str = cluster.create_topic("numbered", partitions=3, replicas=3)
     send(cluster.bootstrap_servers, topic, numbers(3, 100))
     return topic
 

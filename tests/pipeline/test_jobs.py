@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 from confluent_kafka.admin import AdminClient
 from hypothesis import Phase, given, seed, settings
 from support.chaos import histories
+from support.confluent import headers_of
 from support.pipeline.topics import Sent, send, spoil
 
 from raftwerk.chaos.live.checker.checker import check_lines
@@ -179,7 +180,9 @@ def _last_values(bootstrap: str, topic: str) -> dict[str, Any]:
         message = consumer.poll(30)
         assert message is not None, "no answer in 30 s"
         if message.error() is None:
-            values[message.key().decode()] = json.loads(message.value())
+            key, value = message.key(), message.value()
+            assert key is not None and value is not None
+            values[key.decode()] = json.loads(value)
         else:
             ends += 1
     consumer.close()
@@ -397,7 +400,7 @@ def _commit_offsets(bootstrap: str, group: str, topic: str, offsets: dict[int, i
     consumer.close()
 
 
-def _copies(bootstrap: str, topic: str) -> list[tuple[int, bytes, int, list[tuple[str, bytes]]]]:
+def _copies(bootstrap: str, topic: str) -> list[tuple[int | None, bytes | None, int, list[tuple[str, Any]]]]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "all", "enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, partition, 0) for partition in (0, 1)])
     copies = []
@@ -408,7 +411,7 @@ def _copies(bootstrap: str, topic: str) -> list[tuple[int, bytes, int, list[tupl
         if message.error() is not None:
             ends += 1
             continue
-        headers = [(name, value) for name, value in message.headers() if name != HEADER]
+        headers = [(name, value) for name, value in headers_of(message) if name != HEADER]
         copies.append((message.partition(), message.value(), message.timestamp()[1], headers))
     consumer.close()
     return copies

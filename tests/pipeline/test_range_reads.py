@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from support.confluent import headers_of
 
 pytest.importorskip("pyarrow", reason="no pyarrow: the data source is NOT tested")
 
@@ -40,10 +42,11 @@ def consumed(bootstrap: str, topic: str) -> list[tuple[Any, ...]]:
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     rows = []
     while (message := consumer.poll(30)) is not None:
-        if message.error() is not None:
-            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+        error = message.error()
+        if error is not None:
+            assert error.code() == KafkaError._PARTITION_EOF, error
             break
-        headers = [{"key": name, "value": value} for name, value in message.headers() or []] or None
+        headers = [{"key": name, "value": value} for name, value in headers_of(message)] or None
         rows.append((message.offset(), message.key(), message.value(), headers))
     consumer.close()
     return rows
@@ -137,8 +140,8 @@ def _refusal(reader: StreamReader) -> str | None:
     return None
 
 
-def partitions_of(server: str, topic: str) -> int:
-    return Topics(server, (topic,)).partitions()[topic]
+def has_partitions(server: str, topic: str, count: int) -> bool:
+    return Topics(server, (topic,)).partitions()[topic] == count
 
 
 def test_partitions_that_are_added_are_read_from_their_begin(cluster: Any, bootstrap: str, topic: str) -> None:
@@ -150,7 +153,7 @@ def test_partitions_that_are_added_are_read_from_their_begin(cluster: Any, boots
     assert reader.partitions(begin, reader.latestOffset()) == []
     add_partitions(bootstrap, topic, 3)
     for server in bootstrap.split(","):  # a producer asks any of them
-        eventually(lambda server=server: partitions_of(server, topic) == 3, 30)
+        eventually(partial(has_partitions, server, topic, 3), 30)
     send(bootstrap, topic, [Sent(2, None, b"b")] * 5)
     wanted = {topic: {"0": 4, "1": 0, "2": 5}}
     eventually(lambda: reader.latestOffset() == wanted, 30)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,7 +86,7 @@ def test_times_are_utc_also_under_spark_submit() -> None:
     assert launched.items() >= {**submitted, "spark.master": "local[2]", "spark.jars.packages": "g:a:v"}.items()
 
 
-def test_a_session_counts(spark) -> None:
+def test_a_session_counts(spark: Any) -> None:
     assert has_connector(spark)
     assert spark.range(1000).count() == 1000
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"

@@ -55,7 +55,7 @@ def test_a_timestamp_goes_before_offsets() -> None:
 
 def test_the_groups_name() -> None:
     assert read(groupIdPrefix="nightly").group_id == "nightly-t"
-    assert read(**{"kafka.group.id": "g"}).group_id == "g"
+    assert read(False, **{"kafka.group.id": "g"}).group_id == "g"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_the_groups_name() -> None:
         ({"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers is missing"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(options: dict[str, str], sentence: str) -> None:
+def test_what_is_wrong_is_one_sentence(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(PipelineError) as raised:
         read(**options)
     assert sentence in str(raised.value)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from raftwerk.cluster.testing.cluster import TestCluster
 
@@ -37,8 +37,14 @@ def wait_for(what: str, condition: Callable[[], object], limit_s: float = 30.0) 
 def send(bootstrap: str, topic: str, values: range) -> list[bytes]:
     acked: list[bytes] = []
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0})
+
+    def on_delivery(error: KafkaError | None, sent: Message) -> None:
+        value = sent.value()
+        if not error and value is not None:
+            acked.append(value)
+
     for value in values:
-        producer.produce(topic, b"%d" % value, on_delivery=lambda error, sent: error or acked.append(sent.value()))
+        producer.produce(topic, b"%d" % value, on_delivery=on_delivery)
     assert producer.flush(30) == 0
     return acked
 
@@ -49,7 +55,7 @@ def read(bootstrap: str, topic: str) -> list[bytes]:
     consumer.assign([TopicPartition(topic, 0, 0)])
     values: list[bytes] = []
     while len(values) < end:
-        values += [one.value() for one in consumer.consume(end - len(values), 5.0)]
+        values += [one.value() or b"" for one in consumer.consume(end - len(values), 5.0)]
     consumer.close()
     return values
 

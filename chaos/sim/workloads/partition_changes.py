@@ -89,7 +89,7 @@ class ThrottledReassignments(Reassignments):
     """
 
     name = "throttled moves"
-    rates = (0, 300, 3_000, 30_000, 300_000)
+    rates: tuple[int, ...] = (0, 300, 3_000, 30_000, 300_000)
     last_rate = 100_000
     """Bytes a second."""
 

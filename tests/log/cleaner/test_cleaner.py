@@ -73,13 +73,10 @@ def check_after_reopening(log: PartitionLog, disk: SimDisk) -> None:
     content, records = read_all(log), records_of(log)
     aborted = log.aborted_transactions(0, log.log_end_offset)
     runtime, _ = make_runtime()
-    for options in ({"recovery_point": 0}, {"recovery_point": log.recovery_point}):
+    for recovery_point in (0, log.recovery_point):
         disk.crash(power_loss=False)
         reopened = PartitionLog.open(
-            type(runtime)(disk, runtime.clock, runtime.rng),
-            DIRECTORY,
-            COMPACT,
-            **options,  # type: ignore[arg-type]
+            type(runtime)(disk, runtime.clock, runtime.rng), DIRECTORY, COMPACT, recovery_point=recovery_point
         )
         assert read_all(reopened) == content
         assert reopened.aborted_transactions(0, reopened.log_end_offset) == aborted
@@ -310,7 +307,7 @@ def test_reads_skip_segments_without_records_but_not_the_last() -> None:
     for max_bytes, min_one_batch in ((1, True), (10_000, True), (10_000, False)):
         found = headers_of(log.read(0, max_bytes, end_offset=end, min_one_batch=min_one_batch))
         assert (found[0].base_offset, found[0].record_count) == (end - 1, 1)
-        limits = {"end_offset": end, "min_one_batch": min_one_batch, "allow_blocking_io": True}
+        limits: Any = {"end_offset": end, "min_one_batch": min_one_batch, "allow_blocking_io": True}
         assert headers_of(in_memory([log.read_or_slice(0, max_bytes, slice_bytes_min=50, **limits)])) == found
     assert headers_of(log.read(0, 1, end_offset=bases[2]))[0].last_offset == bases[2] - 1
     follower = open_log(make_runtime()[0], COMPACT)

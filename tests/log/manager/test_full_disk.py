@@ -7,6 +7,7 @@ import contextlib
 import errno
 import random
 import resource
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -173,9 +174,14 @@ def test_too_many_open_files_do_not_fail_the_log(monkeypatch: pytest.MonkeyPatch
 
     with monkeypatch.context() as patched:
         patched.setattr(disk, "open", refuse)
-        for attempt in (lambda: append(log, 1), log.roll, lambda: log.read(0, 1 << 20, end_offset=3)):
+        attempts: list[Callable[[], object]] = [
+            lambda: append(log, 1),
+            log.roll,
+            lambda: log.read(0, 1 << 20, end_offset=3),
+        ]
+        for attempt in attempts:
             with pytest.raises(NoSpaceError):
-                attempt()  # type: ignore[no-untyped-call]
+                attempt()
     assert not log.is_failed
     assert append(log, 1) == 3 and read_all(log).startswith(content)
 

@@ -11,13 +11,14 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import pytest
 from support.log.logs import NOW_MS, FixedClock, headers_of, read_all, remove_deleted
 
-from raftwerk.chaos.sim.disk.sim_disk import SimDisk, SimFile
+from raftwerk.chaos.sim.disk.sim_disk import SimDisk
+from raftwerk.chaos.sim.disk.sim_file import SimFile
 from raftwerk.log.cleaner.compaction import CleanPlan, clean
 from raftwerk.log.config import LogConfig
 from raftwerk.log.manager.log_manager import LogManager
@@ -162,7 +163,7 @@ class World:
         else:
             self.log.append_as_leader(memoryview(data), self.epoch, NOW_MS)
 
-    def draw_producer(self) -> dict[str, int]:
+    def draw_producer(self) -> dict[str, Any]:
         """One of two producers, or none."""
         producer_id = self.rng.randrange(-1, 2)
         if producer_id < 0:
@@ -345,19 +346,19 @@ class World:
             known = [] if entry is None else [(one.last_sequence, one.last_offset) for one in entry.batches]
             assert known[-len(mine) :] == mine[-5:] if mine else all(at < self.log.log_end_offset for _, at in known)
         for segment in self.log.segments:
-            mine = [h for h in headers if segment.base_offset <= h.base_offset < segment.next_offset]
-            if not mine or mine[0].base_offset != segment.base_offset:
+            inside = [h for h in headers if segment.base_offset <= h.base_offset < segment.next_offset]
+            if not inside or inside[0].base_offset != segment.base_offset:
                 continue
-            starts = [sum(h.size_bytes for h in mine[:at]) for at in range(len(mine))]
-            at_position = dict(zip(starts, mine))
+            starts = [sum(h.size_bytes for h in inside[:at]) for at in range(len(inside))]
+            at_position = dict(zip(starts, inside))
             index = segment.offset_index
             assert [at_position[p].last_offset for p in index.positions] == [
                 segment.base_offset + relative for relative in index.offsets
             ]
             for timestamp, relative in zip(segment.time_index.timestamps, segment.time_index.offsets):
-                holding = [h for h in mine if h.base_offset <= segment.base_offset + relative <= h.last_offset]
+                holding = [h for h in inside if h.base_offset <= segment.base_offset + relative <= h.last_offset]
                 assert [h.max_timestamp for h in holding] == [timestamp]
-            assert segment.largest_timestamp() == max(h.max_timestamp for h in mine)
+            assert segment.largest_timestamp() == max(h.max_timestamp for h in inside)
 
     def check_newest_of_each_key(self, before: list[Stored]) -> None:
         log = self.log
@@ -376,7 +377,7 @@ class World:
         raise AssertionError("the newest record of each key stays, and no other value appears")
 
 
-def newest_values(records: list[tuple[int, bytes | None, bytes | None]]) -> dict[bytes | None, bytes]:
+def newest_values(records: Sequence[tuple[int, bytes | None, bytes | None]]) -> dict[bytes | None, bytes]:
     newest = {key: value for _, key, value in records}
     return {key: value for key, value in newest.items() if value is not None}
 

@@ -259,7 +259,7 @@ def killed() -> tuple[Files, Seen]:
         manager.start()
         sequence = 0
         for number, epoch in enumerate((0, 0, 2, 2, 2, 5, 5)):
-            options = {"producer_id": 8, "producer_epoch": 0, "base_sequence": sequence, "is_transactional": True}
+            options: Any = {"producer_id": 8, "producer_epoch": 0, "base_sequence": sequence, "is_transactional": True}
             sequence += 2
             log.append_as_leader(batch(2, timestamp=1000 + 10 * number, **options), epoch, NOW_MS)
             log.append_as_leader(marker(8, 1005 + 10 * number), epoch, NOW_MS, internal=True)

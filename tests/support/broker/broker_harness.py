@@ -342,9 +342,9 @@ def connection_of(transport: FakeTransport) -> Connection:
     return connection
 
 
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a test's coroutine, for 20 s at most."""
-    return asyncio.run(asyncio.wait_for(coroutine, 20))
+def run(coroutine: Coroutine[Any, Any, T], timeout_s: float = 20) -> T:
+    """Run a test's coroutine."""
+    return asyncio.run(asyncio.wait_for(coroutine, timeout_s))
 
 
 async def settle(rounds: int = 10) -> None:

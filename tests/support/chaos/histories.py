@@ -107,8 +107,8 @@ def oracle(lines: Iterable[Line]) -> dict[str, int]:
             found["failed-seen"] += 1
         if seen and min(end for _, _, other, _, end, _ in reads if other == name) < send["start"]:
             found["seen-before-send"] += 1
-        spot = acked_at.get(name)
-        if spot is not None and seen and spot != min(seen) and spot not in read_at and spot not in conflicts:
+        acked = acked_at.get(name)
+        if acked is not None and seen and acked != min(seen) and acked not in read_at and acked not in conflicts:
             found["inconsistent-offset"] += 1
     found["phantom"] = sum(name not in sends for name in spots)
     for name, places in spots.items():

@@ -14,8 +14,10 @@ import pytest
 from raftwerk.broker.groups import coordinator_partition_writer
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.consumer import consumer_group
+from raftwerk.broker.groups.consumer.consumer_group_member import reconcile
+from raftwerk.broker.groups.consumer.migration import upgraded_members
 from raftwerk.broker.to_controller.broker_lifecycle_manager import BrokerLifecycleManager
-from raftwerk.chaos.sim.disk import sim_disk
+from raftwerk.chaos.sim.disk.sim_file import SimFile
 from raftwerk.chaos.sim.run import Run
 from raftwerk.chaos.sim.scenarios import SCENARIOS
 from raftwerk.controller.configs import alter_configs
@@ -146,7 +148,7 @@ def believe_a_failed_fsync(self: Durability, target: int) -> None:
 
 def believe_failed_fsyncs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Durability, "sync", believe_a_failed_fsync)
-    monkeypatch.setattr(sim_disk.SimFile, "finish_sync", _sync_or_drop)
+    monkeypatch.setattr(SimFile, "finish_sync", _sync_or_drop)
 
 
 def _sync_or_drop(file: Any, operations: Any) -> None:
@@ -166,7 +168,7 @@ def trust_before_the_fsync(self: Durability, end: int, producers: bytes, result:
 
 def move_at_once(partition: Any, target: Any) -> Any:
     """The new replicas take over before they have any records."""
-    return reassignment.ReplicaSets(target, (), ())
+    return partition_change.ReplicaSets(target, (), ())
 
 
 def no_fencing(self: Partition, requested_epoch: int) -> None:
@@ -217,7 +219,7 @@ ORIGINAL_LEAVES = broker_departures.remove_broker
 ORIGINAL_SYNC = Durability.sync
 ORIGINAL_TAKE_MARK = LogDirectory.take_clean_shutdown_mark
 ORIGINAL_BEGIN_LOAD = LogLoader.begin
-ORIGINAL_FINISH = sim_disk.SimFile.finish_sync
+ORIGINAL_FINISH = SimFile.finish_sync
 ORIGINAL_FOLLOWER_APPEND = PartitionLog.append_as_follower
 
 
@@ -304,8 +306,8 @@ def patch_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 ORIGINAL_RESTART = FetcherState.restart
 ORIGINAL_APPLY = MetadataDeltaApplier.apply
-ORIGINAL_RECONCILE = consumer_group.reconcile
-ORIGINAL_UPGRADE = consumer_group.upgraded_members
+ORIGINAL_RECONCILE = reconcile
+ORIGINAL_UPGRADE = upgraded_members
 
 MUTANTS = (
     Mutant(

@@ -141,6 +141,6 @@ def read_all(bootstrap: str, topic: str) -> list[bytes]:
     while len(values) < sum(ends.values()):
         batch = consumer.consume(10_000, 10.0)
         assert batch, f"{len(values)} of {sum(ends.values())} records read, and no more come"
-        values += [message.value() for message in batch]
+        values += [message.value() or b"" for message in batch]
     consumer.close()
     return values

@@ -83,8 +83,11 @@ def read_all(bootstrap: str, name: str, partitions: int = 1, **config: Any) -> l
         while any(at < end for at, end in zip(positions, ends)) and time.monotonic() < deadline:
             for message in consumer.consume(5000, 0.2):
                 assert message.error() is None, message.error()
-                values[message.partition()].append(message.value())
-                positions[message.partition()] = message.offset() + 1
+                partition, offset = message.partition(), message.offset()
+                value = message.value()
+                assert partition is not None and offset is not None and value is not None
+                values[partition].append(value)
+                positions[partition] = offset + 1
         assert positions == ends
         return values
     finally:

@@ -37,7 +37,8 @@ class LoadProcess:
         """End it: `acked` is a list of numbers a partition, `failed` texts, `longest_gap_s` between acks."""
         told, _ = self._process.communicate(timeout=90)
         assert self._process.returncode == 0
-        return json.loads(told)
+        outcome: dict[str, Any] = json.loads(told)
+        return outcome
 
     def kill(self) -> None:
         self._process.kill()

@@ -16,6 +16,7 @@ from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogManagerConfig
 from raftwerk.log.manager.meta_properties import format_dirs, random_id
 from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.state.leader_epoch_cache import EpochEntry
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.records import ControlRecordType, encode_batch, encode_control_record
 from raftwerk.wire.types import TopicPartition
@@ -34,7 +35,7 @@ class Seen(NamedTuple):
     start: int
     end: int
     batches: list[bytes]
-    epochs: list[tuple[int, int]]
+    epochs: list[EpochEntry]
     producers: list[tuple[int, list[tuple[int, int]]]]
     aborted: list[tuple[int, ...]]
     by_time: list[tuple[int, int, int] | None]
@@ -88,8 +89,8 @@ def original() -> tuple[Files, Seen]:
 
 def marker(producer_id: int, timestamp: int) -> memoryview:
     record = encode_control_record(ControlRecordType.ABORT, struct.pack(">hi", 0, 1), timestamp)
-    options = {"producer_id": producer_id, "producer_epoch": 0}
-    return memoryview(encode_batch([record], is_control=True, is_transactional=True, **options))
+    data = encode_batch([record], is_control=True, is_transactional=True, producer_id=producer_id, producer_epoch=0)
+    return memoryview(data)
 
 
 def look(log: PartitionLog) -> Seen:
@@ -105,7 +106,7 @@ def look(log: PartitionLog) -> Seen:
         log.log_start_offset,
         log.log_end_offset,
         batches,
-        [tuple(entry) for entry in log.epoch_cache.entries],
+        list(log.epoch_cache.entries),
         [(p, [(b.first_sequence, b.last_offset) for b in entry.batches]) for p, entry in producers if entry],
         [one[:3] for one in log.aborted_transactions(log.log_start_offset, log.log_end_offset)],
         [log.offset_for_timestamp(time) for time in range(995, 1085, 3)],

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, TypeAlias
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from support.confluent import headers_of
 
 FIXTURE = Path(__file__).with_name("kafka-4.2-data.tar.gz")
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -46,7 +47,10 @@ TOPICS = {
     "empty": {},
 }
 
-Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+Headers: TypeAlias = tuple[tuple[str, Any], ...]
+"""Names and values, which are bytes or None."""
+Sent: TypeAlias = tuple[bytes | None, bytes | None, Headers, int]
+"""Key, value, headers and timestamp."""
 
 
 def kafka_libs() -> str:
@@ -157,7 +161,7 @@ def write_topics(broker: KafkaBroker) -> Expected:
 def write_codecs(bootstrap: str) -> None:
     for turn in range(3):
         for codec in CODECS:
-            records = [
+            records: list[Sent] = [
                 (
                     None if n % 5 == 0 else b"key-%d" % n,
                     None if n % 7 == 3 else f"{codec} {turn} {n} ".encode() * (n % 9),
@@ -171,8 +175,8 @@ def write_codecs(bootstrap: str) -> None:
 
 def write_compacted(broker: KafkaBroker) -> None:
     for turn in range(40):
-        once = [(b"once-%d" % turn, b"x" * turn, (("h", b"y"),), BASE_MS + turn)] if turn % 5 == 0 else []
-        records = once + [
+        once: list[Sent] = [(b"once-%d" % turn, b"x" * turn, (("h", b"y"),), BASE_MS + turn)] if turn % 5 == 0 else []
+        records: list[Sent] = once + [
             (b"key-%d" % (n * n % 11), None if turn == 39 and n == 3 else b"%d.%d " % (turn, n) * 5, (), BASE_MS + turn)
             for n in range(10)
         ]
@@ -209,7 +213,7 @@ def write_transactional(bootstrap: str) -> None:
         send(bootstrap, "transactional", [(b"plain", b"%d" % turn, (), BASE_MS + turn)], "none")
 
 
-def send(bootstrap: str, topic: str, records: list[tuple[Any, Any, Headers, int]], codec: str, **settings: Any) -> None:
+def send(bootstrap: str, topic: str, records: list[Sent], codec: str, **settings: Any) -> None:
     """Produce `records` (key, value, headers, timestamp) in one batch or a few."""
     producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 20, **settings})
     for key, value, headers, timestamp in records:
@@ -238,8 +242,10 @@ def consume(bootstrap: str, topic: str, isolation_level: str) -> list[Served]:
             raise TimeoutError(f"{topic} was not read to {end}")
         message = consumer.poll(0.2)
         if message is not None and message.error() is None:
-            headers = tuple((name, value) for name, value in message.headers() or ())
-            found.append(Served(message.offset(), message.timestamp()[1], message.key(), message.value(), headers))
+            headers = tuple(headers_of(message))
+            offset = message.offset()
+            assert offset is not None
+            found.append(Served(offset, message.timestamp()[1], message.key(), message.value(), headers))
     consumer.close()
     return found
 

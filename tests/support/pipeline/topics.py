@@ -10,6 +10,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
+from support.confluent import collect_errors
 
 T0 = 1_700_000_000_000
 """The timestamp of the first record, in milliseconds; the next is a second later."""
@@ -47,8 +48,8 @@ def send(bootstrap: str, topic: str, records: Iterable[Sent], **config: Any) -> 
             one.key,
             one.partition,
             timestamp=max(one.timestamp_ms, 0),
-            headers=one.headers,
-            on_delivery=lambda error, _: failed.append(str(error)) if error else None,
+            headers=[*one.headers] if one.headers else None,
+            on_delivery=collect_errors(failed),
         )
         producer.poll(0)
     assert producer.flush(60) == 0
