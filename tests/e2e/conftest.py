@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.e2e.clusters import start_cluster
+from support.e2e.consumers import fill
 from support.e2e.java_tools import JavaTools
 
-from raftwerk.cluster.local.layout import ClusterShape, plan_cluster
 from raftwerk.cluster.local.supervisor import Supervisor
 
 HERE = Path(__file__).parent
-START_TIMEOUT_S = 60.0
 _numbers = itertools.count(1)
 
 
@@ -48,12 +48,6 @@ def new_cluster(tmp_path: Path) -> Iterator[Callable[..., Supervisor]]:
         supervisor.stop()
 
 
-def start_cluster(directory: Path, brokers: int = 3, **shape: Any) -> Supervisor:
-    supervisor = Supervisor(plan_cluster(str(directory), ClusterShape(brokers=brokers, **{"port": 0, **shape})))
-    supervisor.start(START_TIMEOUT_S)
-    return supervisor
-
-
 @pytest.fixture
 def bootstrap(cluster: Supervisor) -> str:
     return cluster.plan.bootstrap
@@ -63,6 +57,13 @@ def bootstrap(cluster: Supervisor) -> str:
 def topic(request: pytest.FixtureRequest) -> str:
     """A name nobody else uses."""
     return f"t-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture
+def filled(bootstrap: str, topic: str) -> str:
+    """A topic of six partitions with 300 numbers in it."""
+    fill(bootstrap, topic)
+    return topic
 
 
 @pytest.fixture(scope="session")

@@ -291,6 +291,12 @@ def short_file(source: str, path: str) -> Iterator[Finding]:
         )
 
 
+def no_relative_imports(tree: ast.Module, path: str) -> Iterator[Finding]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            yield Finding(path, node.lineno, "tests import nothing from other tests: put it into tests/support")
+
+
 # -- words
 
 DOCUMENTED: tuple[str, ...] = (
@@ -381,10 +387,9 @@ def test_every_package_keeps(rule: Rule) -> None:
 
 
 def test_files_stay_readable() -> None:
-    tests = sorted((ROOT / "tests").rglob("*.py"))
     found = [
         str(finding)
-        for path in sources(ALL_PACKAGES) + tests
+        for path in sources((*ALL_PACKAGES, "tests"))
         for finding in short_file(path.read_text(), str(path.relative_to(ROOT)))
     ]
     none(found)
@@ -404,8 +409,12 @@ def test_documented_packages_use_plain_words() -> None:
     )
 
 
+def test_no_test_imports_another_test() -> None:
+    none(breaches(no_relative_imports, sources(("tests",))))
+
+
 def test_folders_are_maps() -> None:
-    counts = Counter(path.parent for path in sources(ALL_PACKAGES) if path.name != "__init__.py")
+    counts = Counter(path.parent for path in sources((*ALL_PACKAGES, "tests")) if path.name != "__init__.py")
     none(
         [
             f"{folder.relative_to(ROOT)}: {count} files side by side; at most {FILES_PER_FOLDER_MAX}"
@@ -489,6 +498,12 @@ def test_what_nodes_need_is_not_flagged(snippet: str) -> None:
 def test_a_finding_names_the_way_out() -> None:
     (message,) = flagged(banned_calls, "import time\ntime.monotonic()")
     assert message == f"time.monotonic: {TIME}"
+
+
+def test_imports_of_other_tests_are_flagged() -> None:
+    assert flagged(no_relative_imports, "from .test_b import helper")
+    assert flagged(no_relative_imports, "from ..conftest import helper")
+    assert flagged(no_relative_imports, "from support.raft.nodes import RaftNodes") == []
 
 
 def test_asserts_are_flagged() -> None:

@@ -6,31 +6,25 @@ from typing import Any
 
 import pytest
 from support.broker.broker_harness import TOPIC, TOPIC_ID, settle
-from support.broker.group_harness import GroupHarness
+from support.broker.group_harness import (
+    GroupHarness,
+    consumer_heartbeat,
+    join_consumer_group,
+    play,
+    played,
+    stable_group,
+)
 
 from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
 from raftwerk.broker.groups.records.record_fields import BadRecord
 from raftwerk.wire.api_keys import ApiKey
-from raftwerk.wire.codec import Struct
 from raftwerk.wire.errors import ErrorCode
-
-from .test_group_apis import alone, play, played
-
-
-async def beat(harness: GroupHarness, version: int = 1, **fields: Any) -> Struct:
-    asked = {"group_id": "g", "member_id": "m", "member_epoch": 0, "rebalance_timeout": -1, **fields}
-    return await harness.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, asked)
-
-
-async def join(harness: GroupHarness, version: int = 1, **fields: Any) -> Struct:
-    full = {"rebalance_timeout": 60_000, "subscribed_topic_names": [TOPIC], "topic_partitions": [], **fields}
-    return await beat(harness, version, **full)
 
 
 @pytest.mark.parametrize("version", range(2))
 def test_join_describe_commit_and_leave(version: int) -> None:
     async def test(harness: GroupHarness) -> None:
-        joined = await join(harness, version, member_id="" if version == 0 else "m")
+        joined = await join_consumer_group(harness, version, member_id="" if version == 0 else "m")
         assert (joined.error_code, joined.member_epoch, joined.heartbeat_interval) == (0, 1, 5_000)
         (row,) = joined.assignment.topic_partitions
         assert (row.topic_id, row.partitions) == (TOPIC_ID, [0, 1])
@@ -50,7 +44,7 @@ def test_join_describe_commit_and_leave(version: int) -> None:
         assert [(one.group_id, one.group_type, one.group_state) for one in listed.groups] == [
             ("g", "consumer", "Stable")
         ]
-        left = await beat(harness, version, member_id=member, member_epoch=-1)
+        left = await consumer_heartbeat(harness, version, member_id=member, member_epoch=-1)
         assert (left.error_code, left.member_epoch) == (0, -1)
         assert await harness.commit("g") == 0
 
@@ -75,29 +69,29 @@ def test_join_describe_commit_and_leave(version: int) -> None:
 )
 def test_invalid_heartbeats_are_refused(fields: dict[str, Any], code: int) -> None:
     async def test(harness: GroupHarness) -> None:
-        assert (await join(harness, **fields)).error_code == code
+        assert (await join_consumer_group(harness, **fields)).error_code == code
 
     play(test)
 
 
 @played
 async def test_a_regular_expression_matches_no_internal_topics(harness: GroupHarness) -> None:
-    joined = await join(harness, subscribed_topic_names=None, subscribed_topic_regex=".*")
+    joined = await join_consumer_group(harness, subscribed_topic_names=None, subscribed_topic_regex=".*")
     assert [row.topic_id for row in joined.assignment.topic_partitions] == [TOPIC_ID]
 
 
 @played
 async def test_an_empty_classic_group_becomes_a_consumer_group_and_back(harness: GroupHarness) -> None:
-    joined = await alone(harness)
+    joined = await stable_group(harness)
     assert await harness.commit("g", member_id=joined.member_id, generation_id_or_member_epoch=1) == 0
-    assert (await beat(harness, member_epoch=1)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert (await consumer_heartbeat(harness, member_epoch=1)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     await harness.call(ApiKey.LEAVE_GROUP, 3, {"group_id": "g", "members": [{"member_id": joined.member_id}]})
-    assert (await join(harness)).error_code == 0
+    assert (await join_consumer_group(harness)).error_code == 0
     assert await harness.committed("g") == 42
     reborn = GroupHarness(harness.logs)
     await settle(30)
-    assert (await beat(reborn, member_epoch=1)).error_code == 0
-    await beat(reborn, member_epoch=-1)
+    assert (await consumer_heartbeat(reborn, member_epoch=1)).error_code == 0
+    await consumer_heartbeat(reborn, member_epoch=-1)
     assert (await reborn.join("g")).error_code == 0
     again = GroupHarness(harness.logs)
     await settle(30)
@@ -107,10 +101,10 @@ async def test_an_empty_classic_group_becomes_a_consumer_group_and_back(harness:
 
 @played
 async def test_a_deleted_consumer_group_leaves_no_records(harness: GroupHarness) -> None:
-    await join(harness)
+    await join_consumer_group(harness)
     refused = await harness.call(ApiKey.DELETE_GROUPS, 2, {"groups_names": ["g"]})
     assert refused.results[0].error_code == ErrorCode.NON_EMPTY_GROUP
-    await beat(harness, member_epoch=-1)
+    await consumer_heartbeat(harness, member_epoch=-1)
     deleted = await harness.call(ApiKey.DELETE_GROUPS, 2, {"groups_names": ["g"]})
     assert deleted.results[0].error_code == 0
     last = {record.key: record.value for record in harness.records()}
@@ -119,12 +113,12 @@ async def test_a_deleted_consumer_group_leaves_no_records(harness: GroupHarness)
 
 @played
 async def test_after_a_refused_write_the_group_is_loaded_again(harness: GroupHarness) -> None:
-    await join(harness)
+    await join_consumer_group(harness)
     harness.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
-    assert (await join(harness, member_id="n")).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert (await join_consumer_group(harness, member_id="n")).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     harness.append_error = 0
     await settle(30)
-    assert (await beat(harness, member_epoch=1)).error_code == 0
+    assert (await consumer_heartbeat(harness, member_epoch=1)).error_code == 0
     group = harness.groups.shard_of("g").groups["g"]
     assert isinstance(group, ConsumerGroup) and list(group.members) == ["m"]
 
@@ -133,12 +127,12 @@ async def test_after_a_refused_write_the_group_is_loaded_again(harness: GroupHar
 async def test_an_expired_session_frees_the_partitions(harness: GroupHarness) -> None:
     import asyncio
 
-    await join(harness)
-    second = await join(harness, member_id="n")
+    await join_consumer_group(harness)
+    second = await join_consumer_group(harness, member_id="n")
     assert second.assignment.topic_partitions == []
     for _ in range(6):
         await asyncio.sleep(10)
-        answer = await beat(harness, member_id="n", member_epoch=2)
+        answer = await consumer_heartbeat(harness, member_id="n", member_epoch=2)
     assert answer.error_code in (0, ErrorCode.FENCED_MEMBER_EPOCH)
     described = await harness.call(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, {"group_ids": ["g"]})
     (member,) = described.groups[0].members
@@ -155,7 +149,7 @@ def test_records_of_another_version_are_refused() -> None:
 
 @played
 async def test_a_commit_needs_the_epoch_of_the_member(harness: GroupHarness) -> None:
-    joined = await join(harness)
+    joined = await join_consumer_group(harness)
     who = {"member_id": joined.member_id, "generation_id_or_member_epoch": joined.member_epoch}
     assert await harness.commit("g", 8, **who) == ErrorCode.UNSUPPORTED_VERSION
     assert await harness.commit("g", 9, **who) == 0

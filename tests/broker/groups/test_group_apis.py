@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
 import pytest
 from support.broker.broker_harness import TOPIC, TOPIC_ID, settle
-from support.broker.group_harness import GroupHarness, on_virtual_time, subscription
+from support.broker.group_harness import GroupHarness, play, played, stable_group, subscription
 
 from raftwerk.broker.groups.group_config import OFFSETS_TOPIC
 from raftwerk.broker.groups.group_partition import partition_for
@@ -18,32 +17,6 @@ from raftwerk.controller.metadata.metadata_records import PartitionRecord, Topic
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.types import TopicPartition
-
-Test = Callable[[GroupHarness], Awaitable[None]]
-
-
-def played(test: Test) -> Callable[[], None]:
-    """The test on virtual time, with a harness of its own."""
-
-    def run() -> None:
-        async def main() -> None:
-            await test(GroupHarness())
-
-        on_virtual_time(main)
-
-    run.__name__ = test.__name__
-    return run
-
-
-def play(test: Test) -> None:
-    played(test)()
-
-
-async def alone(harness: GroupHarness, group: str = "g", **fields: Any) -> Any:
-    """A stable group of one."""
-    joined = await harness.join(group, **fields)
-    assert (await harness.sync(group, joined)).assignment == b"all"
-    return joined
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -128,7 +101,7 @@ def test_all_offsets_of_a_group(version: int) -> None:
 
 @played
 async def test_refused_commits(harness: GroupHarness) -> None:
-    joined = await alone(harness)
+    joined = await stable_group(harness)
     mine = {"member_id": joined.member_id, "generation_id_or_member_epoch": 1}
     assert await harness.commit("g", **mine) == 0
     assert await harness.commit("g", **{**mine, "generation_id_or_member_epoch": 0}) == ErrorCode.ILLEGAL_GENERATION
@@ -184,7 +157,7 @@ def test_a_commit_that_the_log_refuses_is_not_stored(append_error: int, told: in
 @pytest.mark.parametrize("version", range(7))
 def test_describe_groups(version: int) -> None:
     async def test(harness: GroupHarness) -> None:
-        joined = await alone(harness)
+        joined = await stable_group(harness)
         fields = {"groups": ["g", "nobody"], "include_authorized_operations": True}
         row, nobody = (await harness.call(ApiKey.DESCRIBE_GROUPS, version, fields)).groups
         assert (row.group_state, row.protocol_type, row.protocol_data) == ("Stable", "consumer", "range")
@@ -208,7 +181,7 @@ def test_describe_groups(version: int) -> None:
 @pytest.mark.parametrize("version", range(6))
 def test_list_groups(version: int) -> None:
     async def test(harness: GroupHarness) -> None:
-        await alone(harness)
+        await stable_group(harness)
         await harness.commit("simple")
         answer = await harness.call(ApiKey.LIST_GROUPS, version, {"states_filter": [], "types_filter": []})
         assert sorted((row.group_id, row.protocol_type) for row in answer.groups) == [("g", "consumer"), ("simple", "")]
@@ -227,7 +200,7 @@ def test_list_groups(version: int) -> None:
 @pytest.mark.parametrize("version", range(3))
 def test_delete_groups(version: int) -> None:
     async def test(harness: GroupHarness) -> None:
-        await alone(harness)
+        await stable_group(harness)
         await harness.commit("simple")
         answer = await harness.call(ApiKey.DELETE_GROUPS, version, {"groups_names": ["g", "simple", "nobody"]})
         assert [row.error_code for row in answer.results] == [
@@ -245,7 +218,7 @@ def test_delete_groups(version: int) -> None:
 
 @played
 async def test_offset_delete(harness: GroupHarness) -> None:
-    joined = await alone(harness)
+    joined = await stable_group(harness)
     await harness.commit("g", member_id=joined.member_id, generation_id_or_member_epoch=1)
     await harness.commit("simple")
     topics = [{"name": TOPIC, "partitions": [{"partition_index": 0}]}]
@@ -260,8 +233,8 @@ async def test_offset_delete(harness: GroupHarness) -> None:
 
 @played
 async def test_a_coordinator_that_loses_its_partition_answers_all_waiting_requests(harness: GroupHarness) -> None:
-    joined = await alone(harness)
-    await alone(harness, "h")
+    joined = await stable_group(harness)
+    await stable_group(harness, "h")
     fields = {
         "group_id": "g",
         "session_timeout": 10_000,
@@ -303,7 +276,7 @@ async def test_an_append_of_an_earlier_leader_epoch_changes_nothing(harness: Gro
 
 @played
 async def test_the_next_coordinator_loads_everything(harness: GroupHarness) -> None:
-    joined = await alone(harness)
+    joined = await stable_group(harness)
     mine = {"member_id": joined.member_id, "generation_id_or_member_epoch": 1}
     for offset in range(1, 40):
         assert await harness.commit("g", offset=offset, **mine) == 0
@@ -398,7 +371,7 @@ async def test_requests_that_are_refused_before_the_group_lookup(harness: GroupH
     assert (await harness.join("g", member_id="x")).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     beat = {"group_id": "g", "generation_id": 1, "member_id": "m"}
     assert (await harness.call(ApiKey.HEARTBEAT, 4, beat)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    joined = await alone(harness)
+    joined = await stable_group(harness)
     nameless = {"group_id": "g", "generation_id": 1, "member_id": joined.member_id, "assignments": []}
     assert (await harness.call(ApiKey.SYNC_GROUP, 5, nameless)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 

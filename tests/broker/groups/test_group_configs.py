@@ -6,13 +6,10 @@ import asyncio
 from typing import Any
 
 from support.broker.broker_harness import settle
-from support.broker.group_harness import GroupHarness
+from support.broker.group_harness import GroupHarness, consumer_heartbeat, join_consumer_group, played
 
 from raftwerk.controller.metadata.metadata_records import ConfigRecord
 from raftwerk.wire.api_keys import ApiKey
-
-from .test_consumer_group_apis import beat, join
-from .test_group_apis import played
 
 GROUP = 32
 SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
@@ -42,21 +39,21 @@ def members(harness: GroupHarness) -> list[str]:
 
 @played
 async def test_members_get_the_groups_heartbeat_interval(harness: GroupHarness) -> None:
-    joined = await join(harness)
+    joined = await join_consumer_group(harness)
     assert joined.heartbeat_interval == 5_000
     own(harness, INTERVAL, "7000")
-    again = await beat(harness, member_id=joined.member_id, member_epoch=joined.member_epoch)
+    again = await consumer_heartbeat(harness, member_id=joined.member_id, member_epoch=joined.member_epoch)
     assert again.heartbeat_interval == 7_000
     own(harness, INTERVAL, None)
-    again = await beat(harness, member_id=joined.member_id, member_epoch=joined.member_epoch)
+    again = await consumer_heartbeat(harness, member_id=joined.member_id, member_epoch=joined.member_epoch)
     assert again.heartbeat_interval == 5_000
 
 
 @played
 async def test_a_longer_session_time_out_holds_from_the_next_heartbeat(harness: GroupHarness) -> None:
-    joined = await join(harness)
+    joined = await join_consumer_group(harness)
     own(harness, SESSION, "60000")
-    await beat(harness, member_id=joined.member_id, member_epoch=joined.member_epoch)
+    await consumer_heartbeat(harness, member_id=joined.member_id, member_epoch=joined.member_epoch)
     await passes(harness, 59.0)
     assert members(harness) == [joined.member_id]
     await passes(harness, 2.0)
@@ -66,9 +63,9 @@ async def test_a_longer_session_time_out_holds_from_the_next_heartbeat(harness: 
 @played
 async def test_a_shorter_session_time_out_holds_from_the_next_heartbeat(harness: GroupHarness) -> None:
     own(harness, SESSION, "60000")
-    joined = await join(harness)
+    joined = await join_consumer_group(harness)
     own(harness, SESSION, None)
-    await beat(harness, member_id=joined.member_id, member_epoch=joined.member_epoch)
+    await consumer_heartbeat(harness, member_id=joined.member_id, member_epoch=joined.member_epoch)
     await passes(harness, 46.0)
     assert members(harness) == []
 
@@ -76,7 +73,7 @@ async def test_a_shorter_session_time_out_holds_from_the_next_heartbeat(harness:
 @played
 async def test_a_value_beyond_this_brokers_limits_is_moved_to_the_limit(harness: GroupHarness) -> None:
     own(harness, INTERVAL, "1")
-    assert (await join(harness)).heartbeat_interval == 5_000
+    assert (await join_consumer_group(harness)).heartbeat_interval == 5_000
 
 
 @played

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from support.broker.broker_harness import TOPIC, settle
-from support.broker.group_harness import GroupHarness
+from support.broker.group_harness import GroupHarness, played
 
 from raftwerk.broker.groups.group_config import OFFSETS_TOPIC
 from raftwerk.broker.groups.group_partition import partition_for
@@ -15,8 +15,6 @@ from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.records import ControlRecordType, NewRecord, encode_batch, encode_control_record
 from raftwerk.wire.types import TopicPartition
-
-from .test_group_apis import played
 
 PRODUCER = 77
 KEY = TopicPartition(OFFSETS_TOPIC, partition_for("g", 3))

@@ -6,15 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 from support.broker.broker_harness import TOPIC
-from support.broker.group_harness import GroupHarness
+from support.broker.group_harness import GroupHarness, play, played
 
 from raftwerk.broker.apis.api_table import broker_registry
 from raftwerk.log.state.producer_state import BatchMetadata, ProducerStateEntry
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
 from raftwerk.wire.types import TopicPartition
-
-from .test_group_apis import play, played
 
 
 @played

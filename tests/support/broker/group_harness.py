@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from support.broker.broker_harness import Harness, decode_answer, make_image, settle
+from support.broker.broker_harness import TOPIC, Harness, decode_answer, make_image, settle
 
 from raftwerk.broker.groups.group_config import OFFSETS_TOPIC
 from raftwerk.broker.groups.records.record_fields import FieldWriter
@@ -186,3 +186,43 @@ def on_virtual_time(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 __all__ = ["GroupHarness", "on_virtual_time", "settle", "subscription"]
+
+
+GroupTest = Callable[[GroupHarness], Awaitable[None]]
+
+
+def played(test: GroupTest) -> Callable[[], None]:
+    """The test on virtual time, with a harness of its own."""
+
+    def run() -> None:
+        async def main() -> None:
+            await test(GroupHarness())
+
+        on_virtual_time(main)
+
+    run.__name__ = test.__name__
+    return run
+
+
+def play(test: GroupTest) -> None:
+    """Run `test` on virtual time, with a harness of its own."""
+    played(test)()
+
+
+async def stable_group(harness: GroupHarness, group: str = "g", **fields: Any) -> Any:
+    """Make a stable group of one member; returns the answer to its JoinGroup."""
+    joined = await harness.join(group, **fields)
+    assert (await harness.sync(group, joined)).assignment == b"all"
+    return joined
+
+
+async def consumer_heartbeat(harness: GroupHarness, version: int = 1, **fields: Any) -> Struct:
+    """The answer to a ConsumerGroupHeartbeat of the member `m` of the group `g`."""
+    asked = {"group_id": "g", "member_id": "m", "member_epoch": 0, "rebalance_timeout": -1, **fields}
+    return await harness.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, asked)
+
+
+async def join_consumer_group(harness: GroupHarness, version: int = 1, **fields: Any) -> Struct:
+    """The answer to a member's first ConsumerGroupHeartbeat."""
+    full = {"rebalance_timeout": 60_000, "subscribed_topic_names": [TOPIC], "topic_partitions": [], **fields}
+    return await consumer_heartbeat(harness, version, **full)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from raftwerk.cluster.client.admin_client import AdminClient, NewTopic
+from raftwerk.cluster.client.client_errors import ClientError
 from raftwerk.cluster.client.cluster_client import ClusterClient, ClusterView
 from raftwerk.cluster.client.quorum_client import QuorumClient
+from raftwerk.wire.api_keys import ApiKey
 
 PRODUCER = {
     "enable.idempotence": True,
@@ -24,6 +27,8 @@ PRODUCER = {
     "reconnect.backoff.max.ms": 200,
 }
 
+T = TypeVar("T")
+ASK_LIMIT_S = 60.0
 IN_SYNC_TIMEOUT_S = 30.0
 
 
@@ -34,6 +39,41 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, replicas: int =
             await AdminClient(client).create_topic(NewTopic(name, partitions, replicas, settings))
 
     asyncio.run(run())
+
+
+def ask(bootstrap: str, question: Callable[[ClusterClient], Coroutine[Any, Any, T]]) -> T:
+    """The answer to `question`, which is asked again while the cluster has none."""
+
+    async def run() -> T:
+        async with ClusterClient(bootstrap) as client:
+            return await question(client)
+
+    deadline = time.monotonic() + ASK_LIMIT_S
+    while True:
+        try:
+            return asyncio.run(run())
+        except ClientError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def create_on(bootstrap: str, topic: str, assignments: list[list[int]], min_isr: str = "2") -> None:
+    """Create a topic whose partitions have the replicas of `assignments`."""
+
+    async def create(client: ClusterClient) -> None:
+        rows = [{"partition_index": index, "broker_ids": ids} for index, ids in enumerate(assignments)]
+        wanted = {
+            "name": topic,
+            "num_partitions": -1,
+            "replication_factor": -1,
+            "assignments": rows,
+            "configs": [{"name": "min.insync.replicas", "value": min_isr}],
+        }
+        fields = {"topics": [wanted], "timeout_ms": 10_000, "timeout": 10_000, "validate_only": False}
+        answer = await client.request(ApiKey.CREATE_TOPICS, 7, fields)
+        assert not answer.topics[0].error_code, answer.topics[0].error_message
+
+    ask(bootstrap, create)
 
 
 def describe(bootstrap: str, name: str) -> ClusterView:

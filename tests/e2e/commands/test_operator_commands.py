@@ -7,10 +7,8 @@ import time
 from typing import Any
 
 from support.e2e import helpers
+from support.e2e.command import fails, fails_usage
 from support.e2e.in_process import ok
-
-from .test_command import fails
-from .test_groups_command import fails_usage
 
 
 def rows(*arguments: str) -> list[Any]:

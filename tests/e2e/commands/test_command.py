@@ -12,22 +12,12 @@ import time
 from pathlib import Path
 
 import pytest
+from support.e2e.command import fails, ok
 
 from raftwerk.cluster.local.layout import ClusterShape, find_free_base_port, plan_cluster, write_properties
 from raftwerk.cluster.local.supervisor import Supervisor, memory_bytes
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
-
-
-def raftwerk(*arguments: str, text: str | None = None, timeout: float = 40) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "raftwerk", *arguments]
-    return subprocess.run(command, input=text, capture_output=True, check=False, text=True, timeout=timeout)
-
-
-def ok(*arguments: str, text: str | None = None) -> str:
-    done = raftwerk(*arguments, text=text)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def node_file(directory: Path) -> tuple[str, str]:
@@ -37,15 +27,6 @@ def node_file(directory: Path) -> tuple[str, str]:
     plan = plan_cluster(str(directory), ClusterShape(brokers=1, port=port, overrides=voters))
     write_properties(plan)
     return plan.nodes[0].properties_file, plan.nodes[0].data_dir
-
-
-def fails(code: int, *arguments: str) -> str:
-    done = raftwerk(*arguments)
-    assert done.returncode == code, done.stdout + done.stderr
-    lines = [line for line in done.stderr.splitlines() if line.startswith(("raftwerk:", "Error:", "Usage:"))]
-    assert len(lines) == 1, done.stderr
-    assert "Traceback" not in done.stderr
-    return lines[0]
 
 
 def test_topics_produce_consume(bootstrap: str, topic: str) -> None:

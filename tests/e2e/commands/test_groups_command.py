@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.e2e.command import fails, fails_usage
+from support.e2e.consumers import CLASSIC, CONSUMER, COUNT, PARTITIONS, confluent, fill, read
 from support.e2e.in_process import ok
-
-from .test_command import fails
-from .test_groups import CLASSIC, CONSUMER, COUNT, PARTITIONS, confluent, fill, filled, read
-
-__all__ = ["filled"]
 
 
 @pytest.mark.parametrize("config", [CLASSIC, CONSUMER], ids=["classic", "consumer"])
@@ -65,11 +62,3 @@ def test_what_is_wrong_is_said_in_a_sentence(bootstrap: str, topic: str) -> None
     assert "give one of" in fails_usage("groups", "reset", "g", "--topic", topic, *at)
     assert "no such group" in fails(1, "groups", "describe", f"none-{topic}", *at)
     assert "neither earliest" in fails(1, "groups", "reset", "g", "--topic", topic, "--to", "soon", *at)
-
-
-def fails_usage(*arguments: str) -> str:
-    from .test_command import raftwerk
-
-    done = raftwerk(*arguments)
-    assert done.returncode == 2
-    return done.stderr

@@ -6,87 +6,30 @@ import asyncio
 import subprocess
 import time
 from collections.abc import Callable
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer
 from support.e2e import helpers
+from support.e2e.consumers import (
+    CLASSIC,
+    CONSUMER,
+    COOPERATIVE,
+    COUNT,
+    PARTITIONS,
+    confluent,
+    coordinator_of,
+    fill,
+    read,
+    settle,
+)
 from support.e2e.java_tools import JavaTools
 
 from raftwerk.broker.groups.group_config import OFFSETS_TOPIC
-from raftwerk.broker.groups.group_partition import partition_for
 from raftwerk.cluster.local.supervisor import Supervisor
 
 MakeCluster = Callable[..., Supervisor]
-PARTITIONS = 6
-COUNT = 300
-
-
-@pytest.fixture
-def filled(bootstrap: str, topic: str) -> str:
-    """A topic of six partitions with 300 numbers in it."""
-    fill(bootstrap, topic)
-    return topic
-
-
-def fill(bootstrap: str, topic: str, first: int = 0, *, create: bool = True) -> None:
-    if create:
-        helpers.create_topic(bootstrap, topic, PARTITIONS)
-    producer = Producer({"bootstrap.servers": bootstrap, **helpers.PRODUCER})
-    for number in range(first, first + COUNT):
-        producer.produce(topic, str(number), partition=number % PARTITIONS)
-    assert producer.flush(30) == 0
-
-
-def fill_one(bootstrap: str, topic: str) -> None:
-    helpers.create_topic(bootstrap, topic, PARTITIONS, replicas=1)
-    fill(bootstrap, topic, create=False)
-
-
-def confluent(bootstrap: str, group: str, **config: Any) -> Consumer:
-    settings = {
-        "bootstrap.servers": bootstrap,
-        "group.id": group,
-        "auto.offset.reset": "earliest",
-        "enable.auto.commit": False,
-        "reconnect.backoff.max.ms": 200,
-    }
-    return Consumer(settings | config)
-
-
-def read(consumers: list[Consumer], count: int, timeout_s: float = 30.0) -> list[int]:
-    """What they get together, until there are `count` different numbers."""
-    numbers: dict[int, None] = {}
-    deadline = time.monotonic() + timeout_s
-    while len(numbers) < count and time.monotonic() < deadline:
-        for consumer in consumers:
-            message: Message | None = consumer.poll(0.05)
-            if message is not None and message.error() is None:
-                numbers[int(message.value() or b"")] = None
-    return sorted(numbers)
-
-
-def settle(consumers: list[Consumer], timeout_s: float = 30.0) -> list[list[int]]:
-    """Poll until all partitions are shared out, each once; the partitions of each consumer."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        for consumer in consumers:
-            message = consumer.poll(0.05)
-            if message is not None and message.error() is None:
-                topic, partition, offset = message.topic(), message.partition(), message.offset()
-                assert topic is not None and partition is not None and offset is not None
-                consumer.seek(TopicPartition(topic, partition, offset))
-        owned = [sorted(one.partition for one in consumer.assignment()) for consumer in consumers]
-        if sorted(chain.from_iterable(owned)) == list(range(PARTITIONS)) and all(owned):
-            return owned
-    raise AssertionError("the partitions were not shared out")
-
-
-CLASSIC = {"partition.assignment.strategy": "range"}
-COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky"}
-CONSUMER = {"group.protocol": "consumer"}
 
 
 @pytest.mark.parametrize("config", [CLASSIC, COOPERATIVE, CONSUMER], ids=["range", "cooperative", "consumer"])
@@ -179,10 +122,6 @@ def test_kcat(bootstrap: str, filled: str, kcat: str) -> None:
     assert sorted(map(int, done.stdout.split())) == list(range(COUNT))
 
 
-def coordinator_of(bootstrap: str, group: str) -> int:
-    return helpers.leader_of(bootstrap, OFFSETS_TOPIC, partition_for(group, 50))
-
-
 @pytest.mark.parametrize("config", [CLASSIC, CONSUMER], ids=["classic", "consumer"])
 def test_the_coordinator_is_killed(new_cluster: MakeCluster, topic: str, config: dict[str, str]) -> None:
     """Consumers go on with the next coordinator; commits made before are there, and nobody is thrown out."""
@@ -243,6 +182,11 @@ def test_java_console_consumer_and_group_tool(
     reset = ("--reset-offsets", "--to-offset", "7", "--topic", filled, "--execute")
     assert java_tools.run(tool, *group, *reset).count(filled) >= PARTITIONS
     assert "successful" in java_tools.run(tool, *group, "--delete")
+
+
+def fill_one(bootstrap: str, topic: str) -> None:
+    helpers.create_topic(bootstrap, topic, PARTITIONS, replicas=1)
+    fill(bootstrap, topic, create=False)
 
 
 @pytest.mark.java

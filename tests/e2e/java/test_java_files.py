@@ -13,12 +13,11 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from support.e2e import helpers
+from support.e2e.clusters import start_cluster
 
 from raftwerk.cluster.local.supervisor import Supervisor
 from raftwerk.log.state.checkpoints import read_offsets
 from raftwerk.runtime.files.real_disk import RealDisk
-
-from .conftest import start_cluster
 
 pytestmark = pytest.mark.java
 

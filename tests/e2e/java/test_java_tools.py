@@ -11,16 +11,12 @@ from typing import Any
 
 import pytest
 from support.e2e import helpers
+from support.e2e.consumers import CLASSIC, CONSUMER, COUNT, PARTITIONS, confluent, read, settle
 from support.e2e.in_process import ok
 from support.e2e.java_tools import JavaTools
 
 from raftwerk.broker.groups.group_config import OFFSETS_TOPIC
 from raftwerk.broker.groups.group_partition import partition_for
-
-from .test_groups import CLASSIC, CONSUMER, COUNT, PARTITIONS, confluent, filled, read, settle
-from .test_moves import create_on
-
-__all__ = ["filled"]
 
 pytestmark = pytest.mark.java
 GROUPS = "consumer.group.ConsumerGroupCommand"
@@ -256,7 +252,7 @@ def test_reassignment(tool: Tool, topic: str, bootstrap: str, tmp_path: Path) ->
 def test_reassignment_with_a_throttle(tool: Tool, topic: str, bootstrap: str, tmp_path: Path) -> None:
     """Begun, changed, looked at, called off; begun again and seen through."""
     name = "reassign.ReassignPartitionsCommand"
-    create_on(bootstrap, topic, [[1, 2], [2, 1]], "1")
+    helpers.create_on(bootstrap, topic, [[1, 2], [2, 1]], "1")
     ok("perf", "produce", topic, "-b", bootstrap, "--records", "600", "--record-size", "10000")
     plan = tmp_path / "plan.json"
     moves = [{"topic": topic, "partition": 0, "replicas": [2, 3]}, {"topic": topic, "partition": 1, "replicas": [3, 1]}]

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
+from support.e2e.consumers import CLASSIC, CONSUMER, COUNT, PARTITIONS, confluent, coordinator_of, fill, read
 
 from raftwerk.cluster.local.supervisor import Supervisor
-
-from .test_groups import CLASSIC, CONSUMER, COUNT, PARTITIONS, confluent, coordinator_of, fill, read
 
 MakeCluster = Callable[..., Supervisor]
 _TIMEOUT_S = 60

@@ -29,12 +29,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from confluent_kafka.cimpl import NewTopic
+from support.e2e.consumers import COUNT, PARTITIONS, confluent, read
 
 from raftwerk.cluster.local.supervisor import Supervisor
-
-from .test_groups import COUNT, PARTITIONS, confluent, filled, read
-
-__all__ = ["filled"]
 
 
 def done(futures: dict[Any, Any]) -> list[Any]:

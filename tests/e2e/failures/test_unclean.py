@@ -16,8 +16,6 @@ from support.e2e.java_tools import JavaTools
 
 from raftwerk.cluster.local.supervisor import Supervisor
 
-from .test_moves import create_on
-
 pytestmark = pytest.mark.java
 WHOLE, MISSED = 100, 50
 TOPICS = ("by-tool", "by-command", "by-setting")
@@ -54,7 +52,7 @@ def cluster_without_leaders(new_cluster: Callable[..., Supervisor]) -> Superviso
     supervisor = new_cluster(3, separate=True)
     bootstrap = supervisor.plan.bootstrap
     for topic in TOPICS:
-        create_on(bootstrap, topic, [[1, 2]], "1")
+        helpers.create_on(bootstrap, topic, [[1, 2]], "1")
         produce(bootstrap, topic, 0, WHOLE)
     supervisor.kill(2)
     until(lambda: all(isr_of(bootstrap, topic) == [1] for topic in TOPICS), "2 leaves the ISRs")

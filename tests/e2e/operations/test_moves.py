@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
 
 from support.e2e import helpers
 from support.e2e.in_process import ok
 from support.e2e.load_process import LoadProcess
 
-from raftwerk.cluster.client.client_errors import ClientError
 from raftwerk.cluster.client.cluster_client import ClusterClient
 from raftwerk.cluster.client.reassignment import (
     Move,
@@ -25,29 +22,12 @@ from raftwerk.cluster.client.reassignment import (
 )
 from raftwerk.cluster.local.supervisor import Supervisor
 
-T = TypeVar("T")
 PARTITIONS = 4
 DATA_BYTES = 8_000_000
 """In each partition."""
 THROTTLE = 2_000_000
 LIMIT_S = 60.0
 TARGETS = ((4, 1, 2), (2, 4, 3), (3, 4, 1), (1, 2, 4))
-
-
-def ask(bootstrap: str, question: Callable[[ClusterClient], Coroutine[Any, Any, T]]) -> T:
-    """Asked again while the cluster has no answer."""
-
-    async def run() -> T:
-        async with ClusterClient(bootstrap) as client:
-            return await question(client)
-
-    deadline = time.monotonic() + LIMIT_S
-    while True:
-        try:
-            return asyncio.run(run())
-        except ClientError:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
 
 
 class Scene:
@@ -60,7 +40,7 @@ class Scene:
         self.moves = [Move(topic, index, replicas) for index, replicas in enumerate(TARGETS)]
 
     def under_way(self) -> list[OngoingMove]:
-        return ask(self.bootstrap, reassignments)
+        return helpers.ask(self.bootstrap, reassignments)
 
     def kill_while_moving(self, victim: int) -> None:
         assert self.under_way(), f"nothing moves any more when node {victim} is to be killed"
@@ -74,11 +54,11 @@ class Scene:
             await throttle(client, self.moves, THROTTLE)
             await reassign(client, self.moves)
 
-        ask(self.bootstrap, begin)
+        helpers.ask(self.bootstrap, begin)
 
     def end_moves(self) -> None:
-        ask(self.bootstrap, unthrottle)
-        ask(self.bootstrap, lambda client: wait_for_moves(client, self.moves, LIMIT_S))
+        helpers.ask(self.bootstrap, unthrottle)
+        helpers.ask(self.bootstrap, lambda client: wait_for_moves(client, self.moves, LIMIT_S))
 
     def check_places(self) -> None:
         """Each partition is where it should be, in sync, and nothing is left of the move."""
@@ -99,7 +79,7 @@ def test_moves_under_load_while_the_leader_the_new_replica_and_the_controller_ar
     scene = Scene(new_cluster(4), topic)
     bootstrap = scene.bootstrap
     first = [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 2, 3]]
-    create_on(bootstrap, topic, first)
+    helpers.create_on(bootstrap, topic, first)
     count = PARTITIONS * DATA_BYTES // 10_000
     ok("perf", "produce", topic, "-b", bootstrap, "--records", str(count), "--record-size", "10000")
     before = ends(bootstrap, topic)
@@ -129,7 +109,7 @@ def test_a_throttle_holds_while_acks_all_go_on_and_progress_is_told(
 ) -> None:
     """8 MB at 2 MB/s take four seconds; a produce beside it takes no longer than before."""
     bootstrap = new_cluster(4).plan.bootstrap
-    create_on(bootstrap, topic, [[1, 2, 3]])
+    helpers.create_on(bootstrap, topic, [[1, 2, 3]])
     ok("perf", "produce", topic, "-b", bootstrap, "--records", str(DATA_BYTES // 10_000), "--record-size", "10000")
     began = time.monotonic()
     at = ("-b", bootstrap)
@@ -137,8 +117,8 @@ def test_a_throttle_holds_while_acks_all_go_on_and_progress_is_told(
     assert "The throttle stays until" in told
     stream = helpers.Load(bootstrap, topic, rate=100)
     meter, seen = ProgressMeter([Move(topic, 0, (1, 2, 4))]), []
-    while ask(bootstrap, reassignments):
-        seen.append(ask(bootstrap, meter.measure))
+    while helpers.ask(bootstrap, reassignments):
+        seen.append(helpers.ask(bootstrap, meter.measure))
         stream.run(0.2)
     taken_s = time.monotonic() - began
     stream.finish()
@@ -151,25 +131,6 @@ def test_a_throttle_holds_while_acks_all_go_on_and_progress_is_told(
     assert "Nothing was throttled" in ok("partitions", "unthrottle", *at)
     ok("partitions", "reassign", f"{topic}-0=1,2,3", "--throttle", "50000000", "--wait", *at)
     assert "Nothing was throttled" in ok("partitions", "unthrottle", *at), "who waits takes it off"
-
-
-def create_on(bootstrap: str, topic: str, assignments: list[list[int]], min_isr: str = "2") -> None:
-    async def create(client: ClusterClient) -> None:
-        from raftwerk.wire.api_keys import ApiKey
-
-        rows = [{"partition_index": index, "broker_ids": ids} for index, ids in enumerate(assignments)]
-        wanted = {
-            "name": topic,
-            "num_partitions": -1,
-            "replication_factor": -1,
-            "assignments": rows,
-            "configs": [{"name": "min.insync.replicas", "value": min_isr}],
-        }
-        fields = {"topics": [wanted], "timeout_ms": 10_000, "timeout": 10_000, "validate_only": False}
-        answer = await client.request(ApiKey.CREATE_TOPICS, 7, fields)
-        assert not answer.topics[0].error_code, answer.topics[0].error_message
-
-    ask(bootstrap, create)
 
 
 def ends(bootstrap: str, topic: str) -> list[int]:

@@ -24,7 +24,7 @@ LEVEL = "raftwerk.record.version"
 @pytest.fixture(scope="session")
 def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The earlier software, out of the history."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     target = tmp_path_factory.mktemp("earlier")
     archive = subprocess.run(["git", "-C", str(root), "archive", EARLIER], capture_output=True, check=False)
     if archive.returncode != 0:

@@ -12,8 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from support.e2e import helpers
-
-from .test_groups import CLASSIC, CONSUMER, COOPERATIVE, PARTITIONS, confluent
+from support.e2e.consumers import CLASSIC, CONSUMER, COOPERATIVE, PARTITIONS, confluent
 
 RATE = 200
 
