@@ -131,10 +131,12 @@ def test_records_without_key_or_out_of_range_are_listed() -> None:
 @given(st.binary(max_size=60) | RECORDS.map(body), st.integers(-1, 20), st.booleans(), st.data())
 def test_the_compiled_list_agrees(data: bytes, count: int, without_key: bool, drawn: st.DataObject) -> None:
     numbers = st.integers(-(2**63), 2**63 - 1)
-    limits = [drawn.draw(numbers), drawn.draw(numbers), drawn.draw(numbers)]
-    arguments = (data, count, without_key, *limits, drawn.draw(st.integers(0, 20)))
-    names = dict(zip(("without_key", "oldest", "newest", "exempt", "most"), arguments[2:], strict=True))
-    assert [tuple(row) for row in list_records(data, count, **names)] == list_records_in_python(*arguments)
+    oldest, newest, exempt = drawn.draw(numbers), drawn.draw(numbers), drawn.draw(numbers)
+    most = drawn.draw(st.integers(0, 20))
+    rows = list_records(data, count, without_key=without_key, oldest=oldest, newest=newest, exempt=exempt, most=most)
+    assert [tuple(row) for row in rows] == list_records_in_python(
+        data, count, without_key, oldest, newest, exempt, most
+    )
 
 
 def test_this_machine_has_the_compiled_pass() -> None:
