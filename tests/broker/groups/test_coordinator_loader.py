@@ -282,10 +282,13 @@ WELL_FORMED = st.lists(
             st.one_of(st.none(), NAMES),
             st.lists(
                 st.builds(
-                    lambda name, instance, times, blob: MemberValue(name, instance, "c", "/h", *times, blob, blob),
+                    lambda name, instance, rebalance_ms, session_ms, blob: MemberValue(
+                        name, instance, "c", "/h", rebalance_ms, session_ms, blob, blob
+                    ),
                     NAMES,
                     st.one_of(st.none(), NAMES),
-                    st.tuples(INT32S, INT32S),
+                    INT32S,
+                    INT32S,
                     st.binary(max_size=8),
                 ),
                 max_size=3,
