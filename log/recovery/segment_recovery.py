@@ -38,7 +38,7 @@ def resume(segment: Segment, offset: int, epoch: int) -> bool:
             return False
         end, next_offset, base_max = position + header.size_bytes, header.next_offset, offset
         last_epoch = header.partition_leader_epoch
-        if header.max_timestamp > segment.max_timestamp:
+        if header.max_timestamp > segment.max_timestamp and header.record_count:
             segment.max_timestamp, segment.max_timestamp_offset = header.max_timestamp, header.last_offset
         if next_offset == offset:
             break
@@ -85,7 +85,7 @@ def check(
         if last_offset > last_offset_max:
             scan.damage = f"offset {last_offset} is too far from the segment's first"
             break
-        if header[8] > greatest:
+        if header[8] > greatest and header[12]:
             greatest = segment.max_timestamp = header[8]
             segment.max_timestamp_offset = last_offset
         if uncounted > index_interval_bytes:

@@ -193,7 +193,7 @@ class Segment:
         """Take a batch that follows the known ones into the indexes and counters."""
         last_offset = header[0] + header[6]
         position = self.size_bytes
-        if header.max_timestamp > self.max_timestamp:
+        if header.max_timestamp > self.max_timestamp and header.record_count:
             self.max_timestamp = header.max_timestamp
             self.max_timestamp_offset = last_offset
         if self.uncounted_bytes > index_interval_bytes:
@@ -334,15 +334,22 @@ class Segment:
         if not self._has_greatest(offset, greatest) and self._rebuild_wrong_indexes():
             offset, greatest = self.time_index.scan_start(timestamp)
         for position, header in scan_headers(self.file, self.locate(max(offset, start_offset)), self.size_bytes):
-            if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
+            if header.max_timestamp >= timestamp and header.last_offset >= start_offset and header.record_count:
                 return position, header
         return None
 
     def largest_timestamp(self) -> int:
-        """The greatest timestamp in the segment, -1 when there is none."""
+        """The greatest timestamp of its records, -1 when there is none.
+
+        Compaction leaves batches without records: the time index does not name them, since Apache Kafka finds no
+        timestamp there. Where all are such batches, this is the timestamp of the first, so that retention removes them.
+        """
+        self._load_max_timestamp()
+        return self.earliest_timestamp() if self.max_timestamp == NO_TIMESTAMP else self.max_timestamp
+
+    def _load_max_timestamp(self) -> None:
         if self.max_timestamp == NO_TIMESTAMP:
             self.max_timestamp, self.max_timestamp_offset = self.time_index.last()
-        return self.max_timestamp
 
     def become_active(self) -> bool:
         """Prepare for appends: read the indexes and the batches after them. False when the tail is damaged."""
@@ -361,7 +368,7 @@ class Segment:
                 return False
             self.next_offset = header.next_offset
             end = position + header.size_bytes
-            if header.max_timestamp > self.max_timestamp:
+            if header.max_timestamp > self.max_timestamp and header.record_count:
                 self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
         if end != self.size_bytes:
             return False
@@ -397,7 +404,8 @@ class Segment:
     def finish(self) -> None:
         """Add the greatest timestamp to the time index and write the indexes: the segment is rolled or closed."""
         if self.size_bytes:
-            self.time_index.add(self.largest_timestamp(), self.max_timestamp_offset)
+            self._load_max_timestamp()
+            self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
         self.save_indexes()
         self.forget_recent()
 
@@ -534,7 +542,7 @@ class Segment:
         if greatest >= 0 and not self._has_greatest(offset, greatest):
             return False
         tail = scan_headers(self.file, offset_index.last_position(), self.size_bytes, LOOKUP_WINDOW_BYTES)
-        return all(header.max_timestamp <= greatest for _, header in tail)
+        return all(header.max_timestamp <= greatest or not header.record_count for _, header in tail)
 
     def _is_batch_at(self, position: int, base_offset_max: int) -> bool:
         """Whether a batch begins there whose base offset is not above this one."""

@@ -237,7 +237,7 @@ def test_groups_fit_in_one_segment() -> None:
     drive(clean(log, log._disk, plan_of(log)))
     sizes = [[segment.size_bytes for segment in group] for group in group_segments(log.segments[:-1], 2500, 1 << 20)]
     assert all(sum(group) <= 2500 or len(group) == 1 for group in sizes)
-    assert len(group_segments(log.segments[:-1], 1 << 30, 24)) == len(log.segments) - 1
+    assert len(group_segments(log.segments[:-1], 1 << 30, 12)) == len(log.segments) - 1
 
 
 def test_hooks_get_the_files_that_are_replaced() -> None:

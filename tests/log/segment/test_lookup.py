@@ -9,12 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.log.logs import DIRECTORY, NOW_MS, SMALL, append, batch, headers_of, make_runtime, open_log, read_all
 
+from raftwerk.log.cleaner.batch_filter import emptied
 from raftwerk.log.config import LogConfig
 from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.segment.segment import Segment
 from raftwerk.wire.records import (
     TimestampType,
     encode_batch,
     iter_all_records,
+    read_header,
     set_base_offset,
     set_partition_leader_epoch,
 )
@@ -62,6 +65,35 @@ def test_a_batch_with_log_append_time_is_found_at_its_first_record() -> None:
     log.append_as_leader(batch(3), 0, 600)
     assert log.offset_for_timestamp(501) == (600, 3, 0)
     assert log.max_timestamp() == (600, 3, 0)
+
+
+@pytest.mark.parametrize("reopened", ["", "cleanly", "by recovery"])
+def test_batches_without_records_are_not_in_the_time_index(reopened: str) -> None:
+    """As compaction leaves them: Apache Kafka's dump tool finds no timestamp there."""
+    runtime, _ = make_runtime()
+    log = open_log(runtime, LogConfig(index_interval_bytes=1))
+    times = [(1000, True), (9000, False), (2000, True), (9500, False)]
+    for offset, (time, has_records) in enumerate(times):
+        data = encode_batch([(b"k", b"v", (), time)], base_offset=offset, leader_epoch=0)
+        log.append_as_follower(memoryview(data if has_records else emptied(read_header(data))[1]))
+    if reopened:
+        log.close(clean=reopened == "cleanly")
+        log = open_log(runtime, LogConfig(index_interval_bytes=1), clean_shutdown=reopened == "cleanly")
+    (segment,) = log.segments
+    assert isinstance(segment, Segment)
+    segment.finish()
+    assert list(zip(segment.time_index.timestamps, segment.time_index.offsets, strict=True)) == [(1000, 0), (2000, 2)]
+    assert segment.largest_timestamp() == 2000
+    assert log.max_timestamp() == (2000, 2, 0)
+    assert log.offset_for_timestamp(2001) is None
+
+
+def test_retention_takes_segments_without_records_by_the_time_of_their_first_batch() -> None:
+    log = open_log(make_runtime()[0])
+    data = encode_batch([(b"k", b"v", (), 9000)], leader_epoch=0)
+    log.append_as_follower(memoryview(emptied(read_header(data))[1]))
+    assert log.segments[0].largest_timestamp() == 9000
+    assert log.max_timestamp() is None
 
 
 def index_files(disk: object, log: PartitionLog) -> dict[str, bytes]:
