@@ -40,9 +40,9 @@ ErrorFields: TypeAlias = Callable[[Struct, ErrorCode, str], Fields]
 
 @dataclass(frozen=True, slots=True)
 class Raw(Generic[C]):
-    """A handler that decodes the request and answers it by itself."""
+    """A handler that decodes the request and answers it by itself, or returns the work that does."""
 
-    handle: Callable[[C, Request], None]
+    handle: Callable[[C, Request], Work[None] | None]
 
 
 @dataclass(frozen=True, slots=True)

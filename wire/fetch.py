@@ -17,6 +17,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ..runtime.files.file_slice import FileSlice, Sendable, in_memory
+from ..runtime.incremental_work import PLAIN_STEP, Work, run_at_once
 from ..runtime.ports import Buffer
 from .codec import uuid_from_bytes
 from .errors import WireFormatError
@@ -45,6 +46,8 @@ MIN_VERSION = 4
 MAX_VERSION = 18
 UNKNOWN_HIGH_WATERMARK = (1 << 63) - 1
 """The value that stands for no high watermark in a request (KIP-1166)."""
+
+ROWS_PER_STEP = 256
 
 _FIRST_FLEXIBLE = 12
 _FIRST_TOPIC_ID = 13
@@ -175,16 +178,21 @@ class FetchResponse:
 
 def decode_fetch_request(version: int, data: Buffer, offset: int = 0) -> FetchRequest:
     """The request whose body starts at `offset` and ends with `data`. Raises `WireFormatError` when it is malformed."""
+    return run_at_once(decode_fetch_request_in_steps(version, data, offset))
+
+
+def decode_fetch_request_in_steps(version: int, data: Buffer, offset: int = 0) -> Work[FetchRequest]:
+    """The work of `decode_fetch_request`. A step reads some hundred partitions."""
     view = memoryview(data)
     try:
-        request, end = _decode_request(version, view, offset)
+        request, end = yield from _decode_request(version, view, offset)
     except MALFORMED as error:
         raise WireFormatError(f"malformed Fetch request: {error}") from error
     check_end(end, view, "Fetch request")
     return request
 
 
-def _decode_request(version: int, view: memoryview, position: int) -> tuple[FetchRequest, int]:
+def _decode_request(version: int, view: memoryview, position: int) -> Work[tuple[FetchRequest, int]]:
     request = FetchRequest()
     if version < 15:
         request.replica_id, position = _INT32.unpack_from(view, position)[0], position + 4
@@ -195,12 +203,25 @@ def _decode_request(version: int, view: memoryview, position: int) -> tuple[Fetc
         request.session_id, request.session_epoch = _SESSION.unpack_from(view, position)
         position += 8
     flexible = version >= _FIRST_FLEXIBLE
-    count, position = read_count(view, position, flexible, 6)
-    read_partitions = _read_partitions_v12 if flexible else _read_partitions_legacy
-    for _ in range(count):
+    topic_count, position = read_count(view, position, flexible, 6)
+    read_rows = _read_rows_v12 if flexible else _read_rows_legacy
+    row_bytes = 33 if flexible else 28 if version >= 9 else 24 if version >= 5 else 16
+    in_step = 0
+    for _ in range(topic_count):
         name, topic_id, position = read_topic_key(view, position, flexible, version >= _FIRST_TOPIC_ID)
-        partitions, position = read_partitions(version, view, position)
+        left, position = read_count(view, position, flexible, row_bytes)
+        partitions: list[FetchPartition] = []
         request.topics.append(FetchTopic(name, topic_id, partitions))
+        in_step += left + 1
+        while in_step > ROWS_PER_STEP:
+            count = min(left, ROWS_PER_STEP)
+            position = read_rows(version, view, position, count, partitions)
+            left -= count
+            in_step = left
+            yield PLAIN_STEP
+        position = read_rows(version, view, position, left, partitions)
+        if flexible:
+            position = skip_tags(view, position)
     if version >= 7:
         position = _read_forgotten(request, version, view, position)
     if version >= 11:
@@ -210,11 +231,11 @@ def _decode_request(version: int, view: memoryview, position: int) -> tuple[Fetc
     return request, position
 
 
-def _read_partitions_legacy(version: int, view: memoryview, position: int) -> tuple[list[FetchPartition], int]:
+def _read_rows_legacy(
+    version: int, view: memoryview, position: int, count: int, partitions: list[FetchPartition]
+) -> int:
     layout = _PARTITION_V9 if version >= 9 else _PARTITION_V5 if version >= 5 else _PARTITION_V4
     size = layout.size
-    count, position = read_count(view, position, False, size)
-    partitions = []
     for _ in range(count):
         row = layout.unpack_from(view, position)
         position += size
@@ -222,13 +243,11 @@ def _read_partitions_legacy(version: int, view: memoryview, position: int) -> tu
         start = row[-2] if version >= 5 else -1
         fetch_offset = row[2] if version >= 9 else row[1]
         partitions.append(FetchPartition(row[0], epoch, fetch_offset, -1, start, row[-1]))
-    return partitions, position
+    return position
 
 
-def _read_partitions_v12(version: int, view: memoryview, position: int) -> tuple[list[FetchPartition], int]:
+def _read_rows_v12(version: int, view: memoryview, position: int, count: int, partitions: list[FetchPartition]) -> int:
     unpack_from = _PARTITION_V12.unpack_from
-    count, position = read_count(view, position, True, 33)
-    partitions = []
     for _ in range(count):
         partition = FetchPartition(*unpack_from(view, position))
         position += 32
@@ -237,7 +256,7 @@ def _read_partitions_v12(version: int, view: memoryview, position: int) -> tuple
         else:
             position = _read_partition_tags(partition, version, view, position)
         partitions.append(partition)
-    return partitions, skip_tags(view, position)
+    return position
 
 
 def _read_partition_tags(partition: FetchPartition, version: int, view: memoryview, position: int) -> int:
@@ -369,20 +388,51 @@ def _write_request_tags(out: bytearray, version: int, request: FetchRequest) -> 
 # --- responses -------------------------------------------------------------------------------------------------------
 
 
-def encode_fetch_response(version: int, response: FetchResponse) -> list[Sendable]:
-    """A response's body, in parts that are sent in this order. Large records are not copied."""
+class EncodedTopics(NamedTuple):
+    """Topics of a response whose bytes are there already."""
+
+    topic_count: int
+    data: bytearray
+
+
+def encode_failed_topics(version: int, topics: Sequence[FetchTopicResponse]) -> Work[EncodedTopics]:
+    """The work to encode topics of which no partition has records. A step writes some hundred partitions."""
+    flexible = version >= _FIRST_FLEXIBLE
+    write_partitions = _write_results_v12 if flexible else _write_results_legacy
+    out, in_step = bytearray(), 0
+    for topic in topics:
+        write_topic_key(out, topic.name, topic.topic_id, flexible, version >= _FIRST_TOPIC_ID)
+        write_count(out, len(topic.partitions), flexible)
+        for start in range(0, len(topic.partitions), ROWS_PER_STEP):
+            rows = topic.partitions[start : start + ROWS_PER_STEP]
+            write_partitions([], out, version, rows)
+            in_step += len(rows)
+            if in_step >= ROWS_PER_STEP:
+                in_step = 0
+                yield PLAIN_STEP
+        if flexible:
+            out.append(0)
+    return EncodedTopics(len(topics), out)
+
+
+def encode_fetch_response(version: int, response: FetchResponse, failed: EncodedTopics | None = None) -> list[Sendable]:
+    """A response's body, in parts that are sent in this order, `failed` last. Large records are not copied."""
     flexible = version >= _FIRST_FLEXIBLE
     buffers: list[Sendable] = []
     out = bytearray(_INT32.pack(response.throttle_ms))
     if version >= 7:
         out += _INT16.pack(response.error_code)
         out += _INT32.pack(response.session_id)
-    write_count(out, len(response.topics), flexible)
+    write_count(out, len(response.topics) + (0 if failed is None else failed.topic_count), flexible)
     write_partitions = _write_results_v12 if flexible else _write_results_legacy
     for topic in response.topics:
         write_topic_key(out, topic.name, topic.topic_id, flexible, version >= _FIRST_TOPIC_ID)
         write_count(out, len(topic.partitions), flexible)
         out = write_partitions(buffers, out, version, topic.partitions)
+        if flexible:
+            out.append(0)
+    if failed is not None:
+        out += failed.data
     if flexible:
         write_node_endpoints_tags(out, response.node_endpoints if version >= 16 else ())
     if out:
@@ -418,7 +468,6 @@ def _write_results_v12(
             out.append(0)
         else:
             _write_result_tags(out, row)
-    out.append(0)
     return out
 
 

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar, cast
 
+from ...runtime.incremental_work import Work
 from ...runtime.invariants import InvariantViolation
 from ...runtime.ports import Buffer
 from ...wire.api_keys import ApiKey
@@ -83,11 +84,27 @@ class Dispatcher(Generic[C]):
                 self._start_decoded(api, request)
             return
         try:
-            raw(self._context, request)
+            work = raw(self._context, request)
         except WireFormatError as error:
             request.reject(_malformed(request, error))
         except Exception as error:
             self._fail(api, request, None, error)
+        else:
+            if work is not None:
+                self._answer_by_work(api, request, work)
+
+    def _answer_by_work(self, api: Api[C], request: Request, work: Work[None]) -> None:
+        def done(finished: asyncio.Future[None]) -> None:
+            self._tasks.pop(finished, None)
+            error = None if finished.cancelled() else finished.exception()
+            if isinstance(error, WireFormatError):
+                request.reject(_malformed(request, error))
+            elif error is not None:
+                self._fail(api, request, None, error)
+
+        future = self.budget.run(work)
+        self._tasks[future] = None
+        future.add_done_callback(done)
 
     def _start_decoded(self, api: Api[C], request: Request) -> None:
         if len(request.body) > IN_ONE_STEP_BYTES:

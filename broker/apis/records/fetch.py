@@ -6,8 +6,27 @@ leader moved says where the leader is now (KIP-951).
 
 from __future__ import annotations
 
+from uuid import UUID
+
+from ....controller.metadata.metadata_image import MetadataImage
+from ....isr.fetching.partition_reader import failed_row
 from ....isr.results import FetchParams
-from ....wire.fetch import FetchRequest, FetchResponse, decode_fetch_request, encode_fetch_response
+from ....runtime.incremental_work import PLAIN_STEP, Work
+from ....wire.errors import ErrorCode
+from ....wire.fetch import (
+    ROWS_PER_STEP,
+    EncodedTopics,
+    FetchPartition,
+    FetchPartitionResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    FetchTopicResponse,
+    decode_fetch_request,
+    decode_fetch_request_in_steps,
+    encode_failed_topics,
+    encode_fetch_response,
+)
 from ....wire.primitives import NodeEndpoint
 from ...network.request import Request
 from ...services import BrokerServices
@@ -16,6 +35,8 @@ from ...topic_view import node_endpoints
 FIRST_VERSION_FROM_FOLLOWERS = 11
 FIRST_VERSION_BY_ID = 13
 FIRST_VERSION_WITH_ENDPOINTS = 16
+IN_ONE_STEP_BYTES = 64 * 1024
+"""About two thousand partitions."""
 
 
 def _params(services: BrokerServices, message: FetchRequest, request: Request) -> FetchParams:
@@ -47,15 +68,71 @@ def _endpoints(services: BrokerServices, request: Request, response: FetchRespon
     return node_endpoints(services.metadata.image, leaders, request.sink.listener_name) if leaders else []
 
 
-def handle(services: BrokerServices, request: Request) -> None:
-    """Answer a fetch now, or when there is enough to read."""
+def handle(services: BrokerServices, request: Request) -> Work[None] | None:
+    """Answer a fetch now, or when there is enough to read. A very large one is prepared in steps."""
+    if len(request.body) > IN_ONE_STEP_BYTES:
+        return _handle_in_steps(services, request, bytes(request.body))
+    _fetch(services, request, decode_fetch_request(request.api_version, request.body, 0), None)
+    return None
+
+
+def _handle_in_steps(services: BrokerServices, request: Request, body: bytes) -> Work[None]:
+    """Partitions that do not exist are answered apart, and no session remembers them."""
+    message = yield from decode_fetch_request_in_steps(request.api_version, body)
+    known, unknown = yield from _separate(services.metadata.image, message)
+    failed = yield from encode_failed_topics(request.api_version, unknown)
+    message.topics = known
+    if unknown:
+        if message.session_epoch > 0:
+            response = FetchResponse(int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+            request.respond(encode_fetch_response(request.api_version, response))
+            return
+        message.session_epoch = -1
+        if not known:
+            message.max_wait_ms = 0
+    _fetch(services, request, message, failed)
+
+
+def _separate(image: MetadataImage, message: FetchRequest) -> Work[tuple[list[FetchTopic], list[FetchTopicResponse]]]:
+    """The partitions that exist, each once as in Apache Kafka, and the rows of those that do not."""
+    wanted: dict[tuple[str | None, UUID | None], dict[int, FetchPartition]] = {}
+    visited = 0
+    for topic in message.topics:
+        partitions = wanted.setdefault((topic.name, topic.topic_id), {})
+        for partition in topic.partitions:
+            partitions[partition.partition] = partition
+            visited += 1
+            if visited % ROWS_PER_STEP == 0:
+                yield PLAIN_STEP
+    known: list[FetchTopic] = []
+    unknown: list[FetchTopicResponse] = []
+    for (name, topic_id), partitions in wanted.items():
+        found = image.topics_by_name.get(name) if name is not None else image.topics_by_id.get(topic_id or UUID(int=0))
+        code = ErrorCode.UNKNOWN_TOPIC_ID if found is None and name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        existing: list[FetchPartition] = []
+        missing: list[FetchPartitionResponse] = []
+        for index, partition in partitions.items():
+            if found is not None and index in found.partitions:
+                existing.append(partition)
+            else:
+                missing.append(failed_row(index, int(code)))
+            visited += 1
+            if visited % ROWS_PER_STEP == 0:
+                yield PLAIN_STEP
+        if existing:
+            known.append(FetchTopic(name, topic_id, existing))
+        if missing:
+            unknown.append(FetchTopicResponse(name, topic_id, missing))
+    return known, unknown
+
+
+def _fetch(services: BrokerServices, request: Request, message: FetchRequest, failed: EncodedTopics | None) -> None:
     version = request.api_version
-    message = decode_fetch_request(version, request.body, 0)
 
     def done(response: FetchResponse) -> None:
         if version >= FIRST_VERSION_WITH_ENDPOINTS:
             response.node_endpoints = _endpoints(services, request, response)
-        request.respond(encode_fetch_response(version, response))
+        request.respond(encode_fetch_response(version, response, failed))
 
     parked = services.replicas.fetch(_params(services, message, request), message, done)
     if parked is not None:

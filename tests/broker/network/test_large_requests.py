@@ -18,6 +18,9 @@ from raftwerk.wire.errors import ErrorCode
 ITERATION_S_MAX = 0.04
 """Processor time of one iteration of the loop: twice what is wanted, since machines differ."""
 
+ITERATIONS_WAITED_MAX = 3
+"""Of the neighbour's request."""
+
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(coroutine, 120))
@@ -45,11 +48,14 @@ class Attack:
     async def run(self) -> Struct:
         attacker, neighbour = self._harness.connect(), self._harness.connect()
         ping = self._harness.frame(ApiKey.API_VERSIONS, 0, {})
+        pings = waited = 0
         self._timed(lambda: attacker.deliver(self._frame, chunk=1 << 20))
         while not attacker.frames() and self.iterations < 100_000:
-            answered = len(neighbour.written)
-            neighbour.deliver(ping)
-            assert len(neighbour.written) > answered, "the neighbour waits"
+            if len(neighbour.frames()) == pings:
+                neighbour.deliver(ping)
+                pings, waited = pings + 1, 0
+            waited += 1
+            assert waited <= ITERATIONS_WAITED_MAX, "the neighbour waits"
             began = time.thread_time()
             await asyncio.sleep(0)
             self.longest_s = max(self.longest_s, time.thread_time() - began)
@@ -127,5 +133,55 @@ def test_a_connection_that_ends_ends_the_work_of_its_request() -> None:
         attacker.abort()
         await settle(3_000)
         assert not harness.dispatcher._tasks
+
+    run(main())
+
+
+def fetch_fields(version: int, rows: list[tuple[str, list[int]]], epoch: int = -1) -> dict[str, Any]:
+    topics = [
+        {"topic": name, "partitions": [{"partition": n, "fetch_offset": 0, "partition_max_bytes": 1} for n in numbers]}
+        for name, numbers in rows
+    ]
+    fields = {"replica_id": -1, "max_wait": 10, "min_bytes": 1, "max_bytes": 1000, "topics": topics}
+    return fields | ({"session_epoch": epoch} if version >= 7 else {})
+
+
+@pytest.mark.parametrize("version", [4, 12])
+@pytest.mark.parametrize("topics", [1, 100_000])
+def test_a_fetch_of_100_000_unknown_partitions_is_answered_in_steps(version: int, topics: int) -> None:
+    async def main() -> None:
+        rows = [("unknown", list(range(100_000)))] if topics == 1 else [(f"t{n}", [0]) for n in range(topics)]
+        attack = Attack(Harness(), ApiKey.FETCH, version, fetch_fields(version, rows))
+        answer = await attack.run()
+        found = [(topic.topic, [row.partition_index for row in topic.partitions]) for topic in answer.responses]
+        assert found == rows
+        codes = {row.error_code for topic in answer.responses for row in topic.partitions}
+        assert codes == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+    run(main())
+
+
+@pytest.mark.parametrize("version", [4, 12])
+def test_a_partition_that_is_fetched_100_000_times_in_one_request_is_read_once(version: int) -> None:
+    async def main() -> None:
+        harness = Harness()
+        answer = await Attack(harness, ApiKey.FETCH, version, fetch_fields(version, [(TOPIC, [0] * 100_000)])).run()
+        alone = await harness.call(ApiKey.FETCH, version, fetch_fields(version, [(TOPIC, [0])]))
+        assert answer.responses == alone.responses
+
+    run(main())
+
+
+def test_known_partitions_of_a_large_fetch_are_read_and_no_session_forgets_the_others() -> None:
+    async def main() -> None:
+        rows = [(TOPIC, [0, 5_000]), ("unknown", list(range(5_000)))]
+        answer = await Attack(Harness(), ApiKey.FETCH, 12, fetch_fields(12, rows, epoch=0)).run()
+        assert answer.session_id == 0
+        found = {
+            (topic.topic, row.partition_index): row.error_code for topic in answer.responses for row in topic.partitions
+        }
+        assert found.pop((TOPIC, 0)) == 0
+        assert len(found) == 5_001
+        assert set(found.values()) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
     run(main())
