@@ -22,6 +22,7 @@ from ...runtime.ports import Runtime
 from ...runtime.timer_wheel import TimerHandle
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
+from ..log_limiter import LogLimiter
 from .consumer.consumer_group import ConsumerGroup
 from .consumer.consumer_group_heartbeat import HeartbeatRequest
 from .consumer.consumer_group_member import JOIN_EPOCH
@@ -59,6 +60,7 @@ class GroupCoordinator:
         self._expiry: TimerHandle | None = None
         self._is_started = False
         self._topic_waiters: list[asyncio.Future[None]] = []
+        self._refused_upgrades = LogLimiter()
         self.passed_over = 0
         """Records of `__consumer_offsets` that could not be read or applied; for metrics."""
 
@@ -238,7 +240,8 @@ class GroupCoordinator:
         try:
             upgraded = ConsumerGroup.upgraded(group, self.config_of(group_id), self._topics)
         except ProtocolError as refused:
-            logger.info("%s", refused.message)
+            if self._refused_upgrades.should_log("", "upgrade", asyncio.get_running_loop().time()):
+                logger.info("%s", refused.message)
             raise
         refusal = upgraded.refusal(request)
         if refusal is not None:

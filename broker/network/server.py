@@ -7,6 +7,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..log_limiter import LogLimiter
 from .connection import Connection, ConnectionLimits
 from .connection_quota import ConnectionQuota
 from .dispatch import Dispatcher
@@ -19,8 +20,6 @@ logger = logging.getLogger("raftwerk.broker")
 IDLE_TICKS = 10  # idle connections are closed after the time-out, at most a tenth late
 FILES_LEFT_MIN = 16
 """The number of files that is reserved for the node itself, for checkpoints and connections to other nodes."""
-REJECTION_LOG_INTERVAL_S = 600.0
-REJECTION_LOG_ENTRIES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,25 +34,6 @@ class ServerConfig:
     backlog: int = 1024
     is_protected: bool = False
     """Whether this is the inter-broker listener, which `max.connections` does not limit."""
-
-
-class RejectionLog:
-    """Logs each peer and reason once in ten minutes, so that a client that retries cannot fill the disk."""
-
-    def __init__(self) -> None:
-        self._logged_at: dict[tuple[str, str], float] = {}
-
-    def should_log(self, peer: str, reason: str, now: float) -> bool:
-        """Whether this pair was not logged in the last ten minutes. It counts as logged from now on."""
-        key = (peer, reason)
-        last = self._logged_at.get(key)
-        if last is not None and now - last < REJECTION_LOG_INTERVAL_S:
-            return False
-        self._logged_at.pop(key, None)
-        self._logged_at[key] = now
-        if len(self._logged_at) > REJECTION_LOG_ENTRIES:
-            del self._logged_at[next(iter(self._logged_at))]
-        return True
 
 
 class Server:
@@ -83,7 +63,7 @@ class Server:
         self.connections: dict[Connection, None] = {}
         self.accepted_total = 0
         self.rejected_total = 0
-        self._rejections = RejectionLog()
+        self._rejections = LogLimiter()
         self._server: asyncio.Server | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
 
@@ -157,7 +137,7 @@ class Server:
         logger.error("a connection on listener %s failed", self.listener_name, exc_info=error)
 
     def log_rejection(self, peer: str, reason: str) -> None:
-        """Log why a connection was closed, at most once in ten minutes."""
+        """Log why a connection was closed, once in ten minutes for each address and kind of reason."""
         self.rejected_total += 1
         if self._rejections.should_log(peer, reason, asyncio.get_running_loop().time()):
             logger.warning("closed a connection from %s on listener %s: %s", peer, self.listener_name, reason)

@@ -12,6 +12,7 @@ from ...wire.api_keys import ApiKey
 from ...wire.errors import ErrorCode, ProtocolError
 from ..config import TopicDefaults
 from ..groups.group_config import OffsetsTopicConfig
+from ..log_limiter import LogLimiter
 from .controller_channel import ControllerChannel
 
 logger = logging.getLogger("raftwerk.broker")
@@ -32,6 +33,7 @@ class AutoTopicCreationManager:
         self._internal = internal
         self._under_way: dict[str, None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._limiter = LogLimiter()
 
     def request_topics(self, names: Iterable[str]) -> None:
         """Begin to create the topics that are not being created yet. Returns at once.
@@ -59,12 +61,17 @@ class AutoTopicCreationManager:
                 ApiKey.CREATE_TOPICS, CREATE_TOPICS_VERSION, fields, timeout_ms=TIMEOUT_MS
             )
         except ProtocolError as error:
-            logger.warning("could not create %s: %s", ", ".join(names), error)
+            self._log(f"{len(names)} topics, among them {names[0]}", error.code, str(error))
             return
         for topic in response.topics:
             if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 reason = topic.error_message or ErrorCode(topic.error_code).name
-                logger.warning("could not create topic %s: %s", topic.name, reason)
+                self._log(f"topic {topic.name}", topic.error_code, reason)
+
+    def _log(self, what: str, code: int, reason: str) -> None:
+        """Log each error code once in a while: clients choose how often they ask, and for which names."""
+        if self._limiter.should_log(str(code), "could not create topics", asyncio.get_running_loop().time()):
+            logger.warning("could not create %s: %s", what, reason)
 
     def _row(self, name: str) -> dict[str, Any]:
         internal = self._internal.get(name)

@@ -1,0 +1,35 @@
+"""A limit on log lines about what clients do, so that a client that goes on and on cannot fill the disk."""
+
+from __future__ import annotations
+
+import re
+
+INTERVAL_S = 600.0
+ENTRIES_MAX = 1000
+
+_CHOSEN_BY_PEER = re.compile(r"\S*\d\S*|\b[A-Z_]{2,}\b")
+_REASON_CHARS_MAX = 200
+
+
+def kind_of(reason: str) -> str:
+    """The kind of a reason: its text up to a colon, without numbers and names of APIs, which the peer chooses."""
+    return _CHOSEN_BY_PEER.sub("#", reason[:_REASON_CHARS_MAX].partition(":")[0])
+
+
+class LogLimiter:
+    """Logs each kind of reason once in ten minutes for each peer, and at most a thousand lines in that time."""
+
+    def __init__(self) -> None:
+        self._logged_at: dict[tuple[str, str], float] = {}
+        """By peer and kind, in the order of the times."""
+
+    def should_log(self, peer: str, reason: str, now: float) -> bool:
+        """Whether a line with that reason may be logged now. It then counts as logged."""
+        logged_at = self._logged_at
+        while logged_at and now - next(iter(logged_at.values())) >= INTERVAL_S:
+            del logged_at[next(iter(logged_at))]
+        key = (peer, kind_of(reason))
+        if key in logged_at or len(logged_at) >= ENTRIES_MAX:
+            return False
+        logged_at[key] = now
+        return True
