@@ -16,12 +16,14 @@ from ..controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from ..log.errors import NoSpaceError
 from ..log.manager.log_directory import LogDirDescription
 from ..log.manager.log_manager import LogManager
+from ..log.manager.log_scrubber import Damage
 from ..runtime.ports import Runtime
 from ..wire.errors import ProtocolError
 from ..wire.fetch import FetchRequest
 from ..wire.types import TopicPartition
 from .directories.directory_assignments import DirectoryAssignments
 from .directories.log_dir_moves import LogDirMoves
+from .directories.log_mending import LogMending
 from .fetching import offset_lookup
 from .fetching.dirty_partitions import DirtyPartitionTracker
 from .fetching.fetch_requests import FetchRequests
@@ -86,6 +88,7 @@ class ReplicaManager:
             hosted, replicas, self._fetchers, operations, proposals, self._on_led, now_ms
         )
         self._moves = LogDirMoves(hosted, logs, self.throttles.dirs, replicas.on_moved, self.on_replica_failed)
+        self._mending = LogMending(hosted, logs, ports.connect, runtime.disk, runtime.rng, replicas.set_suspended)
         self._tasks: list[PeriodicTask] = []
         self._started = False
 
@@ -119,6 +122,7 @@ class ReplicaManager:
         await self._alter_partition.stop()
         await self._assignments.stop()
         await self._moves.stop()
+        await self._mending.stop()
         for replica in list(self._hosted.replicas.values()):
             self._operations.on_role_lost(replica)
         self.purgatory.close()
@@ -262,6 +266,11 @@ class ReplicaManager:
         for topic_partition, replica in self._hosted.replicas.items():
             if not replica.offline and self._logs.directories.id_of(topic_partition) == directory_id:
                 self.on_replica_failed(replica, error)
+
+    def on_damaged(self, topic_partition: TopicPartition, damage: Damage) -> None:
+        """The scrubber has found damage in the log of a replica: it is mended from other replicas."""
+        if self._started:
+            self._mending.begin(topic_partition, damage)
 
     # ---------------------------------------------------------------- what fetchers report (`FetcherListener`)
 

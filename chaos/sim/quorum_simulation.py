@@ -202,6 +202,10 @@ class QuorumSimulation:
     def on_bit_rot(self, name: str) -> None:
         """Does nothing: bit rot concerns partitions."""
 
+    def is_mended(self, name: str) -> bool:
+        """There is no bit rot here."""
+        return True
+
     def stop(self, name: str) -> None:
         """The driver hands its leadership over and stops."""
         driver, process = self.drivers.get(int(name[1:])), self.world.hosts[name].process

@@ -158,7 +158,13 @@ SCENARIOS = {
             workloads=("plain",),
             properties={"fetch.sendfile.min.bytes": "1"},
         ),
-        Scenario("rot", kinds=(FaultKind.BIT_ROT,), targets=("leader", "n1", "n2", "n3"), one_at_a_time=True),
+        Scenario(
+            "rot",
+            kinds=(FaultKind.BIT_ROT,),
+            targets=("leader", "n1", "n2", "n3"),
+            one_at_a_time=True,
+            properties={"log.scrub.interval.ms": "500", "log.scrub.io.max.bytes.per.second": "1e9"},
+        ),
         Scenario(
             "clocks",
             kinds=(FaultKind.CLOCK_JUMP, FaultKind.CLOCK_DRIFT, FaultKind.KILL, FaultKind.PAUSE),

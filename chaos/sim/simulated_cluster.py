@@ -239,6 +239,10 @@ class SimulatedCluster:
         """See `TargetCluster`."""
         self.partitions.on_bit_rot(self._node_of[name])
 
+    def is_mended(self, name: str) -> bool:
+        """See `TargetCluster`."""
+        return self.partitions.is_mended(self._node_of[name])
+
     # -- state
 
     def is_healthy(self) -> bool:

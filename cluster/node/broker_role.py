@@ -102,7 +102,7 @@ class BrokerRole:
         await self.broker.lifecycle_manager.registered()
         self.log_manager.set_strays_aside(self._topic_id_of)
         await self.replica_manager.start()
-        self.log_manager.start(self.replica_manager.high_watermark_of)
+        self.log_manager.start(self.replica_manager.high_watermark_of, self.replica_manager.on_damaged)
         self._change_log_maintenance(self._loader.image)
         for server in self.servers:
             await listen(server)

@@ -47,6 +47,8 @@ class LocalReplicas:
         self._assignments = assignments
         self._operations = operations
         self._errors = errors
+        self._suspended: dict[Replica, UUID] = {}
+        """Replicas that shall be in no ISR, and the id that stands for a directory that does not work."""
 
     # ---------------------------------------------------------------- replicas
 
@@ -61,10 +63,25 @@ class LocalReplicas:
             replica = None
         if replica is None:
             replica = self._create(topic_partition, topic_id, registered)
-        actual = self._logs.directories.id_of(topic_partition)
-        if replica is not None and actual is not None:
-            self._assignments.note((topic_id, topic_partition.partition), registered, actual)
+        if replica is not None:
+            self._tell_directory(replica, registered)
         return replica
+
+    def set_suspended(self, replica: Replica, stand_in: UUID | None) -> None:
+        """Keep the replica out of the ISR: `stand_in` is told as its directory. None: tell where it really is."""
+        if stand_in is None:
+            self._suspended.pop(replica, None)
+        else:
+            self._suspended[replica] = stand_in
+        registration = self._hosted.registration(replica.topic_partition)
+        if registration is not None and self._hosted.replicas.get(replica.topic_partition) is replica:
+            self._tell_directory(replica, registration.directory_of(self._hosted.local_id))
+
+    def _tell_directory(self, replica: Replica, registered: UUID) -> None:
+        topic_partition = replica.topic_partition
+        actual = self._suspended.get(replica) or self._logs.directories.id_of(topic_partition)
+        if actual is not None:
+            self._assignments.note((replica.topic_id, topic_partition.partition), registered, actual)
 
     def remove(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
         """Delete the replica and its log: the topic is deleted, or the replica has moved to another broker."""

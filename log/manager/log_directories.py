@@ -216,6 +216,11 @@ class LogDirectories:
         log_dir = self._dir_of.get(tp)
         return log_dir is not None and log_dir.is_usable and log_dir.gaps_noted(tp)
 
+    @property
+    def was_cleanly_shut_down(self) -> bool:
+        """Whether the previous shutdown was clean in all directories that are in use."""
+        return all(log_dir.was_cleanly_shut_down for log_dir in self._dirs if log_dir.takes_partitions)
+
     def damaged_offsets(self) -> dict[TopicPartition, int]:
         """The first damaged offset of each log that the scrubber found damaged."""
         return {tp: offset for log_dir in self._dirs for tp, offset in log_dir.damaged_offsets.items()}

@@ -23,7 +23,7 @@ from ...runtime.ports import Runtime
 from ...wire.records import BATCH_HEADER_SIZE, CorruptBatchError, check_header, read_header, verify_crc
 from ...wire.types import TopicPartition
 from ..partition_log import PartitionLog
-from ..segment.segment import Segment
+from ..segment.segment import LOG_SUFFIX, Segment, segment_path
 from .log_manager_config import ScrubberConfig
 
 _WINDOW_BYTES = 64 * 1024
@@ -44,6 +44,11 @@ class ScrubberHost(Protocol):
     @property
     def logs(self) -> Mapping[TopicPartition, PartitionLog]:
         """Every partition's log."""
+        ...
+
+    @property
+    def was_cleanly_shut_down(self) -> bool:
+        """Whether the previous shutdown was clean; if not, the first check begins at once."""
         ...
 
     def damaged_offsets(self) -> Mapping[TopicPartition, int]:
@@ -76,6 +81,7 @@ class _SegmentCheck:
     def __init__(self, log: PartitionLog, segment: Segment, history: int, following: int | None) -> None:
         self._log = log
         self._segment = segment
+        self._path = segment_path(log.directory, segment.base_offset, LOG_SUFFIX)
         self._history = history
         self._end_offset = following
         self.damage: Damage | None = None
@@ -102,7 +108,7 @@ class _SegmentCheck:
                         return
                 window, at = memoryview(segment.file.pread(position, length)), 0
                 if len(window) < min(wanted, length) or length < wanted:
-                    self._found(next_offset, f"{segment.file.path} ends within a batch at position {position}")
+                    self._found(next_offset, f"{self._path} ends within a batch at position {position}")
                     return
                 continue
             header = read_header(window, at)
@@ -114,7 +120,7 @@ class _SegmentCheck:
                 known = self._log.epoch_cache.epoch_for_offset(header.base_offset)
                 what = None if known in (None, epoch) else f"leader epoch {epoch}, not {known},"
             if what is not None:
-                self._found(next_offset, f"{segment.file.path}: {what} at position {position}")
+                self._found(next_offset, f"{self._path}: {what} at position {position}")
                 return
             next_offset = header.next_offset
             at += header.size_bytes
@@ -179,10 +185,12 @@ class LogScrubber:
     async def _run(self) -> None:
         for tp in list(self._host.damaged_offsets()):
             await self.check(tp)
-        while True:
+        if self._host.was_cleanly_shut_down:
             await asyncio.sleep(self._config.interval_ms / 1000)
+        while True:
             for tp in list(self._host.logs):
                 await self.check(tp)
+            await asyncio.sleep(self._config.interval_ms / 1000)
 
     async def check(self, tp: TopicPartition) -> Damage | None:
         """Check one partition's log, and note whether it is damaged."""

@@ -8,9 +8,9 @@
   its vote, nor a partition that its only ISR member forgot its log. So these faults wait for such a moment.
 - One of several log directories fails, or is replaced by an empty one: the node and its other directories continue.
   Other brokers lead the replicas in it, which are created again on the empty disk; no acked record is lost.
-- Bits rot in old data of one replica: brokers do not check the data that they read, as Kafka's do not. But a follower
-  refuses a batch that does not match its checksum, so the damage does not spread, and consumers detect it. Every
-  record can be read undamaged after the replica was replaced, and no consumer accepts a damaged one.
+- Bits rot in old data of one replica: brokers do not check the data that they send, as Kafka's do not. But a follower
+  refuses a batch that does not match its checksum, so the damage does not spread, and consumers detect it. The
+  scrubber finds it, and the replica is mended from the others: every record can be read undamaged then.
 """
 
 from __future__ import annotations

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ..disk.inodes import DiskCopy
+from ..invariants.invariant_broken import InvariantBroken
 from ..kernel.event_loop import ProcessLoop, SimulationError
 from ..kernel.world import Host
 from . import disk_faults
@@ -18,6 +20,7 @@ _AT_ALL = (FaultKind.KILL_ALL, FaultKind.POWER_LOSS_ALL)
 _NEEDS_ALL_IN_SYNC = (FaultKind.WIPED_DISK, FaultKind.OLD_DISK, FaultKind.BIT_ROT, FaultKind.WIPED_DIR)
 _SYNC_POLL_S = 0.05
 _SYNC_TRIES = 200
+_MENDING_LIMIT_S = 60.0
 _JUMP_MS_MAX = 600_000
 """Far from the hour by which a record may be ahead of its broker's clock."""
 _DRIFT_MAX = 0.05
@@ -60,7 +63,7 @@ class Nemesis:
         for name in self._cluster.names:
             if not self._world.hosts[name].running:
                 self._cluster.restart(name)
-        self._replace_damaged_disks()
+        self._await_mending()
 
     @property
     def has_failed_dirs(self) -> bool:
@@ -72,12 +75,12 @@ class Nemesis:
         for name in self._cluster.names:
             disk_faults.repair_dirs(self._cluster, self._world.hosts[name])
 
-    def _replace_damaged_disks(self) -> None:
-        """Replace the disks with bit rot by empty ones, one after the other, as an operator does."""
+    def _await_mending(self) -> None:
+        """Wait until damaged batches are found and mended from other replicas, without an operator."""
         while self._with_bit_rot:
-            if not self._world.scheduler.run_until(self._cluster.in_sync, _SYNC_TRIES * _SYNC_POLL_S):
-                raise SimulationError("rot on one disk keeps the cluster from being in sync")
-            disk_faults.wipe(self._cluster, self._with_bit_rot.pop())()
+            name = self._with_bit_rot.pop().name
+            if not self._world.scheduler.run_until(partial(self._cluster.is_mended, name), _MENDING_LIMIT_S):
+                raise InvariantBroken("rot is mended where another replica is sound", f"{name} is still damaged")
 
     def _await_stops(self) -> None:
         def stopped() -> bool:

@@ -52,7 +52,11 @@ class TargetCluster(Protocol):
         ...
 
     def on_bit_rot(self, name: str) -> None:
-        """The host's disk holds damaged batches until it is replaced."""
+        """The host's disk holds damaged batches until they are mended, or the disk is replaced."""
+        ...
+
+    def is_mended(self, name: str) -> bool:
+        """Whether the host's replicas hold what is committed again, after bit rot."""
         ...
 
     def crash(self, name: str, *, power_loss: bool) -> None:

@@ -109,6 +109,21 @@ class PartitionChecker:
         """Batches of this node may fail their checksums from now on."""
         self._with_bit_rot[node_id] = None
 
+    def is_mended(self, node_id: int) -> bool:
+        """Whether a running node with bit rot holds what is committed again; from then on its batches must be right."""
+        node = self._nodes.get(node_id)
+        if node is None:
+            return False
+        self._with_bit_rot.pop(node_id, None)
+        try:
+            for replica in node.manager.partitions.values():
+                end = min(self._committed(replica).end_offset, replica.log_end_offset)
+                self._compare(node_id, replica, 0, end, "rot is mended where another replica is sound")
+        except InvariantBroken:
+            self._with_bit_rot[node_id] = None
+            return False
+        return True
+
     # -- after every event
 
     def after_event(self, node_id: int) -> None:

@@ -85,6 +85,7 @@ class Link:
             request.min_bytes,
             request.max_bytes,
             uses_topic_ids=self.cluster.reads_dirty_only,
+            from_follower_allowed=request.replica_id < 0,
         )
         manager.fetch(params, request, answer)
 

@@ -1,0 +1,101 @@
+"""Replaces a damaged segment of a log by the same batches as another replica has them.
+
+The batches are written to a new segment, which then takes the place of the damaged one as after a compaction: a crash
+at any moment leaves the one or the other. The log keeps its end, its leader epochs and its producers, and what is sound
+in it is never given up before the whole replacement is durable.
+"""
+
+from __future__ import annotations
+
+from ...runtime.incremental_work import PLAIN_STEP, Step, Work
+from ...runtime.ports import Disk
+from ...wire.errors import ErrorCode
+from ...wire.records import BatchHeader, CorruptBatchError, iter_headers, verify_crc
+from ..partition_log import PartitionLog
+from ..segment.segment import CLEANED_SUFFIX, Segment
+
+
+class MendingGivenUpError(Exception):
+    """The log has changed meanwhile, or the other replica does not have these batches."""
+
+
+class SegmentMending:
+    """One replacement, of the segment with this base offset. An active segment is rolled first.
+
+    `add` all batches up to `end_offset`, then do the work of `placing`; `discard` if it was not done. Methods raise
+    `StorageError`, `OSError` and `MendingGivenUpError`.
+    """
+
+    def __init__(self, log: PartitionLog, disk: Disk, base_offset: int) -> None:
+        found = next((segment for segment in log.segments if segment.base_offset == base_offset), None)
+        if found is None or log.is_changing_names:
+            raise MendingGivenUpError(f"the segment at {base_offset} of {log.directory} is gone or is being replaced")
+        if found is log.segments[-1]:
+            log.roll()
+        self._log = log
+        self._damaged = found
+        self._history = log.history
+        self._is_placed = False
+        self.end_offset = found.next_offset
+        self.next_offset = base_offset
+        """The offset of the next batch to add."""
+        self._new = Segment.create(disk, log.directory, base_offset, CLEANED_SUFFIX)
+
+    def add(self, batches: memoryview) -> None:
+        """Append the batches of the segment's range; others and an incomplete last one are left out.
+
+        Raises `CorruptBatchError`, and appends nothing, when they are damaged.
+        """
+        headers: list[BatchHeader] = []
+        start = end = -1
+        for position, header in iter_headers(batches, allow_partial_tail=True):
+            if header.last_offset < self.next_offset:
+                continue
+            if header.base_offset >= self.end_offset:
+                self.next_offset = self.end_offset  # compaction of the other replica has removed the last offsets
+                break
+            if not verify_crc(batches, position, header):
+                raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, f"batch at offset {header.base_offset} is damaged")
+            self._check_place(header)
+            start = position if start < 0 else start
+            end = position + header.size_bytes
+            self.next_offset = header.next_offset
+            headers.append(header)
+        if headers:
+            self._new.append(batches[start:end], headers, self._log.config.index_interval_bytes)
+
+    def _check_place(self, header: BatchHeader) -> None:
+        """Check what no CRC covers: offset and epoch must be what they can be at this place."""
+        base_offset, log = header.base_offset, self._log
+        has_gap = base_offset > self.next_offset and not log.config.is_compacted
+        if has_gap or not self.next_offset <= base_offset <= header.last_offset < self.end_offset:
+            raise MendingGivenUpError(f"the other replica has a batch at {base_offset}, {self.next_offset} is needed")
+        if log.epoch_cache.epoch_for_offset(base_offset) not in (None, header.partition_leader_epoch):
+            raise MendingGivenUpError(f"the other replica has another epoch at {base_offset}")
+
+    def placing(self) -> Work[None]:
+        """Make the new segment durable, and put it in the place of the damaged one."""
+        log, new = self._log, self._new
+        for aborted in log.aborted_transactions(new.base_offset, self.end_offset):
+            if new.base_offset <= aborted.last_offset < self.end_offset:
+                new.transaction_index.add(aborted)
+        new.next_offset = self.end_offset
+        new.finish()
+        yield Step(0, (new.file, *new.unsynced_index_files()))
+        while log.is_changing_names:
+            yield PLAIN_STEP
+        if log.is_closed or log.is_failed or log.history != self._history or self._damaged not in log.segments:
+            raise MendingGivenUpError(f"{log.directory} has changed")
+        new.indexes_synced()
+        self._is_placed = True
+        yield Step(change=log.replace_segments([self._damaged], new))
+
+    def discard(self) -> None:
+        """Remove the new segment, unless it is in its place."""
+        if self._is_placed or self._log.is_failed:
+            return
+        try:
+            self._new.file.truncate(0)  # fails in a process that has died; its successor may have such a file too
+            self._new.remove()
+        except OSError:
+            self._new.close()  # the directory may be gone; the next opening of the log removes what is left

@@ -1,0 +1,117 @@
+"""Damaged logs are mended from other replicas, and the log's end stays."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from support.isr.manager_cluster import Cluster, replicated_topic
+from support.log.logs import read_all
+
+from raftwerk.isr.replica import Replica
+from raftwerk.log.manager.log_scrubber import Damage, find_damage
+from raftwerk.runtime.incremental_work import run_at_once
+from raftwerk.wire.types import TopicPartition
+
+TP = TopicPartition("t", 0)
+RECORDS = 10
+
+
+def filled(**config: int) -> tuple[Cluster, UUID]:
+    """Three replicas of which none may leave the ISR, with some records in the first segment."""
+    cluster, topic_id = replicated_topic(**{"default_min_isr": 3, **config})
+    for number in range(RECORDS):
+        cluster.produce(1, TP, b"%d" % number)
+        cluster.sleep(0.01)
+    cluster.sleep(1.0)
+    return cluster, topic_id
+
+
+def replica(cluster: Cluster, node: int) -> Replica:
+    return cluster.managers[node].partitions[TP]
+
+
+def damage(cluster: Cluster, node: int, position: int = 100) -> Damage:
+    log = replica(cluster, node).log
+    cluster.disks[node].flip_bit(log.segments[0].file.path, position, 3)
+    found = run_at_once(find_damage(log))
+    assert found is not None
+    return found
+
+
+def mend(cluster: Cluster, node: int, found: Damage, within_s: float = 5.0) -> None:
+    cluster.on_loop(cluster.managers[node].on_damaged, TP, found)
+    cluster.sleep(within_s)
+
+
+def is_sound(cluster: Cluster, node: int) -> bool:
+    return run_at_once(find_damage(replica(cluster, node).log)) is None
+
+
+def test_a_follower_is_mended_from_its_leader() -> None:
+    cluster, _ = filled()
+    mend(cluster, 2, damage(cluster, 2))
+    assert is_sound(cluster, 2)
+    assert read_all(replica(cluster, 2).log) == read_all(replica(cluster, 1).log)
+    cluster.produce(1, TP, b"after")
+    cluster.sleep(1.0)
+    assert [replica(cluster, node).high_watermark for node in (1, 2, 3)] == [RECORDS + 1] * 3
+
+
+def test_a_leader_is_mended_from_a_follower() -> None:
+    cluster, _ = filled()
+    mend(cluster, 1, damage(cluster, 1))
+    assert is_sound(cluster, 1)
+    assert read_all(replica(cluster, 1).log) == read_all(replica(cluster, 3).log)
+
+
+def test_a_damaged_source_is_passed_over() -> None:
+    cluster, _ = filled()
+    damage(cluster, 1, 200)
+    mend(cluster, 2, damage(cluster, 2, 100))
+    assert is_sound(cluster, 2) and not is_sound(cluster, 1)
+    mend(cluster, 1, damage_of(cluster, 1))
+    assert is_sound(cluster, 1)
+
+
+def damage_of(cluster: Cluster, node: int) -> Damage:
+    found = run_at_once(find_damage(replica(cluster, node).log))
+    assert found is not None
+    return found
+
+
+def test_two_replicas_damaged_at_the_same_place_are_mended_from_the_third() -> None:
+    cluster, _ = filled()
+    found = {node: damage(cluster, node) for node in (1, 2)}
+    for node, one in found.items():
+        mend(cluster, node, one)
+    assert is_sound(cluster, 1) and is_sound(cluster, 2)
+
+
+def test_without_a_sound_replica_the_log_stays_as_it_is() -> None:
+    cluster, _ = filled()
+    found = [damage(cluster, node) for node in (1, 2, 3)]
+    before = read_all(replica(cluster, 2).log)
+    mend(cluster, 2, found[1], within_s=30.0)
+    assert read_all(replica(cluster, 2).log)[:100] == before[:100]
+    assert replica(cluster, 2).log_end_offset == RECORDS
+    names = cluster.disks[2].listdir(replica(cluster, 2).log.directory)
+    assert not [name for name in names if name.endswith((".cleaned", ".swap"))]
+
+
+def test_a_replica_that_can_be_spared_is_out_of_the_isr_first() -> None:
+    cluster, topic_id = filled(default_min_isr=2)
+    found = damage(cluster, 2)
+    mend(cluster, 2, found, within_s=1.0)
+    assert not is_sound(cluster, 2), "it waits until it has left the ISR"
+    cluster.change(topic_id, 0, isr=(1, 3))
+    cluster.tell()
+    cluster.sleep(1.0)
+    assert is_sound(cluster, 2)
+
+
+def test_mending_ends_with_the_node() -> None:
+    cluster, _ = filled(default_min_isr=2)
+    mend(cluster, 2, damage(cluster, 2), within_s=0.5)
+    cluster.stop(2)
+    cluster.boot(2)
+    assert replica(cluster, 2).log_end_offset == RECORDS
