@@ -77,7 +77,7 @@ def go_up(nodes: Nodes) -> None:
     roll(nodes, 3, None)
     bootstrap = nodes.bootstrap(IDS)
     assert f"{LEVEL}  level 0 -> 1\n" in run("features", "upgrade", "-b", bootstrap)
-    assert "highest level already" in run("features", "upgrade", "-b", bootstrap)
+    assert "All features are at their highest levels." in run("features", "upgrade", "-b", bootstrap)
     helpers.create_topic(bootstrap, "compact", 3)
 
 
