@@ -115,7 +115,8 @@ def _validate_one(batch: DeferredBatches, now_ms: int) -> Validated:
     try:
         return validate(batch.records, batch.config, now_ms)
     except ProtocolError as error:
-        return error
+        error.__cause__ = error.__context__ = None  # their frames hold what was decompressed
+        return error.with_traceback(None)
     except Exception as error:
         _logger.exception("the records of a batch for %s could not be looked into", batch.topic_partition)
         return ProtocolError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__} while the batch was validated")

@@ -14,6 +14,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 from support.log.logs import NOW_MS, make_runtime, open_log, read_all
+from support.log.raw_batches import raw_batch
 
 from raftwerk.log import record_validation
 from raftwerk.log.config import LogConfig
@@ -37,18 +38,6 @@ COMPACT = LogConfig(cleanup_policy=("compact",))
 PLAIN = bytes(encode_batch([(b"k", b"v%d" % n, (), 1000 + n) for n in range(3)])[BATCH_HEADER_SIZE:])
 HUGE_RECORD = b"\xfe\xff\xff\xff\x0f" + PLAIN[1:]
 """Its length is 2^31-1."""
-
-
-def raw_batch(body: bytes, count: int = 3, codec: int = 0, max_timestamp: int = 1002) -> memoryview:
-    """A batch with a sound header and CRC around any body."""
-    batch = encode_batch([(b"k", b"", (), 1000)])[:BATCH_HEADER_SIZE] + body
-    struct.pack_into(">i", batch, 8, len(batch) - 12)
-    struct.pack_into(">h", batch, 21, codec)
-    struct.pack_into(">i", batch, 23, count - 1)
-    struct.pack_into(">q", batch, 35, max_timestamp)
-    struct.pack_into(">i", batch, 57, count)
-    struct.pack_into(">I", batch, 17, compute_crc(batch, 0, read_header(batch)))
-    return memoryview(batch)
 
 
 def many_records(count: int) -> bytes:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 from support.isr.manager_cluster import Answer, Cluster, replicated_topic
 from support.isr.replicas import WALL_MS, batch
+from support.log.raw_batches import raw_batch
 
 from raftwerk.isr.leader import deferred_appends
 from raftwerk.isr.leader.deferred_appends import DeferredAppends, DeferredBatches
+from raftwerk.log import record_validation
 from raftwerk.log.config import LogConfig
 from raftwerk.wire.compression import Compression
 from raftwerk.wire.errors import ErrorCode, ProtocolError
@@ -126,6 +131,24 @@ def test_a_topic_that_is_created_anew_meanwhile_does_not_get_the_records() -> No
     assert answer.error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     cluster.sleep(1.0)
     assert cluster.managers[1].partitions[ONE].log_end_offset == 0
+
+
+def test_refused_batches_leave_nothing_in_memory() -> None:
+    """An error refers to the frames that it came through, and these to what was decompressed."""
+    plain = bytes(encode_batch([(b"k", bytes(110_000_000), (), WALL_MS)])[61:])
+    bomb = raw_batch(zstandard.ZstdCompressor(write_content_size=False).compress(plain), 1, Compression.ZSTD)
+    batches = [DeferredBatches(ONE, TOPIC, memoryview(bytearray(bomb)), LogConfig())] * 3
+    del plain
+    gc.disable()
+    tracemalloc.start()
+    try:
+        results = deferred_appends._validate_all(batches, WALL_MS)
+        left, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert [getattr(result, "code", None) for result in results] == [ErrorCode.MESSAGE_TOO_LARGE] * 3
+    assert left < 100_000 and peak < 1.3 * record_validation.DECOMPRESSED_BYTES_MAX
 
 
 class ManualThreads:
