@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 from support.isr.manager_cluster import Cluster, replicated_topic
@@ -16,7 +17,7 @@ TP = TopicPartition("t", 0)
 RECORDS = 10
 
 
-def filled(**config: int) -> tuple[Cluster, UUID]:
+def filled(**config: Any) -> tuple[Cluster, UUID]:
     """Three replicas of which none may leave the ISR, with some records in the first segment."""
     cluster, topic_id = replicated_topic(**{"default_min_isr": 3, **config})
     for number in range(RECORDS):
