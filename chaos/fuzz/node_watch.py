@@ -20,6 +20,8 @@ _PATTERNS = (
     ("fenced", re.compile(r"\bbroker-fenced broker=[123]\b")),
     ("unclean-election", re.compile(r"\bunclean-election topic=(?!fuzz-)")),
 )
+LOGGED_KINDS = ("broken-invariant", "traceback")
+"""Kinds of trouble that are found once for each cause, since they may go on in the time of later attacks."""
 _PLACE = re.compile(r'File "[^"]*?(\w+/\w+\.py)", line (\d+)')
 _TEXT_CHARACTERS_MAX = 600
 

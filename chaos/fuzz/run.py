@@ -26,7 +26,7 @@ from .attack import Attack, AttackRun, Finding, Target
 from .attack_table import ATTACKS
 from .attacker_connection import Endpoint
 from .drawn_values import INTERNAL_TOPIC, KnownNames
-from .node_watch import NodeWatch, Trouble, wait_until_quiet
+from .node_watch import LOGGED_KINDS, NodeWatch, Trouble, wait_until_quiet
 from .sent_requests import SentRequests, read_requests
 from .service_probe import LeftOut
 from .steady_client import PARTITIONS, TOPIC, SteadyClient, now_ns
@@ -145,7 +145,8 @@ class FuzzRun:
             text = f"a node took {result.rss_peak_mb:.0f} MB, at most {self.options.rss_limit_mb:.0f} are allowed"
             run.trouble(Trouble("memory", "memory", text))
         for key, finding in run.findings.items():
-            self.findings.setdefault(f"{attack.name} {key}", finding)
+            shared = finding.kind in LOGGED_KINDS
+            self.findings.setdefault(key if shared else f"{attack.name} {key}", finding)
         self.say(f"{attack.name}: {dict(run.outcomes)}, {len(run.findings)} findings, peak {result.rss_peak_mb:.0f} MB")
 
     # -- what must hold afterwards
