@@ -25,6 +25,7 @@ CONNECT_TIMEOUT_S = 2.0
 BACKOFF_MIN_S = 0.02
 BACKOFF_MAX_S = 0.05
 ENVELOPE_VERSION = 0
+DECODED_BYTES_MAX = 64 * 1024
 PROMPT_S = 0.1
 """A forwarded request that is answered later than this is decoded here, for the time-out that it asks for."""
 
@@ -185,7 +186,12 @@ def _timed_out() -> ProtocolError:
 
 
 def _timeout_s(header: RequestHeader, body: bytes) -> float | None:
-    """How long the client of a request says that it waits; 0 for a malformed request, None where it does not say."""
+    """How long the client of a request says that it waits; 0 for a malformed request.
+
+    None where it does not say, and for a very large request, which would take long to decode.
+    """
+    if len(body) > DECODED_BYTES_MAX:
+        return None
     try:
         message = decode_request(ApiKey(header.api_key), header.api_version, body)
     except WireFormatError:

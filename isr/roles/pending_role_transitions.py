@@ -15,7 +15,7 @@ PartitionKey: TypeAlias = tuple[UUID, int]
 DeletedPartition: TypeAlias = tuple[TopicPartition, UUID]
 TakeUp: TypeAlias = Callable[[list[DeletedPartition], list[PartitionKey]], None]
 
-PARTITIONS_PER_SLICE = 30
+PARTITIONS_PER_SLICE = 10
 """Making a replica with its directory takes some tenths of a millisecond, a change of its role some hundredths."""
 
 

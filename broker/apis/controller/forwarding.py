@@ -20,6 +20,9 @@ from ...network.request import Request, RequestSink
 from ...services import BrokerServices, ControllerServices
 from ...to_controller.controller_channel import has_error_code, may_hold_code
 
+CHECKED_BYTES_MAX = 64 * 1024
+"""A larger answer of an active controller is not decoded to look for NOT_CONTROLLER in it."""
+
 
 def forward(services: BrokerServices, request: Request, body: bytes) -> Awaitable[Buffer]:
     """The broker's side: the controller's response to the request."""
@@ -69,7 +72,8 @@ async def envelope(services: ControllerServices, request: Request, message: Stru
     answer = await sink.answer
     if answer is None:
         return {"error_code": int(ErrorCode.INVALID_REQUEST)}
-    if may_hold_code(answer, ErrorCode.NOT_CONTROLLER):
+    is_surely_from_controller = services.controller.active and len(answer) > CHECKED_BYTES_MAX
+    if not is_surely_from_controller and may_hold_code(answer, ErrorCode.NOT_CONTROLLER):
         _, position = parse_response_header(header.api_key, header.api_version, answer)
         response = decode_response(header.api_key, header.api_version, answer, position)
         if has_error_code(response, ErrorCode.NOT_CONTROLLER):

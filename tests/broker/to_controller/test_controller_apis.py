@@ -12,6 +12,7 @@ import pytest
 from support.broker.broker_harness import Harness, decode_answer, run, settle, until
 
 from raftwerk.broker.apis.api_table import controller_dispatcher
+from raftwerk.broker.apis.controller import forwarding
 from raftwerk.broker.config import BrokerConfig
 from raftwerk.broker.network.connection import ConnectionLimits
 from raftwerk.broker.network.request import Request
@@ -175,6 +176,32 @@ def test_not_controller_is_retried_until_there_is_a_controller(active: bool) -> 
             await until(lambda: old.server.accepted_total)
             current[0] = new
             assert decode_response(ApiKey.CREATE_TOPICS, 5, await call).topics[0].error_code == 0
+            channel.close()
+
+    run(main())
+
+
+class VerboseController(FakeController):
+    """Its answer is large, and has the bytes of NOT_CONTROLLER in its names."""
+
+    def create_topics(self, request: Any) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        rows = [{"name": f"\0){n}", "error_code": 0} for n in range(5_000)]
+        future.set_result({"topics": rows})
+        return future
+
+
+def test_a_large_answer_of_the_active_controller_is_not_searched_for_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(forwarding, "decode_response", refuse)
+
+    async def main() -> None:
+        async with Node(VerboseController()) as node:
+            channel = channel_to(lambda: node.address)
+            answer = decode_response(ApiKey.CREATE_TOPICS, 7, await channel.forward(*forwarded(7)))
+            assert len(answer.topics) == 5_000
             channel.close()
 
     run(main())
