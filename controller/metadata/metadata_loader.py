@@ -7,6 +7,9 @@ When enough bytes are committed or enough time has passed, the loader writes the
 then delete the log before it. Each node makes its own snapshots. A snapshot is due at once when the record version has
 changed: older software can then start from it and need not read the log before.
 
+A value of a configuration that this build does not take is passed over with a line in the log: the former value holds,
+or the default. An earlier build may have recorded it.
+
 A node that finds a feature level or a record that it does not know stops (`NewerMetadataError`). If it went on, its
 image would differ from those of the other nodes.
 """
@@ -14,6 +17,7 @@ image would differ from those of the other nodes.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -22,14 +26,18 @@ from ...raft.messages.voter_messages import KRAFT_VERSION_FEATURE
 from ...raft.snapshots.snapshot_writer import SnapshotContents
 from ...raft.types import CommittedBatch, LeaderAndEpoch
 from ...wire.types import SnapshotId
+from ..configs.recorded_values import complaint_about
 from .features import FIXED_LEVELS, SUPPORTED_FEATURES, check_level_is_known
 from .metadata_image import RECORD_VERSION_FEATURE, MetadataDelta, MetadataImage
-from .metadata_records import PLAIN_RECORDS, FeatureLevelRecord, Record, decode_record
+from .metadata_records import PLAIN_RECORDS, ConfigRecord, FeatureLevelRecord, Record, decode_record
 from .metadata_snapshot import difference, snapshot_batches
 
 MetadataPublisher: TypeAlias = Callable[[MetadataImage, MetadataDelta], None]
 LeaderObserver: TypeAlias = Callable[[LeaderAndEpoch], None]
 SnapshotSink: TypeAlias = Callable[[SnapshotContents], bool]
+
+
+_logger = logging.getLogger("raftwerk.controller")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +111,8 @@ class MetadataLoader:
             is_first = not self.image.features
             for index, payload in enumerate(batch.records):
                 record = self._decode(payload)
+                if not _is_usable(record):
+                    continue
                 self.image.replay(record, batch.base_offset + index, delta)
                 # Up and down again within one commit is a change too: records between them have the other version.
                 if isinstance(record, FeatureLevelRecord) and record.name == RECORD_VERSION_FEATURE:
@@ -119,7 +129,9 @@ class MetadataLoader:
             self._restored = snapshot_id, MetadataImage(self.image.cluster_id)
         restored = self._restored[1]
         for payload in records or ():
-            restored.restore(self._decode(payload))
+            record = self._decode(payload)
+            if _is_usable(record):
+                restored.restore(record)
         if records is None:
             self._restored = None
             restored.advance(snapshot_id.end_offset - 1, snapshot_id.epoch)
@@ -157,3 +169,14 @@ class MetadataLoader:
         self.leader = leader
         for observer in self._leader_observers:
             observer(leader)
+
+
+def _is_usable(record: Record) -> bool:
+    """Whether the record is to be replayed; if not, that is logged. Values are not, as they may be passwords."""
+    if not isinstance(record, ConfigRecord):
+        return True
+    complaint = complaint_about(record)
+    if complaint is not None:
+        resource = f"resource {record.resource_name!r} of type {record.resource_type}"
+        _logger.warning("the recorded value of %s of %s is passed over: %s", record.name, resource, complaint)
+    return complaint is None

@@ -52,7 +52,7 @@ HISTORY: list[Record] = [
     PartitionRecord(SECOND, 1, (3,), (3,), 3),
     TopicRecord("a", FIRST),
     PartitionRecord(FIRST, 0, (1, 2, 3), (1, 2), 2, adding_replicas=(3,)),
-    ConfigRecord(2, "b", "segment.bytes", "100"),
+    ConfigRecord(2, "b", "segment.bytes", "2097152"),
     ConfigRecord(4, "", "message.max.bytes", "5"),
     ProducerIdsRecord(1, 3, 2000),
     PartitionChangeRecord(SECOND, 1, leader=-1),
