@@ -302,7 +302,7 @@ _OWN: tuple[ConfigKey, ...] = (
     ConfigKey(
         "log.scrub.io.max.bytes.per.second",
         DOUBLE,
-        "5242880",
+        "2097152",
         "Bytes a second that this check may read. Not in Kafka.",
         POSITIVE,
     ),

@@ -16,7 +16,7 @@ class ScrubberConfig:
     """`log.scrub.interval.ms`, 0 for never, and `log.scrub.io.max.bytes.per.second`."""
 
     interval_ms: int = 3_600_000
-    io_bytes_per_s: float = 5 * 1024 * 1024
+    io_bytes_per_s: float = 2 * 1024 * 1024
 
 
 def _ignore_dir_failure(path: str, error: OSError) -> None:
