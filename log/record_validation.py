@@ -61,6 +61,10 @@ class LoopBudget:
     def __init__(self) -> None:
         self.bytes_left = _LOOP_BYTES
 
+    def renew(self) -> None:
+        """Another request begins."""
+        self.bytes_left = _LOOP_BYTES
+
     def spend(self, size_bytes: int) -> None:
         """Take so much of it. `NeedsThreadError` where less is left."""
         left = self.bytes_left - size_bytes
@@ -83,7 +87,10 @@ def check_records(
     if codec:
         body = _decompressed(codec, body, count, config, budget)
     elif budget is not None:
-        budget.spend(len(body) * _RECOMPRESSED_WEIGHT if config.compression_type else len(body))
+        left = budget.bytes_left - (len(body) * _RECOMPRESSED_WEIGHT if config.compression_type else len(body))
+        if left < 0:
+            raise NeedsThreadError
+        budget.bytes_left = left
     fault, index, oldest, newest, without_key = scan_fields(body, count)
     if fault:
         raise _invalid(f"Record {index} of {count} in the batch is malformed: {_REASONS[Fault(fault)]}.")

@@ -53,12 +53,15 @@ class Appends:
         self._observer = observer
         self._now = now
         self._deferred = deferred
+        self._budget = LoopBudget()
+        """Of the request that is being appended."""
 
     def append(self, acks: int, timeout_ms: int, entries: Entries, done: AppendDone) -> None:
         """See `ReplicaManager.append`."""
         done = self._observer.on_append(entries, done)
         times = self._now()
-        budget = LoopBudget()
+        budget = self._budget
+        budget.renew()
         responses: list[ProducePartitionResponse] = []
         appended: list[_Appended] = []
         late: dict[int, DeferredBatches] = {}
