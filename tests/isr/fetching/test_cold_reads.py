@@ -18,6 +18,7 @@ def cold_cluster(batches: int = 6, partitions: int = 1) -> tuple[Cluster, SimDis
     cluster, _ = replicated_topic((1,), partitions)
     for _ in range(batches):
         cluster.produce(1, TP, LARGE)
+        cluster.sleep(0.1)  # a large batch is validated in a thread
     disk: SimDisk = cluster.disks[1]
     disk.set_sync_latency(WARMING_S, WARMING_S)
     disk.make_cold()
