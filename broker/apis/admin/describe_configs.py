@@ -7,7 +7,7 @@ The broker resource with an empty name stands for the dynamic values of all brok
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ....controller.configs.broker_configs import BROKER_CONFIGS, DYNAMIC_BROKER_CONFIGS
@@ -24,9 +24,10 @@ from ....controller.metadata.metadata_image import (
 from ....controller.metadata.metadata_loader import MetadataLoader
 from ....controller.topics.topic_names import is_legal_topic_name
 from ....log.topic_configs import TOPIC_CONFIGS
+from ....runtime.incremental_work import PLAIN_STEP, Work, run_at_once
 from ....wire.config_def import ConfigKey, ConfigSource, ConfigType
 from ....wire.errors import ErrorCode
-from ...api import Fields
+from ...api import Fields, Result
 from ...config import BrokerConfig
 from ...loggers import logger_levels
 from ...network.request import Request
@@ -34,6 +35,10 @@ from ...services import BrokerServices
 
 if TYPE_CHECKING:
     from ....wire.message_types.configs import DescribeConfigsRequest
+
+
+RESOURCES_AT_ONCE = 8
+"""More resources are described in steps."""
 
 
 class ConfiguredNode(Protocol):
@@ -61,7 +66,7 @@ class _Level(NamedTuple):
 class _Query(NamedTuple):
     """What the request asks of one resource."""
 
-    keys: Iterable[str] | None
+    keys: frozenset[str]
     synonyms: bool
     documentation: bool
 
@@ -170,7 +175,7 @@ def _describe(
     services: ConfiguredNode, wanted: DescribeConfigsRequest.DescribeConfigsResource, options: Mapping[str, bool]
 ) -> dict[str, Any]:
     kind, name = wanted.resource_type, wanted.resource_name
-    query = _Query(wanted.configuration_keys, **options)
+    query = _Query(frozenset(wanted.configuration_keys or ()), **options)
     if kind == TOPIC_RESOURCE:
         if not is_legal_topic_name(name):
             return _result(wanted, int(ErrorCode.INVALID_TOPIC_EXCEPTION), f"Topic name is illegal: {name!r}")
@@ -221,13 +226,22 @@ def _result(wanted: DescribeConfigsRequest.DescribeConfigsResource, code: int, t
     return {"error_code": code, "error_message": text, "configs": [], **name}
 
 
-def describe(node: ConfiguredNode, message: DescribeConfigsRequest) -> Fields:
+def describe(node: ConfiguredNode, message: DescribeConfigsRequest) -> Result:
     """The response of a broker, or of a controller that is asked itself (KIP-919)."""
+    work = _describe_all(node, message)
+    return work if len(message.resources) > RESOURCES_AT_ONCE else run_at_once(work)
+
+
+def _describe_all(node: ConfiguredNode, message: DescribeConfigsRequest) -> Work[Result]:
     options = {"synonyms": message.include_synonyms, "documentation": message.get("include_documentation", False)}
-    return {"results": [_describe(node, wanted, options) for wanted in message.resources]}
+    results = []
+    for wanted in message.resources:
+        results.append(_describe(node, wanted, options))
+        yield PLAIN_STEP
+    return {"results": results}
 
 
-def handle(services: BrokerServices, request: Request, message: DescribeConfigsRequest) -> Fields:
+def handle(services: BrokerServices, request: Request, message: DescribeConfigsRequest) -> Result:
     """The settings as this broker has them."""
     return describe(services, message)
 

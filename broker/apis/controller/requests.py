@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 
 from ....wire.codec import Struct
 from ....wire.fetch import FetchResponse, decode_fetch_request, encode_fetch_response
-from ...api import Fields
+from ...api import Fields, Result
 from ...network.request import Request
 from ...services import ControllerServices
 from ...topic_view import CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED
@@ -63,6 +63,6 @@ def describe_controllers(services: ControllerServices, request: Request, message
     }
 
 
-def describe_configs_of_controller(services: ControllerServices, request: Request, message: Struct) -> Fields:
+def describe_configs_of_controller(services: ControllerServices, request: Request, message: Struct) -> Result:
     """DescribeConfigs of a controller listener: this node's own settings (KIP-919)."""
     return describe(services, message)

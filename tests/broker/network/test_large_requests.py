@@ -185,3 +185,14 @@ def test_known_partitions_of_a_large_fetch_are_read_and_no_session_forgets_the_o
         assert set(found.values()) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
     run(main())
+
+
+def test_the_settings_of_one_topic_2_000_times_are_described_in_steps() -> None:
+    async def main() -> None:
+        resource = {"resource_type": 2, "resource_name": TOPIC, "configuration_keys": None}
+        attack = Attack(Harness(), ApiKey.DESCRIBE_CONFIGS, 4, {"resources": [resource] * 2_000})
+        answer = await attack.run()
+        assert len(answer.results) == 2_000
+        assert answer.results[0] == answer.results[-1]
+
+    run(main())
