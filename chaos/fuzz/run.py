@@ -190,6 +190,8 @@ class FuzzRun:
 
     def _judge_latencies(self, client: SteadyClient, alone: tuple[int, int]) -> None:
         options = self.options
+        if not client.latencies(alone).acked:
+            raise ClientError("nothing was acked while the client ran alone: there is nothing to compare with")
         limit_ms = max(client.latencies(alone).p99_ms * options.p99_factor, options.p99_floor_ms)
         for name, result in self.results.items():
             windows = [(start, end) for other, start, end in self.windows if other == name]
