@@ -153,7 +153,7 @@ class Partition:
 
         Raises `ProtocolError`: FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one.
         """
-        if requested_epoch < 0:
+        if requested_epoch == -1:
             return
         leader_epoch = self.leader_epoch
         if requested_epoch < leader_epoch:
