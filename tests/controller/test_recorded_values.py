@@ -66,7 +66,8 @@ def test_the_former_value_holds() -> None:
 
 def test_a_snapshot_may_hold_such_values() -> None:
     loader = MetadataLoader("c")
-    loader.on_snapshot(SnapshotId(10, 1), [encode_record(record, 1) for record in (TOPIC, *BAD)])
+    records: tuple[Record, ...] = (TOPIC, *BAD)
+    loader.on_snapshot(SnapshotId(10, 1), [encode_record(record, 1) for record in records])
     loader.on_snapshot(SnapshotId(10, 1), None)
     assert loader.image.configs == {}
     assert list(loader.image.topics_by_name) == ["flights"]

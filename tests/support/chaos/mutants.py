@@ -395,7 +395,7 @@ MUTANTS = (
         "a recovery point before its fsync",
         replacing(Durability, "checkpoint_soon", trust_before_the_fsync),
         ("leader-crash",),
-        first=25,
+        first=70,
     ),
     Mutant("consumers read what is not committed", replacing(Replica, "read", read_uncommitted), ("kill",)),
     Mutant(
