@@ -328,14 +328,16 @@ def forwarding_harness(find: Callable[[], ControllerAddress | None]) -> Harness:
 
 @pytest.mark.parametrize("version", range(2, 8))
 def test_the_controllers_response_reaches_the_client_byte_for_byte(version: int) -> None:
+    fields = {**CREATE_FIELDS, "timeout": 60_000}
+
     async def main() -> None:
         async with Node(FakeController()) as node:
             harness = forwarding_harness(lambda: node.address)
             through_broker = harness.connect()
-            through_broker.deliver(harness.frame(ApiKey.CREATE_TOPICS, version, CREATE_FIELDS))
+            through_broker.deliver(harness.frame(ApiKey.CREATE_TOPICS, version, fields))
             await until(lambda: through_broker.written)
             direct = await connect("127.0.0.1", node.server.port)
-            body = encode_request(ApiKey.CREATE_TOPICS, version, CREATE_FIELDS)
+            body = encode_request(ApiKey.CREATE_TOPICS, version, fields)
             answer = await direct.send_raw(ApiKey.CREATE_TOPICS, version, [body])
             (frame,) = through_broker.frames()
             assert frame[:4] == harness.correlation_id.to_bytes(4, "big")
