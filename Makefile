@@ -9,7 +9,7 @@ MINUTES ?= 60
 SEED ?= 1
 KAFKA_LIBS ?= $(HOME)/.cache/kafka-4.2.0
 
-.PHONY: demo demo-spark test transcripts coverage kafka-jars test-containers docs check soak fuzz bench setup lock clean help
+.PHONY: demo demo-spark test properties transcripts coverage kafka-jars test-containers docs check soak fuzz bench setup lock clean help
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/: .*##/ -/'
 
@@ -49,6 +49,9 @@ kafka-jars:      ## Apache Kafka's jars for the tests of Java clients, by Maven 
 
 test: $(STAMP) kafka-jars  ## all tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+properties: $(STAMP)  ## the tests of properties with new random examples, ten times as many
+	$(BIN)/python -m pytest -n 2 --hypothesis-profile explore tests/runtime tests/wire tests/log tests/raft tests/controller tests/isr tests/broker
 
 transcripts: $(STAMP)  ## write transcripts anew where conversations go otherwise, and show the difference
 	-$(BIN)/python -m pytest -p no:warnings --rewrite-transcripts tests/raft/test_transcripts.py tests/controller tests/isr tests/broker/groups -k transcript

@@ -28,6 +28,8 @@ class UnlimitedMemory:
         self.held_bytes = size_bytes
         return True
 
+    keep = grow
+
     def on_progress(self) -> None:
         pass
 
