@@ -29,7 +29,10 @@ _COMMANDS = {
     "node": ("one_node.node:node", "Run one node from server.properties."),
     "format": ("one_node.node:format_dirs", "Prepare the log directories of a node."),
     "settings": ("one_node.node:settings", "List the settings of server.properties."),
-    "topics": ("administration.topics:topics", "Create, list, describe and delete topics."),
+    "topics": (
+        "administration.topics:topics",
+        "Create, list, describe, alter and delete topics; offsets, delete records.",
+    ),
     "partitions": ("administration.partitions:partitions", "Move partitions between brokers, elect leaders."),
     "features": ("administration.features:features", "Show and change the levels of the cluster's features."),
     "configs": ("administration.configs:configs", "Show and set the configuration of topics and brokers."),

@@ -129,7 +129,7 @@ def _way_out(error: Exception) -> str:
         ErrorCode.INVALID_REPLICATION_FACTOR: "raftwerk brokers list shows how many brokers there are",
         ErrorCode.NOT_ENOUGH_REPLICAS: "raftwerk doctor shows which brokers are missing",
         ErrorCode.NOT_CONTROLLER: "no controller is active: raftwerk doctor shows why",
-        ErrorCode.OFFSET_OUT_OF_RANGE: "use --since, --last or no --offset to begin where there are records",
+        ErrorCode.OFFSET_OUT_OF_RANGE: "raftwerk topics offsets shows where each log begins and ends",
     }
     return next((way for code, way in ways.items() if error.code == code), "")
 

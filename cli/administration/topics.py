@@ -1,23 +1,31 @@
-"""`raftwerk topics`: creates, lists, describes and deletes topics."""
+"""`raftwerk topics`: creates, lists, describes, alters and deletes topics."""
 
 from __future__ import annotations
 
 import click
 
 from ..options import bootstrap_option, json_option, parse_pairs, print_json, run_client
+from .topic_offsets import delete_records, offsets
 
 
 @click.group()
 def topics() -> None:
-    """Create, list, describe and delete topics.
+    """Create, list, describe, alter and delete topics; look up offsets and delete records.
 
     \b
     Examples:
       raftwerk topics create flights -p 6 --replicas 3 -c min.insync.replicas=2
       raftwerk topics list
       raftwerk topics describe flights --json
+      raftwerk topics alter flights -p 12 -c retention.ms=3600000
+      raftwerk topics offsets flights --time 10m
+      raftwerk topics delete-records flights --before 7d
       raftwerk topics delete flights
     """
+
+
+topics.add_command(offsets)
+topics.add_command(delete_records)
 
 
 @topics.command()
@@ -126,6 +134,46 @@ def _print_topic(topic: dict[str, object]) -> None:
         click.echo(
             f"  {row['partition']:>4}  leader {leader:<4}  replicas {replicas:<12}  isr {isr:<12}{behind}".rstrip()
         )
+
+
+@topics.command()
+@click.argument("name")
+@click.option("-p", "--partitions", type=click.IntRange(1), help="Add partitions until there are this many.")
+@click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A topic setting; repeatable.")
+@click.option("--unset", multiple=True, metavar="KEY", help="A setting that gets its default again; repeatable.")
+@bootstrap_option
+def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tuple[str, ...], bootstrap: str) -> None:
+    """Add partitions to topic NAME, and set or unset its settings.
+
+    A topic cannot have fewer partitions than it has. When partitions are added, the records that are there stay where
+    they are, but producers send a key to another partition than before.
+
+    \b
+    Examples:
+      raftwerk topics alter flights -p 12
+      raftwerk topics alter flights -c retention.ms=3600000 -c cleanup.policy=compact
+      raftwerk topics alter flights --unset retention.ms
+    """
+    pairs = parse_pairs(configs, "--config")
+    if partitions is None and not pairs and not unset:
+        raise click.UsageError("say what to alter: --partitions, --config or --unset")
+    both = sorted(set(pairs) & set(unset))
+    if both:
+        raise click.UsageError(f"--config sets {', '.join(both)} and --unset removes it: give one of them")
+
+    async def run() -> None:
+        from ...cluster.client.admin_client import TOPIC, AdminClient
+        from ...cluster.client.cluster_client import ClusterClient
+
+        async with ClusterClient(bootstrap) as client:
+            admin = AdminClient(client)
+            if pairs or unset:
+                await admin.alter_configs(TOPIC, name, pairs, unset)
+            if partitions is not None:
+                await admin.create_partitions(name, partitions)
+
+    run_client(run())
+    click.echo(f"Altered topic {name}.")
 
 
 @topics.command()

@@ -10,13 +10,15 @@ from typing import Any
 from ...wire.api_keys import ApiKey
 from ...wire.codec import Struct
 from ...wire.errors import ErrorCode
-from .client_errors import ClientError, RefusedError
+from .client_errors import ClientError, RefusedError, is_retriable
 from .cluster_client import NO_ANSWER, ClusterClient, ClusterView
 
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = range(4)
 _CREATE_TOPICS_VERSION = 7
 _DELETE_TOPICS_VERSION = 6
+_CREATE_PARTITIONS_VERSION = 3
+_DELETE_RECORDS_VERSION = 2
 _TIMEOUT_MS = 30_000
 _RETRY_PAUSE_S = 0.1
 _BROKER_SOURCES = (2, 3)
@@ -94,6 +96,55 @@ class AdminClient:
         _raise_if_refused(answer.error_code, f"topic {name}", answer.error_message)
         if wait:
             await self._until(lambda view: all(topic.name != name for topic in view.topics), name)
+
+    async def create_partitions(self, name: str, count: int) -> None:
+        """Add partitions to a topic until it has `count`; returns when every partition has a leader."""
+        fields = {
+            "topics": [{"name": name, "count": count, "assignments": None}],
+            "timeout": int(self._client.timeout_s * 1000),
+            "validate_only": False,
+        }
+        answer = await self._request_until_final(
+            ApiKey.CREATE_PARTITIONS, _CREATE_PARTITIONS_VERSION, fields, "results"
+        )
+        _raise_if_refused(answer.error_code, f"topic {name}", answer.error_message)
+        await self._until(lambda view: len(view.topic(name).partitions) >= count and _has_leaders(view, name), name)
+
+    async def delete_records(self, topic: str, before: Mapping[int, int]) -> dict[int, int]:
+        """Delete the records below an offset in each of these partitions; -1 stands for the high watermark.
+
+        Returns the offset at which each log begins afterwards. Raises `RefusedError` for an offset beyond the end.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._client.timeout_s
+        begins: dict[int, int] = {}
+        while missing := [partition for partition in before if partition not in begins]:
+            leaders = {
+                one.partition: one.leader for one in (await self._client.metadata([topic])).topic(topic).partitions
+            }
+            for partition in missing:
+                code, begin = await self._delete_records(
+                    leaders.get(partition, -1), topic, partition, before[partition]
+                )
+                if not code:
+                    begins[partition] = begin
+                elif not is_retriable(code) or loop.time() > deadline:
+                    beyond = f"offset {before[partition]} is beyond the end of the log"
+                    out = code == ErrorCode.OFFSET_OUT_OF_RANGE
+                    raise RefusedError(code, f"{topic}-{partition}", beyond if out else None)
+            await asyncio.sleep(_RETRY_PAUSE_S if len(begins) < len(before) else 0)
+        return dict(sorted(begins.items()))
+
+    async def _delete_records(self, leader: int, topic: str, partition: int, offset: int) -> tuple[int, int]:
+        """The error code and the new beginning of one partition."""
+        row = {"name": topic, "partitions": [{"partition_index": partition, "offset": offset}]}
+        fields = {"topics": [row], "timeout": int(self._client.timeout_s * 1000)}
+        try:
+            answer = await self._client.request_node(leader, ApiKey.DELETE_RECORDS, _DELETE_RECORDS_VERSION, fields)
+        except NO_ANSWER:
+            return ErrorCode.LEADER_NOT_AVAILABLE, -1
+        (result,) = answer.topics[0].partitions
+        return result.error_code, result.low_watermark
 
     async def describe_configs(self, resource_type: int, name: str, *, everything: bool = False) -> list[ConfigEntry]:
         """The settings of a resource: those that were set at run time, or with `everything` all of them."""

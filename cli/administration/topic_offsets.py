@@ -1,0 +1,117 @@
+"""`raftwerk topics offsets` and `delete-records`: look up offsets, by time too, and delete the oldest records."""
+
+from __future__ import annotations
+
+import click
+
+from ..options import bootstrap_option, json_option, milliseconds, print_json, run_client
+
+_partition_option = click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    multiple=True,
+    type=click.IntRange(0),
+    help="A partition, repeatable; default: all.",
+)
+
+
+@click.command()
+@click.argument("topic")
+@_partition_option
+@click.option(
+    "--time", "at_time", metavar="TIME", help="Look up a time: 10m (ago), 2026-01-31T12:00 (UTC), milliseconds."
+)
+@bootstrap_option
+@json_option
+def offsets(topic: str, partitions: tuple[int, ...], at_time: str | None, bootstrap: str, as_json: bool) -> None:
+    """Show the first offset and the end offset of each partition of TOPIC.
+
+    With --time, show the offset of the first record of that time or later.
+
+    \b
+    Examples:
+      raftwerk topics offsets flights
+      raftwerk topics offsets flights -p 0 --time 2026-01-31T12:00
+    """
+    time_ms = None if at_time is None else milliseconds(at_time, "--time")
+
+    async def run() -> list[dict[str, int | str | None]]:
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.consumer import EARLIEST, LATEST, Consumer
+
+        async with ClusterClient(bootstrap) as client:
+            consumer = Consumer(client, topic)
+            await consumer.start(partitions, at=0)
+            if time_ms is not None:
+                found = await consumer.offsets(time_ms, consumer.positions)
+                return [
+                    {"topic": topic, "partition": one, "offset": offset if offset >= 0 else None}
+                    for one, offset in found.items()
+                ]
+            firsts = await consumer.offsets(EARLIEST, consumer.positions)
+            ends = await consumer.offsets(LATEST, consumer.positions)
+        return [{"topic": topic, "partition": one, "first": firsts[one], "end": end} for one, end in ends.items()]
+
+    for row in run_client(run()):
+        if as_json:
+            print_json(row)
+        elif time_ms is None:
+            click.echo(f"{row['partition']:>4}  first {row['first']:<12}  end {row['end']}")
+        else:
+            shown = "no record of that time or later" if row["offset"] is None else row["offset"]
+            click.echo(f"{row['partition']:>4}  {shown}")
+
+
+@click.command("delete-records")
+@click.argument("topic")
+@_partition_option
+@click.option("--offset", type=click.IntRange(0), help="Delete the records below this offset.")
+@click.option(
+    "--before",
+    metavar="TIME",
+    help="Delete the records before a time: 10m (ago), 2026-01-31T12:00 (UTC), milliseconds.",
+)
+@click.option("--all", "everything", is_flag=True, help="Delete all records that are committed now.")
+@bootstrap_option
+@json_option
+def delete_records(
+    topic: str,
+    partitions: tuple[int, ...],
+    offset: int | None,
+    before: str | None,
+    everything: bool,
+    bootstrap: str,
+    as_json: bool,
+) -> None:
+    """Delete the oldest records of TOPIC: those below an offset, or before a time.
+
+    They are gone for every consumer at once. The log begins at the new offset; offsets do not change.
+
+    \b
+    Examples:
+      raftwerk topics delete-records flights --before 7d
+      raftwerk topics delete-records flights -p 0 --offset 1200
+      raftwerk topics delete-records flights --all
+    """
+    if sum((offset is not None, before is not None, everything)) != 1:
+        raise click.UsageError("give one of --offset, --before and --all")
+    time_ms = None if before is None else milliseconds(before, "--before")
+
+    async def run() -> dict[int, int]:
+        from ...cluster.client.admin_client import AdminClient
+        from ...cluster.client.cluster_client import ClusterClient
+        from ...cluster.client.consumer import Consumer
+
+        async with ClusterClient(bootstrap) as client:
+            consumer = Consumer(client, topic)
+            await consumer.start(partitions, at=-1 if offset is None else offset)
+            if time_ms is not None:
+                await consumer.start_at_time(time_ms, partitions)
+            return await AdminClient(client).delete_records(topic, consumer.positions)
+
+    for partition, begin in run_client(run()).items():
+        if as_json:
+            print_json({"topic": topic, "partition": partition, "first": begin})
+        else:
+            click.echo(f"{topic}-{partition} now begins at offset {begin}.")
