@@ -13,7 +13,7 @@ from ...cluster.node.formatting import FirstVoters, FormatError, format_node, fo
 from ...cluster.node.node import Node
 from ...cluster.settings.node_config import NodeConfig
 from ...controller.metadata.features import SUPPORTED_FEATURES, VersionRanges
-from ...controller.metadata.metadata_image import RECORD_VERSION_FEATURE, MetadataImage
+from ...controller.metadata.metadata_image import RECORD_VERSION_FEATURE, TRANSACTION_VERSION_FEATURE, MetadataImage
 from ...log.state.checkpoints import encode_uuid
 from ...raft.driver.raft_driver import metadata_log_dir
 from ...runtime.ports import Runtime
@@ -29,7 +29,9 @@ BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
 _FIRST_CONTROLLER = 101
 OLD_FEATURES: VersionRanges = {
-    name: levels for name, levels in SUPPORTED_FEATURES.items() if name != RECORD_VERSION_FEATURE
+    name: levels
+    for name, levels in SUPPORTED_FEATURES.items()
+    if name not in (RECORD_VERSION_FEATURE, TRANSACTION_VERSION_FEATURE)
 }
 _MANY_SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "500", "metadata.max.retention.bytes": "0"}
 """With these settings a controller that joins starts from a snapshot, which holds the voters."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...controller.metadata.features import FIXED_LEVELS, SUPPORTED_FEATURES
-from ...controller.metadata.metadata_image import ELR_FEATURE, METADATA_VERSION_FEATURE
+from ...controller.metadata.metadata_image import ELR_FEATURE, METADATA_VERSION_FEATURE, TRANSACTION_VERSION_FEATURE
 from ...raft.messages.voter_messages import KRAFT_VERSION_FEATURE
 from ...runtime.ports import Disk
 from ..settings.properties import format_properties, parse_properties
@@ -18,6 +18,8 @@ from ..settings.properties import format_properties, parse_properties
 _FILE = "bootstrap.features"
 _ELR_SINCE = 26
 """4.1-IV0: the level of `metadata.version` from which Kafka begins with eligible leader replicas."""
+_TRANSACTION_VERSION_2_SINCE = 24
+"""4.0-IV2: the level of `metadata.version` from which Kafka begins with `transaction.version` 2; below it, with 1."""
 
 
 def choose_levels(release: str | None, features: Iterable[str]) -> dict[str, int]:
@@ -31,7 +33,11 @@ def choose_levels(release: str | None, features: Iterable[str]) -> dict[str, int
         known = [level for level, name in METADATA_RELEASES.items() if release in (name, name.partition("-")[0])]
         if not known:
             raise ValueError(f"release {release} is unknown: {', '.join(METADATA_RELEASES.values())} are known")
-        levels = {METADATA_VERSION_FEATURE: known[-1], ELR_FEATURE: int(known[-1] >= _ELR_SINCE)}
+        levels = {
+            METADATA_VERSION_FEATURE: known[-1],
+            ELR_FEATURE: int(known[-1] >= _ELR_SINCE),
+            TRANSACTION_VERSION_FEATURE: 2 if known[-1] >= _TRANSACTION_VERSION_2_SINCE else 1,
+        }
     for given in features:
         name, _, text = given.partition("=")
         if not text.isdecimal():

@@ -4,8 +4,10 @@
 voters, KIP-853) belongs to the quorum: it is in a control record of the log, not in the image, and the quorum decides
 whether it can be raised. `raftwerk.record.version` exists only here: it is the version of metadata records
 (`metadata_records.py`). `group.version` is always 1: KIP-848 is part of the software, and no record says so. A feature
-at level 0 is not listed as finalized, as in Kafka. `transaction.version`, `share.version` and `streams.version` are not
-served, so they do not exist.
+at level 0 is not listed as finalized, as in Kafka. `transaction.version` is Kafka's: at 1 the records of transactions
+have tagged fields; at 2 each end of a transaction bumps the producer's epoch, and partitions are added to a transaction
+by the first write (KIP-890). A new cluster begins with 2, a cluster of older software keeps 0 until it is raised.
+`share.version` and `streams.version` are not served, so they do not exist.
 
 How a cluster changes to new software. The nodes are restarted with it one by one. Meanwhile every record is written at
 the finalized level, which the old nodes read too. Then a level is raised. All registered brokers and all voters must
@@ -25,7 +27,13 @@ from ...raft.voters.voter_set import DYNAMIC_VERSION, STATIC_VERSION
 from ...wire.errors import ErrorCode, ProtocolError
 from ..partitions.eligible_leader_replicas import switch_off_elr
 from ..result import ControllerResult, Response, error_response
-from .metadata_image import ELR_FEATURE, METADATA_VERSION_FEATURE, RECORD_VERSION_FEATURE, MetadataImage
+from .metadata_image import (
+    ELR_FEATURE,
+    METADATA_VERSION_FEATURE,
+    RECORD_VERSION_FEATURE,
+    TRANSACTION_VERSION_FEATURE,
+    MetadataImage,
+)
 from .metadata_records import (
     COMPACT_RECORDS,
     PLAIN_RECORDS,
@@ -52,6 +60,10 @@ METADATA_VERSION = 29
 METADATA_VERSION_WITH_ELR = 23
 """4.0-IV1: the last level that changed Kafka's records; below it metadata could be lost."""
 
+TRANSACTION_VERSION = 2
+_NAMED_BY_ALL = (RECORD_VERSION_FEATURE, TRANSACTION_VERSION_FEATURE)
+"""A node that does not name one of these when it registers has software without that feature."""
+
 VersionRanges = Mapping[str, tuple[int, int]]
 
 SUPPORTED_FEATURES: VersionRanges = {
@@ -59,6 +71,7 @@ SUPPORTED_FEATURES: VersionRanges = {
     KRAFT_VERSION_FEATURE: (STATIC_VERSION, DYNAMIC_VERSION),
     ELR_FEATURE: (0, 1),
     RECORD_VERSION_FEATURE: (PLAIN_RECORDS, COMPACT_RECORDS),
+    TRANSACTION_VERSION_FEATURE: (0, TRANSACTION_VERSION),
     **{name: (level, level) for name, level in FIXED_LEVELS.items()},
 }
 """Lowest and highest level of each feature that this node knows, as ApiVersions and registrations say it."""
@@ -72,9 +85,15 @@ def bootstrap_records(image: MetadataImage, supported: VersionRanges, chosen: Ma
         METADATA_VERSION_FEATURE: METADATA_VERSION,
         ELR_FEATURE: 1,
         RECORD_VERSION_FEATURE: supported.get(RECORD_VERSION_FEATURE, (0, PLAIN_RECORDS))[1],
+        TRANSACTION_VERSION_FEATURE: supported.get(TRANSACTION_VERSION_FEATURE, (0, 0))[1],
         **chosen,
     }
     return [FeatureLevelRecord(name, level) for name, level in first.items() if level]
+
+
+def transaction_version(image: MetadataImage) -> int:
+    """The finalized level of `transaction.version`: 0, 1 or 2."""
+    return image.features.get(TRANSACTION_VERSION_FEATURE, 0)
 
 
 def check_level_is_known(supported: VersionRanges, record: FeatureLevelRecord) -> None:
@@ -91,11 +110,12 @@ def check_supported(image: MetadataImage, offered: Iterable[OfferedFeature], who
     """Raise `ProtocolError(UNSUPPORTED_VERSION)` when a finalized level is outside the range that a node offers.
 
     A feature of Kafka that the node does not name is not checked: versions 0 to 3 of BrokerRegistration cannot name
-    those whose range starts at 0. A node that does not name `raftwerk.record.version` is older than that feature.
+    those whose range starts at 0. A node that does not name `raftwerk.record.version` or `transaction.version` has
+    older software.
     """
     ranges = {one.name: (one.min_supported_version, one.max_supported_version) for one in offered}
     for name, level in image.features.items():
-        if name not in ranges and name != RECORD_VERSION_FEATURE:
+        if name not in ranges and name not in _NAMED_BY_ALL:
             continue
         low, high = ranges.get(name, (0, 0))
         if not low <= level <= high:
@@ -151,7 +171,8 @@ def update_features(
 
     `metadata.version` is a level of Apache Kafka. No record here depends on it, so it may go where Kafka lets it go:
     not below the last level that changed Kafka's records. `raftwerk.record.version` may go up and down, since both
-    versions of records say the same. `eligible.leader.replicas.version` may be switched on, and off again as long as no
+    versions of records say the same; so may `transaction.version`, since every level reads what the others wrote.
+    `eligible.leader.replicas.version` may be switched on, and off again as long as no
     partition depends on its ELR.
     """
     records: list[Record] = []
@@ -199,7 +220,7 @@ def _update_one(
     if level == current:
         return []
     _check_brokers(image, update)
-    if name == RECORD_VERSION_FEATURE:
+    if name in _NAMED_BY_ALL:
         _check_voters(image, update, kraft.voter_ids)
     if name == KRAFT_VERSION_FEATURE:
         kraft.upgrade(level, validate_only=True)
@@ -251,7 +272,7 @@ def _check_voters(image: MetadataImage, update: _Update, voter_ids: Sequence[int
 def _check_range(update: _Update, who: str, features: Sequence[tuple[str, int, int]]) -> None:
     """A node that does not name a feature of Kafka is not checked, see `check_supported`."""
     ranges = {name: (low, high) for name, low, high in features}
-    if update.name not in ranges and update.name != RECORD_VERSION_FEATURE:
+    if update.name not in ranges and update.name not in _NAMED_BY_ALL:
         return
     low, high = ranges.get(update.name, (0, 0))
     if not low <= update.level <= high:

@@ -50,6 +50,7 @@ GROUP_RESOURCE = 32
 ELR_FEATURE = "eligible.leader.replicas.version"
 METADATA_VERSION_FEATURE = "metadata.version"
 RECORD_VERSION_FEATURE = "raftwerk.record.version"
+TRANSACTION_VERSION_FEATURE = "transaction.version"
 
 T = TypeVar("T")
 

@@ -134,9 +134,15 @@ def test_the_first_levels_of_features(tmp_path: Path, runtime: Runtime) -> None:
     standalone = FirstVoters(standalone=True)
     format_node(settings, runtime, CLUSTER_ID, ignore_formatted=False, first_voters=standalone, levels=levels)
     chosen = read_levels(runtime.disk, settings.metadata_log_dir)
-    assert chosen == {"metadata.version": 25, "eligible.leader.replicas.version": 0, "raftwerk.record.version": 0}
+    assert chosen == {
+        "metadata.version": 25,
+        "eligible.leader.replicas.version": 0,
+        "transaction.version": 2,
+        "raftwerk.record.version": 0,
+    }
     assert bootstrap_records(MetadataImage("c"), SUPPORTED_FEATURES, chosen) == [
-        FeatureLevelRecord("metadata.version", 25)
+        FeatureLevelRecord("metadata.version", 25),
+        FeatureLevelRecord("transaction.version", 2),
     ]
     records = bootstrap_records(MetadataImage("c"), SUPPORTED_FEATURES, {})
     names = [record.name if isinstance(record, FeatureLevelRecord) else record for record in records]
@@ -144,9 +150,11 @@ def test_the_first_levels_of_features(tmp_path: Path, runtime: Runtime) -> None:
         "metadata.version",
         "eligible.leader.replicas.version",
         "raftwerk.record.version",
+        "transaction.version",
     ]
     assert read_levels(runtime.disk, f"{tmp_path}/two") == {}
     assert choose_levels("4.2-IV1", [])["metadata.version"] == 29
+    assert choose_levels("4.0-IV1", [])["transaction.version"] == 1
 
 
 @pytest.mark.parametrize(
@@ -155,7 +163,8 @@ def test_the_first_levels_of_features(tmp_path: Path, runtime: Runtime) -> None:
         ("3.0", [], "release 3.0 is unknown: 4.0-IV1"),
         (None, ["metadata.version"], "is not NAME=LEVEL"),
         (None, ["kraft.version=1"], "leave it out"),
-        (None, ["transaction.version=2"], "no such feature"),
+        (None, ["share.version=1"], "no such feature"),
+        (None, ["transaction.version=3"], "levels 0 to 2"),
         (None, ["metadata.version=30"], "levels 7 to 29"),
         ("4.2", ["metadata.version=29"], "leave one of them out"),
     ],

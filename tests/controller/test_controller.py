@@ -25,6 +25,7 @@ async def test_bootstrap_finalizes_features_once() -> None:
         "metadata.version": 29,
         "eligible.leader.replicas.version": 1,
         "raftwerk.record.version": 1,
+        "transaction.version": 2,
     }
     end = harness.quorum.log_end_offset()
     harness.quorum.elect(None, 2)

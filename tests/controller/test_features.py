@@ -8,7 +8,12 @@ from uuid import UUID
 import pytest
 from support.controller.controller_harness import decoded
 
-from raftwerk.controller.metadata.features import SUPPORTED_FEATURES, check_supported, update_features
+from raftwerk.controller.metadata.features import (
+    SUPPORTED_FEATURES,
+    check_supported,
+    transaction_version,
+    update_features,
+)
 from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from raftwerk.controller.metadata.metadata_records import (
     BrokerChangeRecord,
@@ -26,6 +31,7 @@ from raftwerk.wire.errors import ErrorCode, ProtocolError
 
 ELR = "eligible.leader.replicas.version"
 RECORDS = "raftwerk.record.version"
+TRANSACTIONS = "transaction.version"
 TOPIC = UUID(int=1)
 
 
@@ -131,6 +137,23 @@ def test_the_record_version_changes_when_all_nodes_know_it() -> None:
     with pytest.raises(ProtocolError, match=r"does not support finalized version 1 of raftwerk\.record\.version"):
         check_supported(compact, (), "broker")
     check_supported(image_of(), (), "broker")
+
+
+def test_the_transaction_version_goes_up_and_down_when_all_nodes_know_it() -> None:
+    """A cluster of older software has 0 until it is raised; a node without the feature is refused from then on."""
+    knows = (TRANSACTIONS, 0, 2)
+    voters = [controller(1, knows), controller(2, knows)]
+    assert transaction_version(image_of()) == 0
+    assert ask(image_of(broker(knows), *voters), (TRANSACTIONS, 2, 1)) == ([FeatureLevelRecord(TRANSACTIONS, 2)], 0)
+    assert ask(image_of(broker(knows), *voters), (TRANSACTIONS, 3, 1))[1] == ErrorCode.INVALID_UPDATE_VERSION
+    assert ask(image_of(broker(), *voters), (TRANSACTIONS, 1, 1))[1] == ErrorCode.INVALID_UPDATE_VERSION
+    assert ask(image_of(broker(knows), *voters[:1]), (TRANSACTIONS, 1, 1))[1] == ErrorCode.INVALID_UPDATE_VERSION
+    raised = image_of(FeatureLevelRecord(TRANSACTIONS, 2), broker(knows), *voters)
+    assert transaction_version(raised) == 2
+    assert ask(raised, (TRANSACTIONS, 1, 1))[1] == ErrorCode.INVALID_UPDATE_VERSION
+    assert ask(raised, (TRANSACTIONS, 0, 2)) == ([FeatureLevelRecord(TRANSACTIONS, 0)], 0)
+    with pytest.raises(ProtocolError, match=r"does not support finalized version 2 of transaction\.version"):
+        check_supported(raised, (), "broker")
 
 
 def test_one_refusal_refuses_all() -> None:

@@ -19,6 +19,7 @@ EARLIER = "d20e2248702b"
 GAP_LIMIT_S = 2.0
 IDS = (1, 2, 3)
 LEVEL = "raftwerk.record.version"
+TRANSACTIONS = "transaction.version"
 
 
 @pytest.fixture(scope="session")
@@ -76,7 +77,9 @@ def go_up(nodes: Nodes) -> None:
         assert "only supports versions 0-0" in why or "Local controller does not support" in why
     roll(nodes, 3, None)
     bootstrap = nodes.bootstrap(IDS)
-    assert f"{LEVEL}  level 0 -> 1\n" in run("features", "upgrade", "-b", bootstrap)
+    told = run("features", "upgrade", "-b", bootstrap)
+    assert f"{LEVEL}  level 0 -> 1\n" in told
+    assert f"{TRANSACTIONS}  level 0 -> 2\n" in told
     assert "All features are at their highest levels." in run("features", "upgrade", "-b", bootstrap)
     helpers.create_topic(bootstrap, "compact", 3)
 
@@ -96,7 +99,7 @@ def go_back(nodes: Nodes, earlier: Path) -> None:
     bootstrap = nodes.bootstrap(IDS)
     before = {node_id: snapshots(nodes, node_id) for node_id in IDS}
     assert "downgrade" in refused("features", "set", f"{LEVEL}=0", "-b", bootstrap)
-    run("features", "set", f"{LEVEL}=0", "--downgrade", "-b", bootstrap)
+    run("features", "set", f"{LEVEL}=0", f"{TRANSACTIONS}=0", "--downgrade", "-b", bootstrap)
     deadline = time.monotonic() + TIMEOUT_S
     while any(snapshots(nodes, node_id) <= before[node_id] for node_id in IDS):
         assert time.monotonic() < deadline

@@ -178,6 +178,7 @@ class Harness:
             "features": [
                 {"name": "metadata.version", "min_supported_version": 7, "max_supported_version": 29},
                 {"name": "raftwerk.record.version", "min_supported_version": 0, "max_supported_version": 1},
+                {"name": "transaction.version", "min_supported_version": 0, "max_supported_version": 2},
             ],
             "rack": None,
             "log_dirs": [],
