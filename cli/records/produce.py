@@ -5,21 +5,65 @@ from __future__ import annotations
 import asyncio
 import io
 import sys
-from collections.abc import AsyncIterator
-from typing import cast
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
 
 import click
 
-from ..options import bootstrap_option, json_option, print_json, run_client
+from ..options import bootstrap_option, json_option, milliseconds, parse_pairs, print_json, run_client
 
 _READ_BYTES = 256 * 1024
 _ACKS = {"all": -1, "1": 1}
+_KeyAndValue: TypeAlias = tuple[bytes | None, bytes | None]
+
+
+@dataclass(frozen=True)
+class _Request:
+    """The options."""
+
+    topic: str
+    key: str | None
+    key_separator: str | None
+    null: str | None
+    tombstone: bool
+    messages: tuple[str, ...]
+    headers: tuple[str, ...]
+    partition: int | None
+    timestamp: str | None
+    acks: str
+    compression: str
+    bootstrap: str
+    as_json: bool
+
+    def check(self) -> None:
+        """Exit code 2 for options that contradict each other."""
+        if self.key is not None and self.key_separator is not None:
+            raise click.UsageError("--key is the key of all records, --key-separator finds one in each line: give one")
+        if self.key_separator == "":
+            raise click.UsageError("--key-separator must not be empty")
+        if self.tombstone and (self.key is None or self.messages):
+            raise click.UsageError("--tombstone sends a record without a value: give it a --key and no --message")
 
 
 @click.command()
 @click.argument("topic")
 @click.option("-k", "--key-separator", metavar="TEXT", help="The text between key and value in a line.")
+@click.option("--key", metavar="TEXT", help="The key of all records.")
 @click.option("-m", "--message", "messages", multiple=True, help="A record, instead of standard input; repeatable.")
+@click.option(
+    "--tombstone", is_flag=True, help="Send one record without a value, which deletes its --key in compaction."
+)
+@click.option("--null", metavar="TEXT", help="A key or value that is this text is sent as null.")
+@click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header; repeatable.")
+@click.option(
+    "-p", "--partition", type=click.IntRange(0), help="The partition; default: by the key, or one after another."
+)
+@click.option(
+    "--timestamp",
+    metavar="TIME",
+    help="The records' time: 10m (ago), 2026-01-31T12:00 (UTC), milliseconds; default: now.",
+)
 @click.option("--acks", type=click.Choice(list(_ACKS)), default="all", show_default=True)
 @click.option(
     "-z",
@@ -30,23 +74,25 @@ _ACKS = {"all": -1, "1": 1}
 )
 @bootstrap_option
 @json_option
-def produce(
-    topic: str,
-    key_separator: str | None,
-    messages: tuple[str, ...],
-    acks: str,
-    compression: str,
-    bootstrap: str,
-    as_json: bool,
-) -> None:
+def produce(**options: Any) -> None:
     """Send lines of standard input to TOPIC with an idempotent producer, and wait for their acks.
+
+    With --key-separator, a line without the separator ends the command with exit code 1. The lines before it are sent.
 
     \b
     Examples:
       echo hello | raftwerk produce greetings
       raftwerk produce flights -k : -m N14228:UA1545 -z zstd
+      raftwerk produce flights --key N14228 -H source=radar --timestamp 2013-01-01T05:15 -m UA1545
+      raftwerk produce flights --key N14228 --tombstone
+      raftwerk produce flights -k : --null null < lines
       seq 1000000 | raftwerk produce numbers --json
     """
+    request = _Request(**options)
+    request.check()
+    headers = [(name, value.encode()) for name, value in _pairs(request.headers)]
+    timestamp_ms = None if request.timestamp is None else milliseconds(request.timestamp, "--timestamp")
+    parser = LineParser(request.key, request.key_separator, request.null)
 
     async def run() -> dict[int, int]:
         from ...cluster.client.cluster_client import ClusterClient
@@ -54,19 +100,43 @@ def produce(
         from ...wire.compression import Compression
 
         counts: dict[int, int] = {}
-        async with ClusterClient(bootstrap) as client:
-            producer = Producer(client, topic, acks=_ACKS[acks], compression=Compression[compression.upper()])
+        async with ClusterClient(request.bootstrap) as client:
+            compression = Compression[request.compression.upper()]
+            producer = Producer(client, request.topic, acks=_ACKS[request.acks], compression=compression)
             await producer.start()
-            async for chunk in _chunks(messages):
-                for acked in await producer.send(_split(line, key_separator) for line in chunk):
+            if request.partition is not None:
+                producer.check_partition(request.partition)
+            async for records in _records(request, parser):
+                for acked in await producer.send(
+                    records, partition=request.partition, headers=headers, timestamp_ms=timestamp_ms
+                ):
                     counts[acked.partition] = counts.get(acked.partition, 0) + acked.count
         return counts
 
     counts = run_client(run())
-    if as_json:
-        print_json({"topic": topic, "acked": sum(counts.values()), "partitions": dict(sorted(counts.items()))})
+    if request.as_json:
+        print_json({"topic": request.topic, "acked": sum(counts.values()), "partitions": dict(sorted(counts.items()))})
     else:
         click.echo(f"{sum(counts.values())} records acked, in {len(counts)} partitions.", err=True)
+    if parser.error:
+        raise click.ClickException(parser.error)
+
+
+def _pairs(entries: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """The headers. A name may be there more than once."""
+    for entry in entries:
+        yield from parse_pairs((entry,), "--header").items()
+
+
+async def _records(request: _Request, parser: LineParser) -> AsyncIterator[list[_KeyAndValue]]:
+    """The records in the chunks in which they arrive, up to the first line that has no key."""
+    if request.tombstone:
+        yield [((request.key or "").encode(), None)]
+        return
+    async for lines in _chunks(request.messages):
+        yield parser.parse(lines)
+        if parser.error:
+            return
 
 
 async def _chunks(messages: tuple[str, ...]) -> AsyncIterator[list[bytes]]:
@@ -95,8 +165,35 @@ class LineReader:
         return [last] if last else []
 
 
-def _split(line: bytes, separator: str | None) -> tuple[bytes | None, bytes]:
-    if separator is None:
-        return None, line
-    key, found, value = line.partition(separator.encode())
-    return (key, value) if found else (None, line)
+class LineParser:
+    """Makes records of lines. `error` is about the first line that is none; it and what follows are left out."""
+
+    def __init__(self, key: str | None, separator: str | None, null: str | None) -> None:
+        self.error = ""
+        self._key = None if key is None else key.encode()
+        self._separator = None if separator is None else separator.encode()
+        self._null = None if null is None else null.encode()
+        self._count = 0
+
+    def parse(self, lines: list[bytes]) -> list[_KeyAndValue]:
+        """The records of the next lines."""
+        records = []
+        for line in lines:
+            key, value = self._key, line
+            if self._separator is not None:
+                key, found, value = line.partition(self._separator)
+                if not found:
+                    self.error = self._missing(line)
+                    break
+            self._count += 1
+            records.append((self._or_null(key), self._or_null(value)))
+        return records
+
+    def _or_null(self, data: bytes | None) -> bytes | None:
+        return None if data == self._null else data
+
+    def _missing(self, line: bytes) -> str:
+        shown = line[:60].decode(errors="replace") + ("..." if len(line) > 60 else "")
+        separator = (self._separator or b"").decode()
+        before = "it and the lines after it were not sent" if self._count else "nothing was sent"
+        return f"line {self._count + 1} has no {separator!r} between key and value, {before}: {shown!r}"

@@ -69,13 +69,24 @@ class Producer:
         if self.acks == -1:
             self._producer = await self._init_producer_id()
 
-    async def send(self, records: Iterable[tuple[bytes | None, bytes | None]]) -> list[Acked]:
-        """Send pairs of key and value; returns when all are acked."""
+    async def send(
+        self,
+        records: Iterable[tuple[bytes | None, bytes | None]],
+        *,
+        partition: int | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+    ) -> list[Acked]:
+        """Send pairs of key and value; returns when all are acked.
+
+        All of them go to `partition` if one is given, and have these headers and this timestamp (default: now).
+        """
         groups: dict[int, list[NewRecord]] = {}
-        now_ms = self._clock.wall_ms()
+        at_ms = self._clock.wall_ms() if timestamp_ms is None else timestamp_ms
         self._round += 1
         for key, value in records:
-            groups.setdefault(self.partition_for(key), []).append(NewRecord(key, value, (), now_ms))
+            chosen = self.partition_for(key) if partition is None else partition
+            groups.setdefault(chosen, []).append(NewRecord(key, value, headers, at_ms))
         sent = [self._send_partition(partition, group) for partition, group in groups.items()]
         return [acked for acks in await asyncio.gather(*sent) for acked in acks]
 
@@ -83,6 +94,12 @@ class Producer:
         """The partition to which a record with this key goes now."""
         count = len(self._topic().partitions)
         return self._round % count if key is None else (murmur2(key) & 0x7FFFFFFF) % count
+
+    def check_partition(self, partition: int) -> None:
+        """Raise `ClientError` when the topic has no such partition."""
+        count = len(self._topic().partitions)
+        if partition >= count:
+            raise ClientError(f"topic {self.topic} has partitions 0 to {count - 1}, not {partition}")
 
     def _topic(self) -> TopicView:
         if self._view is None or not self._view.partitions:

@@ -1,4 +1,4 @@
-"""How `raftwerk produce` reads lines from its standard input."""
+"""How `raftwerk produce` reads lines from its standard input, and makes records of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftwerk.cli.records.produce import LineReader
+from raftwerk.cli.records.produce import LineParser, LineReader
 
 
 class Trickle(io.RawIOBase):
@@ -58,3 +58,22 @@ def test_a_finished_line_is_returned_at_once() -> None:
     reader = LineReader(io.BufferedReader(Trickle([b"one\ntw", b"o\n"])))
     assert reader.take() == [b"one"]
     assert reader.take() == [b"two"]
+
+
+def test_a_line_without_its_separator_ends_the_input() -> None:
+    parser = LineParser(None, ":", None)
+    assert parser.parse([b"a:1", b":2"]) == [(b"a", b"1"), (b"", b"2")]
+    assert parser.error == ""
+    assert parser.parse([b"b:3:4", b"c" * 100, b"d:5"]) == [(b"b", b"3:4")]
+    assert parser.error.startswith("line 4 has no ':' between key and value, it and the lines after it were not sent")
+    assert len(parser.error) < 200
+
+
+def test_keys_and_nulls() -> None:
+    assert LineParser("k", None, None).parse([b"a:1", b""]) == [(b"k", b"a:1"), (b"k", b"")]
+    assert LineParser(None, ":", "null").parse([b"a:null", b"null:b", b"null:null"]) == [
+        (b"a", None),
+        (None, b"b"),
+        (None, None),
+    ]
+    assert LineParser(None, None, "").parse([b""]) == [(None, None)]
