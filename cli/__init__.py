@@ -26,6 +26,8 @@ _COMMANDS = {
     "start": ("local_cluster.nodes:start", "Start nodes of a local cluster again."),
     "logs": ("local_cluster.node_logs:logs", "Show what the nodes of a local cluster log."),
     "clusters": ("local_cluster.nodes:clusters", "List the local clusters that have names."),
+    "profile": ("local_cluster.profiles:profile", "Give names to clusters elsewhere, choose the one to use."),
+    "env": ("local_cluster.profiles:env", "Print exports that name a cluster, for this shell."),
     "node": ("one_node.node:node", "Run one node from server.properties."),
     "format": ("one_node.node:format_dirs", "Prepare the log directories of a node."),
     "settings": ("one_node.node:settings", "List the settings of server.properties."),

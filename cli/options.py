@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Coroutine
@@ -14,68 +12,19 @@ from typing import Any, TypeVar
 
 import click
 
+from ..cluster.command_line.cluster_options import bootstrap_option as bootstrap_option
+from ..cluster.command_line.cluster_options import chosen_address
+from ..cluster.command_line.cluster_options import directory_option as directory_option
+
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
-DEFAULT_BOOTSTRAP = "localhost:9092"
-DEFAULT_DIR = "raftwerk-data"
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def bootstrap_option(function: F) -> F:
-    """Add `--bootstrap`."""
-    return click.option(
-        "-b",
-        "--bootstrap",
-        envvar="RAFTWERK_BOOTSTRAP",
-        default=DEFAULT_BOOTSTRAP,
-        show_default=True,
-        metavar="HOST:PORT,...",
-        help="Brokers to ask first (environment: RAFTWERK_BOOTSTRAP).",
-    )(function)
 
 
 def json_option(function: F) -> F:
     """Add `--json`, for scripts."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, one object in each line.")(function)
-
-
-def directory_option(function: F) -> F:
-    """Add `--dir` and `--name`, which name a local cluster. The function gets its `directory`."""
-    directory = click.option(
-        "-d",
-        "--dir",
-        "directory",
-        type=click.Path(file_okay=False),
-        help=f"Its directory; default: ./{DEFAULT_DIR}.",
-    )
-    name = click.option(
-        "--name",
-        "cluster_name",
-        callback=_check_name,
-        help="The cluster's name, instead of --dir; its data is in the user's state directory.",
-    )
-
-    @functools.wraps(function)
-    def with_directory(*args: Any, directory: str | None, cluster_name: str | None, **rest: Any) -> Any:
-        if directory is not None and cluster_name is not None:
-            raise click.UsageError("--dir and --name both name a cluster: give one of them")
-        where = directory or (os.path.join(state_dir(), cluster_name) if cluster_name else DEFAULT_DIR)
-        return function(*args, directory=where, **rest)
-
-    return directory(name(with_directory))  # type: ignore[return-value]
-
-
-def state_dir() -> str:
-    """The directory of clusters with names: `$XDG_STATE_HOME/raftwerk`, by default `~/.local/state/raftwerk`."""
-    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(base, "raftwerk")
-
-
-def _check_name(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    if value is not None and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", value):
-        raise click.BadParameter(f"{value!r}: a name has letters, digits, dots, dashes and underscores")
-    return value
 
 
 def log_options(function: F) -> F:
@@ -119,8 +68,9 @@ def _way_out(error: Exception) -> str:
     from ..cluster.client.client_errors import RefusedError, UnreachableError
     from ..wire.errors import ErrorCode
 
-    if isinstance(error, UnreachableError):
-        return "start a cluster with raftwerk up, or name one with --bootstrap"
+    address = chosen_address()
+    if isinstance(error, UnreachableError) and address is not None:
+        return address.advice
     if not isinstance(error, RefusedError):
         return ""
     ways = {

@@ -9,6 +9,7 @@ import importlib
 
 import click
 
+from ..cluster.command_line.cluster_options import bootstrap_option
 from .flights import feed as feed_flights
 from .flights import flights
 from .jobs.job_command import report_errors
@@ -53,18 +54,18 @@ def run() -> None:
 
 
 @pipeline.command()
-@click.option("-b", "--bootstrap-servers", default="127.0.0.1:9092", show_default=True, help="The cluster.")
+@bootstrap_option
 @click.option("-t", "--topic", default="flights", show_default=True, help="Made when it is not there.")
 @click.option("-p", "--partitions", default=6, show_default=True, type=click.IntRange(min=1))
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Flights a second; without it, at once.")
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="Only the first so many of 336,776.")
 @report_errors
-def feed(bootstrap_servers: str, topic: str, partitions: int, rate: float | None, limit: int | None) -> None:
+def feed(bootstrap: str, topic: str, partitions: int, rate: float | None, limit: int | None) -> None:
     """Send a year of flights to a topic, as JSON keyed by aircraft."""
     log = ProgressLog()
-    Topics(bootstrap_servers, (topic,)).create(partitions, {})
+    Topics(bootstrap, (topic,)).create(partitions, {})
     with stop_on_signal() as stopping:
-        acked = feed_flights(bootstrap_servers, topic, flights(limit), rate=rate, stopping=stopping)
+        acked = feed_flights(bootstrap, topic, flights(limit), rate=rate, stopping=stopping)
     log(f"{acked:,} flights sent to {topic}")
 
 

@@ -9,6 +9,14 @@ class PipelineError(Exception):
     """A cause and a way out, in one sentence that is shown to the user."""
 
 
+class UnreachableClusterError(PipelineError):
+    """No broker answers at `bootstrap`; a command adds where that address came from."""
+
+    def __init__(self, bootstrap: str, reason: str) -> None:
+        self.bootstrap = bootstrap
+        super().__init__(reason)
+
+
 def sentence_of(error: BaseException) -> str | None:
     """The sentence of the `PipelineError` that a Spark exception carries, or None.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..cluster.client.admin_client import AdminClient, NewTopic
 from ..cluster.client.client_errors import ClientError, RefusedError
 from ..cluster.client.cluster_client import ClusterClient
-from .errors import PipelineError
+from .errors import PipelineError, UnreachableClusterError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,7 +96,7 @@ class Topics:
             async with ClusterClient(self.bootstrap_servers) as client:
                 view = await client.metadata()
         except (ClientError, OSError) as error:
-            raise self._unreachable(error) from None
+            raise UnreachableClusterError(self.bootstrap_servers, str(error)) from None
         there = {topic.name: len(topic.partitions) for topic in view.topics}
         return {name: there.get(name, 0) for name in self.names}
 
@@ -112,12 +112,7 @@ class Topics:
         except RefusedError as error:
             raise PipelineError(str(error)) from None
         except (ClientError, OSError) as error:
-            raise self._unreachable(error) from None
-
-    def _unreachable(self, error: Exception) -> PipelineError:
-        return PipelineError(
-            f"no broker answers at {self.bootstrap_servers} ({error}): is the cluster up, and is this its address?"
-        )
+            raise UnreachableClusterError(self.bootstrap_servers, str(error)) from None
 
     def _options(self) -> dict[str, str]:
         return {

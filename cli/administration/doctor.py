@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import click
 
-from ..options import DEFAULT_BOOTSTRAP, json_option, print_json, run_client
+from ...cluster.command_line.cluster_options import choose_address, cluster_options
+from ..options import json_option, print_json, run_client
 
 _MARKS = {"ok": ("ok  ", "green"), "warning": ("warn", "yellow"), "failure": ("FAIL", "red")}
 
 
 @click.command()
-@click.option("-b", "--bootstrap", envvar="RAFTWERK_BOOTSTRAP", metavar="HOST:PORT,...", help="The cluster to examine.")
 @click.option("-c", "--config", "files", multiple=True, type=click.Path(dir_okay=False), help="server.properties")
+@cluster_options
 @json_option
 @click.pass_context
-def doctor(ctx: click.Context, bootstrap: str | None, files: tuple[str, ...], as_json: bool) -> None:
+def doctor(
+    ctx: click.Context,
+    files: tuple[str, ...],
+    bootstrap_server: str | None,
+    cluster_name: str | None,
+    cluster_dir: str | None,
+    as_json: bool,
+) -> None:
     """Look for common mistakes: in a cluster as a client here sees it, in a node's settings, on this machine.
 
     Exit code 1 when something fails, 0 when there are at most warnings.
 
     \b
     Examples:
-      raftwerk doctor                                  the cluster on localhost:9092
+      raftwerk doctor                                  the cluster in ./raftwerk-data, or on localhost:9092
       raftwerk doctor -b broker:9092 --json
       raftwerk doctor -c server.properties             before a node's first start
     """
@@ -30,8 +38,10 @@ def doctor(ctx: click.Context, bootstrap: str | None, files: tuple[str, ...], as
     found = examine_machine()
     for file in files:
         found += examine_config(file)
-    if bootstrap or not files:
-        found += run_client(examine_cluster(bootstrap or DEFAULT_BOOTSTRAP))
+    names = (bootstrap_server, cluster_name, cluster_dir)
+    if not files or any(name is not None for name in names):
+        address = choose_address(*names)
+        found += run_client(examine_cluster(address.bootstrap, address.advice))
     for one in found:
         if as_json:
             print_json({"level": one.level, "what": one.what, "way_out": one.way_out})

@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..options import bootstrap_option, json_option, print_json, run_client
+from ...cluster.command_line.cluster_options import choose_address, cluster_options
+from ..options import json_option, print_json, run_client
 
 if TYPE_CHECKING:
     from ...cluster.client.quorum_client import QuorumClient
+    from ...cluster.command_line.cluster_address import ClusterAddress
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _where(function: F) -> F:
-    """The options `--bootstrap` and `--bootstrap-controller`."""
+    """The options that name a cluster, and `--bootstrap-controller`. The function gets an `address`."""
     straight = click.option(
         "--bootstrap-controller",
         "controllers",
         metavar="HOST:PORT,...",
         help="Ask these controllers directly, instead of brokers.",
     )
-    return bootstrap_option(straight(function))
+
+    @functools.wraps(function)
+    def with_address(*args: Any, bootstrap_server: str | None, controllers: str | None, **rest: Any) -> Any:
+        name, directory = rest.pop("cluster_name"), rest.pop("cluster_dir")
+        return function(*args, address=choose_address(bootstrap_server, name, directory, controllers), **rest)
+
+    return cluster_options(straight(with_address))  # type: ignore[return-value]
 
 
-def _run(bootstrap: str, controllers: str | None, act: Callable[[QuorumClient], Any]) -> Any:
+def _run(address: ClusterAddress, act: Callable[[QuorumClient], Any]) -> Any:
     async def run() -> Any:
         from ...cluster.client.cluster_client import ClusterClient
         from ...cluster.client.quorum_client import QuorumClient
 
-        async with ClusterClient(controllers or bootstrap) as client:
-            return await act(QuorumClient(client, at_controllers=controllers is not None))
+        async with ClusterClient(address.bootstrap) as client:
+            return await act(QuorumClient(client, at_controllers=address.at_controllers))
 
     return run_client(run())
 
@@ -41,7 +50,7 @@ def _run(bootstrap: str, controllers: str | None, act: Callable[[QuorumClient], 
 @_where
 @json_option
 @click.pass_context
-def quorum(ctx: click.Context, bootstrap: str, controllers: str | None, as_json: bool) -> None:
+def quorum(ctx: click.Context, address: ClusterAddress, as_json: bool) -> None:
     """Show the leader of the metadata quorum, its voters and observers, and how far each is behind.
 
     \b
@@ -52,21 +61,21 @@ def quorum(ctx: click.Context, bootstrap: str, controllers: str | None, as_json:
       raftwerk quorum remove-controller 3
     """
     if ctx.invoked_subcommand is None:
-        _describe(bootstrap, controllers, as_json)
+        _describe(address, as_json)
 
 
 @quorum.command("describe")
 @_where
 @json_option
-def describe(bootstrap: str, controllers: str | None, as_json: bool) -> None:
+def describe(address: ClusterAddress, as_json: bool) -> None:
     """Show the leader of the quorum, its voters and observers; the same as `raftwerk quorum` alone."""
-    _describe(bootstrap, controllers, as_json)
+    _describe(address, as_json)
 
 
-def _describe(bootstrap: str, controllers: str | None, as_json: bool) -> None:
+def _describe(address: ClusterAddress, as_json: bool) -> None:
     from ...log.state.checkpoints import encode_uuid
 
-    found = _run(bootstrap, controllers, lambda client: client.describe())
+    found = _run(address, lambda client: client.describe())
     end_offset = max((one.log_end_offset for one in found.replicas), default=0)
     rows = [
         {
@@ -92,9 +101,7 @@ def _describe(bootstrap: str, controllers: str | None, as_json: bool) -> None:
 @click.option("-c", "--config", "file", type=click.Path(dir_okay=False), help="server.properties of the new voter.")
 @click.option("--controller", metavar="ID@HOST:PORT:DIRECTORY-ID", help="The new voter, if its files are not here.")
 @click.option("--listener", default="CONTROLLER", show_default=True, help="The quorum's listener, with --controller.")
-def add_controller(
-    bootstrap: str, controllers: str | None, file: str | None, controller: str | None, listener: str
-) -> None:
+def add_controller(address: ClusterAddress, file: str | None, controller: str | None, listener: str) -> None:
     """Make a running controller, which follows the quorum as an observer, a voter.
 
     \b
@@ -114,7 +121,7 @@ def add_controller(
             (voter,) = parse_controllers(controller or "", [listener])
     except (FormatError, ValueError) as error:
         raise click.ClickException(str(error)) from None
-    _run(bootstrap, controllers, lambda client: client.add_voter(voter))
+    _run(address, lambda client: client.add_voter(voter))
     click.echo(f"Controller {voter.key.id} is a voter.")
 
 
@@ -122,7 +129,7 @@ def add_controller(
 @_where
 @click.argument("node_id", type=int)
 @click.option("--directory-id", help="Its directory id; default: that of the voter with this node id.")
-def remove_controller(bootstrap: str, controllers: str | None, node_id: int, directory_id: str | None) -> None:
+def remove_controller(address: ClusterAddress, node_id: int, directory_id: str | None) -> None:
     """Remove a voter from the quorum. If it runs, it goes on as an observer.
 
     \b
@@ -147,5 +154,5 @@ def remove_controller(bootstrap: str, controllers: str | None, node_id: int, dir
             chosen = found[0].directory_id
         await client.remove_voter(node_id, chosen)
 
-    _run(bootstrap, controllers, remove)
+    _run(address, remove)
     click.echo(f"Controller {node_id} is no longer a voter.")

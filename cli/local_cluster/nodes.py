@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import directory_option, json_option, print_json, state_dir
+from ...cluster.command_line.cluster_address import state_dir
+from ..options import directory_option, json_option, print_json
 
 if TYPE_CHECKING:
     from ...cluster.client.cluster_client import ClusterView

@@ -14,9 +14,10 @@ from typing import Any
 
 import click
 
+from ...cluster.command_line.cluster_address import default_directory
 from ...cluster.local.layout import ClusterPlan, ClusterShape, load_plan, plan_cluster
 from ...cluster.local.supervisor import Child, LocalNodeError, Supervisor, last_line, node_pid, stop_by_pid_files
-from ..options import DEFAULT_DIR, directory_option, log_options, parse_pairs
+from ..options import directory_option, log_options, parse_pairs
 from .node_logs import LogStream
 
 _TICK_S = 0.2
@@ -87,7 +88,7 @@ def up(
       raftwerk up -n 3 --name orders --detach;  raftwerk down --name orders;  raftwerk up --name orders
       raftwerk kill 2                              watch who takes over; raftwerk start 2 starts it again
     """
-    if ephemeral and (directory != DEFAULT_DIR or rest["detach"]):
+    if ephemeral and (directory != default_directory() or rest["detach"]):
         raise click.UsageError("--ephemeral removes its data: it cannot be combined with --dir, --name or --detach")
     where = tempfile.mkdtemp(prefix="raftwerk-") if ephemeral else directory
     options = _UpOptions(ephemeral=ephemeral, **rest)

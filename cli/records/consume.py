@@ -64,7 +64,7 @@ class _Request:
 @click.option("--grep", metavar="REGEX", help="Only records whose key or value, decoded, matches.")
 @click.option("-k", "--key-separator", metavar="TEXT", help="Print keys too, with this between key and value.")
 @click.option(
-    "-d",
+    "-s",
     "--decode",
     type=click.Choice([*DECODERS, RAW]),
     default=RAW,
@@ -82,7 +82,7 @@ def consume(**options: Any) -> None:
       raftwerk consume flights -p 0 -p 3 -e -k :
       raftwerk consume flights --latest --json          watch what comes
       raftwerk consume flights --since 10m --key N14228
-      raftwerk consume events --last 5 -e -d msgpack
+      raftwerk consume events --last 5 -e -s msgpack
     """
     request = _Request(**options)
     request.check()

@@ -6,9 +6,11 @@ their requests through it.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from socket import gaierror
 from typing import Any
 
 from ...wire.api_keys import ApiKey
@@ -18,6 +20,7 @@ from ...wire.errors import ErrorCode, WireFormatError
 from .client_errors import ClientError, RefusedError, UnreachableError, is_retriable
 
 CLIENT_ID = "raftwerk-cli"
+DEFAULT_PORT = 9092
 _METADATA_VERSION = 12
 NO_ANSWER = (OSError, WireFormatError)
 """What a request raises when it got no proper answer; a lost connection and a time-out are `OSError`s."""
@@ -140,19 +143,22 @@ class ClusterClient:
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
-    """The pairs of `host:port,host:port`. Raises `ClientError` for anything else."""
-    result = []
-    for entry in text.split(","):
-        host, colon, port = entry.strip().rpartition(":")
-        if not colon or not host or not port.isdigit():
-            raise ClientError(f"--bootstrap {entry.strip() or text!r} is not host:port, for example localhost:9092")
-        result.append((host.strip("[]"), int(port)))
-    return result
+    """The pairs of `host:port,host`; a port that is missing is 9092. Raises `ClientError` for anything else."""
+    return [_parse_address(entry.strip()) for entry in text.split(",")]
+
+
+def _parse_address(entry: str) -> tuple[str, int]:
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\s/\[\]:]+))(?::([0-9]{1,5}))?", entry)
+    if match is None or not 0 < int(match[3] or DEFAULT_PORT) < 65536:
+        raise ClientError(f"{entry!r} is not host:port, for example localhost:9092 or [::1]:9092")
+    return match[1] or match[2], int(match[3] or DEFAULT_PORT)
 
 
 def _reason_of(error: Exception) -> str:
     if isinstance(error, ConnectionRefusedError):
         return "refuses the connection"
+    if isinstance(error, gaierror):
+        return "has a name that does not resolve on this machine"
     if isinstance(error, WireFormatError):
         return f"does not speak Kafka's protocol ({error})"
     if isinstance(error, TimeoutError):

@@ -54,14 +54,17 @@ class Finding:
 # ---- a cluster
 
 
-async def examine_cluster(bootstrap: str) -> list[Finding]:
-    """Check addresses, advertised addresses, versions, the controller, clocks and partitions."""
+async def examine_cluster(bootstrap: str, way_out: str = "start the cluster with raftwerk up") -> list[Finding]:
+    """Check addresses, advertised addresses, versions, the controller, clocks and partitions.
+
+    `way_out` is the remedy when no broker answers.
+    """
     found = [(await _reach(host, port, "bootstrap address"))[0] for host, port in parse_bootstrap(bootstrap)]
     async with ClusterClient(bootstrap, timeout_s=_TIMEOUT_S) as client:
         try:
             view = await client.metadata()
         except ClientError as error:
-            return [*found, Finding(FAILURE, str(error), "start the cluster (raftwerk up), or correct --bootstrap")]
+            return [*found, Finding(FAILURE, str(error), way_out)]
         served: dict[int, Apis] = {}
         for one in view.brokers:
             finding, apis = await _reach(one.host, one.port, f"broker {one.node_id} advertises itself as")

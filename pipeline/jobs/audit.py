@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from ...cluster.command_line.cluster_options import bootstrap_option
 from ..audit.anomalies import Audit
 from ..audit.audit_page import write_page
 from ..audit.history import History, history_files
@@ -26,7 +27,7 @@ EXIT = {"VALID": 0, "INVALID": 1, "UNKNOWN": 1}
 
 @click.command(JOB)
 @click.argument("paths", nargs=-1, required=True)
-@click.option("-b", "--bootstrap-servers", default="127.0.0.1:9092", show_default=True, help="The cluster.")
+@bootstrap_option
 @click.option("-t", "--topic", help="Read this topic too, as the final read.")
 @click.option("--source", type=click.Choice(FORMATS), default=FORMATS[0], show_default=True)
 @click.option("--evidence", default=20, show_default=True, type=click.IntRange(min=0), help="Cases told of each kind.")
@@ -38,7 +39,7 @@ def command(paths: tuple[str, ...], topic: str | None, evidence: int, report: st
 
     Exit codes: 0 valid; 1 an anomaly was found, too little was seen to say, or the audit could not be done.
     """
-    source = Topics(given.pop("bootstrap_servers"), (topic,) if topic else (), given.pop("source"))
+    source = Topics(given.pop("bootstrap"), (topic,) if topic else (), given.pop("source"))
     run_settings = take_run_settings(given)
     if topic:
         source.check()

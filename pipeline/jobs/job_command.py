@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..errors import PipelineError, explain
+from ...cluster.command_line.cluster_options import bootstrap_option, chosen_address
+from ..errors import PipelineError, UnreachableClusterError, explain
 from ..running_query import Metrics, ProgressLog, RunningQuery, stop_on_signal
 from ..session import spark_session
 from ..topics import FORMATS, Topics, parse_options
@@ -102,7 +103,7 @@ def source_options(command: F) -> F:
     """Add the options of a job that reads topics as a stream."""
     for option in reversed(
         (
-            click.option("-b", "--bootstrap-servers", default="127.0.0.1:9092", show_default=True, help="The cluster."),
+            bootstrap_option,
             click.option("-t", "--topic", "topics", multiple=True, required=True, help="A topic; may be repeated."),
             click.option(
                 "--source",
@@ -148,7 +149,7 @@ def spark_options(command: F) -> F:
 def take_source_options(given: dict[str, Any]) -> tuple[Topics, ReadSettings]:
     """Remove the options of `source_options` from a command's parameters, and return them."""
     topics = Topics(
-        given.pop("bootstrap_servers"),
+        given.pop("bootstrap"),
         tuple(sorted(given.pop("topics"))),
         given.pop("source"),
         parse_options(given.pop("pairs")),
@@ -171,6 +172,11 @@ def report_errors(command: F) -> F:
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         try:
             return command(*args, **kwargs)
+        except UnreachableClusterError as error:
+            address = chosen_address()
+            is_ours = address is not None and address.bootstrap == error.bootstrap
+            advice = f"; {address.advice}" if address is not None and is_ours else ""
+            raise click.ClickException(f"{error}{advice}") from None
         except PipelineError as error:
             raise click.ClickException(str(error)) from None
         except Exception as error:

@@ -180,4 +180,4 @@ def test_a_cluster_that_is_down_is_named() -> None:
     words = ["run", "lake", "-b", "127.0.0.1:1", "-t", "x", "--out", "nowhere"]
     shown = CliRunner().invoke(pipeline, words)
     assert shown.exit_code == 1
-    assert "no broker answers at 127.0.0.1:1" in shown.output
+    assert "no broker answers: 127.0.0.1:1" in shown.output

@@ -51,7 +51,8 @@ def test_refusals_of_the_cluster_are_sentences(bootstrap: str, topic: str) -> No
     assert "there is no such topic" in fails(1, "consume", topic, *at)
     assert fails(1, "topics", "create", topic, "-r", "9", *at)
     assert "refuses the connection" in fails(1, "topics", "list", "-b", "127.0.0.1:1")
-    assert "is not host:port" in fails(1, "topics", "list", "-b", "nowhere")
+    assert "does not resolve" in fails(1, "topics", "list", "-b", "nowhere.invalid")
+    assert "is not host:port" in fails(1, "topics", "list", "-b", "http://127.0.0.1:1")
 
 
 def test_an_unformatted_directory(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_the_last_ones_and_keys(filled: str) -> None:
     assert consume(filled, "hours", "-e", "--last", "2", "-k", "=") == ["k0=v8", "k1=v9"]
     assert consume(filled, "hours", "-e", "--key", "k1", "--last", "4") == ["v7", "v9"]
     assert consume(filled, "hours", "-e", "--grep", "v[12]") == ["v1", "v2"]
-    assert consume(filled, "hours", "-e", "--offset", "8", "-d", "hex") == ["7638", "7639"]
+    assert consume(filled, "hours", "-e", "--offset", "8", "-s", "hex") == ["7638", "7639"]
 
 
 def test_what_is_wrong_is_said_with_the_way_out(filled: str) -> None:
@@ -71,7 +71,7 @@ def test_what_is_wrong_is_said_with_the_way_out(filled: str) -> None:
 def test_a_live_tail_shows_each_record_as_it_comes(cluster: Supervisor) -> None:
     bootstrap = cluster.plan.bootstrap
     subprocess.run([*RAFTWERK, "topics", "create", "live", "-p", "1", "-b", bootstrap], check=True, timeout=60)
-    command = [*RAFTWERK, "consume", "live", "--json", "-d", "msgpack", "-b", bootstrap]
+    command = [*RAFTWERK, "consume", "live", "--json", "-s", "msgpack", "-b", bootstrap]
     producer = Producer({"bootstrap.servers": bootstrap})
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -1,0 +1,149 @@
+"""`raftwerk profile` and `raftwerk env`: names for clusters elsewhere, and the environment that names a cluster."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+import click
+
+from ...cluster.command_line.cluster_address import (
+    BOOTSTRAP_VARIABLE,
+    DIR_VARIABLE,
+    AddressError,
+    normal_bootstrap,
+    state_dir,
+)
+from ...cluster.command_line.cluster_options import check_name, choose_address, cluster_options
+from ...cluster.command_line.profiles import Profiles, ProfilesError, load_profiles, save_profiles
+from ..options import json_option, print_json
+
+
+@click.group()
+def profile() -> None:
+    """Give names to clusters elsewhere, for --name, and choose the one that commands use.
+
+    The profiles are in ~/.config/raftwerk/profiles.toml, or in $XDG_CONFIG_HOME/raftwerk.
+
+    \b
+    Examples:
+      raftwerk profile add staging broker-1:9092,broker-2:9092
+      raftwerk topics list --name staging
+      raftwerk profile use staging               from now on, without --name
+      raftwerk profile use --none
+    """
+
+
+@profile.command()
+@click.argument("name", callback=check_name)
+@click.argument("bootstrap", metavar="HOST:PORT,...")
+def add(name: str, bootstrap: str) -> None:
+    """Add the profile NAME, or change its addresses.
+
+    \b
+    Example:
+      raftwerk profile add staging broker-1:9092,broker-2:9092
+    """
+    if os.path.isdir(os.path.join(state_dir(), name)):
+        raise click.ClickException(f"{name} is a local cluster (raftwerk clusters lists them): take another name")
+    try:
+        servers = normal_bootstrap(bootstrap)
+    except AddressError as error:
+        raise click.BadParameter(str(error), param_hint="HOST:PORT,...") from None
+    _save(_load().with_profile(name, servers))
+    click.echo(f"Added the profile {name}; --name {name} names it, raftwerk profile use {name} makes it the default.")
+
+
+@profile.command("list")
+@json_option
+def list_profiles(as_json: bool) -> None:
+    """List the profiles; a star marks the one in use.
+
+    \b
+    Example:
+      raftwerk profile list
+    """
+    profiles = _load()
+    for name, bootstrap in profiles.bootstraps.items():
+        is_used = name == profiles.current
+        if as_json:
+            print_json({"profile": name, "bootstrap": bootstrap, "used": is_used})
+        else:
+            click.echo(f"{'*' if is_used else ' '} {name:20}  {bootstrap}")
+    if not profiles.bootstraps and not as_json:
+        click.echo("There are none: raftwerk profile add NAME HOST:PORT,... adds one.")
+
+
+@profile.command()
+@click.argument("name", required=False)
+@click.option("--none", "is_none", is_flag=True, help="Use no profile any more.")
+def use(name: str | None, is_none: bool) -> None:
+    """Use the profile NAME wherever no option and no variable of the environment names a cluster.
+
+    \b
+    Examples:
+      raftwerk profile use staging
+      raftwerk profile use --none
+    """
+    if (name is None) != is_none:
+        raise click.UsageError("Give the name of a profile, or --none.")
+    profiles = _load()
+    if name is not None:
+        _check_there(profiles, name)
+    _save(profiles.using(name))
+    click.echo("No profile is in use." if name is None else f"Commands use {name}: {profiles.bootstraps[name]}.")
+
+
+@profile.command()
+@click.argument("name")
+def remove(name: str) -> None:
+    """Remove the profile NAME. The cluster is not touched.
+
+    \b
+    Example:
+      raftwerk profile remove staging
+    """
+    profiles = _load()
+    _check_there(profiles, name)
+    _save(profiles.without(name))
+    click.echo(f"Removed the profile {name}.")
+
+
+@click.command()
+@click.argument("cluster", metavar="[NAME]", required=False, callback=check_name)
+@cluster_options
+def env(cluster: str | None, bootstrap_server: str | None, cluster_name: str | None, cluster_dir: str | None) -> None:
+    """Print exports that name a cluster, for this shell: the local cluster or profile NAME, or the one used here.
+
+    \b
+    Examples:
+      eval "$(raftwerk env)"                     whatever directory you go to, the cluster beside this one
+      eval "$(raftwerk env orders)"
+      unset RAFTWERK_BOOTSTRAP RAFTWERK_DIR      no longer
+    """
+    if cluster is not None and cluster_name is not None:
+        raise click.UsageError("NAME and --name both name a cluster: give one of them")
+    address = choose_address(bootstrap_server, cluster or cluster_name, cluster_dir)
+    click.echo(f"export {BOOTSTRAP_VARIABLE}={shlex.quote(address.bootstrap)};")
+    click.echo(f"export {DIR_VARIABLE}={shlex.quote(address.directory or '')};")
+    click.echo(f"# The address is from {address.origin}.")
+
+
+def _load() -> Profiles:
+    try:
+        return load_profiles()
+    except ProfilesError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _save(profiles: Profiles) -> None:
+    try:
+        save_profiles(profiles)
+    except ProfilesError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _check_there(profiles: Profiles, name: str) -> None:
+    if name not in profiles.bootstraps:
+        known = ", ".join(profiles.bootstraps) or "none"
+        raise click.ClickException(f"there is no profile {name}; there are: {known}")

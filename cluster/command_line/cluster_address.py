@@ -1,0 +1,168 @@
+"""How a command finds its cluster.
+
+The first of these that says something: the options `--bootstrap-server`, `--name` and `--dir`; the environment's
+`RAFTWERK_BOOTSTRAP` and `RAFTWERK_DIR`; the profile in use; the cluster in `./raftwerk-data`; `localhost:9092`. A local
+cluster gives the addresses of all its brokers. The result remembers its origin, so that an error can say why just these
+brokers were asked.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+from .profiles import ProfilesError, load_profiles
+
+DEFAULT_BOOTSTRAP = "localhost:9092"
+DEFAULT_DIR = "raftwerk-data"
+BOOTSTRAP_VARIABLE = "RAFTWERK_BOOTSTRAP"
+DIR_VARIABLE = "RAFTWERK_DIR"
+_START = "raftwerk up or raftwerk start starts it"
+_NAME_ANOTHER = "-b, --name or --dir names another"
+
+
+class AddressError(Exception):
+    """No cluster has this name or this directory, or an address is malformed; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAddress:
+    """The brokers that a command asks first, and where their addresses came from.
+
+    `directory` is that of a local cluster. `is_explicit` tells whether an option of the command line named the cluster.
+    """
+
+    bootstrap: str
+    origin: str
+    way_out: str
+    directory: str | None = None
+    is_explicit: bool = False
+    at_controllers: bool = False
+    """Whether these are the listeners of controllers."""
+
+    @property
+    def advice(self) -> str:
+        """Where the address came from, and what to do when nobody answers there."""
+        return f"the address is from {self.origin}: {self.way_out}"
+
+
+def find_address(
+    bootstrap: str | None = None,
+    name: str | None = None,
+    directory: str | None = None,
+    controllers: str | None = None,
+) -> ClusterAddress:
+    """The cluster that the options name; without any, the one that the environment, a profile or a directory names.
+
+    Raises `AddressError`.
+    """
+    try:
+        if bootstrap is not None:
+            return _listed(bootstrap, "--bootstrap-server", f"start that cluster, or correct the address ({bootstrap})")
+        if controllers is not None:
+            way_out = f"start those controllers, or correct the address ({controllers})"
+            return replace(_listed(controllers, "--bootstrap-controller", way_out), at_controllers=True)
+        if name is not None:
+            return _named(name)
+        if directory is not None:
+            return _local(directory, "--dir", is_explicit=True)
+        return _implied()
+    except ProfilesError as error:
+        raise AddressError(str(error)) from None
+
+
+def normal_bootstrap(text: str) -> str:
+    """`host:port,host:port` of a list in which ports may be missing. Raises `AddressError`."""
+    from ..client.client_errors import ClientError
+    from ..client.cluster_client import parse_bootstrap  # here, so that a command without a client starts quickly
+
+    try:
+        pairs = parse_bootstrap(text)
+    except ClientError as error:
+        raise AddressError(str(error)) from None
+    return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in pairs)
+
+
+def state_dir() -> str:
+    """The directory of clusters with names: `$XDG_STATE_HOME/raftwerk`, by default `~/.local/state/raftwerk`."""
+    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(base, "raftwerk")
+
+
+def default_directory() -> str:
+    """The directory of the local cluster when no option names one: `RAFTWERK_DIR`, or `./raftwerk-data`."""
+    return os.environ.get(DIR_VARIABLE) or DEFAULT_DIR
+
+
+def named_directory(name: str) -> str:
+    """The directory of the local cluster of this name, be it there or not. Raises `AddressError` for a profile."""
+    directory = os.path.join(state_dir(), name)
+    try:
+        there = None if os.path.isdir(directory) else load_profiles().bootstraps.get(name)
+    except ProfilesError as error:
+        raise AddressError(str(error)) from None
+    if there is not None:
+        raise AddressError(f"{name} is a profile of a cluster elsewhere ({there}), and this command needs a local one")
+    return directory
+
+
+def _listed(bootstrap: str, origin: str, way_out: str, *, is_explicit: bool = True) -> ClusterAddress:
+    try:
+        return ClusterAddress(normal_bootstrap(bootstrap), origin, way_out, None, is_explicit)
+    except AddressError as error:
+        raise AddressError(f"{error} (from {origin})") from None
+
+
+def _named(name: str) -> ClusterAddress:
+    directory = os.path.join(state_dir(), name)
+    if os.path.isdir(directory):
+        return _local(directory, f"the local cluster {name}", is_explicit=True)
+    profile = load_profiles().bootstraps.get(name)
+    if profile is None:
+        raise AddressError(f"there is no cluster {name}: raftwerk clusters and raftwerk profile list show the names")
+    way_out = f"start that cluster, or correct the profile with raftwerk profile add {name}"
+    return _listed(profile, f"the profile {name}", way_out)
+
+
+def _local(directory: str, origin: str, *, is_explicit: bool) -> ClusterAddress:
+    found = _local_if_any(directory, origin, is_explicit=is_explicit)
+    if found is None:
+        raise AddressError(
+            f"there is no cluster in {directory} ({origin}): name one with --dir or --name, or start one with raftwerk "
+            "up"
+        )
+    return found
+
+
+def _local_if_any(directory: str, origin: str, *, is_explicit: bool) -> ClusterAddress | None:
+    from ..local.layout import load_plan
+
+    try:
+        plan = load_plan(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise AddressError(f"the cluster in {directory} ({origin}) cannot be read: {error.strerror}") from None
+    except (KeyError, ValueError) as error:
+        raise AddressError(f"the files in {directory} ({origin}) are not those of a cluster: {error!r}") from None
+    way_out = f"{_START}{'' if is_explicit else f', {_NAME_ANOTHER}'}"
+    return ClusterAddress(plan.bootstrap, origin, way_out, plan.directory, is_explicit)
+
+
+def _implied() -> ClusterAddress:
+    environ = os.environ
+    if environ.get(BOOTSTRAP_VARIABLE):
+        way_out = f"start that cluster, or correct {BOOTSTRAP_VARIABLE}; {_NAME_ANOTHER}"
+        return _listed(environ[BOOTSTRAP_VARIABLE], BOOTSTRAP_VARIABLE, way_out, is_explicit=False)
+    if environ.get(DIR_VARIABLE):
+        return _local(environ[DIR_VARIABLE], DIR_VARIABLE, is_explicit=False)
+    profiles = load_profiles()
+    if profiles.current is not None:
+        way_out = f"start that cluster, or stop using the profile with raftwerk profile use --none; {_NAME_ANOTHER}"
+        origin = f"the profile {profiles.current}, which is in use"
+        return _listed(profiles.bootstraps[profiles.current], origin, way_out, is_explicit=False)
+    found = _local_if_any(DEFAULT_DIR, f"the cluster in ./{DEFAULT_DIR}", is_explicit=False)
+    if found is not None:
+        return found
+    origin = f"the default, since there is no cluster in ./{DEFAULT_DIR}"
+    return ClusterAddress(DEFAULT_BOOTSTRAP, origin, f"raftwerk up starts a cluster, {_NAME_ANOTHER}")

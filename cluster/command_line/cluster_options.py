@@ -1,0 +1,127 @@
+"""The options with which every command names its cluster, for click."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from .aliases import Option
+from .cluster_address import (
+    BOOTSTRAP_VARIABLE,
+    DEFAULT_DIR,
+    DIR_VARIABLE,
+    AddressError,
+    ClusterAddress,
+    default_directory,
+    find_address,
+    named_directory,
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+BOOTSTRAP_NAMES = ("-b", "--bootstrap-server")
+BOOTSTRAP_ALIASES = ("--bootstrap", "--bootstrap-servers")
+_ADDRESS = f"{__name__}.address"
+
+
+def bootstrap_option(function: F) -> F:
+    """Add `--bootstrap-server`, `--name` and `--dir`. The function gets the `bootstrap` that they name.
+
+    Without any of them it is what `find_address` finds. In a subcommand, an option of its group holds too.
+    """
+
+    @functools.wraps(function)
+    def with_bootstrap(*args: Any, bootstrap_server: str | None, **rest: Any) -> Any:
+        name, directory = rest.pop("cluster_name"), rest.pop("cluster_dir")
+        address = choose_address(bootstrap_server, name, directory)
+        return function(*args, bootstrap=address.bootstrap, **rest)
+
+    return cluster_options(with_bootstrap)  # type: ignore[return-value]
+
+
+def cluster_options(function: F) -> F:
+    """Add `--bootstrap-server`, `--name`, `--dir`: the parameters `bootstrap_server`, `cluster_name`, `cluster_dir`."""
+    for option in (_directory("cluster_dir"), _name(), _bootstrap()):
+        function = option(function)
+    return function
+
+
+def choose_address(
+    bootstrap: str | None, name: str | None, directory: str | None, controllers: str | None = None
+) -> ClusterAddress:
+    """The cluster that the options name, kept for `chosen_address`; a usage error when more than one is given."""
+    count = sum(one is not None for one in (bootstrap, name, directory, controllers))
+    if count > 1:
+        also = "" if controllers is None else "--bootstrap-controller, "
+        raise click.UsageError(f"{also}--bootstrap-server, --name and --dir all name a cluster: give one of them")
+    meta = click.get_current_context().meta
+    former = meta.get(_ADDRESS)
+    if former is not None and former.is_explicit and not count:
+        return former  # type: ignore[no-any-return]
+    try:
+        address = find_address(bootstrap, name, directory, controllers)
+    except AddressError as error:
+        raise click.ClickException(str(error)) from None
+    meta[_ADDRESS] = address
+    return address
+
+
+def chosen_address() -> ClusterAddress | None:
+    """The cluster of the command that is running; None if it has none."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(_ADDRESS)
+
+
+def directory_option(function: F) -> F:
+    """Add `--dir` and `--name`, which name a local cluster. The function gets its `directory`."""
+
+    @functools.wraps(function)
+    def with_directory(*args: Any, directory: str | None, cluster_name: str | None, **rest: Any) -> Any:
+        if directory is not None and cluster_name is not None:
+            raise click.UsageError("--dir and --name both name a cluster: give one of them")
+        try:
+            where = directory or (default_directory() if cluster_name is None else named_directory(cluster_name))
+        except AddressError as error:
+            raise click.ClickException(str(error)) from None
+        return function(*args, directory=where, **rest)
+
+    return _directory("directory")(_name()(with_directory))  # type: ignore[return-value]
+
+
+def _bootstrap() -> Callable[[F], F]:
+    return click.option(
+        *BOOTSTRAP_NAMES,
+        "bootstrap_server",
+        cls=Option,
+        aliases=BOOTSTRAP_ALIASES,
+        metavar="HOST:PORT,...",
+        help=f"Brokers to ask first (environment: {BOOTSTRAP_VARIABLE}); "
+        f"default: those of the cluster in ./{DEFAULT_DIR}, or localhost:9092.",
+    )
+
+
+def _name() -> Callable[[F], F]:
+    return click.option(
+        "--name", "cluster_name", metavar="NAME", callback=check_name, help="A local cluster by name, or a profile."
+    )
+
+
+def _directory(parameter: str) -> Callable[[F], F]:
+    return click.option(
+        "-d",
+        "--dir",
+        parameter,
+        type=click.Path(file_okay=False),
+        help=f"A local cluster by its directory (environment: {DIR_VARIABLE}); default: ./{DEFAULT_DIR}.",
+    )
+
+
+def check_name(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """Check the name of a cluster; a usage error for one that could not be the name of a directory."""
+    if value is not None and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", value):
+        raise click.BadParameter(f"{value!r}: a name has letters, digits, dots, dashes and underscores")
+    return value

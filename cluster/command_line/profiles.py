@@ -1,0 +1,101 @@
+"""Profiles: names for clusters on other machines, kept in a small file of the user.
+
+The file is `$XDG_CONFIG_HOME/raftwerk/profiles.toml`, by default in `~/.config`. It may be edited by hand:
+
+    current = "staging"
+
+    [profiles.staging]
+    bootstrap-servers = "broker-1:9092,broker-2:9092"
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_KEY = "bootstrap-servers"
+
+
+class ProfilesError(Exception):
+    """The file of profiles cannot be used, with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """The bootstrap servers of each profile by name, and the name of the profile in use."""
+
+    bootstraps: Mapping[str, str] = field(default_factory=dict)
+    current: str | None = None
+
+    def with_profile(self, name: str, bootstrap: str) -> Profiles:
+        """These profiles and one more; one of the same name is replaced."""
+        return Profiles({**self.bootstraps, name: bootstrap}, self.current)
+
+    def without(self, name: str) -> Profiles:
+        """These profiles without one. If it was in use, none is in use."""
+        rest = {one: bootstrap for one, bootstrap in self.bootstraps.items() if one != name}
+        return Profiles(rest, None if self.current == name else self.current)
+
+    def using(self, name: str | None) -> Profiles:
+        """These profiles, with this one in use, or none."""
+        return Profiles(self.bootstraps, name)
+
+
+def profiles_file() -> str:
+    """The path of the file."""
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return os.path.join(base, "raftwerk", "profiles.toml")
+
+
+def load_profiles() -> Profiles:
+    """The user's profiles; none when there is no file. Raises `ProfilesError` for a file that is malformed."""
+    path = profiles_file()
+    try:
+        with open(path, "rb") as file:
+            return _parse(tomllib.load(file))
+    except FileNotFoundError:
+        return Profiles()
+    except OSError as error:
+        raise ProfilesError(f"the profiles in {path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ProfilesError(f"{path} is malformed ({error}): correct it or remove it") from None
+
+
+def save_profiles(profiles: Profiles) -> None:
+    """Replace the file. Raises `ProfilesError` when it cannot be written."""
+    path = profiles_file()
+    draft = f"{path}.{os.getpid()}"
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(draft, "w", encoding="utf-8") as file:
+            file.write(_format(profiles))
+        os.replace(draft, path)
+    except OSError as error:
+        raise ProfilesError(f"the profiles in {path} cannot be written: {error.strerror}") from None
+
+
+def _parse(document: Mapping[str, object]) -> Profiles:
+    rows = document.get("profiles", {})
+    if not isinstance(rows, dict):
+        raise ValueError("profiles is not a table")
+    bootstraps = {}
+    for name, row in rows.items():
+        bootstrap = row.get(_KEY) if isinstance(row, dict) else None
+        if not isinstance(bootstrap, str):
+            raise ValueError(f"the profile {name} has no {_KEY}")
+        bootstraps[name] = bootstrap
+    current = document.get("current")
+    if current is not None and current not in bootstraps:
+        raise ValueError(f"current is {current!r}, and there is no such profile")
+    return Profiles(bootstraps, None if current is None else str(current))
+
+
+def _format(profiles: Profiles) -> str:
+    """The file's text. A string of JSON is a string of TOML."""
+    lines = [] if profiles.current is None else [f"current = {json.dumps(profiles.current)}", ""]
+    for name, bootstrap in profiles.bootstraps.items():
+        lines += [f"[profiles.{json.dumps(name)}]", f"{_KEY} = {json.dumps(bootstrap)}", ""]
+    return "\n".join(lines)

@@ -1,0 +1,175 @@
+"""How commands find their cluster, and what they say when nobody answers there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from raftwerk.cli import cli
+from raftwerk.cluster.client.client_errors import ClientError
+from raftwerk.cluster.client.cluster_client import parse_bootstrap
+from raftwerk.cluster.command_line.cluster_address import AddressError, find_address
+from raftwerk.cluster.command_line.profiles import Profiles, load_profiles, profiles_file, save_profiles
+from raftwerk.cluster.local.layout import ClusterShape, plan_cluster, write_properties
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user without clusters, who works in an empty directory."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("RAFTWERK_BOOTSTRAP", raising=False)
+    monkeypatch.delenv("RAFTWERK_DIR", raising=False)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path
+
+
+def lay_out(directory: Path, port: int, brokers: int = 3) -> str:
+    """The files of a local cluster; returns its bootstrap servers."""
+    plan = plan_cluster(str(directory), ClusterShape(brokers, port=port))
+    write_properties(plan)
+    for node in plan.nodes:
+        Path(node.data_dir).mkdir(parents=True)
+        (Path(node.data_dir) / "meta.properties").write_text(f"cluster.id={plan.cluster_id}\n")
+    return plan.bootstrap
+
+
+def run(*words: str) -> tuple[int, str]:
+    """The exit code and all that a command prints."""
+    result = CliRunner().invoke(cli, list(words))
+    assert result.exception is None or isinstance(result.exception, (SystemExit, click.exceptions.Exit)), result
+    return result.exit_code, result.output
+
+
+def test_without_anything_it_is_the_default_port() -> None:
+    found = find_address()
+    assert (found.bootstrap, found.is_explicit) == ("localhost:9092", False)
+    assert "./raftwerk-data" in found.origin
+
+
+def test_the_cluster_beside_is_found_with_all_its_nodes() -> None:
+    bootstrap = lay_out(Path("raftwerk-data"), 28392)
+    found = find_address()
+    assert bootstrap.count(",") == 2
+    assert found.bootstrap == bootstrap
+    assert "./raftwerk-data" in found.origin
+
+
+def test_each_source_goes_before_the_next(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lay_out(Path("raftwerk-data"), 21000)
+    save_profiles(Profiles({"staging": "staging:1"}, "staging"))
+    assert find_address().bootstrap == "staging:1"
+    monkeypatch.setenv("RAFTWERK_DIR", str(home / "other"))
+    other = lay_out(home / "other", 22000)
+    assert find_address().bootstrap == other
+    monkeypatch.setenv("RAFTWERK_BOOTSTRAP", "variable")
+    assert find_address().bootstrap == "variable:9092"
+    assert find_address(bootstrap="option:7").bootstrap == "option:7"
+    assert find_address(directory=str(home / "other")).bootstrap == other
+    assert find_address(name="staging").bootstrap == "staging:1"
+    named = lay_out(home / "state" / "raftwerk" / "orders", 23000)
+    assert find_address(name="orders").bootstrap == named
+
+
+def test_what_is_not_there_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AddressError, match=r"there is no cluster nobody: .*profile list"):
+        find_address(name="nobody")
+    with pytest.raises(AddressError, match=r"there is no cluster in .*none \(--dir\).*raftwerk up"):
+        find_address(directory=str(home / "none"))
+    monkeypatch.setenv("RAFTWERK_BOOTSTRAP", "http://x:9092")
+    with pytest.raises(AddressError, match=r"is not host:port.*RAFTWERK_BOOTSTRAP"):
+        find_address()
+
+
+def test_profiles_are_kept(home: Path) -> None:
+    assert run("profile", "list") == (0, "There are none: raftwerk profile add NAME HOST:PORT,... adds one.\n")
+    assert run("profile", "add", "prod", "a,b:9093")[0] == 0
+    assert run("profile", "add", "with.dot", "[::1]:1")[0] == 0
+    assert run("profile", "use", "prod") == (0, "Commands use prod: a:9092,b:9093.\n")
+    assert run("profile", "list")[1].splitlines()[0].startswith("* prod")
+    assert load_profiles() == Profiles({"prod": "a:9092,b:9093", "with.dot": "[::1]:1"}, "prod")
+    assert profiles_file() == str(home / "config" / "raftwerk" / "profiles.toml")
+    assert run("profile", "remove", "prod")[0] == 0
+    assert load_profiles() == Profiles({"with.dot": "[::1]:1"})
+    assert run("profile", "use", "prod") == (1, "Error: there is no profile prod; there are: with.dot\n")
+    lay_out(home / "state" / "raftwerk" / "orders", 23000)
+    assert "local cluster" in run("profile", "add", "orders", "a:1")[1]
+    assert "is a profile of a cluster elsewhere" in run("status", "--name", "with.dot")[1]
+
+
+def test_a_malformed_file_of_profiles_is_named() -> None:
+    path = Path(profiles_file())
+    path.parent.mkdir(parents=True)
+    for text in ("current = ", 'current = "x"', "profiles = 3", "[profiles.x]\nbootstrap = 'a:1'"):
+        path.write_text(text)
+        code, told = run("topics", "list")
+        assert code == 1
+        assert f"{path} is malformed" in told
+
+
+def test_exports_for_the_shell(home: Path) -> None:
+    bootstrap = lay_out(home / "state" / "raftwerk" / "orders", 23000)
+    directory = home / "state" / "raftwerk" / "orders"
+    told = run("env", "orders")[1].splitlines()
+    assert told[:2] == [f"export RAFTWERK_BOOTSTRAP={bootstrap};", f"export RAFTWERK_DIR={directory};"]
+    assert run("env", "-b", "x")[1].splitlines()[:2] == ["export RAFTWERK_BOOTSTRAP=x:9092;", "export RAFTWERK_DIR='';"]
+    assert run("env", "orders", "--name", "orders")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topics", "list"),
+        ("groups", "list"),
+        ("quorum",),
+        ("quorum", "describe"),
+        ("features", "list"),
+        ("produce", "t", "-m", "x"),
+        ("consume", "t"),
+        ("perf", "consume", "t"),
+        ("doctor",),
+        ("pipeline", "run", "windows", "-t", "t", "--out", "o"),
+        ("pipeline", "feed"),
+    ],
+)
+def test_a_wrong_choice_is_told_with_its_origin(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("confluent_kafka", reason="the jobs need confluent-kafka: NOT tested")
+    lay_out(Path("raftwerk-data"), 1, 1)
+    code, told = run(*words)
+    assert code == 1
+    assert "127.0.0.1:1 refuses the connection" in told
+    assert "the cluster in ./raftwerk-data" in told
+    monkeypatch.setenv("RAFTWERK_BOOTSTRAP", "127.0.0.1:2")
+    assert "127.0.0.1:2 refuses the connection" in run(*words)[1]
+    assert "RAFTWERK_BOOTSTRAP" in run(*words)[1]
+
+
+def test_options_of_a_group_hold_in_its_subcommands() -> None:
+    assert "127.0.0.1:1 refuses" in run("quorum", "-b", "127.0.0.1:1", "describe")[1]
+    told = run("quorum", "--bootstrap-controller", "127.0.0.1:1", "describe")[1]
+    assert "127.0.0.1:1 refuses" in told
+    assert "the address is from --bootstrap-controller" in told
+    code, told = run("quorum", "describe", "-b", "a:1", "--bootstrap-controller", "b:1")
+    assert (code, "give one of them" in told) == (2, True)
+
+
+def test_only_one_option_names_a_cluster() -> None:
+    for words in (("-b", "x:1", "--name", "y"), ("-b", "x:1", "-d", "y"), ("--name", "x", "-d", "y")):
+        code, told = run("topics", "list", *words)
+        assert (code, "give one of them" in told) == (2, True)
+
+
+def test_all_names_of_the_option() -> None:
+    for name in ("-b", "--bootstrap-server", "--bootstrap-servers", "--bootstrap"):
+        assert "127.0.0.1:1 refuses" in run("topics", "list", name, "127.0.0.1:1")[1]
+
+
+def test_a_port_that_is_missing_is_9092() -> None:
+    assert parse_bootstrap("localhost, b:1,[::1]") == [("localhost", 9092), ("b", 1), ("::1", 9092)]
+    for wrong in ("", "a:", "a:b", ":1", "http://a:1", "a:0", "a:65536", "::1:9092", "a:1,", "a b"):
+        with pytest.raises(ClientError, match="is not host:port"):
+            parse_bootstrap(wrong)
