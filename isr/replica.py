@@ -136,20 +136,22 @@ class Replica:
         `PartitionLog.append_as_leader`. Raises `ProtocolError`, `NeedsThreadError` and `OSError`.
         """
         now_ms, wall_ms = times
-        self.check_online()
-        leader = self.partition.require_leader()
-        log = self.log
+        log, leader = self.log, self.partition.leader
+        if self.offline or leader is None:
+            self.check_online()
+            leader = self.partition.require_leader()
         try:
             if acks == ACKS_ALL and leader.is_under_min_isr:
                 raise ProtocolError(
                     ErrorCode.NOT_ENOUGH_REPLICAS,
                     f"{len(leader.isr_state.isr)} in sync, {leader.effective_min_isr} required",
                 )
-            self.check_space()
+            if not self.has_space:
+                self.check_space()
         except (ProtocolError, NoSpaceError):
             self._refused_first_batches.note(records, log.producers, now_ms)
             raise
-        if self._refused_first_batches:
+        if self._refused_first_batches.producers:
             self._refused_first_batches.check(records, log.producers, now_ms)
         info = log.append_as_leader(records, leader.leader_epoch, wall_ms, is_validated=is_validated, budget=budget)
         if not info.duplicate:

@@ -25,7 +25,7 @@ from ..runtime.incremental_work import Work, run_at_once
 from ..runtime.invariants import invariant
 from ..runtime.ports import Runtime
 from ..wire.errors import ErrorCode, ProtocolError
-from ..wire.records import LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, TimestampType
+from ..wire.records import LOG_APPEND_TIME_FLAG, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, TimestampType
 from .availability import LogAvailability
 from .config import MAX_INT32, LogConfig
 from .durability import Durability, LogFiles
@@ -322,12 +322,14 @@ class PartitionLog:
             self._write(batches, headers)
         else:
             self._write_across_segments(batches, headers)
-        if self._segments.active.next_offset - self.durability.recovery_point >= self._config.flush_messages:
+        next_offset = self._segments.active.next_offset
+        if next_offset - self.durability.recovery_point >= self._config.flush_messages:
             self.flush()
         max_timestamp = last.max_timestamp if len(headers) == 1 else max(header.max_timestamp for header in headers)
-        is_log_append_time = last.timestamp_type is TimestampType.LOG_APPEND_TIME
-        append_time_ms = last.max_timestamp if is_log_append_time else NO_TIMESTAMP
-        return AppendInfo(headers[0].base_offset, last.last_offset, max_timestamp, append_time_ms, size, False)
+        append_time_ms = last.max_timestamp if last.attributes & LOG_APPEND_TIME_FLAG else NO_TIMESTAMP
+        fields = (headers[0].base_offset, next_offset - 1, max_timestamp, append_time_ms, size, False)
+        info: AppendInfo = tuple.__new__(AppendInfo, fields)
+        return info
 
     def _write_across_segments(self, batches: memoryview, headers: list[BatchHeader]) -> None:
         position = 0

@@ -54,7 +54,7 @@ def prepare_for_leader(
     position, end = 0, len(batches)
     is_log_append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
     while position < end:
-        header = _check_batch(batches, position, end, (first_offset, leader_epoch), config, internal)
+        header = _check_batch(batches, position, end, first_offset, leader_epoch, config, internal)
         if not internal:
             header, _ = check_records(batches, position, header, config, now_ms, budget)
         if is_log_append_time:
@@ -79,7 +79,7 @@ def validate(batches: memoryview, config: LogConfig, now_ms: int, budget: LoopBu
     codec = config.compression_type
     is_changed = False
     while position < end:
-        header = _check_batch(batches, position, end, (0, 0), config, False)
+        header = _check_batch(batches, position, end, 0, 0, config, False)
         stop = position + header.size_bytes
         header, body = check_records(batches, position, header, config, now_ms, budget)
         if codec is None or codec == header.compression:
@@ -114,9 +114,15 @@ def place_validated(
 
 
 def _check_batch(
-    batches: memoryview, position: int, end: int, place: tuple[int, int], config: LogConfig, internal: bool
+    batches: memoryview,
+    position: int,
+    end: int,
+    first_offset: int,
+    leader_epoch: int,
+    config: LogConfig,
+    internal: bool,
 ) -> BatchHeader:
-    """The header of the batch at `position` with the offset and leader epoch of `place`; its CRC is right, too."""
+    """The header of the batch at `position` with this offset and leader epoch; its CRC is right, too."""
     if end - position < BATCH_HEADER_SIZE:
         raise _invalid(f"{end - position} bytes are no record batch")
     fields = _HEADER.unpack_from(batches, position)
@@ -128,7 +134,7 @@ def _check_batch(
         _check_size(stop - position, config)
     if crc32c(batches[position + _ATTRIBUTES_AT : stop]) != fields[4]:
         raise CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, "Record batch is corrupt: its CRC does not match.")
-    header: BatchHeader = tuple.__new__(BatchHeader, (place[0], length, place[1], *fields[3:]))
+    header: BatchHeader = tuple.__new__(BatchHeader, (first_offset, length, leader_epoch, *fields[3:]))
     if delta < 0 or fields[12] != delta + 1 or attributes & ~_USUAL_ATTRIBUTES or (fields[9] >= 0 and fields[11] < 0):
         _check_counts_and_flags(header, config, internal)
     return header

@@ -72,6 +72,8 @@ FIRST_FLEXIBLE_VERSION: dict[int, int] = {
 # The keys are plain ints, because members of an enum take longer to look up.
 _FLEXIBLE_FROM: dict[int, int] = {int(key): FIRST_FLEXIBLE_VERSION.get(key, 0) for key in ApiKey}
 
+_FLEXIBLE_RESPONSE_FROM: dict[int, int] = {**_FLEXIBLE_FROM, int(ApiKey.API_VERSIONS): _NEVER}
+
 _HEADER = struct.Struct(">hhih")
 _REQUEST_PREFIX = struct.Struct(">ihhih")
 _INT32 = struct.Struct(">i")
@@ -99,7 +101,10 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 def response_header_version(api_key: int, version: int) -> int:
     """1 for flexible versions, else 0; always 0 for ApiVersions (KIP-511)."""
-    return 1 if is_flexible(api_key, version) and api_key != ApiKey.API_VERSIONS else 0
+    first = _FLEXIBLE_RESPONSE_FROM.get(api_key)
+    if first is None:
+        raise WireFormatError(f"unknown API key {api_key}")
+    return 1 if version >= first else 0
 
 
 def parse_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
@@ -119,14 +124,15 @@ def parse_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
             position += length
             if position > len(frame):
                 raise WireFormatError(f"client id of {length} bytes in a frame of {len(frame)}")
-            client_id = str(memoryview(frame)[10:position], "utf-8")
+            client_id = str(frame[10:position], "utf-8")
         elif length != -1:
             raise WireFormatError(f"client id of length {length}")
         if version >= first_flexible:
             position = position + 1 if frame[position] == 0 else skip_tagged_fields(frame, position)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise WireFormatError(f"malformed request header: {error}") from error
-    return RequestHeader(api_key, version, correlation_id, client_id), position
+    header: RequestHeader = tuple.__new__(RequestHeader, (api_key, version, correlation_id, client_id))
+    return header, position
 
 
 def encode_request(header: RequestHeader, body: Buffer | Sequence[Buffer]) -> list[Buffer]:

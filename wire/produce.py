@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from ..runtime.ports import Buffer
@@ -45,6 +45,7 @@ _RESULT_V5 = struct.Struct(">ihqqq")
 _PLAIN_V9 = struct.Struct(">ihqqqBBB")
 _LEADER = struct.Struct(">iiB")
 _NO_LEADER = LeaderIdAndEpoch(-1, -1)
+_new_tuple: Any = tuple.__new__  # faster than calling the class of a NamedTuple
 
 
 class ProduceTopic(NamedTuple):
@@ -115,10 +116,10 @@ def _decode(version: int, view: memoryview, position: int) -> tuple[ProduceReque
     for _ in range(topic_count):
         name, topic_id, position = read_topic_key(view, position, flexible, by_id)
         partitions, position = read_partitions(view, position)
-        topics.append(ProduceTopic(name, topic_id, partitions))
+        topics.append(_new_tuple(ProduceTopic, (name, topic_id, partitions)))
     if flexible:
-        position = skip_tags(view, position)
-    return ProduceRequest(acks, timeout_ms, transactional_id, topics), position
+        position = position + 1 if view[position] == 0 else skip_tags(view, position)
+    return _new_tuple(ProduceRequest, (acks, timeout_ms, transactional_id, topics)), position
 
 
 def _read_partitions_flexible(view: memoryview, position: int) -> tuple[list[tuple[int, memoryview | None]], int]:
@@ -138,7 +139,7 @@ def _read_partitions_flexible(view: memoryview, position: int) -> tuple[list[tup
             position = stop
         partitions.append((partition, records))
         position = position + 1 if view[position] == 0 else skip_tags(view, position)
-    return partitions, skip_tags(view, position)
+    return partitions, position + 1 if view[position] == 0 else skip_tags(view, position)
 
 
 def _read_partitions_legacy(view: memoryview, position: int) -> tuple[list[tuple[int, memoryview | None]], int]:

@@ -41,8 +41,9 @@ _CRC_AT = 17
 _ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP_AT = 35
 
+LOG_APPEND_TIME_FLAG = 0x08
+"""Set in the attributes of a batch whose timestamp is the broker's."""
 _COMPRESSION_MASK = 0x07
-_LOG_APPEND_TIME_FLAG = 0x08
 _TRANSACTIONAL_FLAG = 0x10
 _CONTROL_FLAG = 0x20
 _DELETE_HORIZON_FLAG = 0x40
@@ -127,7 +128,7 @@ class BatchHeader(_HeaderFields):
     @property
     def timestamp_type(self) -> TimestampType:
         """Whether the producer or the broker set the timestamps."""
-        if self.attributes & _LOG_APPEND_TIME_FLAG:
+        if self.attributes & LOG_APPEND_TIME_FLAG:
             return TimestampType.LOG_APPEND_TIME
         return TimestampType.CREATE_TIME
 
@@ -256,7 +257,7 @@ def set_partition_leader_epoch(buf: bytearray | memoryview, position: int, epoch
 def set_log_append_time(buf: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
     """Set the broker's time as the batch's timestamp: the timestamp type, the max timestamp and a new CRC."""
     header = read_header(buf, position)
-    _INT16.pack_into(buf, position + _ATTRIBUTES_AT, header.attributes | _LOG_APPEND_TIME_FLAG)
+    _INT16.pack_into(buf, position + _ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME_FLAG)
     _INT64.pack_into(buf, position + _MAX_TIMESTAMP_AT, timestamp_ms)
     _UINT32.pack_into(buf, position + _CRC_AT, compute_crc(buf, position, header))
 
@@ -428,7 +429,7 @@ def encode_batch(
         _encode_record(body, record, delta, base_timestamp)
     attributes = (
         compression
-        | (_LOG_APPEND_TIME_FLAG if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
+        | (LOG_APPEND_TIME_FLAG if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
         | (_TRANSACTIONAL_FLAG if is_transactional else 0)
         | (_CONTROL_FLAG if is_control else 0)
     )

@@ -69,6 +69,7 @@ class Connection(asyncio.BufferedProtocol):
         self._read_paused = False
         self._iteration = -1  # of the budget, to which the share belongs
         self._share_left = 0
+        self._units_left = 0  # in this read or resume; 0 where no frame may start
         self._is_delayed = False  # by the limit of new connections a second
         self._yielding = False  # a frame waits for a later iteration of the loop
         self._close_when_drained = False
@@ -186,6 +187,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _run_reader(self, nbytes: int | None) -> None:
         self._reading = True
+        granted = self._units_left = self._units_granted()
         try:
             if nbytes is None:
                 self._reader.resume()
@@ -198,27 +200,38 @@ class Connection(asyncio.BufferedProtocol):
             self.reject("internal error")
         finally:
             self._reading = False
+            used = granted - self._units_left
+            self._share_left -= used
+            self._budget.units_left -= used
         self._flush()
 
-    def _on_frame(self, frame: memoryview) -> bool:
+    def _units_granted(self) -> int:
+        """How many units this connection may use now. Nothing that this looks at changes during a read or resume."""
         transport = self._transport
-        if transport is None or self._is_closing or transport.is_closing():
-            return False
-        if self._is_delayed or self._is_write_blocked or (self._pending and not self._may_start(frame)):
-            self._blocked = True
-            self._update_reading()
-            return False
+        if transport is None or transport.is_closing() or self._is_delayed or self._is_write_blocked:
+            return 0
         budget = self._budget
         if self._iteration != budget.iteration:
             self._iteration = budget.begin_share()
             self._share_left = UNITS_PER_SHARE
-        if self._share_left <= 0 or budget.units_left <= 0:
-            self._blocked = self._yielding = True
-            budget.wait(self._end_yield)
-            self._update_reading()
-            return False
-        self._dispatcher.start(self, frame, self._begin)
-        return True
+        return max(0, min(self._share_left, budget.units_left))
+
+    def _on_frame(self, frame: memoryview) -> bool:
+        if self._units_left > 0 and not self._is_closing and (not self._pending or self._may_start(frame)):
+            self._dispatcher.start(self, frame, self._begin)
+            return True
+        self._hold_frame()
+        return False
+
+    def _hold_frame(self) -> None:
+        transport = self._transport
+        if transport is None or self._is_closing or transport.is_closing():
+            return
+        self._blocked = True
+        if self._units_left <= 0 and not (self._yielding or self._is_delayed or self._is_write_blocked):
+            self._yielding = True
+            self._budget.wait(self._end_yield)
+        self._update_reading()
 
     def _may_start(self, frame: memoryview) -> bool:
         limits = self._limits
@@ -226,19 +239,18 @@ class Connection(asyncio.BufferedProtocol):
             return False
         if not limits.ordered_start:
             return True
-        overlaps = self._dispatcher.overlaps
+        overlapping = self._dispatcher.overlapping
         key = (frame[0] << 8) | frame[1] if len(frame) >= 2 else -1
-        return overlaps(key) and overlaps(self._pending[-1].api_key)
+        return key in overlapping and self._pending[-1].api_key in overlapping
 
     def _begin(self, request: Request) -> None:
         self._pending.append(request)
-        if self._reader.claim is not None:
-            request.memory = self._reader.take_claim()
         frame_bytes = request.frame_bytes
         self._in_flight_bytes += frame_bytes
-        units = self._units.get(request.api_key, 1) + frame_bytes // BYTES_PER_UNIT
-        self._share_left -= units
-        self._budget.units_left -= units
+        self._units_left -= self._units.get(request.api_key, 1)
+        if frame_bytes >= BYTES_PER_UNIT:
+            self._units_left -= frame_bytes // BYTES_PER_UNIT
+            request.memory = self._reader.take_claim()
         self._observer.on_begun(request)
 
     def _resume(self) -> None:

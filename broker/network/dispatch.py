@@ -38,19 +38,16 @@ class Dispatcher(Generic[C]):
 
     def __init__(self, registry: ApiRegistry[C], context: C, on_fatal: Callable[[BaseException], None]) -> None:
         self.registry = registry
-        self._get = registry.get
+        self._apis = {int(api.key): api for api in registry}
         self._context = context
         self._on_fatal = on_fatal
         self.units = {int(api.key): DECODED_UNITS for api in registry if api.raw is None}
         """The units of the loop's budget that a small request of each API takes; 1 for all others."""
+        self.overlapping = frozenset(int(api.key) for api in registry if api.overlaps)
+        """The APIs of which a request may start while earlier ones of such APIs are unanswered."""
         self.budget = LoopBudget()
         """The budget of all listeners that share this dispatcher."""
         self._tasks: dict[asyncio.Future[Any], None] = {}
-
-    def overlaps(self, api_key: int) -> bool:
-        """Whether a request of this API may start while earlier ones of such APIs are unanswered."""
-        api = self._get(api_key)
-        return api is not None and api.overlaps
 
     def start(self, sink: RequestSink, frame: memoryview, begin: Callable[[Request], None]) -> None:
         """Run the request in `frame`. `begin` is called with it before its handler starts.
@@ -63,7 +60,7 @@ class Dispatcher(Generic[C]):
         except WireFormatError as error:
             sink.reject(str(error))
             return
-        api = self._get(header.api_key)
+        api = self._apis.get(header.api_key)
         if api is None:
             sink.reject(f"API {_name(header.api_key)} is not served by this listener")
             return

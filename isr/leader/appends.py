@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from ...log.errors import RefusedRecordsError
 from ...log.record_validation import LoopBudget, NeedsThreadError
@@ -31,6 +32,7 @@ from .deferred_appends import DeferredAppends, DeferredBatches, Validated
 
 Entries = Sequence[tuple[TopicPartition, memoryview | None]]
 """Partitions and what to append to each. The memory is written to: offsets and epochs are set in place."""
+_new_tuple: Any = tuple.__new__  # faster than calling the class of a NamedTuple
 _Appended = tuple[Replica, int, UncommittedAppend]
 """A replica, by how many bytes its log has grown, and when that is committed."""
 
@@ -66,7 +68,7 @@ class Appends:
         appended: list[_Appended] = []
         late: dict[int, DeferredBatches] = {}
         late_keys: dict[TopicPartition, None] = {}
-        deferred, operations = self._deferred, self._operations
+        deferred, operations = self._deferred.queues, self._operations
         operations.defer()
         try:
             for key, records in entries:
@@ -85,8 +87,11 @@ class Appends:
             split = _SplitRequest(responses, late, done)
             responses, done = split.prompt_responses, split.on_prompt_done
             append_late = partial(self._append_validated, acks, timeout_ms, list(late.values()), split.on_late_done)
-            deferred.submit(list(late.values()), times[1], append_late)
-        self._answer(acks, timeout_ms, responses, appended, done)
+            self._deferred.submit(list(late.values()), times[1], append_late)
+        if acks == ACKS_ALL:
+            self._answer_when_committed(timeout_ms, responses, appended, done)
+        else:
+            done(responses)
 
     def _put_off(
         self,
@@ -132,22 +137,23 @@ class Appends:
                 operations.on_appended(replica, size_bytes)
         finally:
             operations.complete()
-        self._answer(acks, timeout_ms, responses, appended, done)
+        if acks == ACKS_ALL:
+            self._answer_when_committed(timeout_ms, responses, appended, done)
+        else:
+            done(responses)
 
-    def _answer(
+    def _answer_when_committed(
         self,
-        acks: int,
         timeout_ms: int,
         responses: list[ProducePartitionResponse],
         appended: list[_Appended],
         done: AppendDone,
     ) -> None:
-        if acks == ACKS_ALL:
-            uncommitted = [append for replica, _, append in appended if replica.high_watermark < append.required_offset]
-            if uncommitted:
-                self._operations.purgatory.park_produce(DelayedProduce(responses, done), uncommitted, timeout_ms)
-                return
-        done(responses)
+        uncommitted = [append for replica, _, append in appended if replica.high_watermark < append.required_offset]
+        if uncommitted:
+            self._operations.purgatory.park_produce(DelayedProduce(responses, done), uncommitted, timeout_ms)
+        else:
+            done(responses)
 
     def _append_one(
         self,
@@ -173,7 +179,8 @@ class Appends:
         response = ProducePartitionResponse(
             key.partition, code, info.first_offset, info.log_append_time_ms, replica.log.log_start_offset
         )
-        appended.append((replica, info.size_bytes, UncommittedAppend(key, info.last_offset + 1, response, code)))
+        append = _new_tuple(UncommittedAppend, (key, info.last_offset + 1, response, code))
+        appended.append((replica, info.size_bytes, append))
         return response
 
     def _refusal(self, key: TopicPartition, error: ProtocolError) -> ProducePartitionResponse:

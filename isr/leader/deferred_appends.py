@@ -53,15 +53,8 @@ class DeferredAppends:
 
     def __init__(self, threads: ComputeThreads) -> None:
         self._threads = threads
-        self._queues: dict[TopicPartition, deque[_DeferredRequest]] = {}
-
-    def __contains__(self, topic_partition: TopicPartition) -> bool:
-        """Whether something is to be appended to the partition before all that comes now."""
-        return topic_partition in self._queues
-
-    def __bool__(self) -> bool:
-        """Whether something is deferred."""
-        return bool(self._queues)
+        self.queues: dict[TopicPartition, deque[_DeferredRequest]] = {}
+        """What is to be appended before all that comes now; a partition is missing where there is nothing."""
 
     def submit(
         self, batches: Sequence[DeferredBatches], now_ms: int, append: Callable[[Sequence[Validated]], None]
@@ -72,7 +65,7 @@ class DeferredAppends:
         """
         request = _DeferredRequest(list(dict.fromkeys(batch.topic_partition for batch in batches)), append)
         for key in request.keys:
-            self._queues.setdefault(key, deque()).append(request)
+            self.queues.setdefault(key, deque()).append(request)
         running = self._threads.run_soon(partial(_validate_all, batches, now_ms))
         running.add_done_callback(partial(self._on_validated, request))
 
@@ -86,16 +79,16 @@ class DeferredAppends:
         while candidates:
             request = candidates.popleft()
             validated = request.validated
-            if validated is None or any(self._queues[key][0] is not request for key in request.keys):
+            if validated is None or any(self.queues[key][0] is not request for key in request.keys):
                 continue
             request.validated = None  # it may be a candidate for several partitions
             for key in request.keys:
-                queue = self._queues[key]
+                queue = self.queues[key]
                 queue.popleft()
                 if queue:
                     candidates.append(queue[0])
                 else:
-                    del self._queues[key]
+                    del self.queues[key]
             request.append(validated)
 
 

@@ -32,14 +32,11 @@ class _Refused(NamedTuple):
 class RefusedFirstBatches:
     """Belongs to one partition while this broker leads it. `known` are the producers that its log knows."""
 
-    __slots__ = ("_first",)
+    __slots__ = ("producers",)
 
     def __init__(self) -> None:
-        self._first: OrderedDict[int, _Refused] = OrderedDict()
+        self.producers: OrderedDict[int, _Refused] = OrderedDict()
         """By producer id."""
-
-    def __bool__(self) -> bool:
-        return bool(self._first)
 
     def note(self, records: memoryview, known: ProducerStateManager, now_ms: int) -> None:
         """The batches in `records` are refused."""
@@ -48,23 +45,23 @@ class RefusedFirstBatches:
         except ProtocolError:
             return  # there are no batches in it
         for header in openings:
-            refused = self._first.get(header.producer_id)
+            refused = self.producers.get(header.producer_id)
             sequence = header.base_sequence
             if refused is not None and refused.epoch == header.producer_epoch:
                 sequence = refused.sequence
-            elif refused is None and len(self._first) >= _PRODUCERS_MAX:
-                self._first.popitem(last=False)
-            self._first[header.producer_id] = _Refused(header.producer_epoch, sequence, now_ms)
+            elif refused is None and len(self.producers) >= _PRODUCERS_MAX:
+                self.producers.popitem(last=False)
+            self.producers[header.producer_id] = _Refused(header.producer_epoch, sequence, now_ms)
 
     def check(self, records: memoryview, known: ProducerStateManager, now_ms: int) -> None:
         """Raise OUT_OF_ORDER_SEQUENCE_NUMBER for a producer's batch before which another was refused."""
         for header in _first_batches(records, known):
-            refused = self._first.get(header.producer_id)
+            refused = self.producers.get(header.producer_id)
             if refused is None:
                 continue
             is_next = refused.epoch != header.producer_epoch or header.base_sequence in (0, refused.sequence)
             if is_next or now_ms - refused.at_ms > _REMEMBERED_MS:
-                del self._first[header.producer_id]
+                del self.producers[header.producer_id]
                 continue
             raise ProtocolError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from typing import Any
 
 from ....runtime.invariants import InvariantViolation
 from ....wire.errors import ErrorCode
@@ -31,13 +32,12 @@ ADMIN_CLIENT_ID = "__admin_client"
 FIRST_VERSION_BY_ID = 13
 FIRST_VERSION_WITH_HINTS = 10
 FIRST_VERSION_WITH_ZSTD = 7
-_LENGTH = struct.Struct(">i")
-_LENGTH_AT = 8
-_ATTRIBUTES_AT = 22
+_LENGTH_AND_ATTRIBUTES = struct.Struct(">8xi10xB")
 _BATCH_HEADER_BYTES = 61
 _CODEC_MASK = 0x07
 _ZSTD = 4
 _TRANSACTIONAL = 0x10
+_new_tuple: Any = tuple.__new__  # faster than calling the class of a NamedTuple
 _NOT_ANSWERED = ProducePartitionResponse(-1)
 """Stands in the place of a response that is still to come."""
 
@@ -81,8 +81,11 @@ class _PendingResponse:
         request.respond(encode_produce_response(version, self.topics, 0, endpoints))
 
     def _endpoints(self) -> list[NodeEndpoint]:
-        hints = [rows[index].current_leader for rows, index, _ in self.appended]
-        leaders = [hint.leader_id for hint in hints if hint is not None]
+        leaders = []
+        for rows, index, _ in self.appended:
+            hint = rows[index].current_leader
+            if hint is not None:
+                leaders.append(hint.leader_id)
         return node_endpoints(self.services.metadata.image, leaders, self.request.sink.listener_name) if leaders else []
 
 
@@ -93,10 +96,10 @@ def _refusal(records: memoryview | None, version: int, transactional_id: str | N
         return ErrorCode.INVALID_RECORD, text
     if len(records) < _BATCH_HEADER_BYTES:
         return ErrorCode.CORRUPT_MESSAGE, f"{len(records)} bytes are less than a record batch"
-    if _LENGTH.unpack_from(records, _LENGTH_AT)[0] + 12 < len(records):
+    length, attributes = _LENGTH_AND_ATTRIBUTES.unpack_from(records)
+    if length + 12 < len(records):
         text = f"Produce requests with version {version} must contain exactly one record batch per partition"
         return ErrorCode.INVALID_RECORD, text
-    attributes = records[_ATTRIBUTES_AT]
     if attributes & _CODEC_MASK == _ZSTD and version < FIRST_VERSION_WITH_ZSTD:
         text = f"Produce requests with version {version} are not allowed to use ZStandard compression"
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, text
@@ -135,7 +138,7 @@ def _entries(pending: _PendingResponse, message: ProduceRequest) -> list[tuple[T
                 continue
             pending.appended.append((rows, len(rows), partition))
             rows.append(_NOT_ANSWERED)
-            entries.append((TopicPartition(topic.name, partition), records))
+            entries.append((_new_tuple(TopicPartition, (topic.name, partition)), records))
         pending.topics.append(ProduceTopicResponse(name, topic_id, rows))
     return entries
 

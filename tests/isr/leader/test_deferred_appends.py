@@ -180,12 +180,12 @@ def test_any_order_of_threads_keeps_the_order_of_each_partition(requests: list[s
                     appended.setdefault(partition, []).append(number)
 
             deferred.submit(batches, WALL_MS, append)
-            assert all(one.topic_partition in deferred for one in batches)
+            assert all(one.topic_partition in deferred.queues for one in batches)
         rng.shuffle(threads.running)
         for future, work in threads.running:
             future.set_result(work())
             await asyncio.sleep(0)
-        assert not deferred
+        assert not deferred.queues
         for partition, numbers in appended.items():
             assert numbers == [number for number, partitions in enumerate(requests) if partition in partitions]
 
