@@ -11,13 +11,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 
 from ...cluster.client.admin_client import AdminClient, NewTopic
 from ...cluster.client.client_errors import ClientError
 from ...cluster.client.cluster_client import ClusterClient
-from ...cluster.local.layout import ClusterPlan, ClusterShape, plan_cluster
+from ...cluster.local.layout import ClusterPlan, ClusterShape, load_plan, plan_cluster
 from ...cluster.local.supervisor import last_line
 from .checker.checker import Result, check_paths
 from .history import HistoryWriter
@@ -28,7 +28,7 @@ from .nemesis.faults import FAULTS, ClusterUnderTest, Fault, start_all
 from .nemesis.machine_capabilities import unmet_needs
 from .nemesis.network_namespaces import NetworkNamespaces
 from .nemesis.node_filesystems import NodeFilesystems
-from .nemesis.node_processes import AdoptedNodes, Nodes, PrefixedSupervisor, SupervisedNodes
+from .nemesis.node_processes import AdoptedNodes, LocalNodes, Nodes, PrefixedSupervisor, SupervisedNodes
 
 _PACKAGES = ("confluent_kafka", "jinja2")
 """Packages that a run needs besides the base install; the extra `chaos` installs them."""
@@ -43,7 +43,10 @@ _DISK_MB = 1024
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The options of `raftwerk chaos run`. With `bootstrap` the run uses a cluster that is already running."""
+    """The options of `raftwerk chaos run`. With `bootstrap` the run uses a cluster that is already running.
+
+    `cluster_directory` is the directory of that cluster if it is a local one; its nodes then need no `pid_files`.
+    """
 
     directory: str
     minutes: float = 3.0
@@ -60,6 +63,7 @@ class RunOptions:
     seed: int = 1
     bootstrap: str | None = None
     pid_files: str | None = None
+    cluster_directory: str | None = None
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.faults if name not in FAULTS]
@@ -67,8 +71,11 @@ class RunOptions:
             raise ValueError(f"there is no fault {', '.join(unknown)}; there are {', '.join(FAULTS)}")
         if self.bootstrap and any(FAULTS[name].setups for name in self.faults):
             raise ValueError("faults of networks and disks need a cluster that the run starts itself")
-        if self.bootstrap and self.faults and not self.pid_files:
-            raise ValueError("faults to another's cluster need --pid-files, for example /tmp/k/n%d.pid")
+        if self.bootstrap and self.faults and not self.pid_files and not self.cluster_directory:
+            raise ValueError(
+                "faults to a running cluster need --name or --dir for a local one, or --pid-files, for example "
+                "/tmp/k/n%d.pid"
+            )
 
 
 @dataclass
@@ -133,6 +140,10 @@ class ChaosRun:
     @contextmanager
     def _cluster(self, faults: Sequence[Fault]) -> Iterator[ClusterUnderTest]:
         options = self.options
+        if options.bootstrap is not None and options.cluster_directory is not None:
+            with closing(LocalNodes(load_plan(options.cluster_directory))) as local:
+                yield ClusterUnderTest(local, self.rng, options.bootstrap, self.topic, hold_s=options.hold_s)
+            return
         if options.bootstrap is not None:
             nodes: Nodes = AdoptedNodes(
                 options.pid_files or "", list(range(1, options.nodes + 1)) if options.pid_files else []

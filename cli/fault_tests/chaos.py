@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...cluster.command_line.cluster_options import choose_address, cluster_options
 from ..options import json_option
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def chaos() -> None:
     Examples:
       raftwerk chaos faults                                    the faults that this machine can cause
       raftwerk chaos run --minutes 3 --nemesis kill,pause      start, load, inject, heal, judge, report
+      raftwerk chaos run --name orders --nemesis kill          the same on a local cluster that is running
       raftwerk chaos check chaos-run/                          judge a history again
       raftwerk chaos check --to-edn h.edn chaos-run/           the same history for Jepsen's checkers
     """
@@ -73,26 +75,36 @@ def faults(as_json: bool) -> None:
 @click.option(
     "--seed", type=int, default=1, show_default=True, help="Chooses the faults and their times; the outcome may differ."
 )
-@click.option("-d", "--dir", "directory", type=click.Path(file_okay=False), help="New; default ./chaos-<time>.")
-@click.option("--bootstrap", help="Load a cluster that runs already, Apache Kafka for example.")
-@click.option("--pid-files", metavar="PATTERN", help="Pid files of its nodes, as /tmp/k/n%d.pid; faults need them.")
+@click.option("-o", "--output", type=click.Path(file_okay=False), help="A new directory; default: ./chaos-<time>.")
+@click.option("--pid-files", metavar="PATTERN", help="With -b: pid files of its nodes, as /tmp/k/n%d.pid, for faults.")
+@cluster_options
 @json_option
 @click.pass_context
-def run(ctx: click.Context, /, nemesis: str, directory: str | None, as_json: bool, **options: Any) -> None:
+def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, **options: Any) -> None:
     """Start a cluster, load it with real clients, inject faults, heal them, and judge the history.
 
-    The directory gets `history/` (every client's operations), `report.html`, `verdict.json`, and the nodes' logs. Exit
-    code 0 when nothing is wrong, 1 otherwise.
+    With --name, --dir or -b the run takes a cluster that is running, and leaves it running: a local one, or another's,
+    Apache Kafka for example. The environment and profiles in use do not count here.
+
+    The output directory gets `history/` (every client's operations), `report.html`, `verdict.json` and the nodes' logs.
+    Exit code 0 when nothing is wrong, 1 otherwise.
     """
     from ...chaos.live.nemesis.faults import FAULTS
     from ...chaos.live.nemesis.machine_capabilities import CommandFailed
     from ...chaos.live.run import ChaosRun, RunOptions
     from ...cluster.client.client_errors import ClientError
+    from ...cluster.local.layout import load_plan
     from ...cluster.local.supervisor import LocalNodeError
 
+    names = [options.pop(key) for key in ("bootstrap_server", "cluster_name", "cluster_dir")]
+    if any(name is not None for name in names):
+        address = choose_address(*names)
+        options |= {"bootstrap": address.bootstrap, "cluster_directory": address.directory}
+        if address.directory is not None:
+            options["nodes"] = len(load_plan(address.directory).brokers)
     chosen = {"all": tuple(FAULTS), "none": ()}.get(nemesis, tuple(part for part in nemesis.split(",") if part))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that network namespaces and mounts are removed
-    where = os.path.abspath(directory or time.strftime("chaos-%Y%m%d-%H%M%S"))
+    where = os.path.abspath(output or time.strftime("chaos-%Y%m%d-%H%M%S"))
     began = time.monotonic()
 
     def say(text: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ....cluster.local.layout import ClusterPlan, NodePlan
-from ....cluster.local.supervisor import LocalNodeError, Supervisor, last_line
+from ....cluster.local.supervisor import LocalNodeError, Supervisor, last_line, node_pid
 
 _POLL_S = 0.02
 _START_TRIES = 3
@@ -85,6 +85,58 @@ class SupervisedNodes:
             try:
                 self._supervisor.start_node(node_id)
                 self._supervisor.wait_ready([node_id], timeout_s)
+                return
+            except LocalNodeError:
+                continue
+
+
+class LocalNodes:
+    """The nodes of a local cluster that is already running, with or without its `raftwerk up`. They outlive the run."""
+
+    def __init__(self, plan: ClusterPlan) -> None:
+        self._plan = plan
+        self._supervisor = Supervisor(plan, detach=True)
+
+    def close(self) -> None:
+        """Leave the nodes running."""
+        self._supervisor.leave_running()
+
+    @property
+    def ids(self) -> list[int]:
+        """See `Nodes`."""
+        return [node.node_id for node in self._plan.nodes]
+
+    def pid(self, node_id: int) -> int:
+        """See `Nodes`. Raises `LocalNodeError` for a node that does not run."""
+        pid = node_pid(self._plan.node(node_id))
+        if pid is None:
+            raise LocalNodeError(f"node {node_id} does not run")
+        return pid
+
+    def alive(self, node_id: int) -> bool:
+        """See `Nodes`."""
+        return node_pid(self._plan.node(node_id)) is not None
+
+    def signal(self, node_id: int, sent: signal.Signals) -> None:
+        """See `Nodes`."""
+        pid = node_pid(self._plan.node(node_id))
+        if pid is None:
+            return
+        os.kill(pid, sent)
+        if sent in (signal.SIGKILL, signal.SIGTERM):
+            _wait(lambda: node_pid(self._plan.node(node_id)) != pid, 30.0)
+
+    def last_log_line(self, node_id: int) -> str:
+        """See `Nodes`."""
+        return last_line(self._plan.node(node_id).log_file)
+
+    def start(self, node_id: int, timeout_s: float = 20.0) -> None:
+        """See `Nodes`. `raftwerk up --restart` may have started it already."""
+        for _ in range(_START_TRIES):
+            if self.alive(node_id):
+                return
+            try:
+                self._supervisor.restart_node(node_id, timeout_s)
                 return
             except LocalNodeError:
                 continue

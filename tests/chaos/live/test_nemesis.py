@@ -137,7 +137,7 @@ def test_a_tool_that_refuses_is_quoted() -> None:
     [
         ({"faults": ("kil",)}, "no fault kil"),
         ({"bootstrap": "a:1", "faults": ("cut",), "pid_files": "x%d"}, "starts itself"),
-        ({"bootstrap": "a:1", "faults": ("kill",)}, "--pid-files"),
+        ({"bootstrap": "a:1", "faults": ("kill",)}, "--dir for a local one, or --pid-files"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], reason: str) -> None:
@@ -241,7 +241,7 @@ def test_what_was_not_synced_is_gone_after_a_power_cut(tmp_path: Path) -> None:
 def test_a_short_run_kills_heals_and_is_valid(tmp_path: Path) -> None:
     where = tmp_path / "run"
     options = ["--minutes", "0.1", "--hold", "1", "--interval", "1", "--rate", "100", "--consumers", "1"]
-    result = CliRunner().invoke(cli, ["chaos", "run", "--nemesis", "kill", "-d", str(where), *options])
+    result = CliRunner().invoke(cli, ["chaos", "run", "--nemesis", "kill", "-o", str(where), *options])
     assert result.exit_code == 0, result.output
     verdict = json.loads((where / "verdict.json").read_text())
     assert verdict["verdict"] == "VALID" and verdict["inflicted"]["kill"] >= 1 and verdict["errors"] == []
@@ -250,6 +250,24 @@ def test_a_short_run_kills_heals_and_is_valid(tmp_path: Path) -> None:
     again = CliRunner().invoke(cli, ["chaos", "check", str(where)])
     assert again.exit_code == 0 and again.output.endswith("VALID\n")
     assert CliRunner().invoke(cli, ["chaos", "report", str(where)]).exit_code == 0
+
+
+@pytest.mark.process
+def test_a_run_on_a_local_cluster_leaves_it_running(tmp_path: Path) -> None:
+    where, cluster = tmp_path / "run", str(tmp_path / "cluster")
+    options = ["--minutes", "0.1", "--hold", "1", "--interval", "1", "--rate", "100", "--consumers", "1"]
+    run = CliRunner().invoke
+    assert run(cli, ["up", "-n", "3", "--port", "0", "--detach", "-d", cluster]).exit_code == 0
+    try:
+        result = run(cli, ["chaos", "run", "--nemesis", "kill", "-d", cluster, "-o", str(where), *options])
+        assert result.exit_code == 0, result.output
+        verdict = json.loads((where / "verdict.json").read_text())
+        assert verdict["verdict"] == "VALID" and verdict["inflicted"]["kill"] >= 1
+        assert not (where / "nodes").exists()
+        rows = [json.loads(line) for line in run(cli, ["status", "-d", cluster, "--json"]).output.splitlines()]
+        assert [row["state"] for row in rows] == ["up"] * 3
+    finally:
+        assert "Stopped 3 nodes" in run(cli, ["down", "-d", cluster]).output
 
 
 def test_a_cut_node_is_cut_and_heals(tmp_path: Path) -> None:
