@@ -105,7 +105,7 @@ class CoordinatorLoader:
         try:
             if not header.is_control:
                 producer_id = header.producer_id if header.is_transactional else -1
-                self._shard.replay(record.key, record.value, at=record.offset, transaction_of=producer_id)
+                self._shard.replay(record.key, record.value, transaction_of=producer_id)
             elif control_record_type(record.key) in _MARKERS:
                 is_committed = control_record_type(record.key) == ControlRecordType.COMMIT
                 self._shard.end_transaction(header.producer_id, is_committed=is_committed)

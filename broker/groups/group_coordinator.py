@@ -382,14 +382,15 @@ class GroupCoordinator:
                 for key in expired_offsets(group, offsets, wall_ms, retention_ms)
                 if not shard.pending.is_unstable(OffsetKey(group_id, key))
             ]
-            if len(expired) == len(offsets) and group.is_empty:
+            is_pending = shard.pending.partitions_of(group_id)
+            if len(expired) == len(offsets) and group.is_empty and not is_pending:
                 self._remove_group(shard, group)
             elif expired:
                 self._remove_offsets(shard, group_id, expired)
 
     def _remove_group(self, shard: GroupCoordinatorShard, group: Group) -> None:
         """Remove a group and its offsets. If a member joins before the write is committed, only the offsets go."""
-        partitions = list(shard.offsets_of(group.group_id))
+        partitions = shard.partitions_with_offsets(group.group_id)
 
         def removed(error: ErrorCode) -> None:
             if not error and group.is_empty:
@@ -413,7 +414,8 @@ class GroupCoordinator:
     def _forget_topics(self, names: list[str]) -> None:
         """Remove the offsets of topics that were deleted."""
         for shard in list(self._shards.values()):
-            for group_id, offsets in list(shard.offsets.items()) if not shard.is_loading else ():
-                gone = [one for one in offsets if one.topic in names]
+            group_ids = dict.fromkeys((*shard.offsets, *shard.pending.groups)) if not shard.is_loading else ()
+            for group_id in group_ids:
+                gone = [one for one in shard.partitions_with_offsets(group_id) if one.topic in names]
                 if gone:
                     self._remove_offsets(shard, group_id, gone)

@@ -13,7 +13,7 @@ from .consumer.consumer_group import ConsumerGroup
 from .consumer.consumer_group_member import ConsumerGroupMember, MemberState
 from .consumer.topics import Topics
 from .group_config import GroupConfig
-from .pending_transactional_offsets import PendingTransactionalOffset, PendingTransactionalOffsets
+from .pending_transactional_offsets import PendingTransactionalOffsets
 from .records.consumer_group_records import (
     ConsumerGroupKey,
     RecordType,
@@ -59,26 +59,26 @@ class GroupCoordinatorShard:
         self._config_of = config_of
         self._topics = topics
         self.pending = PendingTransactionalOffsets()
-        self._written_at: dict[OffsetKey, int] = {}
-        """The offset in the log of the latest commit, by key; only while loading."""
         self._classic: dict[str, GroupMetadataValue] = {}
         self._consumer: dict[str, ConsumerGroup] = {}
 
     # ---------------------------------------------------------------- loading
 
-    def replay(self, key: bytes | None, value: bytes | None, *, at: int = -1, transaction_of: int = -1) -> None:
+    def replay(self, key: bytes | None, value: bytes | None, *, transaction_of: int = -1) -> None:
         """Replay one record; keys of other types are skipped. Raises `BadRecord`.
 
-        `at` is its offset; `transaction_of` is the producer id of its transaction, -1 for none.
+        `transaction_of` is the producer id of its transaction, -1 for none.
         """
         if key is None:
             raise BadRecord("no key")
         found = decode_key(key)
         if isinstance(found, OffsetKey):
             if transaction_of >= 0 and value is not None:
-                self.pending.add(transaction_of, PendingTransactionalOffset(found, decode_offset(value), at))
+                self.pending.add(transaction_of, found, decode_offset(value))
+            elif value is None:
+                self.forget(found.group_id, (found.topic_partition,))
             else:
-                self._replay_offset(found, value, at)
+                self.store(found.group_id, ((found.topic_partition, decode_offset(value)),))
         elif isinstance(found, ClassicGroupKey):
             if value is None:
                 self._classic.pop(found.group_id, None)
@@ -90,13 +90,6 @@ class GroupCoordinatorShard:
             consumer_key = decode_consumer_key(key)
             if consumer_key is not None:
                 self._replay_consumer(consumer_key, value)
-
-    def end_transaction(self, producer_id: int, *, is_committed: bool) -> None:
-        """Replay the marker of a transaction."""
-        for commit in self.pending.end(producer_id, is_committed=is_committed):
-            if self._written_at.get(commit.key, -1) < commit.at:  # else a later commit outside the transaction is newer
-                self.store(commit.key.group_id, ((commit.key.topic_partition, commit.value),))
-                self._written_at[commit.key] = commit.at
 
     def finish_loading(self, now_ms: int, pass_over: Callable[[str, Exception], None]) -> None:
         """All records are replayed: make the groups, and start their sessions.
@@ -120,10 +113,9 @@ class GroupCoordinatorShard:
                 pass_over(f"group {group_id}", error)
         self._classic.clear()
         self._consumer.clear()
-        self._written_at.clear()
-        for group_id in self.offsets:
+        for group_id in (*self.offsets, *self.pending.groups):
             if group_id not in self.groups:
-                self.groups[group_id] = ClassicGroup(group_id, self._config_of(group_id).classic)
+                self.new_classic(group_id)
         self.is_loading = False
 
     # ---------------------------------------------------------------- groups
@@ -153,17 +145,32 @@ class GroupCoordinatorShard:
 
     def store(self, group_id: str, offsets: Iterable[tuple[TopicPartition, OffsetAndMetadata]]) -> None:
         """Store offsets whose commit is in the log."""
-        self.offsets.setdefault(group_id, {}).update(offsets)
+        stored = self.offsets.setdefault(group_id, {})
+        for topic_partition, value in offsets:
+            stored[topic_partition] = value
+            if self.pending:
+                self.pending.replace(OffsetKey(group_id, topic_partition))
+
+    def store_pending(
+        self, producer_id: int, group_id: str, offsets: Iterable[tuple[TopicPartition, OffsetAndMetadata]]
+    ) -> None:
+        """Store offsets whose commit is in the log, in a transaction of the producer that is open."""
+        for topic_partition, value in offsets:
+            self.pending.add(producer_id, OffsetKey(group_id, topic_partition), value)
+
+    def end_transaction(self, producer_id: int, *, is_committed: bool) -> None:
+        """The marker of a transaction is in the log: its offsets take effect, or are forgotten."""
+        for key, value in self.pending.end(producer_id, is_committed=is_committed):
+            self.offsets.setdefault(key.group_id, {})[key.topic_partition] = value
 
     def forget(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Drop offsets whose tombstones are in the log."""
-        offsets = self.offsets.get(group_id)
-        if offsets is None:
-            return
+        offsets = self.offsets.get(group_id, {})
         for topic_partition in partitions:
             offsets.pop(topic_partition, None)
+            self.pending.forget(OffsetKey(group_id, topic_partition))
         if not offsets:
-            del self.offsets[group_id]
+            self.offsets.pop(group_id, None)
 
     def forget_group(self, group_id: str) -> None:
         """Drop a group whose tombstone is in the log, with its offsets."""
@@ -171,18 +178,15 @@ class GroupCoordinatorShard:
         self.offsets.pop(group_id, None)
         self.pending.forget_group(group_id)
 
+    def partitions_with_offsets(self, group_id: str) -> list[TopicPartition]:
+        """The partitions of which the log may hold an offset of the group: the committed ones, and the pending ones."""
+        return list(dict.fromkeys((*self.offsets_of(group_id), *self.pending.partitions_of(group_id))))
+
     def tombstones(self, group_id: str) -> list[CoordinatorRecord]:
         """The records that remove a group and its offsets from the log."""
-        records = [offset_record(group_id, topic_partition, None) for topic_partition in self.offsets_of(group_id)]
+        records = [offset_record(group_id, one, None) for one in self.partitions_with_offsets(group_id)]
         group = self.groups.get(group_id)
         return records if group is None else records + group.tombstones()
-
-    def _replay_offset(self, key: OffsetKey, value: bytes | None, at: int) -> None:
-        self._written_at[key] = at
-        if value is None:
-            self.forget(key.group_id, (key.topic_partition,))
-        else:
-            self.store(key.group_id, ((key.topic_partition, decode_offset(value)),))
 
     def _replay_consumer(self, key: ConsumerGroupKey, value: bytes | None) -> None:
         group = self._consumer.get(key.group_id)

@@ -11,7 +11,7 @@ from ....wire.types import TopicPartition
 from ...api import Fields
 from ...groups.classic.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from ...groups.group_coordinator_shard import Group
-from ...groups.records.offset_and_classic_records import offset_record
+from ...groups.records.offset_and_classic_records import OffsetKey, offset_record
 from ...network.request import Request
 from ...services import BrokerServices
 from .group_requests import answer, check_group_id
@@ -42,7 +42,7 @@ def handle(services: BrokerServices, request: Request, message: OffsetDeleteRequ
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif _is_subscribed(group, topic.name):
                 code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-            elif key in offsets:
+            elif key in offsets or shard.pending.is_unstable(OffsetKey(message.group_id, key)):
                 gone.append(key)
             rows.append({"partition_index": one.partition_index, "error_code": int(code)})
         topics.append({"name": topic.name, "partitions": rows})

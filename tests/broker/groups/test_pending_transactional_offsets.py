@@ -1,15 +1,18 @@
-"""Commits within transactions that Apache Kafka wrote, and commits for deleted topics."""
+"""Commits within transactions, and commits for deleted topics."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
+from hypothesis import given
+from hypothesis import strategies as st
 from support.broker.broker_harness import TOPIC, settle
 from support.broker.group_harness import GroupHarness, played
 
 from raftwerk.broker.groups.group_config import OFFSETS_TOPIC
 from raftwerk.broker.groups.group_partition import partition_for
-from raftwerk.broker.groups.records.offset_and_classic_records import OffsetAndMetadata, offset_record
+from raftwerk.broker.groups.pending_transactional_offsets import PendingTransactionalOffsets
+from raftwerk.broker.groups.records.offset_and_classic_records import OffsetAndMetadata, OffsetKey, offset_record
 from raftwerk.controller.metadata.metadata_records import PartitionRecord, TopicRecord
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
@@ -32,6 +35,11 @@ def mark(harness: GroupHarness, kind: ControlRecordType) -> None:
     record = encode_control_record(kind, bytes(6))
     batch = encode_batch([record], producer_id=PRODUCER, producer_epoch=0, is_control=True, is_transactional=True)
     harness.logs[KEY].append(memoryview(batch))
+
+
+def delete(harness: GroupHarness) -> None:
+    key, value = offset_record("g", TopicPartition(TOPIC, 0), None)
+    harness.logs[KEY].append(memoryview(encode_batch([NewRecord(key, value, (), 1_000)])))
 
 
 async def loaded(harness: GroupHarness) -> GroupHarness:
@@ -90,3 +98,116 @@ async def test_a_recreated_topic_has_no_offsets_of_the_former_one(harness: Group
     other.replay(TopicRecord(TOPIC, UUID(int=0xBEEF)))
     other.replay(PartitionRecord(UUID(int=0xBEEF), 0, (1,), (1,), 1))
     assert await fetched(other, stable=True) == (-1, 0)
+
+
+@played
+async def test_a_commit_is_dropped_when_the_offset_is_deleted_before_its_transaction_ends(
+    harness: GroupHarness,
+) -> None:
+    write(harness, 9, producer=PRODUCER)
+    delete(harness)
+    assert await fetched(await loaded(harness), stable=True) == (-1, 0)
+    mark(harness, ControlRecordType.COMMIT)
+    assert await fetched(await loaded(harness), stable=True) == (-1, 0)
+
+
+@played
+async def test_a_group_with_unstable_offsets_only_is_there_and_does_not_expire(harness: GroupHarness) -> None:
+    write(harness, 9, producer=PRODUCER)
+    other = await loaded(harness)
+    shard = other.groups.shard_of("g")
+    other.groups.expire(shard)
+    assert list(shard.groups) == ["g"]
+    assert await fetched(other, stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    shard.end_transaction(PRODUCER, is_committed=False)
+    other.groups.expire(shard)
+    assert not shard.groups
+
+
+@played
+async def test_a_deleted_group_stays_deleted_when_a_transaction_with_its_offsets_ends(harness: GroupHarness) -> None:
+    write(harness, 9, producer=PRODUCER)
+    other = await loaded(harness)
+    answer = await other.call(ApiKey.DELETE_GROUPS, 2, {"groups_names": ["g"]})
+    assert answer.results[0].error_code == 0
+    mark(other, ControlRecordType.COMMIT)
+    assert await fetched(await loaded(other), stable=True) == (-1, 0)
+
+
+@played
+async def test_a_deleted_offset_stays_deleted_when_its_transaction_ends(harness: GroupHarness) -> None:
+    write(harness, 9, producer=PRODUCER)
+    other = await loaded(harness)
+    asked = {"group_id": "g", "topics": [{"name": TOPIC, "partitions": [{"partition_index": 0}]}]}
+    answer = await other.call(ApiKey.OFFSET_DELETE, 0, asked)
+    assert answer.topics[0].partitions[0].error_code == 0
+    mark(other, ControlRecordType.COMMIT)
+    assert await fetched(await loaded(other), stable=True) == (-1, 0)
+
+
+@played
+async def test_a_deleted_topic_takes_its_unstable_offsets_along(harness: GroupHarness) -> None:
+    write(harness, 9, producer=PRODUCER)
+    other = await loaded(harness)
+    other.remove_topic(other.image.topics_by_name[TOPIC].topic_id)
+    mark(other, ControlRecordType.COMMIT)
+    assert await fetched(await loaded(other), stable=True) == (-1, 0)
+
+
+class NaiveOffsets:
+    """One partition's offset as Apache Kafka keeps it: each commit with its place in the log."""
+
+    def __init__(self) -> None:
+        self.committed: dict[OffsetKey, tuple[int, int]] = {}
+        self.pending: dict[int, dict[OffsetKey, tuple[int, int]]] = {}
+
+    def end(self, producer: int, *, is_committed: bool) -> None:
+        for key, commit in self.pending.pop(producer, {}).items():
+            if is_committed and commit[0] > self.committed.get(key, (-1, 0))[0]:
+                self.committed[key] = commit
+
+    def delete(self, key: OffsetKey) -> None:
+        self.committed.pop(key, None)
+        for commits in self.pending.values():
+            commits.pop(key, None)
+
+
+KEYS = [OffsetKey(group, TopicPartition(TOPIC, index)) for group in "gh" for index in range(2)]
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("pending"), st.sampled_from(KEYS), st.integers(1, 3)),
+        st.tuples(st.just("plain"), st.sampled_from(KEYS), st.just(0)),
+        st.tuples(st.just("delete"), st.sampled_from(KEYS), st.just(0)),
+        st.tuples(st.sampled_from(["commit", "abort"]), st.just(KEYS[0]), st.integers(1, 3)),
+    ),
+    max_size=40,
+)
+
+
+@given(EVENTS)
+def test_the_last_commit_in_the_log_wins(events: list[tuple[str, OffsetKey, int]]) -> None:
+    naive, pending, stored = NaiveOffsets(), PendingTransactionalOffsets(), {}
+    for at, (kind, key, producer) in enumerate(events):
+        value = OffsetAndMetadata(at)
+        if kind == "pending":
+            naive.pending.setdefault(producer, {})[key] = (at, at)
+            pending.add(producer, key, value)
+        elif kind == "plain":
+            naive.committed[key] = (at, at)
+            stored[key] = value
+            pending.replace(key)
+        elif kind == "delete":
+            naive.delete(key)
+            stored.pop(key, None)
+            pending.forget(key)
+        else:
+            naive.end(producer, is_committed=kind == "commit")
+            stored.update(pending.end(producer, is_committed=kind == "commit"))
+        assert {one: value.offset for one, value in stored.items()} == {
+            one: offset for one, (_, offset) in naive.committed.items()
+        }
+        for one in KEYS:
+            unstable = any(one in commits for commits in naive.pending.values())
+            assert pending.is_unstable(one) == unstable
+            assert (one.topic_partition in pending.partitions_of(one.group_id)) == unstable
+    assert bool(pending) == any(naive.pending.values())
