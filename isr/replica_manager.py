@@ -16,7 +16,7 @@ from ..controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from ..log.errors import NoSpaceError
 from ..log.manager.log_directory import LogDirDescription
 from ..log.manager.log_manager import LogManager
-from ..log.manager.log_scrubber import Damage
+from ..log.segment.batch_scan import Damage
 from ..runtime.ports import Runtime
 from ..wire.errors import ProtocolError
 from ..wire.fetch import FetchRequest
@@ -271,6 +271,18 @@ class ReplicaManager:
         """The scrubber has found damage in the log of a replica: it is mended from other replicas."""
         if self._started:
             self._mending.begin(topic_partition, damage)
+
+    def mend(self, topic_partition: TopicPartition, damage: Damage) -> bool:
+        """A reader has found damage in the log of a replica: whether it is being mended now, or is given up.
+
+        The replica may lose its leadership by that.
+        """
+        scrubber = self._logs.scrubber
+        if scrubber is None or self._mending.was_in_vain(topic_partition, damage):
+            return False
+        if not self._mending.is_under_way(topic_partition):
+            scrubber.report(topic_partition, damage)
+        return self._mending.is_under_way(topic_partition)
 
     # ---------------------------------------------------------------- what fetchers report (`FetcherListener`)
 

@@ -33,6 +33,7 @@ from .errors import StorageError
 from .local_log import LocalLog
 from .record_validation import LoopBudget
 from .recovery import log_recovery
+from .recovery.log_replay import LogReplay
 from .segment.log_segments import LogSegments
 from .segment.rolling_and_retention import RollPolicy, count_expired
 from .segment.segment import Segment, TimestampOffset
@@ -396,6 +397,10 @@ class PartitionLog:
         """
         end = self._readable_end(offset, end_offset)
         return self._local.read(offset, max_bytes, end, min_one_batch, allow_blocking_io=allow_blocking_io)
+
+    def replay(self) -> LogReplay:
+        """A replay of the log from its start to where it ends now."""
+        return LogReplay(lambda: self._segments.items, self._log_start_offset, self.log_end_offset)
 
     def read_or_slice(
         self,

@@ -2,8 +2,9 @@
 
 Clients may write to the topic, if only with the client id of administrators' tools, and a record of theirs may be
 anything. A record that cannot be read or applied is passed over: it is counted, and the first one of a load is
-described in the log. Apache Kafka gives up the partition instead. Bytes that are no batch come from a failing disk and
-not from a client. They end the load, as an error of the disk does.
+described in the log. Apache Kafka gives up the partition instead. Batches that are damaged on the disk are mended from
+another replica: the load ends, and begins again later or on another broker. If no replica can mend them, they are
+passed over, too.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import logging
 from collections.abc import Callable, Iterator
 
 from ...isr.replica import Replica
-from ...wire.errors import ProtocolError
+from ...log.segment.batch_scan import Damage
+from ...wire.errors import ErrorCode
 from ...wire.records import (
     BatchHeader,
     ControlRecordType,
+    CorruptBatchError,
     Record,
     control_record_type,
     iter_headers,
@@ -26,7 +29,6 @@ from .group_coordinator_shard import GroupCoordinatorShard
 logger = logging.getLogger("raftwerk.groups")
 
 _MARKERS = (ControlRecordType.ABORT, ControlRecordType.COMMIT)
-PIECE_BYTES = 32 * 1024
 RECORDS_PER_STEP = 500
 """A compressed batch may hold any number of records: after so many, the step is over."""
 
@@ -35,6 +37,7 @@ class CoordinatorLoader:
     """Reads up to the end that the log had when this broker became its leader; nothing below that changes.
 
     `step` replays one piece. `call_again` schedules the next step; `finished(shard, is_complete)` is called at the end.
+    `mend` is told of damage, and says whether that is being mended.
     """
 
     def __init__(
@@ -43,13 +46,14 @@ class CoordinatorLoader:
         replica: Replica,
         call_again: Callable[[Callable[[], None]], object],
         finished: Callable[[GroupCoordinatorShard, bool], None],
+        mend: Callable[[Damage], bool],
     ) -> None:
         self._shard = shard
-        self._replica = replica
+        self._log = replica.log.replay()
         self._call_again = call_again
         self._finished = finished
-        self._at = replica.log.log_start_offset
-        self._end = replica.log.log_end_offset
+        self._mend = mend
+        self._is_complete = True
         self._steps = self._replay_log()
         self._is_cancelled = False
         self.passed_over = 0
@@ -66,23 +70,32 @@ class CoordinatorLoader:
         try:
             next(self._steps)
         except StopIteration:
-            self._finished(self._shard, True)
-        except (OSError, ProtocolError) as error:
+            self._finished(self._shard, self._is_complete)
+        except OSError as error:
             logger.error("cannot load group partition %d: %s", self._shard.partition, error)
             self._finished(self._shard, False)
         else:
             self._call_again(self.step)
 
     def _replay_log(self) -> Iterator[None]:
-        """Replay all batches; each `yield` ends a step. Raises `OSError` and `ProtocolError` where the disk fails."""
-        while self._at < self._end:
-            piece = memoryview(self._replica.log.read(self._at, PIECE_BYTES, end_offset=self._end))
-            if not piece:
-                return
-            for position, header in iter_headers(piece, allow_partial_tail=True):
-                self._at = max(self._at, header.next_offset)
+        """Replay all batches; each `yield` ends a step. Raises `OSError` where the disk fails."""
+        log = self._log
+        while True:
+            piece = log.read()
+            for position, header in iter_headers(piece):
                 yield from self._replay_batch(header, piece[position : position + header.size_bytes])
-            if self._at < self._end:
+            if log.damage is not None:
+                damage = log.damage
+                if self._mend(damage):
+                    self._is_complete = False
+                    return
+                for _ in log.passing_damage():
+                    yield
+                error = CorruptBatchError(ErrorCode.CORRUPT_MESSAGE, damage.what)
+                self.pass_over(f"all from offset {damage.offset} to {log.offset - 1}", error)
+            elif not piece:
+                return
+            if not log.is_at_end:
                 yield
 
     def _replay_batch(self, header: BatchHeader, batch: memoryview) -> Iterator[None]:

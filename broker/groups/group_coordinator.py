@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
@@ -123,7 +124,8 @@ class GroupCoordinator:
         shard = self._shards[partition] = GroupCoordinatorShard(partition, leader_epoch, self.config_of, self._topics)
         self._timers[partition] = {}
         call_soon = asyncio.get_running_loop().call_soon
-        loader = self._loaders[partition] = CoordinatorLoader(shard, replica, call_soon, self._on_loaded)
+        mend = partial(self._replicas.mend, replica.topic_partition)
+        loader = self._loaders[partition] = CoordinatorLoader(shard, replica, call_soon, self._on_loaded, mend)
         if replica.log.log_start_offset == replica.log.log_end_offset:
             loader.step()
         else:

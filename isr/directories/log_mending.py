@@ -19,9 +19,9 @@ from collections.abc import Awaitable, Callable
 from uuid import UUID
 
 from ...log.manager.log_manager import LogManager
-from ...log.manager.log_scrubber import Damage
 from ...log.partition_log import PartitionLog
 from ...log.recovery.segment_mending import MendingGivenUpError, SegmentMending
+from ...log.segment.batch_scan import Damage
 from ...runtime.incremental_work import run_in_steps
 from ...runtime.loop import TaskSet
 from ...runtime.ports import Disk
@@ -66,6 +66,8 @@ class LogMending:
         self._rng = rng
         self._set_suspended = set_suspended
         self._damaged: dict[TopicPartition, Damage] = {}
+        self._under_way: TopicPartition | None = None
+        self._in_vain: dict[TopicPartition, Damage] = {}
         self._tasks = TaskSet()
         self._is_running = False
         self._is_stopped = False
@@ -76,6 +78,15 @@ class LogMending:
         if not self._is_running and not self._is_stopped:
             self._is_running = True
             self._tasks.spawn(self._run(), name="mending of logs")
+
+    def is_under_way(self, topic_partition: TopicPartition) -> bool:
+        """Whether the log of this replica is being mended, or will be."""
+        return topic_partition in self._damaged or topic_partition == self._under_way
+
+    def was_in_vain(self, topic_partition: TopicPartition, damage: Damage) -> bool:
+        """Whether the last attempt to mend the log found no replica that could mend this damage."""
+        former = self._in_vain.get(topic_partition)
+        return former is not None and former[:2] == damage[:2]
 
     async def stop(self) -> None:
         """Stop mending; what is damaged is found again after the next start."""
@@ -88,10 +99,13 @@ class LogMending:
                 topic_partition = next(iter(self._damaged))
                 damage = self._damaged.pop(topic_partition)
                 replica = self._hosted.replicas.get(topic_partition)
+                self._under_way = topic_partition
+                self._in_vain.pop(topic_partition, None)
                 if replica is not None and not replica.offline:
                     await self._mend(replica, damage)
         finally:
             self._is_running = False
+            self._under_way = None
 
     async def _mend(self, replica: Replica, damage: Damage) -> None:
         log = replica.log
@@ -101,6 +115,7 @@ class LogMending:
         try:
             for _ in range(_SEGMENTS_MAX):
                 if not await self._mend_segment(replica, log, damage.segment_base_offset):
+                    self._in_vain[replica.topic_partition] = damage
                     return
                 scrubber = self._logs.scrubber
                 found = None if scrubber is None else await scrubber.check(replica.topic_partition)

@@ -25,10 +25,11 @@ from ..cleaner.log_cleaner import LogCleaner
 from ..durability import ignore_failure
 from ..errors import StorageError
 from ..partition_log import PartitionLog
+from ..segment.batch_scan import Damage
 from .delayed_deletion import DelayedDeletion
 from .log_directories import LogDirectories
 from .log_manager_config import LogMaintenanceChange, LogManagerConfig, RetentionConfig
-from .log_scrubber import Damage, LogScrubber
+from .log_scrubber import LogScrubber
 from .recovery_point_advancer import RecoveryPointAdvancer
 
 _logger = logging.getLogger(__name__)

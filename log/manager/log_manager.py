@@ -23,6 +23,7 @@ from ..config import LogConfig
 from ..directory_names import DELETED_SUFFIX, STRAY_SUFFIX
 from ..errors import StorageError
 from ..partition_log import PartitionLog
+from ..segment.batch_scan import Damage
 from .delayed_deletion import DelayedDeletion
 from .future_logs import FutureLogs
 from .log_directories import LogDirectories
@@ -30,7 +31,7 @@ from .log_directory import LogDirectory
 from .log_loading import LogLoader
 from .log_maintenance import LogMaintenance
 from .log_manager_config import LogMaintenanceChange, LogManagerConfig
-from .log_scrubber import Damage, LogScrubber
+from .log_scrubber import LogScrubber
 from .stray_logs import why_stray
 
 _logger = logging.getLogger(__name__)

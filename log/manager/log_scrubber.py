@@ -15,27 +15,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from ...runtime.incremental_work import FileRange, Step, Work, run_in_steps
 from ...runtime.loop import TaskSet
 from ...runtime.ports import Runtime
-from ...wire.records import BATCH_HEADER_SIZE, CorruptBatchError, check_header, read_header, verify_crc
+from ...wire.records import BATCH_HEADER_SIZE, read_header
 from ...wire.types import TopicPartition
 from ..partition_log import PartitionLog
+from ..segment.batch_scan import Damage, complaint_about
 from ..segment.segment import LOG_SUFFIX, Segment, segment_path
 from .log_manager_config import ScrubberConfig
 
 _WINDOW_BYTES = 64 * 1024
 _logger = logging.getLogger(__name__)
-
-
-class Damage(NamedTuple):
-    """The first damaged batch of a log: it is in the segment with this base offset, at `offset` or after it."""
-
-    segment_base_offset: int
-    offset: int
-    what: str
 
 
 class ScrubberHost(Protocol):
@@ -112,7 +105,7 @@ class _SegmentCheck:
                     return
                 continue
             header = read_header(window, at)
-            what = _complaint(window, at, size - position)
+            what = complaint_about(window, at, size - position)
             if what is None and not next_offset <= header.base_offset <= self._offset_max(header.last_offset):
                 what = f"offset {header.base_offset} where {next_offset} was to come"
             if what is None and header.partition_leader_epoch != epoch:
@@ -140,15 +133,6 @@ class _SegmentCheck:
 
     def _found(self, offset: int, what: str) -> None:
         self.damage = Damage(self._segment.base_offset, offset, what)
-
-
-def _complaint(window: memoryview, at: int, left_bytes: int) -> str | None:
-    header = read_header(window, at)
-    try:
-        check_header(header, left_bytes)
-    except CorruptBatchError as error:
-        return error.message
-    return None if verify_crc(window, at, header) else "CRC does not match"
 
 
 class LogScrubber:
@@ -196,7 +180,7 @@ class LogScrubber:
         """Check one partition's log, and note whether it is damaged."""
         log = self._host.logs.get(tp)
         if log is None or log.is_failed or log.is_closed:
-            self._note(tp, None)
+            self._note_sound(tp)
             return None
         history = log.history
         try:
@@ -204,21 +188,24 @@ class LogScrubber:
         except OSError as error:
             _logger.error("%s cannot be checked: %s", tp, error)
             return self.damaged.get(tp)
-        if found is not None or log.history == history:
-            self._note(tp, found)
+        if found is not None:
+            self.report(tp, found)
+        elif log.history == history:
+            self._note_sound(tp)
         return found
 
     def _pause_s(self, step: Step) -> float | None:
         self.checked_bytes += step.done_bytes
         return step.done_bytes / self._config.io_bytes_per_s
 
-    def _note(self, tp: TopicPartition, found: Damage | None) -> None:
+    def _note_sound(self, tp: TopicPartition) -> None:
+        if self.damaged.pop(tp, None) is not None:
+            _logger.warning("%s is sound again", tp)
+        self._host.note_damage(tp, None)
+
+    def report(self, tp: TopicPartition, found: Damage) -> None:
+        """Note that a log is damaged, and tell of it. Readers that find damage report it, too."""
         former = self.damaged.pop(tp, None)
-        if found is None:
-            if former is not None:
-                _logger.warning("%s is sound again", tp)
-            self._host.note_damage(tp, None)
-            return
         self.damaged[tp] = found
         if former != found:
             _logger.error("%s is damaged from offset %d on: %s", tp, found.offset, found.what)

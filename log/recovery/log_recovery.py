@@ -28,7 +28,7 @@ from ...runtime.ports import Buffer, Disk
 from ...wire.records import BatchHeader, CorruptBatchError
 from ..config import LogConfig
 from ..errors import CorruptFileError
-from ..segment.batch_scan import scan_headers
+from ..segment.batch_scan import find_sound_batch, scan_headers
 from ..segment.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -150,18 +150,33 @@ def load_producers(
             continue
         try:
             position = segment.locate(max(start, segment.base_offset))
-        except CorruptBatchError as error:  # after a clean shutdown: reads of it are refused, the rest is served
-            _logger.error("%s; the producers in it are not known", error.message)
-            continue
+        except CorruptBatchError:
+            position = 0
         segment.transaction_index.cut(start)
-        for number, (at, header) in enumerate(scan_headers(segment.file, position, segment.size_bytes)):
-            if number % STEP_BATCHES == STEP_BATCHES - 1:
+        yield from _load_producers_of(producers, segment, position, start, end)
+
+
+def _load_producers_of(
+    producers: ProducerStateManager, segment: Segment, position: int, start: int, end: int
+) -> Work[None]:
+    """Apply the batches of a segment with offsets from `start` to below `end`, and pass over what is damaged."""
+    file, size, number = segment.file, segment.size_bytes, 0
+    while position < size:
+        for at, header in scan_headers(file, position, size):
+            position = at + header.size_bytes
+            number += 1
+            if number % STEP_BATCHES == 0:
                 yield PLAIN_STEP
             if header.producer_id >= 0 and start <= header.base_offset < end:
                 if header.is_control:
-                    apply_marker(producers, segment, header, segment.file.pread(at, header.size_bytes))
+                    apply_marker(producers, segment, header, file.pread(at, header.size_bytes))
                 else:
                     producers.update(header)
+        if position < size:  # after a clean shutdown, which does not check the batches
+            offsets = range(segment.base_offset, segment.next_offset)
+            _logger.error("%s is damaged at position %d; who wrote there is not known", file.path, position)
+            found = yield from find_sound_batch(file, position, size, offsets)
+            position = size if found is None else found[0]
 
 
 def _is_transaction_index_right(segment: Segment, segments: list[Segment]) -> bool:

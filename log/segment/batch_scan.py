@@ -1,9 +1,11 @@
-"""Iterating over the batches of a log file by their headers, with or without validation."""
+"""Iterating over the batches of a log file by their headers, with or without validation, and beyond damage."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
+from ...runtime.incremental_work import FileRange, Step, Work
 from ...runtime.ports import File
 from ...wire.errors import ErrorCode
 from ...wire.records import (
@@ -22,6 +24,17 @@ from ..config import MAX_INT64
 HEADER_WINDOW_BYTES = 64 * 1024
 LOOKUP_WINDOW_BYTES = 8 * 1024
 _VALIDATION_WINDOW_BYTES = 1024 * 1024
+_SEARCH_WINDOW_BYTES = 256 * 1024
+_MAGIC_AT = 16
+_MAGIC = bytes([MAGIC_V2])
+
+
+class Damage(NamedTuple):
+    """The first damaged batch of a log: it is in the segment with this base offset, at `offset` or after it."""
+
+    segment_base_offset: int
+    offset: int
+    what: str
 
 
 def scan_headers(
@@ -41,6 +54,62 @@ def scan_headers(
             return
         yield position, header
         position += size
+
+
+def complaint_about(window: memoryview, at: int, left_bytes: int | None = None) -> str | None:
+    """What is wrong with the batch at `at`, by its header and its CRC; None if nothing is.
+
+    `left_bytes` is how much of the file is left from there, if that is more than the window has.
+    """
+    left = len(window) - at
+    if left < BATCH_HEADER_SIZE:
+        return "no whole batch"
+    header = read_header(window, at)
+    try:
+        check_header(header, left if left_bytes is None else left_bytes)
+    except CorruptBatchError as error:
+        return error.message
+    return None if verify_crc(window, at, header) else "CRC does not match"
+
+
+def find_sound_batch(file: File, position: int, end: int, offsets: range) -> Work[tuple[int, BatchHeader] | None]:
+    """Position and header of the first sound batch after the damaged one at `position`; None if there is none.
+
+    A batch is sound if its CRC matches and all its offsets are in `offsets`. If the length of the damaged batch is
+    right, the batch after it is found by that, else all bytes up to `end` are searched. `OSError`.
+    """
+    head = file.pread(position, BATCH_HEADER_SIZE)
+    if len(head) == BATCH_HEADER_SIZE and (size := read_header(head).size_bytes) >= BATCH_HEADER_SIZE:
+        header = _sound_batch_at(file, position + size, end, offsets)
+        if header is not None:
+            return position + size, header
+    at = position + 1
+    while at + BATCH_HEADER_SIZE <= end:
+        length = min(_SEARCH_WINDOW_BYTES + BATCH_HEADER_SIZE - 1, end - at)
+        yield Step(reads=FileRange(file, at, length))
+        window = file.pread(at, length)
+        magic_at = window.find(_MAGIC, _MAGIC_AT)
+        while 0 <= magic_at <= len(window) - (BATCH_HEADER_SIZE - _MAGIC_AT):
+            start = magic_at - _MAGIC_AT
+            if read_header(window, start).base_offset in offsets:
+                header = _sound_batch_at(file, at + start, end, offsets)
+                if header is not None:
+                    return at + start, header
+            magic_at = window.find(_MAGIC, magic_at + 1)
+        at += _SEARCH_WINDOW_BYTES
+    return None
+
+
+def _sound_batch_at(file: File, position: int, end: int, offsets: range) -> BatchHeader | None:
+    head = file.pread(position, BATCH_HEADER_SIZE)
+    if len(head) < BATCH_HEADER_SIZE:
+        return None
+    header = read_header(head)
+    if not (BATCH_HEADER_SIZE <= header.size_bytes <= end - position and header.base_offset in offsets):
+        return None
+    if header.last_offset not in offsets:
+        return None
+    return read_valid_header(memoryview(file.pread(position, header.size_bytes)), 0)
 
 
 class ValidatingScan:

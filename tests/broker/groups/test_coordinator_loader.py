@@ -13,6 +13,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from support.broker.group_harness import PARTITIONS, FakeLog, GroupHarness, on_virtual_time, settle
+from support.log.logs import make_runtime, open_log
 
 from raftwerk.broker.groups.coordinator_loader import RECORDS_PER_STEP
 from raftwerk.broker.groups.group_config import OFFSETS_TOPIC
@@ -40,6 +41,7 @@ from raftwerk.broker.groups.records.offset_and_classic_records import (
     classic_group_record,
     offset_record,
 )
+from raftwerk.log.config import LogConfig
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.compression import Compression
 from raftwerk.wire.records import NewRecord, compute_crc, encode_batch, read_header
@@ -156,6 +158,79 @@ def test_a_compressed_batch_of_many_records_is_replayed_in_steps() -> None:
         await settle()
         assert await harness.committed("g") == 7
         assert steps >= 10
+        harness.groups.stop()
+
+    on_virtual_time(main)
+
+
+class LogOnDisk(FakeLog):
+    """The log of a partition on a disk that may damage it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        runtime, self.disk = make_runtime()
+        self.log = open_log(runtime, LogConfig())
+
+    def append(self, batch: memoryview) -> int:
+        base_offset = self.log.append_as_leader(batch, 0, 0, internal=True).first_offset
+        self.log_end_offset = self.log.log_end_offset
+        return base_offset
+
+    def replay(self) -> Any:
+        return self.log.replay()
+
+    def flip(self, position: int) -> None:
+        """Flip a bit of the file, or flip it back."""
+        self.disk.flip_bit(self.log.segments[0].file.path, position, 6)
+
+
+def commits_on_disk() -> tuple[dict[TopicPartition, Any], LogOnDisk]:
+    """Three commits, of three groups of one partition, in batches of the same size."""
+    logs: dict[TopicPartition, Any] = dict(fresh_logs())
+    log = logs[KEY] = LogOnDisk()
+    groups = [f"g{number}" for number in range(100) if partition_for(f"g{number}", PARTITIONS) == KEY.partition]
+    for group in groups[:3]:
+        log.append(memoryview(batch_of(offset_record(group, FLIGHTS, OffsetAndMetadata(7, -1, "", 1_000)))))
+    return logs, log
+
+
+@pytest.mark.parametrize("at", [0, 5, 8, 11, 16, 20, 23, 30, 57, 60, 61, 80])
+def test_what_is_damaged_on_the_disk_ends_no_partition(at: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Offset, length, magic, CRC, attributes, last delta, count and records of the second batch of three."""
+    logs, log = commits_on_disk()
+    size = log.log.segments[0].size_bytes // 3
+    log.flip(size + at)
+
+    async def check(harness: GroupHarness) -> None:
+        shard = harness.groups._shards[KEY.partition]
+        assert len(shard.offsets) == 2 and harness.groups.passed_over == 1
+        assert [damage.offset for damage in harness.replicas.reported] == [1]
+        group = next(iter(shard.offsets))
+        assert await harness.commit(group, offset=43) == 0
+        assert await harness.committed(group) == 43
+
+    with caplog.at_level(logging.WARNING, "raftwerk.groups"):
+        load(logs, check)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "all from offset 1 to 1 is passed over" in line
+
+
+def test_a_damaged_partition_is_loaded_when_it_is_mended() -> None:
+    logs, log = commits_on_disk()
+    log.flip(70)
+
+    async def main() -> None:
+        harness = GroupHarness({key: FakeLog() for key in logs})
+        harness.replicas.is_mending = True
+        harness.lead(2)
+        harness.replicas.partitions[KEY].log = log
+        harness.lead(1)
+        await asyncio.sleep(3)
+        assert KEY.partition not in harness.groups._shards or harness.groups._shards[KEY.partition].is_loading
+        log.flip(70)
+        await asyncio.sleep(3)
+        assert len(harness.groups._shards[KEY.partition].offsets) == 3
+        assert harness.groups.passed_over == 0
         harness.groups.stop()
 
     on_virtual_time(main)

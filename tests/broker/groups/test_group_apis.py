@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -307,13 +306,7 @@ async def test_corrupt_and_unknown_records_do_not_stop_loading(harness: GroupHar
 async def test_a_failed_load_is_retried(harness: GroupHarness) -> None:
     await harness.commit("g")
     log = harness.logs[TopicPartition(OFFSETS_TOPIC, partition_for("g", 3))]
-    read = log.read
-
-    def refuse(*_: Any, **__: Any) -> bytes:
-        log.read = read  # type: ignore[method-assign]
-        raise OSError("the disk is slow to wake")
-
-    log.read = refuse  # type: ignore[method-assign]
+    log.refusal = OSError("the disk is slow to wake")
     reborn = GroupHarness(harness.logs)
     await settle()
     fields = {"group_id": "g", "topics": None}

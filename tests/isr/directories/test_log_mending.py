@@ -9,7 +9,8 @@ from support.isr.manager_cluster import Cluster, replicated_topic
 from support.log.logs import read_all
 
 from raftwerk.isr.replica import Replica
-from raftwerk.log.manager.log_scrubber import Damage, find_damage
+from raftwerk.log.manager.log_scrubber import find_damage
+from raftwerk.log.segment.batch_scan import Damage
 from raftwerk.runtime.incremental_work import run_at_once
 from raftwerk.wire.types import TopicPartition
 
@@ -116,3 +117,29 @@ def test_mending_ends_with_the_node() -> None:
     cluster.stop(2)
     cluster.boot(2)
     assert replica(cluster, 2).log_end_offset == RECORDS
+
+
+def ask(cluster: Cluster, found: Damage) -> bool:
+    """What the leader answers to a reader that has found damage."""
+    answers: list[bool] = []
+    cluster.on_loop(lambda: answers.append(cluster.managers[1].mend(TP, found)))
+    return answers[0]
+
+
+def test_a_reader_that_finds_damage_waits_while_it_is_being_mended() -> None:
+    cluster, _ = filled()
+    cluster.on_loop(cluster.logs[1].start, None, cluster.managers[1].on_damaged)
+    found = damage(cluster, 1)
+    assert ask(cluster, found) and ask(cluster, found)
+    cluster.sleep(5.0)
+    assert is_sound(cluster, 1)
+
+
+def test_a_reader_does_not_wait_for_what_nobody_can_mend() -> None:
+    cluster, _ = filled()
+    cluster.on_loop(cluster.logs[1].start, None, cluster.managers[1].on_damaged)
+    found, *_ = [damage(cluster, node) for node in (1, 2, 3)]
+    assert ask(cluster, found)
+    cluster.sleep(30.0)
+    assert not ask(cluster, found)
+    assert ask(cluster, found._replace(offset=found.offset + 1)), "other damage may be mended"

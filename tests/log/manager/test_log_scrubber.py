@@ -11,9 +11,10 @@ from support.log.logs import SMALL, append, make_runtime, open_log
 from raftwerk.chaos.sim.disk.sim_disk import SimDisk
 from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogManagerConfig, ScrubberConfig
-from raftwerk.log.manager.log_scrubber import Damage, find_damage
+from raftwerk.log.manager.log_scrubber import find_damage
 from raftwerk.log.manager.meta_properties import format_dirs
 from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.segment.batch_scan import Damage
 from raftwerk.log.state.checkpoints import read_offsets
 from raftwerk.runtime.incremental_work import run_at_once
 from raftwerk.runtime.ports import Runtime

@@ -119,13 +119,21 @@ def test_nothing_below_the_recovery_point_is_read() -> None:
     assert open_log(runtime, recovery_point=bases[2]).log_end_offset == 120
 
 
-@pytest.mark.parametrize("name", ["leader-epoch-checkpoint", f"{10:020d}.snapshot"])
-@pytest.mark.parametrize("content", [b"", b"0\n7\n1 1\n", b"\xff\xfe\x00", None])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "leader-epoch-checkpoint",
+        f"{10:020d}.snapshot",
+        *(f"{0:020d}{suffix}" for suffix in (".index", ".timeindex", ".txnindex")),
+    ],
+)
+@pytest.mark.parametrize("content", [b"", b"0\n7\n1 1\n", b"\xff\xfe\x00", b"\xff" * 60, None])
 @pytest.mark.parametrize("clean", [True, False])
 def test_lost_or_damaged_small_files_are_rebuilt(name: str, content: bytes | None, clean: bool) -> None:
     runtime, disk, log_bytes = small_log()
     if content is None:
-        disk.remove(f"{DIRECTORY}/{name}")
+        if disk.exists(f"{DIRECTORY}/{name}"):
+            disk.remove(f"{DIRECTORY}/{name}")
     else:
         disk.write_atomic(f"{DIRECTORY}/{name}", content)
     log = open_log(runtime, LARGE, clean_shutdown=clean, recovery_point=10)
@@ -134,6 +142,32 @@ def test_lost_or_damaged_small_files_are_rebuilt(name: str, content: bytes | Non
     assert producer is not None
     assert [metadata.last_offset for metadata in producer.batches] == [1, 3, 5, 7, 9]
     assert read_all(log) == log_bytes
+    for offset in range(10):
+        assert headers_of(log.read(offset, 1, end_offset=10))[0].base_offset == offset - offset % 2
+    found = log.offset_for_timestamp(1001)
+    assert found is not None and found.offset == 1
+    assert log.aborted_transactions(0, 10) == []
+
+
+@pytest.mark.parametrize("at", [8, 11, 16])
+def test_producers_beyond_a_damaged_batch_are_known(at: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Their snapshot is lost, and the length or the magic of a batch is damaged after a clean stop."""
+    runtime, disk = make_runtime()
+    log = open_log(runtime)
+    for number in range(24):
+        append(log, 2, producer_id=number, producer_epoch=0, base_sequence=0)
+    assert len(log.segments) > 1
+    size = headers_of(read_all(log))[0].size_bytes
+    log.close()
+    for name in disk.listdir(DIRECTORY):
+        if name.endswith(".snapshot"):
+            disk.remove(f"{DIRECTORY}/{name}")
+    disk.flip_bit(FIRST, 2 * size + at, 6)
+    with caplog.at_level("ERROR"):
+        log = open_log(runtime, clean_shutdown=True)
+    known = [number for number in range(24) if log.producers.get(number) is not None]
+    assert known == [number for number in range(24) if number != 2]
+    assert f"{FIRST} is damaged at position {2 * size}" in caplog.text
 
 
 def test_leftovers_of_a_crash_are_removed() -> None:

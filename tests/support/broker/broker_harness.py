@@ -37,6 +37,7 @@ from raftwerk.isr.ports import NO_OBSERVER, ReplicaManagerConfig, WantedPartitio
 from raftwerk.isr.purgatory.delayed_operations import DelayedOperations
 from raftwerk.isr.results import FetchParams
 from raftwerk.isr.throttling.throttles import Throttles
+from raftwerk.log.segment.batch_scan import Damage
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct, decode_response, encode_request, encode_response
 from raftwerk.wire.errors import ErrorCode, ProtocolError
@@ -44,7 +45,7 @@ from raftwerk.wire.fetch import FetchPartitionResponse, FetchRequest, FetchRespo
 from raftwerk.wire.frames import RequestHeader, parse_response_header
 from raftwerk.wire.frames import encode_request as encode_frame
 from raftwerk.wire.produce import ProducePartitionResponse
-from raftwerk.wire.types import LeaderIdAndEpoch
+from raftwerk.wire.types import LeaderIdAndEpoch, TopicPartition
 
 T = TypeVar("T")
 
@@ -158,6 +159,8 @@ class FakeReplicas:
     high_watermark: int = 10
     partitions: dict[Any, Any] = field(default_factory=dict)
     image: MetadataImage = field(default_factory=MetadataImage)
+    reported: list[Damage] = field(default_factory=list)
+    is_mending: bool = False
 
     def __post_init__(self) -> None:
         hosted = HostedPartitions(1, lambda: 1)
@@ -170,6 +173,10 @@ class FakeReplicas:
         expected = ExpectedFetches(operations.purgatory)
         reader = ScriptedReader(hosted, self)
         self.fetches = FetchRequests(sessions, reader, expected, operations, throttle, NO_OBSERVER, lambda: 0)
+
+    def mend(self, topic_partition: TopicPartition, damage: Damage) -> bool:
+        self.reported.append(damage)
+        return self.is_mending
 
     def append(self, acks: int, timeout_ms: int, entries: Sequence[Any], done: Callable[[Any], None]) -> None:
         if self.fail_with is not None:

@@ -20,6 +20,7 @@ from raftwerk.controller.metadata.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from raftwerk.log.recovery.log_replay import PIECE_BYTES
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.codec import Struct
 from raftwerk.wire.produce import ProducePartitionResponse
@@ -30,6 +31,28 @@ OFFSETS_TOPIC_ID = UUID(int=0x0FF5)
 PARTITIONS = 3
 
 
+class FakeReplay:
+    """Hands out the batches in pieces."""
+
+    damage = None
+
+    def __init__(self, batches: list[bytes], refusal: OSError | None) -> None:
+        self._batches = batches
+        self._refusal = refusal
+
+    @property
+    def is_at_end(self) -> bool:
+        return not self._batches
+
+    def read(self) -> memoryview:
+        if self._refusal is not None:
+            raise self._refusal
+        piece = b""
+        while self._batches and len(piece) < PIECE_BYTES:
+            piece += self._batches.pop(0)
+        return memoryview(piece)
+
+
 class FakeLog:
     """Batches by offset."""
 
@@ -37,6 +60,8 @@ class FakeLog:
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.batches: list[tuple[int, bytes]] = []
+        self.refusal: OSError | None = None
+        """The first read of the next replay raises this."""
 
     def append(self, batch: memoryview) -> int:
         base = self.log_end_offset
@@ -45,12 +70,9 @@ class FakeLog:
         self.log_end_offset += len(list(iter_records(batch)))
         return base
 
-    def read(self, offset: int, max_bytes: int, *, end_offset: int, min_one_batch: bool = True) -> bytes:
-        found = b""
-        for base, batch in self.batches:
-            if offset <= base < end_offset and (not found or len(found) + len(batch) <= max_bytes):
-                found += batch
-        return found
+    def replay(self) -> FakeReplay:
+        refusal, self.refusal = self.refusal, None
+        return FakeReplay([batch for _, batch in self.batches], refusal)
 
     def records(self) -> list[Record]:
         return [record for _, batch in self.batches for record in iter_records(batch)]
@@ -71,7 +93,7 @@ class GroupHarness(Harness):
         self.held_appends: list[Callable[[], None]] = []
         self.hold = False
         for key in keys:
-            self.replicas.partitions[key] = SimpleNamespace(is_leader=True, log=self.logs[key])
+            self.replicas.partitions[key] = SimpleNamespace(is_leader=True, log=self.logs[key], topic_partition=key)
         self.replicas.append = self.append  # type: ignore[method-assign]
         self.groups.start()
 
