@@ -184,11 +184,10 @@ class LeaderState:
 
     def maybe_advance_high_watermark(self, log_end_offset: int, now_ms: int) -> bool:
         """Advance to the smallest log end offset among the replicas that are waited for; true when it moved."""
-        isr_state = self.isr_state
-        if len(isr_state.isr) < self.effective_min_isr:
+        if self.is_under_min_isr:
             return False
         lowest, watermark = log_end_offset, self.watermark
-        maximal_isr = isr_state.maximal_isr
+        maximal_isr = self.isr_state.maximal_isr
         for replica_id, follower in self.followers.items():
             if follower.log_end_offset < lowest and (
                 replica_id in maximal_isr or self._is_joining(follower, log_end_offset, now_ms)

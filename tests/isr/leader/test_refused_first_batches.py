@@ -20,10 +20,10 @@ def _batch(sequence: int, *, producer_id: int = 5, epoch: int = 0) -> memoryview
 @pytest.fixture
 def refused() -> RefusedFirstBatches:
     made = RefusedFirstBatches()
-    assert not made
+    assert not made.producers
     made.note(_batch(3), ProducerStateManager(), 1_000)
     made.note(_batch(4), ProducerStateManager(), 1_001)
-    assert made
+    assert made.producers
     return made
 
 
@@ -43,7 +43,7 @@ def test_later_batches_are_refused_until_the_first_one_comes(refused: RefusedFir
     assert _is_refused(refused, _batch(4), known)
     assert _is_refused(refused, _batch(5), known)
     assert not _is_refused(refused, _batch(3), known)
-    assert not refused
+    assert not refused.producers
 
 
 @pytest.mark.parametrize("batch", [_batch(0), _batch(4, epoch=1), _batch(4, producer_id=6), _batch(-1, producer_id=-1)])
@@ -63,13 +63,13 @@ def test_producers_that_the_log_knows_are_not_checked(refused: RefusedFirstBatch
     assert not _is_refused(refused, _batch(4), log.producers)
     later = RefusedFirstBatches()
     later.note(_batch(4), log.producers, 1_000)
-    assert not later
+    assert not later.producers
 
 
 def test_memory_is_bounded_and_bytes_that_are_no_batch_are_ignored() -> None:
     refused, known = RefusedFirstBatches(), ProducerStateManager()
     refused.note(memoryview(b"no batch at all"), known, 0)
-    assert not refused
+    assert not refused.producers
     for producer_id in range(1_001):
         refused.note(_batch(3, producer_id=producer_id), known, 0)
     assert not _is_refused(refused, _batch(4, producer_id=0), known)
