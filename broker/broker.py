@@ -26,6 +26,7 @@ from .groups.group_config import OFFSETS_TOPIC
 from .groups.group_coordinator import GroupCoordinator
 from .network.dispatch import Dispatcher
 from .services import BrokerServices
+from .to_brokers.broker_channels import BrokerChannels
 from .to_controller.alter_partition_sender import AlterPartitionSender
 from .to_controller.assignment_sender import AssignmentSender
 from .to_controller.auto_topic_creation_manager import AutoTopicCreationManager
@@ -34,6 +35,8 @@ from .to_controller.broker_lifecycle_manager import BrokerLifecycleManager
 from .to_controller.controller_channel import ControllerAddress, ControllerChannel
 from .to_controller.producer_id_manager import ProducerIdBlockSource, ProducerIdManager
 from .topic_view import endpoint_of
+from .transactions.transaction_config import TRANSACTION_TOPIC
+from .transactions.transaction_coordinator import TransactionCoordinator
 
 REPLICA_CONNECT_TIMEOUT_S = 2.0
 
@@ -71,13 +74,17 @@ class Broker:
         self._isr_proposals = AlterPartitionSender(*to_controller)
         self._assignments = AssignmentSender(*to_controller)
         self._topic_creator = AutoTopicCreationManager(
-            self.controller_channel, config.topics, {OFFSETS_TOPIC: config.groups.topic}
+            self.controller_channel,
+            config.topics,
+            {OFFSETS_TOPIC: config.groups.topic, TRANSACTION_TOPIC: config.transactions.topic},
         )
+        self._broker_channels = BrokerChannels(self.connect, runtime.rng)
         self.groups: GroupCoordinator | None = None
         self._replicas: ReplicaManager | None = None
         self._recently_fenced_brokers = RecentlyFencedBrokers()
         self._suspected_brokers = SuspectedBrokers()
         loader.subscribe(self._on_metadata)
+        loader.subscribe(self._broker_channels.on_metadata)
         loader.subscribe_leader(self._on_leader_change)
 
     @property
@@ -108,6 +115,8 @@ class Broker:
         self._replicas = replicas
         self.groups = GroupCoordinator(self.config.node_id, self.config.groups, self._runtime, self._loader, replicas)
         self._loader.subscribe(self.groups.on_metadata)
+        transactions = TransactionCoordinator(self.config.transactions, self._loader)
+        self._loader.subscribe(transactions.on_metadata)
         registry = broker_registry()
         services = BrokerServices(
             config=self.config,
@@ -121,6 +130,8 @@ class Broker:
             suspected_brokers=self._suspected_brokers,
             version_rows=registry.version_rows,
             groups=self.groups,
+            transactions=transactions,
+            broker_channels=self._broker_channels,
         )
         return Dispatcher(registry, services, self._on_fatal)
 
@@ -142,6 +153,7 @@ class Broker:
         """End heartbeats and every request to the controller."""
         if self.groups is not None:
             self.groups.stop()
+        self._broker_channels.close()
         self._topic_creator.close()
         self.producer_ids.close()
         self.controller_channel.close()

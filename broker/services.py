@@ -16,9 +16,11 @@ from .apis.metadata.suspected_brokers import SuspectedBrokers
 from .config import BrokerConfig
 from .groups.group_coordinator import GroupCoordinator
 from .network.dispatch import Dispatcher
+from .to_brokers.broker_channels import BrokerChannels
 from .to_controller.auto_topic_creation_manager import AutoTopicCreationManager
 from .to_controller.controller_channel import ControllerChannel
 from .to_controller.producer_id_manager import ProducerIdManager
+from .transactions.transaction_coordinator import TransactionCoordinator
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class BrokerServices:
     version_rows: Callable[[], list[dict[str, int]]]
     """The rows of this listener's ApiVersions response."""
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    broker_channels: BrokerChannels
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ LOGGERS = {
     STATE_CHANGE: "leaders, ISRs, brokers, the quorum: every change as this node sees it",
     "raftwerk.broker": "connections, requests that fail, registration and heartbeats",
     "raftwerk.groups": "consumer groups",
+    "raftwerk.transactions": "transactions",
     "raftwerk.controller": "the active controller's decisions",
     "raftwerk.isr": "replication between brokers",
     "raftwerk.raft": "the metadata quorum",

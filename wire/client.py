@@ -1,8 +1,7 @@
 """Connections to Kafka brokers: pipelined requests, matched with their responses by correlation id.
 
-A `Connection` is one TCP connection. A `NodeChannel` connects again after a loss. A `ConnectionPool` has one channel
-for each node. The caller chooses the version of each request; `Connection.api_versions` says which ones the broker
-supports.
+A `Connection` is one TCP connection. A `NodeChannel` connects again after a loss. The caller chooses the version of
+each request; `Connection.api_versions` says which ones the broker supports.
 
 There are three errors. `ConnectionLostError`: the connection was lost before the response, and the broker may or may
 not have processed the request. `RequestTimedOutError`: the response did not come in time, and the connection is closed,
@@ -14,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from ..runtime.ports import Buffer
 from . import codec
@@ -306,24 +305,13 @@ class Backoff:
 class NodeChannel:
     """A connection to one node. It is made on first use, and again after a loss, when the back-off has passed.
 
-    A failed request is not sent again, because only the caller knows whether that is safe.
+    `connect_to` makes a connection to the node, wherever that listens now. A failed request is not sent again, because
+    only the caller knows whether that is safe.
     """
 
-    def __init__(
-        self,
-        node_id: int,
-        host: str,
-        port: int,
-        *,
-        rng: random.Random,
-        client_id: str | None = "raftwerk",
-        connect_timeout_s: float = 10.0,
-    ) -> None:
+    def __init__(self, node_id: int, connect_to: Callable[[int], Awaitable[Connection]], *, rng: random.Random) -> None:
         self.node_id = node_id
-        self.host = host
-        self.port = port
-        self._client_id = client_id
-        self._connect_timeout_s = connect_timeout_s
+        self._connect_to = connect_to
         self._backoff = Backoff(rng)
         self._not_before = 0.0
         self._connection: Connection | None = None
@@ -340,7 +328,7 @@ class NodeChannel:
     async def connection(self) -> Connection:
         """The connection. Connects first where there is none; all callers share one attempt.
 
-        Raises what `connect` raises, and `ConnectionLostError` after `close`.
+        Raises what `connect_to` raises, and `ConnectionLostError` after `close`.
         """
         if self._closed:
             raise ConnectionLostError(f"the channel to node {self.node_id} is closed")
@@ -363,9 +351,7 @@ class NodeChannel:
         if pause_s > 0:
             await asyncio.sleep(pause_s)
         try:
-            connection = await connect(
-                self.host, self.port, client_id=self._client_id, timeout_s=self._connect_timeout_s
-            )
+            connection = await self._connect_to(self.node_id)
         except OSError:
             self._not_before = loop.time() + self._backoff.next_s()
             raise

@@ -51,14 +51,12 @@ from .metadata import api_versions, describe_cluster, describe_topic_partitions,
 from .records import (
     delete_records,
     describe_producers,
-    describe_transactions,
     fetch,
-    init_producer_id,
     list_offsets,
-    list_transactions,
     offset_for_leader_epoch,
     produce,
 )
+from .transactions import describe_transactions, init_producer_id, list_transactions
 
 
 def _on_broker(key: ApiKey, versions: tuple[int, int], error: ErrorFields, handler: Handler[BrokerServices]) -> ApiSpec:
@@ -85,10 +83,7 @@ API_TABLE: tuple[ApiSpec, ...] = (
     _on_broker(ApiKey.LIST_OFFSETS, (1, 11), list_offsets.error, list_offsets.handle),
     _on_broker(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), offset_for_leader_epoch.error, offset_for_leader_epoch.handle),
     _on_broker(ApiKey.DELETE_RECORDS, (0, 2), delete_records.error, delete_records.handle),
-    _on_broker(ApiKey.INIT_PRODUCER_ID, (0, 6), init_producer_id.error, init_producer_id.handle),
     _on_broker(ApiKey.DESCRIBE_PRODUCERS, (0, 0), describe_producers.error, describe_producers.handle),
-    _on_broker(ApiKey.LIST_TRANSACTIONS, (0, 1), top_level, list_transactions.handle),
-    _on_broker(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), describe_transactions.error, describe_transactions.handle),
     # Metadata
     ApiSpec(ApiKey.API_VERSIONS, (0, 4), top_level, broker=api_versions.handle, controller=versions_of_controller),
     ApiSpec(
@@ -114,6 +109,10 @@ API_TABLE: tuple[ApiSpec, ...] = (
     _on_broker(ApiKey.DESCRIBE_GROUPS, (0, 6), describe_groups.error, describe_groups.handle),
     _on_broker(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), consumer_group_describe.error, consumer_group_describe.handle),
     _on_broker(ApiKey.DELETE_GROUPS, (0, 2), delete_groups.error, delete_groups.handle),
+    # Transactions
+    _on_broker(ApiKey.INIT_PRODUCER_ID, (0, 6), init_producer_id.error, init_producer_id.handle),
+    _on_broker(ApiKey.LIST_TRANSACTIONS, (0, 1), top_level, list_transactions.handle),
+    _on_broker(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), describe_transactions.error, describe_transactions.handle),
     # Settings, directories and quotas
     ApiSpec(
         ApiKey.DESCRIBE_CONFIGS,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from ...wire.errors import ErrorCode
-from .records.offset_and_classic_records import CoordinatorRecord
+from ..coordinators.record_fields import CoordinatorRecord
 
 
 class TimerName(NamedTuple):

@@ -11,30 +11,30 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
-from ...controller.metadata.metadata_image import GROUP_RESOURCE, MetadataDelta, MetadataImage, required
+from ...controller.metadata.metadata_image import GROUP_RESOURCE, MetadataDelta, MetadataImage
 from ...controller.metadata.metadata_loader import MetadataLoader
-from ...isr.purgatory.delayed_operation_timers import DelayedOperationTimers
 from ...isr.replica_manager import ReplicaManager
 from ...runtime.ports import Runtime
 from ...runtime.timer_wheel import TimerHandle
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.types import TopicPartition
+from ..coordinators.coordinator_loader import CoordinatorLoader
+from ..coordinators.coordinator_partition_writer import coordinator_error
+from ..coordinators.coordinator_topic import CoordinatorTopic
+from ..coordinators.led_partitions import LedPartitions
+from ..coordinators.record_fields import CoordinatorRecord
 from ..log_limiter import LogLimiter
 from .consumer.consumer_group import ConsumerGroup
 from .consumer.consumer_group_heartbeat import HeartbeatRequest
 from .consumer.consumer_group_member import JOIN_EPOCH
 from .consumer.topics import ImageTopics
-from .coordinator_loader import CoordinatorLoader
-from .coordinator_partition_writer import write_records
 from .effects import CancelTimer, Effect, Persist, Reload, ReplaceGroup, Reply, SetTimer, TimerName
 from .group_config import OFFSETS_TOPIC, GroupConfig, with_own_values
 from .group_coordinator_shard import Group, GroupCoordinatorShard, expired_offsets
-from .group_partition import partition_for
-from .records.offset_and_classic_records import CoordinatorRecord, OffsetKey, offset_record
+from .records.offset_and_classic_records import OffsetKey, offset_record
 
 T = TypeVar("T")
 logger = logging.getLogger("raftwerk.groups")
@@ -50,17 +50,14 @@ class GroupCoordinator:
     ) -> None:
         self.config = config
         self.metadata = metadata
-        self._node_id = node_id
+        self.topic = CoordinatorTopic(OFFSETS_TOPIC, config.topic, metadata)
+        self.partitions: LedPartitions[GroupCoordinatorShard] = LedPartitions(
+            self.topic, node_id, replicas, self, logger
+        )
         self._topics = ImageTopics(lambda: metadata.image)
         self._runtime = runtime
-        self._replicas = replicas
-        self._delayed_operations: DelayedOperationTimers | None = None
-        self._shards: dict[int, GroupCoordinatorShard] = {}
-        self._loaders: dict[int, CoordinatorLoader] = {}
         self._timers: dict[int, dict[tuple[str, TimerName], TimerHandle]] = {}
         self._expiry: TimerHandle | None = None
-        self._is_started = False
-        self._topic_waiters: list[asyncio.Future[None]] = []
         self._refused_upgrades = LogLimiter()
         self.passed_over = 0
         """Records of `__consumer_offsets` that could not be read or applied; for metrics."""
@@ -69,29 +66,17 @@ class GroupCoordinator:
 
     def start(self) -> None:
         """Begin to coordinate, after the replicas have taken up their roles."""
-        self._is_started = True
-        self._delayed_operations = DelayedOperationTimers(asyncio.get_running_loop())
-        self._follow_leadership(self.metadata.image)
+        self.partitions.start(self.metadata.image)
 
     def stop(self) -> None:
         """Drop all shards; requests that wait get NOT_COORDINATOR."""
-        self._is_started = False
-        for waiter in self._topic_waiters:
-            waiter.cancel()
-        for partition in list(self._shards):
-            self._resign(partition)
-        if self._delayed_operations is not None:
-            self._delayed_operations.close()
+        self.partitions.stop()
 
     def on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Take up and drop shards with the leadership. Call it after the replicas have seen the metadata."""
-        if not self._is_started:
+        if not self.partitions.is_started:
             return
-        self._wake_topic_waiters(image)
-        topic = image.topics_by_name.get(OFFSETS_TOPIC)
-        topic_id = None if topic is None else topic.topic_id
-        if any(topic_of == topic_id for topic_of, _ in delta.changed_partitions) or (self._shards and topic is None):
-            self._follow_leadership(image)
+        self.partitions.on_metadata(image, delta)
         if delta.changed_partitions or delta.created_topics or delta.deleted_topics:
             self._mark_topics_stale()
         if any(kind == GROUP_RESOURCE for kind, _ in delta.changed_configs):
@@ -99,44 +84,19 @@ class GroupCoordinator:
         if delta.deleted_topics:
             self._forget_topics([one.name for one in delta.deleted_topics.values()])
 
-    def _follow_leadership(self, image: MetadataImage) -> None:
-        topic = image.topics_by_name.get(OFFSETS_TOPIC)
-        partitions = {} if topic is None else topic.partitions
-        for partition in list(self._shards):
-            registration = partitions.get(partition)
-            led = registration is not None and registration.leader == self._node_id
-            if registration is None or not led or registration.leader_epoch != self._shards[partition].leader_epoch:
-                self._resign(partition)
-        for partition, registration in sorted(partitions.items()):
-            if registration.leader == self._node_id and partition not in self._shards:
-                self._start_loading(partition, registration.leader_epoch)
-
     def _mark_topics_stale(self) -> None:
-        for shard in self._shards.values():
+        for shard in self.partitions.shards.values():
             for group in shard.groups.values():
                 if isinstance(group, ConsumerGroup):
                     group.are_topics_stale = True
 
-    def _start_loading(self, partition: int, leader_epoch: int) -> None:
-        replica = self._replicas.partitions.get(TopicPartition(OFFSETS_TOPIC, partition))
-        if replica is None or not replica.is_leader:
-            return
-        shard = self._shards[partition] = GroupCoordinatorShard(partition, leader_epoch, self.config_of, self._topics)
+    def new_shard(self, partition: int, leader_epoch: int) -> GroupCoordinatorShard:
+        """See `ShardOwner`."""
         self._timers[partition] = {}
-        call_soon = asyncio.get_running_loop().call_soon
-        mend = partial(self._replicas.mend, replica.topic_partition)
-        loader = self._loaders[partition] = CoordinatorLoader(shard, replica, call_soon, self._on_loaded, mend)
-        if replica.log.log_start_offset == replica.log.log_end_offset:
-            loader.step()
-        else:
-            call_soon(loader.step)
+        return GroupCoordinatorShard(partition, leader_epoch, self.config_of, self._topics)
 
-    def _on_loaded(self, shard: GroupCoordinatorShard, is_complete: bool) -> None:
-        loader = self._loaders.pop(shard.partition)
-        if not is_complete:
-            self._resign(shard.partition)
-            self._timer_wheel().add(_LOAD_RETRY_MS, self._retry_loads)
-            return
+    def on_loaded(self, shard: GroupCoordinatorShard, loader: CoordinatorLoader[GroupCoordinatorShard]) -> None:
+        """See `ShardOwner`."""
         shard.finish_loading(self.now_ms(), loader.pass_over)
         for group in list(shard.groups.values()):
             self.carry_out(shard, group)
@@ -147,47 +107,24 @@ class GroupCoordinator:
             logger.info("loaded %d groups of partition %d", len(shard.groups), shard.partition)
             self.watch_expiry()
 
-    def _retry_loads(self) -> None:
-        if self._is_started:
-            self._follow_leadership(self.metadata.image)
-
-    def _resign(self, partition: int) -> None:
-        shard = self._shards.pop(partition)
-        loader = self._loaders.pop(partition, None)
-        if loader is not None:
-            loader.cancel()
+    def on_resigned(self, shard: GroupCoordinatorShard) -> None:
+        """See `ShardOwner`."""
         for group in list(shard.groups.values()):
             group.close(ErrorCode.NOT_COORDINATOR)
             self.carry_out(shard, group)
-        for handle in self._timers.pop(partition).values():
+        for handle in self._timers.pop(shard.partition).values():
             handle.cancel()
+
+    # ---------------------------------------------------------------- lookup
 
     @property
     def active_shards(self) -> list[GroupCoordinatorShard]:
         """The shards that are loaded; for metrics."""
-        return [shard for shard in self._shards.values() if not shard.is_loading]
-
-    # ---------------------------------------------------------------- lookup
-
-    async def wait_for_topic(self, timeout_s: float) -> None:
-        """Return when this node knows `__consumer_offsets`, or after the time-out."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._topic_waiters.append(waiter)
-        await asyncio.wait([waiter], timeout=timeout_s)
-        if waiter in self._topic_waiters:
-            self._topic_waiters.remove(waiter)
-
-    def _wake_topic_waiters(self, image: MetadataImage) -> None:
-        if self._topic_waiters and OFFSETS_TOPIC in image.topics_by_name:
-            for waiter in self._topic_waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
-            self._topic_waiters.clear()
+        return self.partitions.active
 
     def partition_of(self, group_id: str) -> int:
         """The group's partition of `__consumer_offsets`, also before the topic is created."""
-        topic = self.metadata.image.topics_by_name.get(OFFSETS_TOPIC)
-        return partition_for(group_id, self.config.topic.partitions if topic is None else len(topic.partitions))
+        return self.topic.partition_of(group_id)
 
     def config_of(self, group_id: str) -> GroupConfig:
         """The settings of the group: its own, else the broker's."""
@@ -196,24 +133,16 @@ class GroupCoordinator:
 
     def apply_configs(self) -> None:
         """Give all groups their settings again, after a change of settings."""
-        for shard in self._shards.values():
+        for shard in self.partitions.shards.values():
             shard.apply_configs()
 
     def shard_of(self, group_id: str) -> GroupCoordinatorShard:
         """The loaded shard of the group. Raises NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
-        shard = self._shards.get(self.partition_of(group_id))
-        if shard is None:
-            raise ProtocolError(ErrorCode.NOT_COORDINATOR)
-        if shard.is_loading:
-            raise ProtocolError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return shard
+        return self.partitions.shard_of(group_id)
 
     def loaded_shards(self) -> list[GroupCoordinatorShard]:
         """All shards. Raises COORDINATOR_LOAD_IN_PROGRESS when one is not loaded."""
-        active_shards = list(self._shards.values())
-        if any(shard.is_loading for shard in active_shards):
-            raise ProtocolError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return active_shards
+        return self.partitions.all_loaded()
 
     def group_to_join(self, shard: GroupCoordinatorShard, group_id: str) -> Group:
         """The group that a member of the classic protocol joins; a new one if there is none.
@@ -265,7 +194,7 @@ class GroupCoordinator:
 
     def now_ms(self) -> int:
         """Monotonic milliseconds."""
-        return self._timer_wheel().now_ms()
+        return self.partitions.timers.now_ms()
 
     def wall_ms(self) -> int:
         """Milliseconds of the wall clock."""
@@ -287,13 +216,10 @@ class GroupCoordinator:
         """Write to the shard's partition. `done` gets NOT_COORDINATOR when the shard is dropped meanwhile."""
 
         def finished(error: ErrorCode) -> None:
-            done(error if self._is_current(shard) else ErrorCode.NOT_COORDINATOR)
+            done(coordinator_error(error, ErrorCode.INVALID_COMMIT_OFFSET_SIZE))
 
-        if not self._is_current(shard):
-            finished(ErrorCode.NOT_COORDINATOR)
-            return
         times = self.wall_ms(), self.config.offsets.commit_timeout_ms
-        write_records(self._replicas, shard.partition, records, times, finished)
+        self.partitions.append(shard, records, times, finished)
 
     def carry_out(self, shard: GroupCoordinatorShard, group: Group) -> None:
         """Carry out the group's effects in order, and the effects that these cause."""
@@ -324,9 +250,8 @@ class GroupCoordinator:
                 shard.groups[group.group_id] = effect.group
                 logger.info("group %s is a classic group from here on", group.group_id)
                 self.carry_out(shard, effect.group)
-        elif isinstance(effect, Reload) and self._is_current(shard):
-            self._resign(shard.partition)
-            self._start_loading(shard.partition, shard.leader_epoch)
+        elif isinstance(effect, Reload):
+            self.partitions.reload(shard)
 
     def _persist(self, shard: GroupCoordinatorShard, group: Group, effect: Persist) -> None:
         def persisted(error: ErrorCode) -> None:
@@ -338,7 +263,7 @@ class GroupCoordinator:
         self.append(shard, effect.records, persisted)
 
     def _set_timer(self, shard: GroupCoordinatorShard, group: Group, effect: SetTimer) -> None:
-        if not self._is_current(shard):
+        if not self.partitions.is_current(shard):
             return
         timers = self._timers[shard.partition]
         key = (group.group_id, effect.name)
@@ -351,27 +276,21 @@ class GroupCoordinator:
             group.on_timer(effect.name, self.now_ms(), self.wall_ms())
             self.carry_out(shard, group)
 
-        timers[key] = self._timer_wheel().add(max(effect.deadline_ms - self.now_ms(), 0), expired)
-
-    def _timer_wheel(self) -> DelayedOperationTimers:
-        return required(self._delayed_operations, "a group coordinator with groups was started")
-
-    def _is_current(self, shard: GroupCoordinatorShard) -> bool:
-        return self._shards.get(shard.partition) is shard
+        timers[key] = self.partitions.timers.add(max(effect.deadline_ms - self.now_ms(), 0), expired)
 
     # ---------------------------------------------------------------- expiry of offsets and groups
 
     def watch_expiry(self) -> None:
         """Check for expired offsets and groups after the check interval."""
         if self._expiry is None:
-            self._expiry = self._timer_wheel().add(self.config.offsets.retention_check_interval_ms, self._on_expiry)
+            self._expiry = self.partitions.timers.add(self.config.offsets.retention_check_interval_ms, self._on_expiry)
 
     def _on_expiry(self) -> None:
         self._expiry = None
-        for shard in list(self._shards.values()):
+        for shard in list(self.partitions.shards.values()):
             if not shard.is_loading:
                 self.expire(shard)
-        if any(shard.groups for shard in self._shards.values()):
+        if any(shard.groups for shard in self.partitions.shards.values()):
             self.watch_expiry()
 
     def expire(self, shard: GroupCoordinatorShard) -> None:
@@ -415,7 +334,7 @@ class GroupCoordinator:
 
     def _forget_topics(self, names: list[str]) -> None:
         """Remove the offsets of topics that were deleted."""
-        for shard in list(self._shards.values()):
+        for shard in list(self.partitions.shards.values()):
             group_ids = dict.fromkeys((*shard.offsets, *shard.pending.groups)) if not shard.is_loading else ()
             for group_id in group_ids:
                 gone = [one for one in shard.partitions_with_offsets(group_id) if one.topic in names]

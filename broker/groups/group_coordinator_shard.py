@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from ...wire.types import TopicPartition
+from ..coordinators.record_fields import BadRecord, CoordinatorRecord
 from .classic.classic_group import ClassicGroup
 from .classic.classic_group_members import ClassicGroupState
 from .consumer.consumer_group import ConsumerGroup
@@ -25,7 +26,6 @@ from .records.consumer_group_records import (
 )
 from .records.offset_and_classic_records import (
     ClassicGroupKey,
-    CoordinatorRecord,
     GroupMetadataValue,
     OffsetAndMetadata,
     OffsetKey,
@@ -35,7 +35,6 @@ from .records.offset_and_classic_records import (
     decode_offset,
     offset_record,
 )
-from .records.record_fields import BadRecord
 
 Group: TypeAlias = "ClassicGroup | ConsumerGroup"
 _REBALANCING = (ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.COMPLETING_REBALANCE)
@@ -61,6 +60,11 @@ class GroupCoordinatorShard:
         self.pending = PendingTransactionalOffsets()
         self._classic: dict[str, GroupMetadataValue] = {}
         self._consumer: dict[str, ConsumerGroup] = {}
+
+    @property
+    def name(self) -> str:
+        """The shard in log lines."""
+        return f"group partition {self.partition}"
 
     # ---------------------------------------------------------------- loading
 

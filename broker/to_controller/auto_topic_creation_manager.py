@@ -11,7 +11,7 @@ from typing import Any
 from ...wire.api_keys import ApiKey
 from ...wire.errors import ErrorCode, ProtocolError
 from ..config import TopicDefaults
-from ..groups.group_config import OffsetsTopicConfig
+from ..coordinators.coordinator_topic import InternalTopicConfig
 from ..log_limiter import LogLimiter
 from .controller_channel import ControllerChannel
 
@@ -26,7 +26,7 @@ class AutoTopicCreationManager:
     """Asks the controller to create topics; only once for a topic that several clients ask for at the same time."""
 
     def __init__(
-        self, channel: ControllerChannel, defaults: TopicDefaults, internal: Mapping[str, OffsetsTopicConfig]
+        self, channel: ControllerChannel, defaults: TopicDefaults, internal: Mapping[str, InternalTopicConfig]
     ) -> None:
         self._channel = channel
         self._defaults = defaults

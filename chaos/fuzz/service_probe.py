@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
 
-from ...broker.groups.group_partition import partition_for
+from ...broker.coordinators.partition_for import partition_for
 from ...cluster.client.admin_client import AdminClient, NewTopic
 from ...cluster.client.client_errors import ClientError, RefusedError
 from ...cluster.client.cluster_client import NO_ANSWER, ClusterClient, PartitionView

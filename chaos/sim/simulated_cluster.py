@@ -118,6 +118,9 @@ class SimulatedCluster:
             "min.insync.replicas": str(min(3, len(self.brokers)) // 2 + 1),
             "offsets.topic.num.partitions": "2",
             "offsets.topic.replication.factor": str(min(3, len(self.brokers))),
+            "transaction.state.log.num.partitions": "2",
+            "transaction.state.log.replication.factor": str(min(3, len(self.brokers))),
+            "transaction.state.log.min.isr": str(min(2, len(self.brokers))),
             **self.config.properties,
         }
 

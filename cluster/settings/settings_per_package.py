@@ -18,6 +18,7 @@ from ...broker.groups.group_config import (
 from ...broker.network.connection import ConnectionLimits
 from ...broker.network.request_memory import RequestMemory, default_limit_bytes
 from ...broker.network.server import ServerConfig
+from ...broker.transactions.transaction_config import TransactionConfig, TransactionTopicConfig
 from ...controller.configs.broker_configs import BROKER_CONFIGS
 from ...controller.configs.effective_configs import broker_value
 from ...controller.configs.group_configs import GroupLimits
@@ -225,6 +226,7 @@ def broker_config(config: NodeConfig, cluster_id: str, log_dir_ids: tuple[UUID, 
         log_dir_ids=log_dir_ids,
         log_dirs=config.log_dirs,
         groups=group_config(config),
+        transactions=transaction_config(config),
         heartbeat_interval_ms=config["broker.heartbeat.interval.ms"],
         log_dir_failure_timeout_ms=config["log.dir.failure.timeout.ms"],
         controlled_shutdown_timeout_ms=_CONTROLLED_SHUTDOWN_TIMEOUT_MS,
@@ -264,6 +266,18 @@ def group_config(config: NodeConfig) -> GroupConfig:
             retention_ms=config["offsets.retention.minutes"] * _MINUTE_MS,
             retention_check_interval_ms=config["offsets.retention.check.interval.ms"],
         ),
+    )
+
+
+def transaction_config(config: NodeConfig) -> TransactionConfig:
+    """The settings of the transaction coordinator."""
+    return TransactionConfig(
+        topic=TransactionTopicConfig(
+            partitions=config["transaction.state.log.num.partitions"],
+            replication_factor=config["transaction.state.log.replication.factor"],
+            min_isr=config["transaction.state.log.min.isr"],
+            segment_bytes=config["transaction.state.log.segment.bytes"],
+        )
     )
 
 

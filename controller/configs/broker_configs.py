@@ -2,8 +2,8 @@
 
 Names, types, defaults and ranges are those of Apache Kafka 4.2 ("Broker Configs", "Dynamic Broker Configs"). The table
 is here because the controller checks changes by it. DescribeConfigs, the start of a node and docs/configuration.md
-read it too. The configurations behind those of topics and groups are declared with them, in `log/topic_configs.py` and
-`group_configs.py`.
+read it too. Those of the coordinators are in `coordinator_configs.py`; the configurations behind those of topics and
+groups are declared with them, in `log/topic_configs.py` and `group_configs.py`.
 
 A configuration that may change at run time is kept for all brokers or for one broker. The value for one broker counts
 before the value for all, and both count before the node's server.properties. A topic without a value of its own follows
@@ -33,9 +33,9 @@ from ...wire.config_def import (
     ConfigKey,
     UpdateMode,
     at_least,
-    one_of,
 )
 from .configs_without_effect import CONFIGS_WITHOUT_EFFECT
+from .coordinator_configs import COORDINATOR_CONFIGS
 from .group_configs import GROUP_CONFIGS
 
 CLUSTER_WIDE = UpdateMode.CLUSTER_WIDE
@@ -56,21 +56,6 @@ class Roles:
 
     def __str__(self) -> str:
         return "[broker, controller]"
-
-
-@dataclass(frozen=True, slots=True)
-class Assignors:
-    """The range of `group.consumer.assignors`."""
-
-    requirement: str = ""
-
-    def complaint(self, value: Any) -> str | None:
-        """Refuse unknown assignors, and none."""
-        known = bool(value) and all(name in ("uniform", "range") for name in value)
-        return None if known else "the assignors are uniform and range"
-
-    def __str__(self) -> str:
-        return "[uniform, range]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,95 +433,6 @@ _OWN: tuple[ConfigKey, ...] = (
     ConfigKey(
         "event.loop.stall.log.ms", INT, "0", "Log what holds the event loop for this time; 0 for never.", NOT_NEGATIVE
     ),
-    # groups
-    ConfigKey("offsets.topic.num.partitions", INT, "50", "Partitions of __consumer_offsets when it is made.", POSITIVE),
-    ConfigKey("offsets.topic.replication.factor", INT, "3", "Replicas of __consumer_offsets.", Between(1, 32767)),
-    ConfigKey("offsets.topic.segment.bytes", INT, "104857600", "Segment size of __consumer_offsets.", POSITIVE),
-    ConfigKey(
-        "offset.metadata.max.bytes",
-        INT,
-        "4096",
-        "The longest metadata text of a committed offset, in bytes.",
-        NOT_NEGATIVE,
-    ),
-    ConfigKey("offsets.commit.timeout.ms", INT, "5000", "How long a commit waits for the replicas.", POSITIVE),
-    ConfigKey(
-        "offsets.retention.minutes",
-        INT,
-        "10080",
-        "Offsets of a group without members are deleted after this time.",
-        POSITIVE,
-    ),
-    ConfigKey(
-        "offsets.retention.check.interval.ms", LONG, "600000", "How often expired offsets are looked for.", POSITIVE
-    ),
-    ConfigKey(
-        "group.min.session.timeout.ms",
-        INT,
-        "6000",
-        "The shortest session timeout of a member of a classic group.",
-        POSITIVE,
-    ),
-    ConfigKey(
-        "group.max.session.timeout.ms",
-        INT,
-        "1800000",
-        "The longest session timeout of a member of a classic group.",
-        POSITIVE,
-    ),
-    ConfigKey(
-        "group.initial.rebalance.delay.ms",
-        INT,
-        "3000",
-        "How long a new group waits for more members before its first rebalance.",
-        NOT_NEGATIVE,
-    ),
-    ConfigKey("group.max.size", INT, str(INT_MAX), "The most members of a classic group.", POSITIVE),
-    ConfigKey(
-        "group.consumer.min.session.timeout.ms",
-        INT,
-        "45000",
-        "The shortest session timeout that a group may set (KIP-848).",
-        POSITIVE,
-    ),
-    ConfigKey(
-        "group.consumer.max.session.timeout.ms",
-        INT,
-        "60000",
-        "The longest session timeout that a group may set (KIP-848).",
-        POSITIVE,
-    ),
-    ConfigKey(
-        "group.consumer.min.heartbeat.interval.ms",
-        INT,
-        "5000",
-        "The shortest heartbeat interval that a group may set.",
-        POSITIVE,
-    ),
-    ConfigKey(
-        "group.consumer.max.heartbeat.interval.ms",
-        INT,
-        "15000",
-        "The longest heartbeat interval that a group may set.",
-        POSITIVE,
-    ),
-    ConfigKey(
-        "group.consumer.max.size", INT, str(INT_MAX), "The most members of a consumer group (KIP-848).", POSITIVE
-    ),
-    ConfigKey(
-        "group.consumer.migration.policy",
-        STRING,
-        "bidirectional",
-        "In which directions a group with members may change between the classic and the consumer protocol.",
-        one_of("disabled", "upgrade", "downgrade", "bidirectional"),
-    ),
-    ConfigKey(
-        "group.consumer.assignors",
-        LIST,
-        "uniform,range",
-        "The assignors that a consumer group may use, the default first.",
-        Assignors(),
-    ),
     # throttles (KIP-73)
     ConfigKey(
         "leader.replication.throttled.rate",
@@ -582,7 +478,7 @@ def _behind(keys: Mapping[str, ConfigKey], update_mode: UpdateMode) -> dict[str,
 
 
 BROKER_CONFIGS: Mapping[str, ConfigKey] = {
-    **{key.name: key for key in (*_OWN, *CONFIGS_WITHOUT_EFFECT)},
+    **{key.name: key for key in (*_OWN, *COORDINATOR_CONFIGS, *CONFIGS_WITHOUT_EFFECT)},
     **_behind(TOPIC_CONFIGS, CLUSTER_WIDE),
     **_behind(GROUP_CONFIGS, UpdateMode.READ_ONLY),
 }

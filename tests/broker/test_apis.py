@@ -465,13 +465,6 @@ def test_without_producer_ids_the_connection_is_closed(monkeypatch: pytest.Monke
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("version", range(1, 7))
-def test_find_coordinator_of_a_transaction_is_not_supported(version: int) -> None:
-    answer = call(ApiKey.FIND_COORDINATOR, version, {"key": "t", "key_type": 1, "coordinator_keys": ["t"]})
-    row = answer.coordinators[0] if version >= 4 else answer
-    assert (row.error_code, row.node_id) == (ErrorCode.UNSUPPORTED_VERSION, -1)
-
-
 @pytest.mark.parametrize("version", range(1, 5))
 def test_describe_configs_has_values_and_sources(version: int) -> None:
     def prepare(harness: Harness) -> None:

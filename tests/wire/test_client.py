@@ -262,7 +262,7 @@ def test_api_versions() -> None:
 
 
 def channel(setting: Setting, host: str = "a", port: int = 9092) -> NodeChannel:
-    return NodeChannel(1, host, port, rng=setting.world.rng_for("channel"))
+    return NodeChannel(1, lambda _: connect(host, port), rng=setting.world.rng_for("channel"))
 
 
 def test_a_channel_connects_once_for_all_waiting_callers() -> None:

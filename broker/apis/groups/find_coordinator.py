@@ -1,6 +1,7 @@
-"""FindCoordinator: the broker that leads a group's partition of `__consumer_offsets`.
+"""FindCoordinator: the broker that leads the partition of a group or of a transactional id.
 
-The first request creates the topic. The answer waits up to a second for it, so that the client need not ask again.
+The partition is one of `__consumer_offsets` or of `__transaction_state`. The first request creates the topic. The
+answer waits up to a second for it, so that the client need not ask again.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....wire.errors import ErrorCode
 from ...api import Fields
-from ...groups.group_config import OFFSETS_TOPIC
+from ...coordinators.coordinator_topic import CoordinatorTopic
 from ...network.request import Request
 from ...services import BrokerServices
 from ...topic_view import endpoint_of
@@ -25,20 +26,26 @@ _CREATION_WAIT_S = 1.0
 
 
 def handle(services: BrokerServices, request: Request, message: FindCoordinatorRequest) -> Fields | Awaitable[Fields]:
-    """Find each key's coordinator; create `__consumer_offsets` if it is missing."""
-    if message.get("key_type", GROUP_KEY_TYPE) != GROUP_KEY_TYPE or _is_topic_there(services):
+    """Find each key's coordinator; create the coordinators' topic if it is missing."""
+    topic = _topic(services, message.get("key_type", GROUP_KEY_TYPE))
+    if topic is None or topic.image is not None:
         return _answer(services, request, message)
-    services.topic_creator.request_topics([OFFSETS_TOPIC])
-    return _answer_when_created(services, request, message)
+    services.topic_creator.request_topics([topic.name])
+    return _answer_when_created(topic, services, request, message)
 
 
-async def _answer_when_created(services: BrokerServices, request: Request, message: FindCoordinatorRequest) -> Fields:
-    await services.groups.wait_for_topic(_CREATION_WAIT_S)
+async def _answer_when_created(
+    topic: CoordinatorTopic, services: BrokerServices, request: Request, message: FindCoordinatorRequest
+) -> Fields:
+    await topic.wait(_CREATION_WAIT_S)
     return _answer(services, request, message)
 
 
-def _is_topic_there(services: BrokerServices) -> bool:
-    return OFFSETS_TOPIC in services.metadata.image.topics_by_name
+def _topic(services: BrokerServices, key_type: int) -> CoordinatorTopic | None:
+    """The topic of the coordinators of this type; None where the type is not served."""
+    if key_type == GROUP_KEY_TYPE:
+        return services.groups.topic
+    return services.transactions.topic if key_type == TRANSACTION_KEY_TYPE else None
 
 
 def _answer(services: BrokerServices, request: Request, message: FindCoordinatorRequest) -> Fields:
@@ -49,17 +56,13 @@ def _answer(services: BrokerServices, request: Request, message: FindCoordinator
 
 
 def _row(services: BrokerServices, request: Request, key_type: int, key: str) -> dict[str, Any]:
-    if key_type not in (GROUP_KEY_TYPE, TRANSACTION_KEY_TYPE):
+    topic = _topic(services, key_type)
+    if topic is None:
         return _refused(ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are not served")
-    if key_type == TRANSACTION_KEY_TYPE:
-        # With COORDINATOR_NOT_AVAILABLE, clients would retry until their time-out.
-        return _refused(ErrorCode.UNSUPPORTED_VERSION, "Transactions are not served.")
-    if not key:
+    if not key and key_type == GROUP_KEY_TYPE:
         return _refused(ErrorCode.INVALID_GROUP_ID, "The configured groupId is invalid.")
-    image = services.metadata.image
-    topic = image.topics_by_name.get(OFFSETS_TOPIC)
-    registration = None if topic is None else topic.partitions.get(services.groups.partition_of(key))
-    broker = None if registration is None else image.brokers.get(registration.leader)
+    registration = topic.registration_of(key)
+    broker = None if registration is None else services.metadata.image.brokers.get(registration.leader)
     endpoint = endpoint_of(broker, request.sink.listener_name)
     if broker is None or endpoint is None or broker.fenced:
         return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")

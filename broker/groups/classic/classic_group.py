@@ -17,9 +17,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ....wire.errors import ErrorCode
+from ...coordinators.record_fields import CoordinatorRecord
 from ..effects import CancelTimer, Effect, JoinResult, Persist, Reply, SetTimer, SyncResult, TimerName
 from ..group_config import ClassicConfig
-from ..records.offset_and_classic_records import CoordinatorRecord, GroupMetadataValue, classic_group_record
+from ..records.offset_and_classic_records import GroupMetadataValue, classic_group_record
 from .classic_events import AssignmentWritten, EmptyWritten, JoinRequest, ReturnWritten, SyncRequest
 from .classic_group_members import (
     ClassicGroupMember,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ..records.record_fields import BadRecord, FieldReader, FieldWriter
+from ...coordinators.record_fields import BadRecord, FieldReader, FieldWriter
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 _NEWEST_VERSION = 3

@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ....wire.errors import ErrorCode
+from ...coordinators.record_fields import BadRecord
 from ..classic.classic_events import JoinRequest, SyncRequest
 from ..classic.consumer_protocol import CONSUMER_PROTOCOL_TYPE, Subscription, read_subscription, write_assignment
 from ..effects import JoinResult, SyncResult
 from ..records.consumer_group_records import ClassicMemberMetadata, MemberMetadataValue
-from ..records.record_fields import BadRecord
 from .consumer_group_member import ConsumerGroupMember, MemberState
 from .migration import by_id, by_name, version_of
 

@@ -20,6 +20,7 @@ from enum import StrEnum
 from typing import Any
 
 from ....wire.errors import ErrorCode
+from ...coordinators.record_fields import CoordinatorRecord
 from ..classic.classic_group import ClassicGroup
 from ..classic.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from ..effects import CancelTimer, Effect, JoinResult, Persist, Reload, ReplaceGroup, Reply, SetTimer, TimerName
@@ -36,7 +37,7 @@ from ..records.consumer_group_records import (
     target_record,
     tombstone,
 )
-from ..records.offset_and_classic_records import CoordinatorRecord, classic_group_record
+from ..records.offset_and_classic_records import classic_group_record
 from .assignors import ASSIGNORS, PartitionId, PartitionIds
 from .classic_protocol_adapter import ClassicProtocolAdapter
 from .consumer_group_heartbeat import (

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ....wire.errors import ErrorCode, ProtocolError
+from ...coordinators.record_fields import BadRecord
 from ..classic.classic_group import ClassicGroup
 from ..classic.classic_group_members import ClassicGroupMember, ClassicGroupState
 from ..classic.consumer_protocol import (
@@ -25,7 +26,6 @@ from ..classic.consumer_protocol import (
 )
 from ..group_config import ClassicConfig, ConsumerConfig
 from ..records.consumer_group_records import ClassicMemberMetadata, MemberMetadataValue
-from ..records.record_fields import BadRecord
 from .assignors import PartitionId, PartitionIds
 from .consumer_group_member import ConsumerGroupMember
 from .topics import Topics

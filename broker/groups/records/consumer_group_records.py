@@ -10,9 +10,8 @@ from enum import IntEnum
 from typing import NamedTuple
 from uuid import UUID
 
+from ...coordinators.record_fields import BadRecord, CoordinatorRecord, FieldReader, FieldWriter
 from ..consumer.assignors import PartitionId, PartitionIds
-from .offset_and_classic_records import CoordinatorRecord
-from .record_fields import BadRecord, FieldReader, FieldWriter
 
 LEAST_MEMBER_EPOCH = -2
 """The epoch of a static member that has left and may come back."""

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from ....wire.types import TopicPartition
-from .record_fields import EPOCH_MAX, BadRecord, FieldReader, FieldWriter
+from ...coordinators.record_fields import EPOCH_MAX, BadRecord, CoordinatorRecord, FieldReader, FieldWriter
 
 NO_EXPIRY = -1
 _OFFSET_KEY = 1
@@ -73,13 +73,6 @@ class GroupMetadataValue(NamedTuple):
 
 
 Key: TypeAlias = "OffsetKey | ClassicGroupKey"
-
-
-class CoordinatorRecord(NamedTuple):
-    """A record of the topic; a value of None makes it a tombstone."""
-
-    key: bytes
-    value: bytes | None
 
 
 def offset_record(group_id: str, topic_partition: TopicPartition, value: OffsetAndMetadata | None) -> CoordinatorRecord:

@@ -15,8 +15,8 @@ from support.broker.group_harness import (
     stable_group,
 )
 
+from raftwerk.broker.coordinators.record_fields import BadRecord
 from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
-from raftwerk.broker.groups.records.record_fields import BadRecord
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.errors import ErrorCode
 

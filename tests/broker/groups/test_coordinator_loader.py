@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from support.broker.group_harness import PARTITIONS, FakeLog, GroupHarness, on_virtual_time, settle
 from support.log.logs import make_runtime, open_log
 
-from raftwerk.broker.groups.coordinator_loader import RECORDS_PER_STEP
+from raftwerk.broker.coordinators.coordinator_loader import RECORDS_PER_STEP
+from raftwerk.broker.coordinators.partition_for import partition_for
+from raftwerk.broker.coordinators.record_fields import CoordinatorRecord
 from raftwerk.broker.groups.group_config import OFFSETS_TOPIC
-from raftwerk.broker.groups.group_partition import partition_for
 from raftwerk.broker.groups.records.consumer_group_records import (
     ConsumerGroupKey,
     EpochValue,
@@ -34,7 +35,6 @@ from raftwerk.broker.groups.records.consumer_group_records import (
     MemberMetadataValue as Metadata,
 )
 from raftwerk.broker.groups.records.offset_and_classic_records import (
-    CoordinatorRecord,
     GroupMetadataValue,
     MemberValue,
     OffsetAndMetadata,
@@ -145,7 +145,7 @@ def test_a_compressed_batch_of_many_records_is_replayed_in_steps() -> None:
 
     async def main() -> None:
         harness = GroupHarness(logs)
-        loader = harness.groups._loaders[KEY.partition]
+        loader = harness.groups.partitions.loaders[KEY.partition]
         steps, step = 0, loader.step
 
         def counted() -> None:
@@ -202,7 +202,7 @@ def test_what_is_damaged_on_the_disk_ends_no_partition(at: int, caplog: pytest.L
     log.flip(size + at)
 
     async def check(harness: GroupHarness) -> None:
-        shard = harness.groups._shards[KEY.partition]
+        shard = harness.groups.partitions.shards[KEY.partition]
         assert len(shard.offsets) == 2 and harness.groups.passed_over == 1
         assert [damage.offset for damage in harness.replicas.reported] == [1]
         group = next(iter(shard.offsets))
@@ -226,10 +226,13 @@ def test_a_damaged_partition_is_loaded_when_it_is_mended() -> None:
         harness.replicas.partitions[KEY].log = log
         harness.lead(1)
         await asyncio.sleep(3)
-        assert KEY.partition not in harness.groups._shards or harness.groups._shards[KEY.partition].is_loading
+        assert (
+            KEY.partition not in harness.groups.partitions.shards
+            or harness.groups.partitions.shards[KEY.partition].is_loading
+        )
         log.flip(70)
         await asyncio.sleep(3)
-        assert len(harness.groups._shards[KEY.partition].offsets) == 3
+        assert len(harness.groups.partitions.shards[KEY.partition].offsets) == 3
         assert harness.groups.passed_over == 0
         harness.groups.stop()
 

@@ -9,8 +9,8 @@ import pytest
 from support.broker.broker_harness import TOPIC, TOPIC_ID, settle
 from support.broker.group_harness import GroupHarness, play, played, stable_group, subscription
 
+from raftwerk.broker.coordinators.partition_for import partition_for
 from raftwerk.broker.groups.group_config import OFFSETS_TOPIC
-from raftwerk.broker.groups.group_partition import partition_for
 from raftwerk.broker.groups.records.offset_and_classic_records import OffsetKey, decode_key
 from raftwerk.controller.metadata.metadata_records import PartitionRecord, TopicRecord
 from raftwerk.wire.api_keys import ApiKey

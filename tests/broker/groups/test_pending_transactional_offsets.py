@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from support.broker.broker_harness import TOPIC, settle
 from support.broker.group_harness import GroupHarness, played
 
+from raftwerk.broker.coordinators.partition_for import partition_for
 from raftwerk.broker.groups.group_config import OFFSETS_TOPIC
-from raftwerk.broker.groups.group_partition import partition_for
 from raftwerk.broker.groups.pending_transactional_offsets import PendingTransactionalOffsets
 from raftwerk.broker.groups.records.offset_and_classic_records import OffsetAndMetadata, OffsetKey, offset_record
 from raftwerk.controller.metadata.metadata_records import PartitionRecord, TopicRecord

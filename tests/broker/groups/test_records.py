@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raftwerk.broker.coordinators.partition_for import java_string_hash, partition_for
+from raftwerk.broker.coordinators.record_fields import BadRecord, FieldWriter
 from raftwerk.broker.groups.classic.consumer_protocol import subscribed_topics
-from raftwerk.broker.groups.group_partition import java_string_hash, partition_for
 from raftwerk.broker.groups.records.consumer_group_records import (
     ClassicMemberMetadata,
     MemberMetadataValue,
@@ -26,7 +27,6 @@ from raftwerk.broker.groups.records.offset_and_classic_records import (
     decode_offset,
     offset_record,
 )
-from raftwerk.broker.groups.records.record_fields import BadRecord, FieldWriter
 from raftwerk.wire.types import TopicPartition
 
 TP = TopicPartition("flights", 3)

@@ -15,8 +15,8 @@ from support.e2e.consumers import CLASSIC, CONSUMER, COUNT, PARTITIONS, confluen
 from support.e2e.in_process import ok
 from support.e2e.java_tools import JavaTools
 
+from raftwerk.broker.coordinators.partition_for import partition_for
 from raftwerk.broker.groups.group_config import OFFSETS_TOPIC
-from raftwerk.broker.groups.group_partition import partition_for
 
 pytestmark = pytest.mark.java
 GROUPS = "consumer.group.ConsumerGroupCommand"

@@ -19,6 +19,7 @@ from raftwerk.broker.network.connection import Connection, ConnectionLimits
 from raftwerk.broker.network.dispatch import Dispatcher
 from raftwerk.broker.network.server import Server, ServerConfig
 from raftwerk.broker.services import BrokerServices
+from raftwerk.broker.transactions.transaction_coordinator import TransactionCoordinator
 from raftwerk.controller.metadata.metadata_image import MetadataDelta, MetadataImage
 from raftwerk.controller.metadata.metadata_records import (
     BrokerChangeRecord,
@@ -294,6 +295,7 @@ class Harness:
         recently_fenced: Any = SimpleNamespace(ids=lambda now: self.recently_fenced)
         runtime: Any = SimpleNamespace(rng=rng, clock=SimpleNamespace(wall_ms=lambda: 1_000_000))
         self.groups = GroupCoordinator(1, self.config.groups, runtime, metadata, replicas)
+        self.transactions = TransactionCoordinator(self.config.transactions, metadata)
         services = BrokerServices(
             config=self.config,
             runtime=SimpleNamespace(rng=rng),  # type: ignore[arg-type]
@@ -306,6 +308,8 @@ class Harness:
             suspected_brokers=self.suspected_brokers,
             version_rows=registry.version_rows,
             groups=self.groups,
+            transactions=self.transactions,
+            broker_channels=SimpleNamespace(),  # type: ignore[arg-type]
         )
         self.services = services
         self.registry = registry

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from raftwerk.broker.coordinators.record_fields import CoordinatorRecord
 from raftwerk.broker.groups.consumer.assignors import PartitionIds
 from raftwerk.broker.groups.consumer.consumer_group import ConsumerGroup
 from raftwerk.broker.groups.consumer.consumer_group_heartbeat import HeartbeatRequest, HeartbeatResult
@@ -19,7 +20,6 @@ from raftwerk.broker.groups.effects import CancelTimer, Persist, Reload, Reply, 
 from raftwerk.broker.groups.group_config import GroupConfig
 from raftwerk.broker.groups.group_coordinator_shard import GroupCoordinatorShard
 from raftwerk.broker.groups.records.consumer_group_records import decode_consumer_key
-from raftwerk.broker.groups.records.offset_and_classic_records import CoordinatorRecord
 from raftwerk.wire.errors import ErrorCode
 
 FOLDER = Path(__file__).parents[2] / "broker" / "groups" / "transcripts"

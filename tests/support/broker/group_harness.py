@@ -10,8 +10,8 @@ from uuid import UUID
 
 from support.broker.broker_harness import TOPIC, Harness, decode_answer, make_image, settle
 
+from raftwerk.broker.coordinators.record_fields import FieldWriter
 from raftwerk.broker.groups.group_config import OFFSETS_TOPIC
-from raftwerk.broker.groups.records.record_fields import FieldWriter
 from raftwerk.chaos.sim.kernel.event_loop import ProcessLoop, Scheduler
 from raftwerk.controller.metadata.metadata_image import MetadataDelta
 from raftwerk.controller.metadata.metadata_records import (

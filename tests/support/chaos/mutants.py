@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from raftwerk.broker.groups import coordinator_partition_writer
+from raftwerk.broker.coordinators import coordinator_partition_writer
 from raftwerk.broker.groups.classic.classic_group import ClassicGroup
 from raftwerk.broker.groups.consumer import consumer_group
 from raftwerk.broker.groups.consumer.consumer_group_member import reconcile

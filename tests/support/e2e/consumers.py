@@ -9,8 +9,8 @@ from typing import Any
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from support.e2e import helpers
 
+from raftwerk.broker.coordinators.partition_for import partition_for
 from raftwerk.broker.groups.group_config import OFFSETS_TOPIC
-from raftwerk.broker.groups.group_partition import partition_for
 
 PARTITIONS = 6
 COUNT = 300

@@ -1,4 +1,4 @@
-"""The partition of `__consumer_offsets` that a group belongs to."""
+"""The partition of a coordinator's topic that a group or a transactional id belongs to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def java_string_hash(text: str) -> int:
     return value - 0x100000000 if value & _INT32_SIGN else value
 
 
-def partition_for(group_id: str, partition_count: int) -> int:
+def partition_for(key: str, partition_count: int) -> int:
     """The partition, as Kafka computes it: the absolute value of the hash (0 for the smallest integer), modulo."""
-    value = java_string_hash(group_id)
+    value = java_string_hash(key)
     return (0 if value == -_INT32_SIGN else abs(value)) % partition_count

@@ -1,4 +1,4 @@
-"""Replays a partition of `__consumer_offsets` in steps, so that the node serves other requests meanwhile.
+"""Replays a partition of a coordinator's topic in steps, so that the node serves other requests meanwhile.
 
 Clients may write to the topic, if only with the client id of administrators' tools, and a record of theirs may be
 anything. A record that cannot be read or applied is passed over: it is counted, and the first one of a load is
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from typing import Generic, Protocol, TypeVar
 
 from ...isr.replica import Replica
 from ...log.segment.batch_scan import Damage
@@ -24,16 +25,51 @@ from ...wire.records import (
     iter_headers,
     iter_records,
 )
-from .group_coordinator_shard import GroupCoordinatorShard
-
-logger = logging.getLogger("raftwerk.groups")
 
 _MARKERS = (ControlRecordType.ABORT, ControlRecordType.COMMIT)
 RECORDS_PER_STEP = 500
 """A compressed batch may hold any number of records: after so many, the step is over."""
 
 
-class CoordinatorLoader:
+class Shard(Protocol):
+    """The state of one partition, as its records say."""
+
+    @property
+    def partition(self) -> int:
+        """The partition."""
+        ...
+
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch that the shard belongs to."""
+        ...
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether records are still being replayed."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The shard in log lines."""
+        ...
+
+    def replay(self, key: bytes | None, value: bytes | None, *, transaction_of: int) -> None:
+        """Replay one record. Raises `BadRecord`.
+
+        `transaction_of` is the producer id of its transaction, -1 for none.
+        """
+        ...
+
+    def end_transaction(self, producer_id: int, *, is_committed: bool) -> None:
+        """Replay the marker of a transaction."""
+        ...
+
+
+S = TypeVar("S", bound=Shard)
+
+
+class CoordinatorLoader(Generic[S]):
     """Reads up to the end that the log had when this broker became its leader; nothing below that changes.
 
     `step` replays one piece. `call_again` schedules the next step; `finished(shard, is_complete)` is called at the end.
@@ -42,11 +78,12 @@ class CoordinatorLoader:
 
     def __init__(
         self,
-        shard: GroupCoordinatorShard,
+        shard: S,
         replica: Replica,
         call_again: Callable[[Callable[[], None]], object],
-        finished: Callable[[GroupCoordinatorShard, bool], None],
+        finished: Callable[[S, bool], None],
         mend: Callable[[Damage], bool],
+        logger: logging.Logger,
     ) -> None:
         self._shard = shard
         self._log = replica.log.replay()
@@ -54,10 +91,11 @@ class CoordinatorLoader:
         self._finished = finished
         self._mend = mend
         self._is_complete = True
+        self._logger = logger
         self._steps = self._replay_log()
         self._is_cancelled = False
         self.passed_over = 0
-        """How many records, rests of batches and groups could not be read or applied."""
+        """How many records, rests of batches and objects made of records could not be read or applied."""
 
     def cancel(self) -> None:
         """Stop: another broker leads the partition."""
@@ -72,7 +110,7 @@ class CoordinatorLoader:
         except StopIteration:
             self._finished(self._shard, self._is_complete)
         except OSError as error:
-            logger.error("cannot load group partition %d: %s", self._shard.partition, error)
+            self._logger.error("cannot load %s: %s", self._shard.name, error)
             self._finished(self._shard, False)
         else:
             self._call_again(self.step)
@@ -130,4 +168,4 @@ class CoordinatorLoader:
         self.passed_over += 1
         if self.passed_over == 1:
             reason = f"{type(error).__name__}: {error}"[:200]
-            logger.warning("group partition %d: %s is passed over: %s", self._shard.partition, what, reason)
+            self._logger.warning("%s: %s is passed over: %s", self._shard.name, what, reason)

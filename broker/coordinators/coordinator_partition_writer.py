@@ -1,4 +1,4 @@
-"""Writes a group's records to its partition of `__consumer_offsets` with acks=all."""
+"""Writes a coordinator's records to a partition of its topic with acks=all."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from ...wire.errors import ErrorCode
 from ...wire.produce import ProducePartitionResponse
 from ...wire.records import NewRecord, encode_batch
 from ...wire.types import TopicPartition
-from .group_config import OFFSETS_TOPIC
-from .records.offset_and_classic_records import CoordinatorRecord
+from .record_fields import CoordinatorRecord
 
 ACKS_ALL = -1
 _NOT_AVAILABLE = frozenset(
@@ -27,32 +26,35 @@ _NOT_COORDINATOR = frozenset(
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE})
 
 
-def coordinator_error(code: int) -> ErrorCode:
-    """The error code of a failed append as clients expect it: retry, or find the coordinator again."""
+def coordinator_error(code: int, too_large: ErrorCode) -> ErrorCode:
+    """The error code of a failed append as clients expect it: retry, or find the coordinator again.
+
+    `too_large` is the code where the records are too large for the topic.
+    """
     if code in _NOT_AVAILABLE:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if code in _NOT_COORDINATOR:
         return ErrorCode.NOT_COORDINATOR
     if code in _TOO_LARGE:
-        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+        return too_large
     return ErrorCode(code)
 
 
 def write_records(
     replicas: ReplicaManager,
-    partition: int,
+    topic_partition: TopicPartition,
     records: Sequence[CoordinatorRecord],
     times: tuple[int, int],
     done: Callable[[ErrorCode], None],
 ) -> None:
     """Append one batch. `done` is called once, when every in-sync replica has it or the append failed.
 
-    `times` are the records' timestamp and the time-out, in milliseconds.
+    `times` are the records' timestamp and the time-out, in milliseconds. The error code is that of the append.
     """
     wall_ms, timeout_ms = times
     batch = encode_batch([NewRecord(key, value, (), wall_ms) for key, value in records])
 
     def finished(results: list[ProducePartitionResponse]) -> None:
-        done(coordinator_error(results[0].error_code))
+        done(ErrorCode(results[0].error_code))
 
-    replicas.append(ACKS_ALL, timeout_ms, ((TopicPartition(OFFSETS_TOPIC, partition), memoryview(batch)),), finished)
+    replicas.append(ACKS_ALL, timeout_ms, ((topic_partition, memoryview(batch)),), finished)

@@ -1,14 +1,14 @@
-"""Readers and writers of fields in the records of `__consumer_offsets`, in the plain and the compact encoding."""
+"""Records of the coordinators' topics: readers and writers of their fields, in the plain and the compact encoding."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from ....wire.errors import WireFormatError
-from ....wire.frames import read_uvarint, write_uvarint
+from ...wire.errors import WireFormatError
+from ...wire.frames import read_uvarint, write_uvarint
 
 T = TypeVar("T")
 
@@ -19,6 +19,13 @@ EPOCH_MAX = 2**30
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
+
+
+class CoordinatorRecord(NamedTuple):
+    """A record of a coordinator's topic; a value of None makes it a tombstone."""
+
+    key: bytes
+    value: bytes | None
 
 
 class BadRecord(Exception):

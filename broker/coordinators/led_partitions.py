@@ -1,0 +1,203 @@
+"""The partitions of a coordinator's topic that this broker leads, with a shard for each.
+
+A shard is loaded by replay when the broker becomes the leader; until then its keys answer COORDINATOR_LOAD_IN_PROGRESS.
+It is dropped when the leadership ends. A shard belongs to one leader epoch: a write that began in one epoch never
+changes the shard of another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Generic, Protocol, TypeVar
+
+from ...controller.metadata.metadata_image import MetadataDelta, MetadataImage, required
+from ...isr.purgatory.delayed_operation_timers import DelayedOperationTimers
+from ...isr.replica_manager import ReplicaManager
+from ...wire.errors import ErrorCode, ProtocolError
+from ...wire.types import TopicPartition
+from .coordinator_loader import CoordinatorLoader, Shard
+from .coordinator_partition_writer import write_records
+from .coordinator_topic import CoordinatorTopic
+from .record_fields import CoordinatorRecord
+
+S = TypeVar("S", bound=Shard)
+
+_LOAD_RETRY_MS = 1_000
+
+
+class ShardOwner(Protocol[S]):
+    """The coordinator, which makes shards and is told of their ends."""
+
+    def new_shard(self, partition: int, leader_epoch: int) -> S:
+        """An empty shard, to be loaded."""
+        ...
+
+    def on_loaded(self, shard: S, loader: CoordinatorLoader[S]) -> None:
+        """All records are replayed: the shard is active from here on."""
+        ...
+
+    def on_resigned(self, shard: S) -> None:
+        """The shard is dropped: requests that wait get NOT_COORDINATOR."""
+        ...
+
+
+class LedPartitions(Generic[S]):
+    """Until `start` there are none."""
+
+    def __init__(
+        self,
+        topic: CoordinatorTopic,
+        node_id: int,
+        replicas: ReplicaManager,
+        owner: ShardOwner[S],
+        logger: logging.Logger,
+    ) -> None:
+        self._topic = topic
+        self._node_id = node_id
+        self._replicas = replicas
+        self._owner = owner
+        self._logger = logger
+        self._timers: DelayedOperationTimers | None = None
+        self._is_started = False
+        self.shards: dict[int, S] = {}
+        self.loaders: dict[int, CoordinatorLoader[S]] = {}
+
+    # ---------------------------------------------------------------- start, stop, leadership
+
+    def start(self, image: MetadataImage) -> None:
+        """Begin to coordinate, after the replicas have taken up their roles."""
+        self._is_started = True
+        self._timers = DelayedOperationTimers(asyncio.get_running_loop())
+        self._follow_leadership(image)
+
+    def stop(self) -> None:
+        """Drop all shards."""
+        self._is_started = False
+        self._topic.close()
+        for partition in list(self.shards):
+            self._resign(partition)
+        if self._timers is not None:
+            self._timers.close()
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it is between `start` and `stop`."""
+        return self._is_started
+
+    @property
+    def timers(self) -> DelayedOperationTimers:
+        """The time-outs of the coordinator, from `start` on."""
+        return required(self._timers, "a coordinator with shards was started")
+
+    def on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        """Take up and drop shards with the leadership. Call it after the replicas have seen the metadata."""
+        self._topic.on_metadata(image)
+        topic = image.topics_by_name.get(self._topic.name)
+        topic_id = None if topic is None else topic.topic_id
+        if any(topic_of == topic_id for topic_of, _ in delta.changed_partitions) or (self.shards and topic is None):
+            self._follow_leadership(image)
+
+    def _follow_leadership(self, image: MetadataImage) -> None:
+        topic = image.topics_by_name.get(self._topic.name)
+        partitions = {} if topic is None else topic.partitions
+        for partition in list(self.shards):
+            registration = partitions.get(partition)
+            led = registration is not None and registration.leader == self._node_id
+            if registration is None or not led or registration.leader_epoch != self.shards[partition].leader_epoch:
+                self._resign(partition)
+        for partition, registration in sorted(partitions.items()):
+            if registration.leader == self._node_id and partition not in self.shards:
+                self._start_loading(partition, registration.leader_epoch)
+
+    def _start_loading(self, partition: int, leader_epoch: int) -> None:
+        replica = self._replicas.partitions.get(TopicPartition(self._topic.name, partition))
+        if replica is None or not replica.is_leader:
+            return
+        shard = self.shards[partition] = self._owner.new_shard(partition, leader_epoch)
+        call_soon = asyncio.get_running_loop().call_soon
+        mend = partial(self._replicas.mend, replica.topic_partition)
+        loader = self.loaders[partition] = CoordinatorLoader(
+            shard, replica, call_soon, self._on_loaded, mend, self._logger
+        )
+        if replica.log.log_start_offset == replica.log.log_end_offset:
+            loader.step()
+        else:
+            call_soon(loader.step)
+
+    def _on_loaded(self, shard: S, is_complete: bool) -> None:
+        loader = self.loaders.pop(shard.partition)
+        if is_complete:
+            self._owner.on_loaded(shard, loader)
+        else:
+            self._resign(shard.partition)
+            self.timers.add(_LOAD_RETRY_MS, self._retry_loads)
+
+    def _retry_loads(self) -> None:
+        if self._is_started:
+            self._follow_leadership(self._topic.metadata.image)
+
+    def _resign(self, partition: int) -> None:
+        shard = self.shards.pop(partition)
+        loader = self.loaders.pop(partition, None)
+        if loader is not None:
+            loader.cancel()
+        self._owner.on_resigned(shard)
+
+    def reload(self, shard: S) -> None:
+        """Load the shard again: its memory may differ from the log."""
+        if self.is_current(shard):
+            self._resign(shard.partition)
+            self._start_loading(shard.partition, shard.leader_epoch)
+
+    # ---------------------------------------------------------------- lookup
+
+    def is_current(self, shard: S) -> bool:
+        """Whether the shard has not been dropped."""
+        return self.shards.get(shard.partition) is shard
+
+    @property
+    def active(self) -> list[S]:
+        """The shards that are loaded."""
+        return [shard for shard in self.shards.values() if not shard.is_loading]
+
+    def shard_of(self, key: str) -> S:
+        """The loaded shard of the key. Raises NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
+        shard = self.shards.get(self._topic.partition_of(key))
+        if shard is None:
+            raise ProtocolError(ErrorCode.NOT_COORDINATOR)
+        if shard.is_loading:
+            raise ProtocolError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return shard
+
+    def all_loaded(self) -> list[S]:
+        """All shards. Raises COORDINATOR_LOAD_IN_PROGRESS when one is not loaded."""
+        shards = list(self.shards.values())
+        if any(shard.is_loading for shard in shards):
+            raise ProtocolError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return shards
+
+    # ---------------------------------------------------------------- writes
+
+    def append(
+        self,
+        shard: S,
+        records: Sequence[CoordinatorRecord],
+        times: tuple[int, int],
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Write to the shard's partition, as `write_records`.
+
+        `done` gets NOT_COORDINATOR when the shard is dropped meanwhile.
+        """
+
+        def finished(error: ErrorCode) -> None:
+            done(error if self.is_current(shard) else ErrorCode.NOT_COORDINATOR)
+
+        if self.is_current(shard):
+            topic_partition = TopicPartition(self._topic.name, shard.partition)
+            write_records(self._replicas, topic_partition, records, times, finished)
+        else:
+            done(ErrorCode.NOT_COORDINATOR)

@@ -1,0 +1,34 @@
+"""The settings of the transaction coordinator, named after the keys of server.properties; times in milliseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+TRANSACTION_TOPIC = "__transaction_state"
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionTopicConfig:
+    """transaction.state.log.*: with what `__transaction_state` is created."""
+
+    partitions: int = 50
+    replication_factor: int = 3
+    min_isr: int = 2
+    segment_bytes: int = 100 * 1024 * 1024
+
+    def topic_configs(self) -> dict[str, str]:
+        """The topic's own settings, the same as in Apache Kafka."""
+        return {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(self.min_isr),
+            "segment.bytes": str(self.segment_bytes),
+            "unclean.leader.election.enable": "false",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionConfig:
+    """transaction.* and transactional.id.*."""
+
+    topic: TransactionTopicConfig = field(default_factory=TransactionTopicConfig)

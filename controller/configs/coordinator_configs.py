@@ -1,0 +1,142 @@
+"""The broker's configurations of the coordinators of groups and of transactions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...wire.config_def import (
+    INT,
+    INT_MAX,
+    LIST,
+    LONG,
+    NOT_NEGATIVE,
+    POSITIVE,
+    STRING,
+    Between,
+    ConfigKey,
+    one_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignors:
+    """The range of `group.consumer.assignors`."""
+
+    requirement: str = ""
+
+    def complaint(self, value: Any) -> str | None:
+        """Refuse unknown assignors, and none."""
+        known = bool(value) and all(name in ("uniform", "range") for name in value)
+        return None if known else "the assignors are uniform and range"
+
+    def __str__(self) -> str:
+        return "[uniform, range]"
+
+
+COORDINATOR_CONFIGS: tuple[ConfigKey, ...] = (
+    # transactions
+    ConfigKey(
+        "transaction.state.log.num.partitions",
+        INT,
+        "50",
+        "Partitions of __transaction_state when it is made.",
+        POSITIVE,
+    ),
+    ConfigKey(
+        "transaction.state.log.replication.factor", INT, "3", "Replicas of __transaction_state.", Between(1, 32767)
+    ),
+    ConfigKey("transaction.state.log.min.isr", INT, "2", "min.insync.replicas of __transaction_state.", POSITIVE),
+    ConfigKey(
+        "transaction.state.log.segment.bytes", INT, "104857600", "Segment size of __transaction_state.", POSITIVE
+    ),
+    # groups
+    ConfigKey("offsets.topic.num.partitions", INT, "50", "Partitions of __consumer_offsets when it is made.", POSITIVE),
+    ConfigKey("offsets.topic.replication.factor", INT, "3", "Replicas of __consumer_offsets.", Between(1, 32767)),
+    ConfigKey("offsets.topic.segment.bytes", INT, "104857600", "Segment size of __consumer_offsets.", POSITIVE),
+    ConfigKey(
+        "offset.metadata.max.bytes",
+        INT,
+        "4096",
+        "The longest metadata text of a committed offset, in bytes.",
+        NOT_NEGATIVE,
+    ),
+    ConfigKey("offsets.commit.timeout.ms", INT, "5000", "How long a commit waits for the replicas.", POSITIVE),
+    ConfigKey(
+        "offsets.retention.minutes",
+        INT,
+        "10080",
+        "Offsets of a group without members are deleted after this time.",
+        POSITIVE,
+    ),
+    ConfigKey(
+        "offsets.retention.check.interval.ms", LONG, "600000", "How often expired offsets are looked for.", POSITIVE
+    ),
+    ConfigKey(
+        "group.min.session.timeout.ms",
+        INT,
+        "6000",
+        "The shortest session timeout of a member of a classic group.",
+        POSITIVE,
+    ),
+    ConfigKey(
+        "group.max.session.timeout.ms",
+        INT,
+        "1800000",
+        "The longest session timeout of a member of a classic group.",
+        POSITIVE,
+    ),
+    ConfigKey(
+        "group.initial.rebalance.delay.ms",
+        INT,
+        "3000",
+        "How long a new group waits for more members before its first rebalance.",
+        NOT_NEGATIVE,
+    ),
+    ConfigKey("group.max.size", INT, str(INT_MAX), "The most members of a classic group.", POSITIVE),
+    ConfigKey(
+        "group.consumer.min.session.timeout.ms",
+        INT,
+        "45000",
+        "The shortest session timeout that a group may set (KIP-848).",
+        POSITIVE,
+    ),
+    ConfigKey(
+        "group.consumer.max.session.timeout.ms",
+        INT,
+        "60000",
+        "The longest session timeout that a group may set (KIP-848).",
+        POSITIVE,
+    ),
+    ConfigKey(
+        "group.consumer.min.heartbeat.interval.ms",
+        INT,
+        "5000",
+        "The shortest heartbeat interval that a group may set.",
+        POSITIVE,
+    ),
+    ConfigKey(
+        "group.consumer.max.heartbeat.interval.ms",
+        INT,
+        "15000",
+        "The longest heartbeat interval that a group may set.",
+        POSITIVE,
+    ),
+    ConfigKey(
+        "group.consumer.max.size", INT, str(INT_MAX), "The most members of a consumer group (KIP-848).", POSITIVE
+    ),
+    ConfigKey(
+        "group.consumer.migration.policy",
+        STRING,
+        "bidirectional",
+        "In which directions a group with members may change between the classic and the consumer protocol.",
+        one_of("disabled", "upgrade", "downgrade", "bidirectional"),
+    ),
+    ConfigKey(
+        "group.consumer.assignors",
+        LIST,
+        "uniform,range",
+        "The assignors that a consumer group may use, the default first.",
+        Assignors(),
+    ),
+)
