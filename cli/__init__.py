@@ -18,6 +18,8 @@ import click
 
 from raftwerk import __version__
 
+from ..cluster.command_line.commands import Group
+
 _COMMANDS = {
     "up": ("local_cluster.up:up", "Start a local cluster of N nodes."),
     "down": ("local_cluster.up:down", "Stop a cluster that was started with up --detach."),
@@ -54,7 +56,21 @@ _COMMANDS = {
 }
 
 
-class LazyGroup(click.Group):
+_ALIASES = {
+    "topic": "topics",
+    "partition": "partitions",
+    "feature": "features",
+    "config": "configs",
+    "broker": "brokers",
+    "group": "groups",
+    "cluster": "clusters",
+    "setting": "settings",
+    "profiles": "profile",
+}
+"""The names of other tools, which say topic where we say topics."""
+
+
+class LazyGroup(Group):
     """A group that imports the module of a subcommand when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -63,7 +79,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a subcommand; None for an unknown name."""
-        entry = _COMMANDS.get(cmd_name)
+        entry = _COMMANDS.get(self.aliases.get(cmd_name, cmd_name))
         if entry is None:
             return None
         module, _, attribute = entry[0].partition(":")
@@ -86,7 +102,9 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
 
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.command(
+    cls=LazyGroup, aliases=_ALIASES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(__version__, prog_name="raftwerk")
 def cli() -> None:
     """A Kafka-compatible cluster in Python: real clients, several nodes, no JVM.
@@ -97,6 +115,8 @@ def cli() -> None:
       raftwerk topics create flights -p 6 --replicas 3
       echo hello | raftwerk produce flights
       raftwerk consume flights -n 1
+
+    Names of Kafka's own tools are understood: topic for topics, --topic NAME for the argument, --replication-factor.
 
     Exit codes: 0 done; 1 it failed; 2 the command line or the configuration is wrong.
     """

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from .options import Command
 
-@click.command()
+
+@click.command(cls=Command)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print the script with which SHELL completes raftwerk's subcommands and options.

@@ -15,16 +15,17 @@ import click
 from ..cluster.command_line.cluster_options import bootstrap_option as bootstrap_option
 from ..cluster.command_line.cluster_options import chosen_address
 from ..cluster.command_line.cluster_options import directory_option as directory_option
+from ..cluster.command_line.commands import Command as Command
+from ..cluster.command_line.commands import Group as Group
+from ..cluster.command_line.commands import Option as Option
+from ..cluster.command_line.commands import group_argument as group_argument
+from ..cluster.command_line.commands import json_option as json_option
+from ..cluster.command_line.commands import topic_argument as topic_argument
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def json_option(function: F) -> F:
-    """Add `--json`, for scripts."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, one object in each line.")(function)
 
 
 def log_options(function: F) -> F:

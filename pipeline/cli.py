@@ -10,6 +10,7 @@ import importlib
 import click
 
 from ..cluster.command_line.cluster_options import bootstrap_option
+from ..cluster.command_line.commands import Group, json_option
 from .flights import feed as feed_flights
 from .flights import flights
 from .jobs.job_command import report_errors
@@ -24,7 +25,7 @@ JOBS = {
 }
 
 
-class _JobGroup(click.Group):
+class _JobGroup(Group):
     """Imports a job when it is run, so that the list of jobs needs no Spark."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -39,11 +40,11 @@ class _JobGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Jobs"):
+        with formatter.section("Commands"):
             formatter.write_dl(list(JOBS.items()))
 
 
-@click.group()
+@click.group(cls=Group)
 def pipeline() -> None:
     """Jobs on Spark around a cluster. They need pip install 'raftwerk[spark]' and Java 17 or later."""
 
@@ -72,7 +73,7 @@ def feed(bootstrap: str, topic: str, partitions: int, rate: float | None, limit:
 @pipeline.command("demo")
 @click.option("--seconds", default=40, show_default=True, type=click.IntRange(min=5), help="How long to stream.")
 @click.option("--report", default="windows.html", show_default=True, help="Where the page of `windows` goes.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object at the end.")
+@json_option
 @report_errors
 def demo(seconds: int, report: str, as_json: bool) -> None:
     """Stream the flights, run `windows` and `lake`, kill a leader, compare with the CSV."""

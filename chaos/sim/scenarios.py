@@ -46,6 +46,8 @@ class Scenario:
     """The faults, the cluster and the workloads of a run. Times are in virtual seconds."""
 
     name: str
+    what: str
+    """What happens, for the help of `raftwerk sim`."""
     kinds: Sequence[FaultKind]
     targets: Sequence[str] = ("leader", "controller", "n1", "n2", "n3")
     nodes: int = 3
@@ -82,6 +84,7 @@ SCENARIOS = {
     for scenario in (
         Scenario(
             "leader-crash",
+            "the host of a leader loses power, a few times",
             kinds=(FaultKind.POWER_LOSS,),
             targets=("leader",),
             faults_s=1.0,
@@ -89,9 +92,14 @@ SCENARIOS = {
             mean_duration_s=0.6,
             one_at_a_time=True,
         ),
-        Scenario("kill", kinds=(FaultKind.KILL, FaultKind.KILL, FaultKind.KILL_ALL)),
+        Scenario(
+            "kill",
+            "single nodes are killed, and sometimes all at once",
+            kinds=(FaultKind.KILL, FaultKind.KILL, FaultKind.KILL_ALL),
+        ),
         Scenario(
             "chase",
+            "each new leader is killed within moments",
             kinds=(FaultKind.KILL, FaultKind.KILL, FaultKind.KILL, FaultKind.PAUSE, FaultKind.RESET),
             targets=("leader", "leader", "controller"),
             mean_gap_s=0.15,
@@ -100,6 +108,7 @@ SCENARIOS = {
         ),
         Scenario(
             "failover",
+            "leaders are killed in quick succession, over slow links",
             kinds=(FaultKind.KILL, FaultKind.KILL, FaultKind.SLOW_LINK),
             targets=("leader", "leader", "n1", "n2", "n3"),
             mean_gap_s=0.08,
@@ -108,32 +117,56 @@ SCENARIOS = {
         ),
         Scenario(
             "few-alive",
+            "nodes are killed and stopped until few are alive",
             kinds=(FaultKind.KILL, FaultKind.KILL, FaultKind.STOP),
             targets=("n1", "n2", "n3"),
             mean_gap_s=0.2,
             mean_duration_s=0.5,
         ),
-        Scenario("stop", kinds=(FaultKind.STOP,), mean_gap_s=1.5),
-        Scenario("pause", kinds=(FaultKind.PAUSE,), mean_duration_s=2.0),
-        Scenario("network", kinds=(*_NETWORK_FAULTS, *_HALF_OPEN), mean_duration_s=1.5),
-        Scenario("mixed", kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.SLOW_DISK, FaultKind.KILL_ALL)),
+        Scenario(
+            "stop",
+            "nodes are stopped cleanly and started again",
+            kinds=(FaultKind.STOP,),
+            mean_gap_s=1.5,
+        ),
+        Scenario(
+            "pause",
+            "nodes hang for seconds",
+            kinds=(FaultKind.PAUSE,),
+            mean_duration_s=2.0,
+        ),
+        Scenario(
+            "network",
+            "nodes are cut off, links are cut one way, reset, half open or slow",
+            kinds=(*_NETWORK_FAULTS, *_HALF_OPEN),
+            mean_duration_s=1.5,
+        ),
+        Scenario(
+            "mixed",
+            "kills, stops, pauses, network faults and slow disks together",
+            kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.SLOW_DISK, FaultKind.KILL_ALL),
+        ),
         Scenario(
             "power",
+            "hosts lose power, one or all; the topic flushes every append",
             kinds=(FaultKind.POWER_LOSS, FaultKind.POWER_LOSS, FaultKind.POWER_LOSS_ALL, FaultKind.KILL),
             topic_configs={"flush.messages": "1"},
         ),
         Scenario(
             "disk",
+            "fsyncs fail, disks fill up or are slow; the topic flushes every append",
             kinds=(FaultKind.FSYNC_FAILS, FaultKind.DISK_FULL, FaultKind.SLOW_DISK, FaultKind.KILL),
             topic_configs={"flush.messages": "1"},
         ),
         Scenario(
             "lost-disk",
+            "a node comes back with an empty disk or an old copy of it",
             kinds=(FaultKind.WIPED_DISK, FaultKind.OLD_DISK, FaultKind.KILL, FaultKind.KILL_ALL),
             mean_duration_s=0.5,
         ),
         Scenario(
             "dirs",
+            "log directories fail or come back empty, while replicas move between them",
             kinds=(FaultKind.DIR_FAILS, FaultKind.DIR_FAILS, FaultKind.WIPED_DIR, FaultKind.KILL, FaultKind.STOP),
             partitions=6,
             workloads=("dir moves",),
@@ -141,6 +174,7 @@ SCENARIOS = {
         ),
         Scenario(
             "lost-dir",
+            "a log directory is exchanged for an empty one while the node is stopped",
             kinds=(FaultKind.STOP, FaultKind.STOP, FaultKind.EXCHANGED_DIR),
             targets=("n1", "n2", "n3"),
             controllers=3,
@@ -151,6 +185,7 @@ SCENARIOS = {
         ),
         Scenario(
             "sendfile",
+            "processes, networks and disks fail while consumers are served by sendfile",
             kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.SLOW_DISK),
             targets=("leader", "leader", "n1", "n2", "n3"),
             mean_gap_s=0.3,
@@ -160,6 +195,7 @@ SCENARIOS = {
         ),
         Scenario(
             "rot",
+            "bits of stored records flip, and the scrubber finds them",
             kinds=(FaultKind.BIT_ROT,),
             targets=("leader", "n1", "n2", "n3"),
             one_at_a_time=True,
@@ -167,10 +203,12 @@ SCENARIOS = {
         ),
         Scenario(
             "clocks",
+            "wall clocks jump and drift, nodes are killed and paused",
             kinds=(FaultKind.CLOCK_JUMP, FaultKind.CLOCK_DRIFT, FaultKind.KILL, FaultKind.PAUSE),
         ),
         Scenario(
             "roles",
+            "controllers run apart from brokers; processes and networks fail",
             kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, *_SHAPED_CUTS),
             targets=("leader", "controller", "n1", "n2", "n3", "c101", "c102", "c103"),
             controllers=3,
@@ -178,6 +216,7 @@ SCENARIOS = {
         ),
         Scenario(
             "isolation",
+            "the active controller is cut off from everybody for a long time",
             kinds=(FaultKind.ISOLATE,),
             targets=("controller",),
             faults_s=16.0,
@@ -186,6 +225,7 @@ SCENARIOS = {
         ),
         Scenario(
             "cuts",
+            "five nodes in partitioned networks: bridges, rings, halves, half-open links",
             kinds=(*_SHAPED_CUTS, *_HALF_OPEN),
             targets=("leader", "controller", "n1", "n2", "n3", "n4", "n5"),
             nodes=5,
@@ -194,13 +234,20 @@ SCENARIOS = {
         ),
         Scenario(
             "clients",
+            "plain producers and a consumer group, while processes and networks fail",
             kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.KILL_ALL),
             workloads=("plain", "group"),
             properties=GROUP_SETTINGS,
         ),
-        Scenario("churn", kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.KILL_ALL), workloads=("churn",)),
+        Scenario(
+            "churn",
+            "a topic is created, grows, is deleted and created again",
+            kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.KILL_ALL),
+            workloads=("churn",),
+        ),
         Scenario(
             "moves",
+            "partitions move among five brokers, while processes and networks fail",
             kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS),
             targets=("leader", "controller", "n1", "n2", "n3", "n4", "n5"),
             nodes=5,
@@ -208,6 +255,7 @@ SCENARIOS = {
         ),
         Scenario(
             "throttled",
+            "the same with throttled moves",
             kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS),
             targets=("leader", "controller", "n1", "n2", "n3", "n4", "n5"),
             nodes=5,
@@ -215,6 +263,7 @@ SCENARIOS = {
         ),
         Scenario(
             "elections",
+            "leaders are elected on request, over slow links and while nodes are killed",
             kinds=(FaultKind.SLOW_LINK, FaultKind.SLOW_LINK, FaultKind.KILL, FaultKind.PAUSE, FaultKind.CUT_ONE_WAY),
             targets=("leader", "n1", "n2", "n3"),
             mean_gap_s=0.2,
@@ -224,6 +273,7 @@ SCENARIOS = {
         ),
         Scenario(
             "groups",
+            "a consumer group of the new protocol (KIP-848) loses its coordinators",
             kinds=(FaultKind.SLOW_LINK, FaultKind.ISOLATE, FaultKind.CUT, FaultKind.KILL, FaultKind.KILL),
             targets=("coordinator", "coordinator", "n1", "n2", "n3"),
             mean_gap_s=0.3,
@@ -232,6 +282,7 @@ SCENARIOS = {
         ),
         Scenario(
             "classic-groups",
+            "a consumer group of the classic protocol loses its coordinators",
             kinds=(FaultKind.SLOW_LINK, FaultKind.ISOLATE, FaultKind.CUT, FaultKind.KILL, FaultKind.KILL),
             targets=("coordinator", "coordinator", "n1", "n2", "n3"),
             mean_gap_s=0.3,
@@ -240,6 +291,7 @@ SCENARIOS = {
         ),
         Scenario(
             "migrations",
+            "a group with members of both protocols loses its coordinators",
             kinds=(FaultKind.SLOW_LINK, FaultKind.ISOLATE, FaultKind.CUT, FaultKind.KILL, FaultKind.KILL),
             targets=("coordinator", "coordinator", "n1", "n2", "n3"),
             mean_gap_s=0.3,
@@ -248,6 +300,7 @@ SCENARIOS = {
         ),
         Scenario(
             "storm",
+            "nearly all faults and workloads at once",
             kinds=(
                 *_PROCESS_FAULTS,
                 *_NETWORK_FAULTS,
@@ -265,6 +318,7 @@ SCENARIOS = {
         ),
         Scenario(
             "shapes",
+            "clusters of one to five brokers, with and without separate controllers",
             kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, *_SHAPED_CUTS, FaultKind.KILL_ALL),
             targets=("leader", "controller", *_ALL_NODES),
             shapes=((1, 0), (2, 0), (4, 0), (1, 1), (2, 1), (3, 1), (4, 3), (5, 3)),
@@ -272,6 +326,7 @@ SCENARIOS = {
         ),
         Scenario(
             "voters",
+            "voters of the quorum are added and removed, while controllers fail and lose disks",
             kinds=(
                 *_PROCESS_FAULTS,
                 *_NETWORK_FAULTS,
@@ -288,6 +343,7 @@ SCENARIOS = {
         ),
         Scenario(
             "upgrades",
+            "a rolling upgrade and often a downgrade, while nodes fail",
             kinds=(FaultKind.KILL, FaultKind.PAUSE, *_NETWORK_FAULTS),
             targets=("leader", "controller", "n1", "n2", "n3"),
             mean_gap_s=0.8,
@@ -296,6 +352,7 @@ SCENARIOS = {
         ),
         Scenario(
             "upgrades-apart",
+            "the same with controllers apart from brokers",
             kinds=(FaultKind.KILL, FaultKind.KILL, FaultKind.PAUSE, FaultKind.STOP),
             targets=("leader", "controller", "n1", "n2", "c101", "c102", "c103"),
             nodes=2,
@@ -304,6 +361,7 @@ SCENARIOS = {
         ),
         Scenario(
             "elr",
+            "eligible leader replicas (KIP-966): nodes stop, and one loses power",
             kinds=(FaultKind.STOP, FaultKind.STOP, FaultKind.POWER_LOSS),
             targets=("n1", "n2", "n3"),
             mean_gap_s=0.3,
@@ -312,12 +370,14 @@ SCENARIOS = {
         ),
         Scenario(
             "sessions",
+            "short sessions: brokers are fenced and unfenced again and again",
             kinds=(*_PROCESS_FAULTS, FaultKind.PAUSE, *_NETWORK_FAULTS, *_SHAPED_CUTS, FaultKind.SLOW_DISK),
             mean_gap_s=0.4,
             properties=_SHORT_TIMES,
         ),
         Scenario(
             "min-isr",
+            "min.insync.replicas changes while replicas fall behind",
             kinds=(FaultKind.KILL, FaultKind.PAUSE, FaultKind.CUT, FaultKind.SLOW_LINK, FaultKind.SLOW_LINK),
             targets=("leader", "leader", "n1", "n2", "n3", "c101"),
             controllers=1,
@@ -328,6 +388,7 @@ SCENARIOS = {
         ),
         Scenario(
             "trims",
+            "the beginning of a log is deleted while replicas are down",
             kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.KILL_ALL),
             mean_gap_s=0.6,
             workloads=("trims",),
@@ -335,6 +396,7 @@ SCENARIOS = {
         ),
         Scenario(
             "compaction",
+            "a compacted topic and a consumer group, while processes and networks fail",
             kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS, FaultKind.SLOW_DISK, FaultKind.KILL_ALL),
             targets=("leader", "coordinator", "n1", "n2", "n3"),
             faults_s=14.0,
@@ -344,12 +406,14 @@ SCENARIOS = {
         ),
         Scenario(
             "single",
+            "one node that is killed, stopped and paused",
             kinds=(FaultKind.KILL, FaultKind.STOP, FaultKind.PAUSE, FaultKind.RESET),
             targets=("n1",),
             nodes=1,
         ),
         Scenario(
             "five",
+            "five nodes, while processes and networks fail",
             kinds=(*_PROCESS_FAULTS, *_NETWORK_FAULTS),
             targets=("leader", "controller", "n1", "n2", "n3", "n4", "n5"),
             nodes=5,

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ..options import bootstrap_option, json_option, parse_pairs, print_json, run_client
+from ..options import Group, bootstrap_option, json_option, parse_pairs, print_json, run_client
 
 _SOURCES = {
     1: "topic",
@@ -20,7 +20,7 @@ _SOURCES = {
 }
 
 
-@click.group()
+@click.group(cls=Group)
 def configs() -> None:
     """Show and set the configuration of topics, brokers, groups and loggers.
 
@@ -120,7 +120,7 @@ def _alter(resource: tuple[int, str], values: dict[str, str], deleted: tuple[str
     click.echo("Done.")
 
 
-@click.group()
+@click.group(cls=Group)
 def brokers() -> None:
     """List brokers and their log directories; unregister a broker that will not come back.
 

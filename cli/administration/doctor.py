@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from ...cluster.command_line.cluster_options import choose_address, cluster_options
-from ..options import json_option, print_json, run_client
+from ..options import Command, json_option, print_json, run_client
 
 _MARKS = {"ok": ("ok  ", "green"), "warning": ("warn", "yellow"), "failure": ("FAIL", "red")}
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("-c", "--config", "files", multiple=True, type=click.Path(dir_okay=False), help="server.properties")
 @cluster_options
 @json_option

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from ..options import bootstrap_option, json_option, parse_pairs, print_json, run_client
+from ..options import Group, bootstrap_option, json_option, parse_pairs, print_json, run_client
 
 
-@click.group()
+@click.group(cls=Group)
 def features() -> None:
     """Show and change the levels of the cluster's features.
 

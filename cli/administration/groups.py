@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import bootstrap_option, json_option, milliseconds, print_json, run_client
+from ..options import Group, bootstrap_option, json_option, milliseconds, print_json, run_client
 
 if TYPE_CHECKING:
     from ...cluster.client.group_client import GroupClient, LagView
     from ...wire.types import TopicPartition
 
 
-@click.group()
+@click.group(cls=Group)
 def groups() -> None:
     """List and describe consumer groups, show their lag, set their offsets, delete them.
 

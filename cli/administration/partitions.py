@@ -9,13 +9,13 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from ...cluster.client.reassignment import Move
-from ..options import bootstrap_option, json_option, print_json, run_client
+from ..options import Group, bootstrap_option, json_option, print_json, run_client
 
 if TYPE_CHECKING:
     from ...cluster.client.cluster_client import ClusterClient
 
 
-@click.group()
+@click.group(cls=Group)
 def partitions() -> None:
     """Move partitions between brokers, elect leaders.
 

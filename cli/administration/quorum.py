@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ...cluster.command_line.cluster_options import choose_address, cluster_options
-from ..options import json_option, print_json, run_client
+from ..options import Group, json_option, print_json, run_client
 
 if TYPE_CHECKING:
     from ...cluster.client.quorum_client import QuorumClient
@@ -46,7 +46,7 @@ def _run(address: ClusterAddress, act: Callable[[QuorumClient], Any]) -> Any:
     return run_client(run())
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @_where
 @json_option
 @click.pass_context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..options import bootstrap_option, json_option, milliseconds, print_json, run_client
+from ..options import Command, bootstrap_option, json_option, milliseconds, print_json, run_client
 
 _partition_option = click.option(
     "-p",
@@ -16,7 +16,7 @@ _partition_option = click.option(
 )
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("topic")
 @_partition_option
 @click.option(
@@ -63,7 +63,7 @@ def offsets(topic: str, partitions: tuple[int, ...], at_time: str | None, bootst
             click.echo(f"{row['partition']:>4}  {shown}")
 
 
-@click.command("delete-records")
+@click.command("delete-records", cls=Command)
 @click.argument("topic")
 @_partition_option
 @click.option("--offset", type=click.IntRange(0), help="Delete the records below this offset.")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from ..options import bootstrap_option, json_option, parse_pairs, print_json, run_client
+from ..options import Group, bootstrap_option, json_option, parse_pairs, print_json, run_client
 from .topic_offsets import delete_records, offsets
 
 
-@click.group()
+@click.group(cls=Group)
 def topics() -> None:
     """Create, list, describe, alter and delete topics; look up offsets and delete records.
 

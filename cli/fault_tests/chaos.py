@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cluster.command_line.cluster_options import choose_address, cluster_options
-from ..options import json_option
+from ..options import Group, json_option
 
 if TYPE_CHECKING:
     from ...chaos.live.checker.findings import Verdict
     from ...chaos.live.run import RunResult
 
 
-@click.group()
+@click.group(cls=Group)
 def chaos() -> None:
     """Inject faults into a cluster of real processes, and get a verdict from what its clients saw.
 
@@ -49,7 +49,13 @@ def faults(as_json: bool) -> None:
             click.echo(f"{fault.name:16} {fault.what}{why_not}")
 
 
-@chaos.command()
+def _fault_rows() -> list[tuple[str, str]]:
+    from ...chaos.live.nemesis.faults import FAULTS
+
+    return [(fault.name, fault.what) for fault in FAULTS.values()]
+
+
+@chaos.command(tables={"Faults": _fault_rows})
 @click.option("--minutes", type=click.FloatRange(0.05, 10_000), default=3.0, show_default=True)
 @click.option("--nemesis", default="kill,pause", show_default=True, help="Faults by name; `all`, or `none`.")
 @click.option("-n", "--nodes", type=click.IntRange(1, 9), default=3, show_default=True)

@@ -9,9 +9,10 @@ import click
 
 from ...chaos.sim.scenarios import SCENARIOS
 from ...chaos.sim.seed_runs import DEFAULT_SEEDS, SeedOptions, run_seeds
+from ..options import Command
 
 
-@click.command()
+@click.command(cls=Command, tables={"Scenarios": lambda: [(one.name, one.what) for one in SCENARIOS.values()]})
 @click.option("--seeds", type=int, metavar="N", help=f"How many seeds; default: {DEFAULT_SEEDS}.")
 @click.option("--seed", "first_seed", type=int, metavar="S", help="The first seed; without --seeds the only one.")
 @click.option(
@@ -19,7 +20,8 @@ from ...chaos.sim.seed_runs import DEFAULT_SEEDS, SeedOptions, run_seeds
     "scenarios",
     multiple=True,
     type=click.Choice(list(SCENARIOS)),
-    help="Repeatable; default: seeds take all scenarios in turn.",
+    metavar="NAME",
+    help="A scenario of the list below, repeatable; default: seeds take all scenarios in turn.",
 )
 @click.option("--resume", type=int, default=0, show_default=True, metavar="S", help="The seed at which to begin.")
 @click.option("--minutes", type=float, metavar="M", help="Begin no run after so long.")

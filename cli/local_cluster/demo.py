@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from ..options import json_option
+from ..options import Command, json_option
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--seconds", type=click.IntRange(5, 3600), default=24, show_default=True, help="How long to stream.")
 @click.option("--keep", is_flag=True, help="Keep the cluster's directory.")
 @json_option

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cluster.command_line.cluster_address import state_dir
-from ..options import directory_option, json_option, print_json
+from ..options import Command, directory_option, json_option, print_json
 
 if TYPE_CHECKING:
     from ...cluster.client.cluster_client import ClusterView
@@ -20,7 +20,7 @@ _SIGNALS = ("KILL", "TERM", "STOP", "CONT", "INT", "HUP")
 _GONE_TIMEOUT_S = 30.0
 
 
-@click.command()
+@click.command(cls=Command)
 @directory_option
 @json_option
 @click.pass_context
@@ -53,7 +53,7 @@ def status(ctx: click.Context, directory: str, as_json: bool) -> None:
     ctx.exit(0 if view and not behind and not leaderless and all(row["state"] != "down" for row in rows) else 1)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("node_id", type=int, metavar="NODE")
 @click.option(
     "-s", "--signal", "name", default="KILL", show_default=True, type=click.Choice(_SIGNALS, case_sensitive=False)
@@ -83,7 +83,7 @@ def kill(node_id: int, name: str, directory: str) -> None:
     click.echo(f"Sent SIG{name.upper()} to node {node_id} (process {pid}).")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("node_ids", type=int, nargs=-1, metavar="[NODE]...")
 @directory_option
 def start(node_ids: tuple[int, ...], directory: str) -> None:
@@ -118,7 +118,7 @@ def start(node_ids: tuple[int, ...], directory: str) -> None:
         supervisor.leave_running()
 
 
-@click.command()
+@click.command(cls=Command)
 @json_option
 def clusters(as_json: bool) -> None:
     """List the local clusters that have names.

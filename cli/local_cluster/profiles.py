@@ -16,10 +16,10 @@ from ...cluster.command_line.cluster_address import (
 )
 from ...cluster.command_line.cluster_options import check_name, choose_address, cluster_options
 from ...cluster.command_line.profiles import Profiles, ProfilesError, load_profiles, save_profiles
-from ..options import json_option, print_json
+from ..options import Command, Group, json_option, print_json
 
 
-@click.group()
+@click.group(cls=Group)
 def profile() -> None:
     """Give names to clusters elsewhere, for --name, and choose the one that commands use.
 
@@ -109,7 +109,7 @@ def remove(name: str) -> None:
     click.echo(f"Removed the profile {name}.")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("cluster", metavar="[NAME]", required=False, callback=check_name)
 @cluster_options
 def env(cluster: str | None, bootstrap_server: str | None, cluster_name: str | None, cluster_dir: str | None) -> None:

@@ -17,7 +17,7 @@ import click
 from ...cluster.command_line.cluster_address import default_directory
 from ...cluster.local.layout import ClusterPlan, ClusterShape, load_plan, plan_cluster
 from ...cluster.local.supervisor import Child, LocalNodeError, Supervisor, last_line, node_pid, stop_by_pid_files
-from ..options import directory_option, log_options, parse_pairs
+from ..options import Command, directory_option, log_options, parse_pairs
 from .node_logs import LogStream
 
 _TICK_S = 0.2
@@ -36,7 +36,7 @@ class _UpOptions:
     log_format: str
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("-n", "--nodes", type=click.IntRange(1, 100), help="Number of brokers; default: as before, or 1.")
 @click.option(
     "--port", type=click.IntRange(0, 64000), help="Node 1's port; default: as before, or 9092; 0: free ports."
@@ -117,7 +117,7 @@ def _as_it_was(directory: str) -> ClusterPlan | None:
         return None
 
 
-@click.command()
+@click.command(cls=Command)
 @directory_option
 def down(directory: str) -> None:
     """Stop the nodes of a local cluster cleanly; raftwerk up starts them again.

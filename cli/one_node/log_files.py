@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import json_option, print_json
+from ..options import Group, json_option, print_json
 
 if TYPE_CHECKING:
     from ...runtime.ports import Disk
@@ -17,7 +17,7 @@ _EXISTING = click.Path(exists=True, resolve_path=True)
 _EXISTING_DIR = click.Path(exists=True, file_okay=False, resolve_path=True)
 
 
-@click.group()
+@click.group(cls=Group)
 def log() -> None:
     """Show the files of a node, check them, and repair them.
 

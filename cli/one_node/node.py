@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from ..options import log_options
+from ..options import Command, log_options
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("file", required=False, type=click.Path(dir_okay=False), metavar="[SERVER.PROPERTIES]")
 @click.option(
     "-o", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Overrides the file; repeatable."
@@ -73,7 +73,7 @@ def _print_id(ctx: click.Context, parameter: click.Parameter, asked: bool) -> No
         ctx.exit(0)
 
 
-@click.command("format")
+@click.command("format", cls=Command)
 @click.option("-t", "--cluster-id", help="The cluster's id, 22 characters; default: a new one.")
 @click.option("-c", "--config", "file", required=True, type=click.Path(dir_okay=False), help="server.properties")
 @click.option("-g", "--ignore-formatted", is_flag=True, help="Skip directories that are formatted already.")
@@ -144,7 +144,7 @@ def format_dirs(
     ctx.exit(run_format(file, cluster_id, voters, overrides, ignore_formatted=ignore_formatted, levels=levels))
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--markdown", is_flag=True, help="Print the page docs/configuration.md, with the settings of topics.")
 def settings(markdown: bool) -> None:
     """List all settings of a node: name, type, default, meaning."""

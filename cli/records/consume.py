@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import bootstrap_option, json_option, milliseconds, run_client
+from ..options import Command, bootstrap_option, json_option, milliseconds, run_client
 from .decoding import DECODERS, RAW, as_json, decode, line_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class _Request:
             raise click.UsageError("give one of --latest, --offset, --last and --since")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("topic")
 @click.option(
     "-p",

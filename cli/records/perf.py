@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import bootstrap_option, json_option, print_json, run_client
+from ..options import Group, bootstrap_option, json_option, print_json, run_client
 
 if TYPE_CHECKING:
     from ...cluster.client.perf import PerfResult
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _ACKS = {"all": -1, "1": 1}
 
 
-@click.group()
+@click.group(cls=Group)
 def perf() -> None:
     """Measure a cluster: how fast it takes records, how fast it gives them, and how long a record takes to a consumer.
 

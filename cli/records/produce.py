@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 
 import click
 
-from ..options import bootstrap_option, json_option, milliseconds, parse_pairs, print_json, run_client
+from ..options import Command, bootstrap_option, json_option, milliseconds, parse_pairs, print_json, run_client
 
 _READ_BYTES = 256 * 1024
 _ACKS = {"all": -1, "1": 1}
@@ -46,7 +46,7 @@ class _Request:
             raise click.UsageError("--tombstone sends a record without a value: give it a --key and no --message")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("topic")
 @click.option("-k", "--key-separator", metavar="TEXT", help="The text between key and value in a line.")
 @click.option("--key", metavar="TEXT", help="The key of all records.")

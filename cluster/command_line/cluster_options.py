@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import click
 
-from .aliases import Option
 from .cluster_address import (
     BOOTSTRAP_VARIABLE,
     DEFAULT_DIR,
@@ -20,6 +19,7 @@ from .cluster_address import (
     find_address,
     named_directory,
 )
+from .commands import WHICH_CLUSTER, Option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -98,15 +98,22 @@ def _bootstrap() -> Callable[[F], F]:
         "bootstrap_server",
         cls=Option,
         aliases=BOOTSTRAP_ALIASES,
-        metavar="HOST:PORT,...",
-        help=f"Brokers to ask first (environment: {BOOTSTRAP_VARIABLE}); "
-        f"default: those of the cluster in ./{DEFAULT_DIR}, or localhost:9092.",
+        section=WHICH_CLUSTER,
+        metavar="HOSTS",
+        help=f"Brokers to ask first, as host:port,... (environment: {BOOTSTRAP_VARIABLE}); "
+        f"default: those of ./{DEFAULT_DIR}, or localhost:9092.",
     )
 
 
 def _name() -> Callable[[F], F]:
     return click.option(
-        "--name", "cluster_name", metavar="NAME", callback=check_name, help="A local cluster by name, or a profile."
+        "--name",
+        "cluster_name",
+        cls=Option,
+        section=WHICH_CLUSTER,
+        metavar="NAME",
+        callback=check_name,
+        help="A local cluster by name, or a profile.",
     )
 
 
@@ -115,6 +122,9 @@ def _directory(parameter: str) -> Callable[[F], F]:
         "-d",
         "--dir",
         parameter,
+        cls=Option,
+        section=WHICH_CLUSTER,
+        metavar="DIR",
         type=click.Path(file_okay=False),
         help=f"A local cluster by its directory (environment: {DIR_VARIABLE}); default: ./{DEFAULT_DIR}.",
     )

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from ...cluster.command_line.cluster_options import bootstrap_option
+from ...cluster.command_line.commands import Command
 from ..audit.anomalies import Audit
 from ..audit.audit_page import write_page
 from ..audit.history import History, history_files
@@ -25,7 +26,7 @@ JOB = "audit"
 EXIT = {"VALID": 0, "INVALID": 1, "UNKNOWN": 1}
 
 
-@click.command(JOB)
+@click.command(JOB, cls=Command)
 @click.argument("paths", nargs=-1, required=True)
 @bootstrap_option
 @click.option("-t", "--topic", help="Read this topic too, as the final read.")

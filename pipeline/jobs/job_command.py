@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ...cluster.command_line.cluster_options import bootstrap_option, chosen_address
+from ...cluster.command_line.commands import json_option
 from ..errors import PipelineError, UnreachableClusterError, explain
 from ..running_query import Metrics, ProgressLog, RunningQuery, stop_on_signal
 from ..session import spark_session
@@ -139,7 +140,7 @@ def spark_options(command: F) -> F:
             ),
             click.option("--memory", default="1g", show_default=True, help="The driver's memory."),
             click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics for Prometheus here."),
-            click.option("--json", "as_json", is_flag=True, help="One JSON object at the end, nothing else."),
+            json_option,
         )
     ):
         command = option(command)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...cluster.command_line.commands import Command
 from ..errors import PipelineError
 from ..exactly_once_table import ParquetTable
 from ..running_query import Metrics, ProgressLog, RunningQuery
@@ -180,7 +181,7 @@ def _visible(rows: DataFrame) -> list[str]:
     return [name for name in rows.columns if not name.startswith("_")]
 
 
-@click.command(JOB)
+@click.command(JOB, cls=Command)
 @source_options
 @click.option("--out", required=True, help="The lake's directory: a path or any URL that Hadoop knows.")
 @click.option("--value-format", type=click.Choice(VALUE_FORMATS), default="binary", show_default=True)
@@ -195,7 +196,7 @@ def command(**given: Any) -> None:
     """Copy topics to partitioned Parquet, exactly once. Small files are merged.
 
     \b
-    Try it:
+    Examples:
       raftwerk pipeline run lake -t flights --out lake --once
       raftwerk pipeline run lake -t flights --out lake2 --value-format json --schema 'carrier STRING, dep_delay DOUBLE'
     """

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...cluster.command_line.commands import Command
 from ..errors import PipelineError
 from ..exactly_once_table import ParquetTable
 from ..running_query import Metrics, ProgressLog, RunningQuery
@@ -198,7 +199,7 @@ def _accepted(change: Any) -> int:
         return 0
 
 
-@click.command(JOB)
+@click.command(JOB, cls=Command)
 @source_options
 @click.option("--target", required=True, help="The other cluster.")
 @click.option("--state", required=True, help="A directory for what became of each offset, and for the checkpoint.")
@@ -210,7 +211,7 @@ def command(**given: Any) -> None:
     """Copy topics to another cluster, record by record, with the groups' offsets.
 
     \b
-    Try it:
+    Examples:
       raftwerk pipeline run mirror -t flights --target 127.0.0.1:19092 --state mirror --once
     """
     topics, read_settings = take_source_options(given)

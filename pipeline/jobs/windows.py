@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...cluster.command_line.commands import Command
 from ..errors import PipelineError
 from ..exactly_once_table import ParquetTable, read_table
 from ..flights import SCHEMA, data_file
@@ -224,7 +225,7 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names)
 
 
-@click.command(JOB)
+@click.command(JOB, cls=Command)
 @source_options
 @click.option("--out", required=True, help="The table's directory: a path or any URL that Hadoop knows.")
 @click.option("--to", "to_topic", help="A compacted topic for the results, made when it is not there.")
@@ -237,7 +238,7 @@ def command(**given: Any) -> None:
     """Delays of flights by carrier and airport, in windows of event time.
 
     \b
-    Try it:
+    Examples:
       raftwerk pipeline feed
       raftwerk pipeline run windows -t flights --out windows --once --report windows.html
     """

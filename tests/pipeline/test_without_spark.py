@@ -172,7 +172,7 @@ def test_every_job_teaches() -> None:
     for job in JOBS:
         shown = CliRunner().invoke(pipeline, ["run", job, "--help"])
         assert shown.exit_code == 0, shown.output
-        assert "Try it:" in shown.output or "Exit codes" in shown.output
+        assert "Examples:" in shown.output or "Exit codes" in shown.output
     assert all(job in CliRunner().invoke(pipeline, ["run", "--help"]).output for job in JOBS)
 
 

@@ -1,0 +1,169 @@
+"""One style for all commands: aliases with the names of Kafka's own tools, suggestions for mistyped names, help pages.
+
+An alias is accepted and not shown. A help page shows the command's own options first, then those that name the cluster,
+then tables that explain names, such as the faults of a chaos run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+WHICH_CLUSTER = "Which cluster"
+Rows = Sequence[tuple[str, str]]
+
+
+class Option(click.Option):
+    """An option with `aliases`, which are accepted and not shown, and perhaps in a `section` of the help of its own."""
+
+    def __init__(self, *args: Any, aliases: Sequence[str] = (), section: str | None = None, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.aliases = tuple(aliases)
+        self.section = section
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Called by click: the parser takes the aliases too."""
+        shown = self.opts
+        self.opts = [*shown, *self.aliases]
+        try:
+            super().add_to_parser(parser, ctx)
+        finally:
+            self.opts = shown
+
+
+class Argument(click.Argument):
+    """An argument that may also be given as an option, by one of `names`: `--topic flights` for `flights`."""
+
+    def __init__(self, *args: Any, names: Sequence[str], **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.names = tuple(names)
+        self._dest = f"{self.name}_by_name"
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Called by click: the parser takes the option too."""
+        action = "append" if self.nargs == -1 else "store"
+        parser.add_option(obj=self, opts=list(self.names), dest=self._dest, action=action)
+        super().add_to_parser(parser, ctx)
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
+        """Called by click: the value of the argument or of the option."""
+        placed, named = (opts.get(key) for key in (self.name or "", self._dest))
+        if not isinstance(named, str | list):
+            return super().consume_value(ctx, opts)
+        if isinstance(named, list):
+            return (*(placed if isinstance(placed, tuple) else ()), *named), ParameterSource.COMMANDLINE
+        if isinstance(placed, str):
+            raise click.UsageError(f"{self.make_metavar_name()} is given twice, as {placed!r} and as {named!r}.", ctx)
+        return named, ParameterSource.COMMANDLINE
+
+    def make_metavar_name(self) -> str:
+        """The name of the argument in messages."""
+        return (self.metavar or self.name or "").upper()
+
+
+def topic_argument(name: str = "topic", **attributes: Any) -> Callable[[click.decorators.FC], click.decorators.FC]:
+    """The argument TOPIC, which may be given as `-t` or `--topic` too."""
+    return click.argument(name, cls=Argument, names=("-t", "--topic"), **attributes)
+
+
+def group_argument(name: str = "group", **attributes: Any) -> Callable[[click.decorators.FC], click.decorators.FC]:
+    """The argument GROUP, which may be given as `-g` or `--group` too."""
+    return click.argument(name, cls=Argument, names=("-g", "--group"), **attributes)
+
+
+def json_option(function: click.decorators.FC) -> click.decorators.FC:
+    """Add `--json`, for scripts."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, one object in each line.")(function)
+
+
+class Command(click.Command):
+    """A command whose help page may end with `tables`, each a title and a function that gives its rows."""
+
+    def __init__(self, *args: Any, tables: Mapping[str, Callable[[], Rows]] | None = None, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.tables = dict(tables or {})
+        _show_numbers_as_n(self.params)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in sections, then the tables."""
+        _format_sections(self, ctx, formatter)
+        for title, rows in self.tables.items():
+            with formatter.section(title):
+                formatter.write_dl(list(rows()))
+
+
+class Group(click.Group):
+    """A group of commands with `aliases`, other names by the names they stand for. A mistyped name gets suggestions."""
+
+    command_class = Command
+    group_class = type
+
+    def __init__(self, *args: Any, aliases: Mapping[str, str] | None = None, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.aliases = dict(aliases or {})
+        _show_numbers_as_n(self.params)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name or alias."""
+        return super().get_command(ctx, self.aliases.get(cmd_name, cmd_name))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; a usage error that suggests similar names when there is none."""
+        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            ctx.fail(f"There is no command {args[0]!r}.{self._suggestion(ctx, args[0])}")
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the group's options. Tools of Kafka have options where we have commands, such as `--list`."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            name = error.option_name.lstrip("-")
+            if self.get_command(ctx, name) is not None:
+                ctx.fail(f"There is no option {error.option_name!r}, but a command: {ctx.command_path} {name} --help")
+            raise
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in sections, then the commands."""
+        _format_sections(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands with their first sentences, whole."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, one.get_short_help_str(300)) for name, one in found if one is not None and not one.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def _suggestion(self, ctx: click.Context, wrong: str) -> str:
+        import difflib  # here, since it is seldom needed
+
+        known = {name: name for name in self.list_commands(ctx)} | self.aliases
+        close = difflib.get_close_matches(wrong, known, n=3)
+        names = list(dict.fromkeys(known[name] for name in close))
+        return f" Did you mean {' or '.join(names)}?" if names else f" {ctx.command_path} --help lists them."
+
+
+def _format_sections(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+    for parameter in command.get_params(ctx):
+        row = parameter.get_help_record(ctx)
+        if row is not None:
+            sections.setdefault(getattr(parameter, "section", None) or "Options", []).append(row)
+    for title, rows in sections.items():
+        if rows:
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def _show_numbers_as_n(parameters: Sequence[click.Parameter]) -> None:
+    """Numbers are N in help pages; click would show their type."""
+    for one in parameters:
+        is_number = isinstance(one.type, click.types.IntParamType | click.types.FloatParamType)
+        if is_number and one.metavar is None and isinstance(one, click.Option) and not (one.is_flag or one.count):
+            one.metavar = "N"

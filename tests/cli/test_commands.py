@@ -1,0 +1,90 @@
+"""Every command of `raftwerk`, its help page and its options: one style, one name for one thing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from raftwerk.chaos.live.nemesis.faults import FAULTS
+from raftwerk.chaos.sim.scenarios import SCENARIOS
+from raftwerk.cli import cli
+from raftwerk.cluster.command_line.commands import Command, Group
+
+pytest.importorskip("pyspark", reason="the jobs' options need PySpark: the commands are NOT tested")
+
+
+def _commands(command: click.Command, path: str = "raftwerk") -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from _commands(found, f"{path} {name}")
+
+
+ALL = dict(_commands(cli))
+LEAVES = {path: one for path, one in ALL.items() if not isinstance(one, click.Group) or one.invoke_without_command}
+WITHOUT_CLUSTER = (
+    *("node", "format", "settings", "log", "completion", "sim", "demo", "clusters", "profile"),
+    *("chaos faults", "chaos check", "chaos report", "pipeline demo"),
+)
+"""These work on files, on all clusters, or on one that they start for themselves."""
+
+
+def _run(line: str) -> tuple[int, str]:
+    result = CliRunner().invoke(cli, line.split()[1:], prog_name="raftwerk")
+    return result.exit_code, result.output
+
+
+def _options(command: click.Command) -> dict[str, click.Option]:
+    return {name: one for one in command.params if isinstance(one, click.Option) for name in one.opts}
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_every_command_has_the_style(path: str) -> None:
+    assert isinstance(ALL[path], Command | Group)
+    assert _run(f"{path} --help")[0] == _run(f"{path} -h")[0] == 0
+
+
+@pytest.mark.parametrize("path", LEAVES)
+def test_every_command_names_its_cluster_in_the_same_way(path: str) -> None:
+    options = _options(LEAVES[path])
+    needs_none = any(f"{path} ".startswith(f"raftwerk {name} ") for name in WITHOUT_CLUSTER)
+    assert needs_none == ("--name" not in options) == ("--dir" not in options)
+    if "-b" in options:
+        assert options["-b"] is options["--bootstrap-server"]
+        assert "--name" in options
+    if "-d" in options:
+        assert options["-d"] is options["--dir"]
+
+
+@pytest.mark.parametrize(
+    ("line", "suggestion"),
+    [
+        ("raftwerk topcs list", "Did you mean topics?"),
+        ("raftwerk topics crate", "Did you mean create"),
+        ("raftwerk pipeline run lak", "Did you mean lake?"),
+        ("raftwerk nonsense", "raftwerk --help lists them"),
+        ("raftwerk topics list --jso", "--json"),
+        ("raftwerk topics --create --topic x", "raftwerk topics create --help"),
+    ],
+)
+def test_mistyped_names_get_suggestions(line: str, suggestion: str) -> None:
+    code, told = _run(line)
+    assert (code, suggestion in told) == (2, True), told
+
+
+@pytest.mark.parametrize("name", ["topic", "partition", "feature", "config", "broker", "group", "cluster", "profiles"])
+def test_names_of_other_tools_are_understood(name: str) -> None:
+    assert _run(f"raftwerk {name} --help")[0] == 0
+
+
+def test_faults_and_scenarios_are_explained() -> None:
+    told = " ".join(_run("raftwerk chaos run --help")[1].split())
+    assert all(f"{fault.name} {fault.what}" in told for fault in FAULTS.values())
+    told = " ".join(_run("raftwerk sim --help")[1].split())
+    assert all(f"{scenario.name} {scenario.what}" in told for scenario in SCENARIOS.values())
