@@ -9,27 +9,31 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from uuid import UUID
 
 from ..log.errors import NoSpaceError
 from ..log.log_divergence import is_diverging, truncation_offset
 from ..log.partition_log import AppendInfo, PartitionLog
 from ..log.record_validation import LoopBudget
+from ..log.state.transaction_verification import VerificationGuard
 from ..runtime.files.file_slice import FileSlice
 from ..runtime.invariants import invariant
 from ..runtime.log_lines import log_event
 from ..runtime.loggers import STATE_CHANGE
 from ..wire.errors import ErrorCode, ProtocolError
-from ..wire.fetch import FetchPartition, FetchPartitionResponse
+from ..wire.fetch import AbortedTransaction, FetchPartition, FetchPartitionResponse
+from ..wire.records import end_of_batches
 from ..wire.types import UNKNOWN_EPOCH_END, EpochEndOffset, LeaderIdAndEpoch, TopicPartition
 from .leader.leader_state import IsrProposal
 from .leader.refused_first_batches import RefusedFirstBatches
 from .partition import Partition, Registration
-from .results import FetchParams
+from .results import READ_COMMITTED, FetchParams
 
 _logger = logging.getLogger(__name__)
 ACKS_ALL = -1
 _state_changes = logging.getLogger(STATE_CHANGE)
+_FIRST_OFFSET = attrgetter("first_offset")
 _UNCOMMITTED_ENTRIES_MAX = 4_096
 """If there are more appends than these above the high watermark, the newest are counted as one."""
 
@@ -39,7 +43,9 @@ class Replica:
 
     __slots__ = (
         "_refused_first_batches",
+        "_stable_offset",
         "_uncommitted",
+        "_unstable",
         "has_space",
         "log",
         "offline",
@@ -60,6 +66,10 @@ class Replica:
         """Whether its log directory has space for more records."""
         self._uncommitted: deque[tuple[int, int]] = deque()
         """(next offset, bytes) of the appends above the high watermark since the node started."""
+        self._unstable: deque[tuple[int, int]] = deque()
+        """The same of the appends between the last stable offset and the high watermark."""
+        self._stable_offset = -1
+        """The last stable offset when `_unstable` was last looked at."""
         self._refused_first_batches = RefusedFirstBatches()
         partition.watermark.on_advanced = partial(on_high_watermark, self)
 
@@ -72,8 +82,16 @@ class Replica:
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what read_committed consumers get. There are no transactions: all committed records are stable."""
-        return self.partition.high_watermark
+        """The end of what read_committed consumers get: committed records before the first transaction that is open.
+
+        A transaction counts as open until its marker is committed.
+        """
+        high_watermark = self.partition.high_watermark
+        log = self.log
+        if log.producers.is_stable:
+            return high_watermark
+        unstable = log.producers.first_unstable_offset(high_watermark)
+        return high_watermark if unstable is None else min(max(unstable, log.log_start_offset), high_watermark)
 
     @property
     def log_end_offset(self) -> int:
@@ -128,11 +146,19 @@ class Replica:
     # ---------------------------------------------------------------- leader
 
     def append_as_leader(
-        self, records: memoryview, acks: int, times: tuple[int, int], budget: LoopBudget | None, is_validated: bool
+        self,
+        records: memoryview,
+        acks: int,
+        times: tuple[int, int],
+        budget: LoopBudget | None,
+        is_validated: bool,
+        guard: VerificationGuard | None = None,
+        internal: bool = False,
+        transaction_version: int = 0,
     ) -> AppendInfo:
         """Append a producer's batches; the high watermark advances at once when there is no follower to wait for.
 
-        `times` are monotonic and wall-clock milliseconds; `budget` and `is_validated` as in
+        `times` are monotonic and wall-clock milliseconds; the other parameters are as in
         `PartitionLog.append_as_leader`. Raises `ProtocolError`, `NeedsThreadError` and `OSError`.
         """
         now_ms, wall_ms = times
@@ -149,15 +175,39 @@ class Replica:
             if not self.has_space:
                 self.check_space()
         except (ProtocolError, NoSpaceError):
-            self._refused_first_batches.note(records, log.producers, now_ms)
+            if not internal:
+                self._refused_first_batches.note(records, log.producers, now_ms)
             raise
-        if self._refused_first_batches.producers:
+        if self._refused_first_batches.producers and not internal:
             self._refused_first_batches.check(records, log.producers, now_ms)
-        info = log.append_as_leader(records, leader.leader_epoch, wall_ms, is_validated=is_validated, budget=budget)
+        info = log.append_as_leader(
+            records,
+            leader.leader_epoch,
+            wall_ms,
+            internal=internal,
+            is_validated=is_validated,
+            budget=budget,
+            guard=guard,
+            transaction_version=transaction_version,
+        )
         if not info.duplicate:
             self._count_uncommitted(info)
         leader.maybe_advance_high_watermark(log.log_end_offset, now_ms)
         return info
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, *, supports_epoch_bump: bool
+    ) -> VerificationGuard | None:
+        """The guard with which the producer's batch may open a transaction, when the coordinator has confirmed it.
+
+        None: the producer's transaction is open here already. `supports_epoch_bump`: the client knows KIP-890.
+        Raises `ProtocolError`.
+        """
+        self.check_online()
+        self.partition.require_leader()
+        return self.log.producers.begin_verification(
+            producer_id, producer_epoch, base_sequence, supports_epoch_bump=supports_epoch_bump
+        )
 
     def _count_uncommitted(self, info: AppendInfo) -> None:
         uncommitted = self._uncommitted
@@ -166,14 +216,30 @@ class Replica:
             size_bytes += uncommitted.pop()[1]
         uncommitted.append((info.last_offset + 1, size_bytes))
 
-    def committed_bytes(self) -> int:
-        """How many bytes the high watermark has passed since the last call."""
+    def committed_bytes(self) -> tuple[int, int]:
+        """How many bytes the high watermark has passed since the last call, and how many the last stable offset."""
         uncommitted = self._uncommitted
         high_watermark = self.partition.high_watermark
+        if self._unstable or not self.log.producers.is_stable:
+            return self._committed_and_stable_bytes(high_watermark)
         size_bytes = 0
         while uncommitted and uncommitted[0][0] <= high_watermark:
             size_bytes += uncommitted.popleft()[1]
-        return size_bytes
+        return size_bytes, size_bytes
+
+    def _committed_and_stable_bytes(self, high_watermark: int) -> tuple[int, int]:
+        """Appends that are stable in part count as one byte: there is something new to read."""
+        uncommitted, unstable = self._uncommitted, self._unstable
+        committed_bytes = stable_bytes = 0
+        while uncommitted and uncommitted[0][0] <= high_watermark:
+            committed_bytes += uncommitted[0][1]
+            unstable.append(uncommitted.popleft())
+        stable_offset = self.last_stable_offset
+        while unstable and unstable[0][0] <= stable_offset:
+            stable_bytes += unstable.popleft()[1]
+        is_advanced = stable_offset > self._stable_offset
+        self._stable_offset = stable_offset
+        return committed_bytes, stable_bytes or int(is_advanced)
 
     def check_high_watermark(self) -> None:
         """Hold the invariant that the high watermark is within the log."""
@@ -234,26 +300,44 @@ class Replica:
         diverging = self._divergence(request)
         high_watermark = partition.high_watermark
         log = self.log
+        stable_offset = high_watermark if log.producers.is_stable else self.last_stable_offset
         records: bytes | FileSlice = b""
+        aborted: list[AbortedTransaction] | None = None
         if diverging is None:
             end_offset = log.log_end_offset if params.replica_id >= 0 else high_watermark
+            if params.isolation_level == READ_COMMITTED and params.replica_id < 0:
+                end_offset, aborted = stable_offset, []
             if request.fetch_offset < end_offset and (min_one_batch or max_bytes > 0):
+                slice_bytes_min = params.slice_bytes_min
+                may_have_aborted = aborted is not None and log.has_aborted_transactions_after(request.fetch_offset)
+                if may_have_aborted:
+                    slice_bytes_min = None  # what is in the records decides which transactions are named
                 records = self._records(
-                    params, request.fetch_offset, end_offset, max_bytes, min_one_batch, allow_blocking_io
+                    slice_bytes_min, request.fetch_offset, end_offset, max_bytes, min_one_batch, allow_blocking_io
                 )
+                if may_have_aborted:
+                    aborted = self._aborted_in(request.fetch_offset, records)
         return FetchPartitionResponse(
             request.partition,
             0,
             high_watermark,
-            high_watermark,
+            stable_offset,
             log.log_start_offset,
             diverging,
+            aborted_transactions=aborted,
             records=records,
         )
 
+    def _aborted_in(self, offset: int, records: bytes | FileSlice) -> list[AbortedTransaction]:
+        """The aborted transactions among the records that were read from `offset` on, in order of their beginning."""
+        if not isinstance(records, bytes) or not records:
+            return []
+        found = self.log.aborted_transactions(offset, end_of_batches(records))
+        return sorted((AbortedTransaction(one.producer_id, one.first_offset) for one in found), key=_FIRST_OFFSET)
+
     def _records(
         self,
-        params: FetchParams,
+        slice_bytes_min: int | None,
         offset: int,
         end_offset: int,
         max_bytes: int,
@@ -262,7 +346,7 @@ class Replica:
     ) -> bytes | FileSlice:
         """Committed records may stay in their file until they are sent; what is above may still be truncated."""
         log, high_watermark = self.log, self.partition.high_watermark
-        if params.slice_bytes_min is None or max_bytes < params.slice_bytes_min or offset >= high_watermark:
+        if slice_bytes_min is None or max_bytes < slice_bytes_min or offset >= high_watermark:
             return log.read(
                 offset,
                 max_bytes,
@@ -276,7 +360,7 @@ class Replica:
             end_offset=min(end_offset, high_watermark),
             min_one_batch=min_one_batch,
             allow_blocking_io=allow_blocking_io,
-            slice_bytes_min=params.slice_bytes_min,
+            slice_bytes_min=slice_bytes_min,
         )
 
     def _divergence(self, request: FetchPartition) -> EpochEndOffset | None:
@@ -349,12 +433,15 @@ class Replica:
             log.truncate_to(max(offset, log.log_start_offset))
         while self._uncommitted and self._uncommitted[-1][0] > log.log_end_offset:
             self._uncommitted.pop()
+        while self._unstable and self._unstable[-1][0] > log.log_end_offset:
+            self._unstable.pop()
         self.partition.on_truncated(log.log_end_offset)
 
     def restart_at(self, offset: int) -> None:
         """Delete all records and start again at `offset`: the leader's log starts above the end of this one."""
         self.log.truncate_fully_and_start_at(offset)
         self._uncommitted.clear()
+        self._unstable.clear()
         self.partition.watermark.reset(offset)
 
     def append_as_follower(self, records: memoryview, leader_high_watermark: int) -> None:

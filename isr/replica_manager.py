@@ -17,6 +17,7 @@ from ..log.errors import NoSpaceError
 from ..log.manager.log_directory import LogDirDescription
 from ..log.manager.log_manager import LogManager
 from ..log.segment.batch_scan import Damage
+from ..log.state.transaction_verification import VERIFICATION_OFF
 from ..runtime.ports import Runtime
 from ..wire.errors import ProtocolError
 from ..wire.fetch import FetchRequest
@@ -33,11 +34,12 @@ from .follower.fetcher_manager import FetcherManager
 from .follower.replica_fetcher import FetcherContext
 from .hosted_partitions import HostedPartitions
 from .leader.alter_partition_manager import AlterPartitionManager
-from .leader.appends import Appends, Entries
+from .leader.appends import NO_GUARDS, Appends, Entries, Guards
 from .leader.deferred_appends import DeferredAppends
 from .leader.expected_first_fetches import ExpectedFetches
 from .leader.isr_proposals import IsrProposals
 from .leader.record_deletion import RecordDeletion
+from .leader.transaction_markers import MarkerAppends, MarkersDone, TransactionMarker
 from .ports import ReplicaManagerConfig, ReplicaPorts
 from .purgatory.delayed_operation_timers import DelayedOperationTimers
 from .purgatory.delayed_operations import DelayedOperations
@@ -68,6 +70,7 @@ class ReplicaManager:
         self._alter_partition = AlterPartitionManager(ports.alter_partition, config.alter_partition_backoff_ms)
         proposals = self._isr_proposals = IsrProposals(hosted, operations, self._alter_partition.submit, now_ms)
         self._appends = Appends(hosted, operations, errors, ports.observer, self._now, DeferredAppends(runtime.threads))
+        self._markers = MarkerAppends(hosted, operations, errors, self._now)
         self._expected = ExpectedFetches(operations.purgatory)
         self._fetches = FetchRequests(
             FetchSessionCache(config.fetch_session_slots, runtime.rng, tracker),
@@ -140,13 +143,42 @@ class ReplicaManager:
 
     # ---------------------------------------------------------------- produce and fetch
 
-    def append(self, acks: int, timeout_ms: int, entries: Entries, done: AppendDone) -> None:
+    def append(
+        self,
+        acks: int,
+        timeout_ms: int,
+        entries: Entries,
+        done: AppendDone,
+        guards: Guards = NO_GUARDS,
+        internal: bool = False,
+    ) -> None:
         """Append batches to partitions. `acks` is -1 (all), 0 or 1; the caller has checked that.
 
         `done` is called once with one response per entry, in order: at once or, with acks=all, when everything that
-        could be appended is committed, `timeout_ms` are over, or leadership is lost.
+        could be appended is committed, `timeout_ms` are over, or leadership is lost. `guards` allow transactional
+        batches to open a transaction (`Replica.begin_verification`). `internal` batches are those of a coordinator on
+        this broker: their records are not validated, and transactional ones have no sequence numbers.
         """
-        self._appends.append(acks, timeout_ms, entries, done)
+        self._appends.append(acks, timeout_ms, entries, done, guards, internal)
+
+    def write_markers(
+        self, timeout_ms: int, entries: Sequence[tuple[TopicPartition, TransactionMarker]], done: MarkersDone
+    ) -> None:
+        """Append markers with acks=all. `done` is called once with one error code per entry, in order.
+
+        That is when all markers are committed or refused, `timeout_ms` are over, or leadership is lost. Errors are
+        those of an append, INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED.
+        """
+        self._markers.write(timeout_ms, entries, done)
+
+    @property
+    def verifies_transactions(self) -> bool:
+        """Whether a batch needs a guard to open a transaction (`transaction.partition.verification.enable`)."""
+        return self._appends.default_guard is None
+
+    @verifies_transactions.setter
+    def verifies_transactions(self, enabled: bool) -> None:
+        self._appends.default_guard = None if enabled else VERIFICATION_OFF
 
     def fetch(self, params: FetchParams, request: FetchRequest, done: FetchDone) -> DelayedFetch | None:
         """Read the partitions that `request` names, or those of its session; limits and waiting time are in `params`.
@@ -205,10 +237,10 @@ class ReplicaManager:
         isolation_level: int = 0,
         replica_id: int = -1,
     ) -> ListOffsetResult:
-        """See `offset_lookup.list_offset`; errors are in the result's code. The isolation levels do not differ yet."""
+        """See `offset_lookup.list_offset`; errors are in the result's code."""
         try:
             replica = self._hosted.find(topic_partition)
-            return offset_lookup.list_offset(replica, timestamp, current_leader_epoch, replica_id)
+            return offset_lookup.list_offset(replica, timestamp, current_leader_epoch, isolation_level, replica_id)
         except (ProtocolError, OSError) as error:
             return ListOffsetResult(int(self._errors.to_protocol_error(topic_partition, error).code))
 

@@ -11,6 +11,8 @@ from ..wire.produce import ProducePartitionResponse
 
 CONSUMER_REPLICA_ID = -1
 DEBUGGING_REPLICA_ID = -2
+READ_COMMITTED = 1
+"""The isolation level of consumers that see no record of an open or aborted transaction."""
 
 
 @dataclass(slots=True)

@@ -117,6 +117,13 @@ class LocalLog:
         except OSError as error:
             raise refused_write(f"{self._files.directory} cannot be read: {error}", error) from error
 
+    def has_aborted_transactions_after(self, offset: int) -> bool:
+        """As `LogSegments.has_aborted_transactions_after`."""
+        try:
+            return self.segments.has_aborted_transactions_after(offset)
+        except OSError as error:
+            raise refused_write(f"{self._files.directory} cannot be read: {error}", error) from error
+
     # Replacement and deletion
 
     @property

@@ -40,7 +40,8 @@ from .segment.segment import Segment, TimestampOffset
 from .segment.segment_replacement import StagedRenames
 from .segment.transaction_index import AbortedTransaction
 from .state.leader_epoch_cache import LeaderEpochCache
-from .state.producer_state import UNKNOWN_DELTA, BatchMetadata, ProducerStateManager
+from .state.producer_state import UNKNOWN_DELTA, BatchMetadata, ProducerStateManager, read_marker
+from .state.transaction_verification import VerificationGuard
 from .validation import (
     count_offsets,
     first_batch_around,
@@ -260,14 +261,18 @@ class PartitionLog:
         internal: bool = False,
         is_validated: bool = False,
         budget: LoopBudget | None = None,
+        guard: VerificationGuard | None = None,
+        transaction_version: int = 0,
     ) -> AppendInfo:
         """Append a client's batches; their offsets and `leader_epoch` are written into them in place.
 
         A batch of an idempotent producer that is in the log already is not appended again: the result has its offsets
-        and `duplicate`. `internal` batches are the broker's own: control batches, with any timestamp. `is_validated`
-        batches are the result of `validate`. With a budget, `NeedsThreadError` asks for that first.
+        and `duplicate`. `internal` batches are the broker's own: control batches, with any timestamp; markers are
+        checked by `transaction_version`. `is_validated` batches are the result of `validate`. With a budget,
+        `NeedsThreadError` asks for that first. `guard` allows a batch to open a transaction.
         Raises `ProtocolError` (CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP,
-        UNSUPPORTED_COMPRESSION_TYPE, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR).
+        UNSUPPORTED_COMPRESSION_TYPE, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
+        TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR).
         """
         self._availability.check()
         config = self._config
@@ -283,12 +288,23 @@ class PartitionLog:
         staged: dict[int, tuple[int, int]] = {}
         for header in headers:
             if header.producer_id >= 0 and not header.is_control:
-                duplicate = self.producers.check(header, staged)
+                duplicate = self.producers.check(header, staged, guard)
                 if duplicate is not None:
                     is_log_append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
                     return AppendInfo.of_duplicate(duplicate, is_log_append_time)
+        if internal:
+            self._check_markers(batches, headers, transaction_version)
         invariant(leader_epoch >= self.epoch_cache.latest, "a leader appends in no epoch older than its log's")
         return self._append(batches, headers)
+
+    def _check_markers(self, batches: memoryview, headers: list[BatchHeader], transaction_version: int) -> None:
+        position = 0
+        for header in headers:
+            if header.is_control and header.producer_id >= 0:
+                marker = read_marker(batches[position:])
+                if marker is not None:
+                    self.producers.check_marker(header, marker, transaction_version)
+            position += header.size_bytes
 
     def append_as_follower(self, batches: memoryview, *, may_skip: bool = False) -> AppendInfo:
         """Append batches as a leader sent them; an incomplete last one is ignored.
@@ -441,6 +457,11 @@ class PartitionLog:
         """The aborted transactions with records in [`start_offset`, `end_offset`). `StorageError`."""
         self._availability.check()
         return self._local.aborted_transactions(start_offset, end_offset)
+
+    def has_aborted_transactions_after(self, offset: int) -> bool:
+        """Whether an aborted transaction has records at or after `offset`. `StorageError`."""
+        self._availability.check()
+        return self._local.has_aborted_transactions_after(offset)
 
     # The start of the log
 

@@ -219,7 +219,7 @@ def _check_counts_and_flags(header: BatchHeader, config: LogConfig, internal: bo
         )
     if header.is_control and not internal:
         raise _invalid("Clients are not allowed to write control records.")
-    if header.has_producer_id and header.base_sequence < 0 and not header.is_control:
+    if header.has_producer_id and header.base_sequence < 0 and not internal:
         raise _invalid(f"Invalid sequence number {header.base_sequence} in a batch with a producer id.")
     if header.compression > _LAST_CODEC:
         raise ProtocolError(

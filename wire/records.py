@@ -43,8 +43,9 @@ _MAX_TIMESTAMP_AT = 35
 
 LOG_APPEND_TIME_FLAG = 0x08
 """Set in the attributes of a batch whose timestamp is the broker's."""
+TRANSACTIONAL_FLAG = 0x10
+"""Set in the attributes of a batch that belongs to a transaction."""
 _COMPRESSION_MASK = 0x07
-_TRANSACTIONAL_FLAG = 0x10
 _CONTROL_FLAG = 0x20
 _DELETE_HORIZON_FLAG = 0x40
 
@@ -135,7 +136,7 @@ class BatchHeader(_HeaderFields):
     @property
     def is_transactional(self) -> bool:
         """Whether the batch belongs to a transaction."""
-        return bool(self.attributes & _TRANSACTIONAL_FLAG)
+        return bool(self.attributes & TRANSACTIONAL_FLAG)
 
     @property
     def is_control(self) -> bool:
@@ -231,6 +232,15 @@ def iter_headers(buf: Buffer, *, allow_partial_tail: bool = False) -> Iterator[t
         check_header(header, left)
         yield position, header
         position += header.batch_length + LOG_OVERHEAD
+
+
+def end_of_batches(buf: Buffer) -> int:
+    """The offset after the last of the batches in `buf`, which are whole and come from a log. 0 when there is none."""
+    position, end, last = 0, len(buf), -1
+    while position < end:
+        last = position
+        position += _INT32.unpack_from(buf, position + 8)[0] + LOG_OVERHEAD
+    return 0 if last < 0 else read_header(buf, last).next_offset
 
 
 def compute_crc(buf: Buffer, position: int, header: BatchHeader) -> int:
@@ -430,7 +440,7 @@ def encode_batch(
     attributes = (
         compression
         | (LOG_APPEND_TIME_FLAG if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
-        | (_TRANSACTIONAL_FLAG if is_transactional else 0)
+        | (TRANSACTIONAL_FLAG if is_transactional else 0)
         | (_CONTROL_FLAG if is_control else 0)
     )
     max_timestamp = max(record[3] for record in records)

@@ -56,7 +56,7 @@ from .records import (
     offset_for_leader_epoch,
     produce,
 )
-from .transactions import describe_transactions, init_producer_id, list_transactions
+from .transactions import describe_transactions, init_producer_id, list_transactions, write_txn_markers
 
 
 def _on_broker(key: ApiKey, versions: tuple[int, int], error: ErrorFields, handler: Handler[BrokerServices]) -> ApiSpec:
@@ -84,6 +84,7 @@ API_TABLE: tuple[ApiSpec, ...] = (
     _on_broker(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), offset_for_leader_epoch.error, offset_for_leader_epoch.handle),
     _on_broker(ApiKey.DELETE_RECORDS, (0, 2), delete_records.error, delete_records.handle),
     _on_broker(ApiKey.DESCRIBE_PRODUCERS, (0, 0), describe_producers.error, describe_producers.handle),
+    _on_broker(ApiKey.WRITE_TXN_MARKERS, (1, 2), write_txn_markers.error, write_txn_markers.handle),
     # Metadata
     ApiSpec(ApiKey.API_VERSIONS, (0, 4), top_level, broker=api_versions.handle, controller=versions_of_controller),
     ApiSpec(

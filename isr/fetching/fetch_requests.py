@@ -16,7 +16,7 @@ from ..leader.expected_first_fetches import ExpectedFetches
 from ..ports import ReplicaObserver, WantedPartition
 from ..purgatory.delayed_operations import DelayedOperations
 from ..purgatory.purgatory import DelayedFetch
-from ..results import FetchDone, FetchParams
+from ..results import READ_COMMITTED, FetchDone, FetchParams
 from ..throttling.throttles import FetchShare, Throttle
 from .cold_reads import ColdReads
 from .dirty_partitions import DirtyPartitions
@@ -142,7 +142,8 @@ class FetchRequests:
             for one in wanted
             if one.topic_partition is not None and one.topic_partition not in cold.partitions
         ]
-        return DelayedFetch(respond, keys, params.min_bytes, params.replica_id)
+        is_read_committed = params.isolation_level == READ_COMMITTED
+        return DelayedFetch(respond, keys, params.min_bytes, params.replica_id, is_read_committed=is_read_committed)
 
     def _delay_session(
         self,

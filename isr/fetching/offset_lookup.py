@@ -1,15 +1,22 @@
 """ListOffsets and OffsetForLeaderEpoch: answers about a log without its records.
 
-A consumer is told nothing about records above the high watermark, a replica is told about the whole log. Right after an
-election, a leader's high watermark may be below the one that its predecessor has shown. Then the answer is
-OFFSET_NOT_AVAILABLE, so that no consumer sees the end of a log go back (KIP-207).
+A consumer is told nothing about records above the high watermark, or above the last stable offset if it reads
+committed transactions only; a replica is told about the whole log. Right after an election, a leader's high watermark
+may be below the one that its predecessor has shown. Then the answer is OFFSET_NOT_AVAILABLE, so that no consumer sees
+the end of a log go back (KIP-207).
 """
 
 from __future__ import annotations
 
 from ...wire.errors import ErrorCode, ProtocolError
 from ..replica import Replica
-from ..results import CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID, EpochEndResult, ListOffsetResult
+from ..results import (
+    CONSUMER_REPLICA_ID,
+    DEBUGGING_REPLICA_ID,
+    READ_COMMITTED,
+    EpochEndResult,
+    ListOffsetResult,
+)
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
@@ -21,7 +28,9 @@ EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
 NOT_FOUND = ListOffsetResult(0)
 
 
-def list_offset(replica: Replica, timestamp: int, current_leader_epoch: int, replica_id: int) -> ListOffsetResult:
+def list_offset(
+    replica: Replica, timestamp: int, current_leader_epoch: int, isolation_level: int, replica_id: int
+) -> ListOffsetResult:
     """The offset that belongs to `timestamp` (ms, or one of the constants above).
 
     Raises `ProtocolError`: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER, OFFSET_NOT_AVAILABLE,
@@ -34,7 +43,9 @@ def list_offset(replica: Replica, timestamp: int, current_leader_epoch: int, rep
         partition.require_leader()
     log = replica.log
     for_consumer = replica_id == CONSUMER_REPLICA_ID
-    end_offset = replica.high_watermark if for_consumer else log.log_end_offset
+    end_offset = log.log_end_offset
+    if for_consumer:
+        end_offset = replica.last_stable_offset if isolation_level == READ_COMMITTED else replica.high_watermark
     if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
         start_offset = log.log_start_offset
         epoch = log.epoch_cache.epoch_for_offset(start_offset)

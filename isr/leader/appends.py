@@ -18,6 +18,7 @@ from typing import Any
 
 from ...log.errors import RefusedRecordsError
 from ...log.record_validation import LoopBudget, NeedsThreadError
+from ...log.state.transaction_verification import VerificationGuard
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.produce import ProducePartitionResponse
 from ...wire.types import TopicPartition
@@ -33,6 +34,9 @@ from .deferred_appends import DeferredAppends, DeferredBatches, Validated
 Entries = Sequence[tuple[TopicPartition, memoryview | None]]
 """Partitions and what to append to each. The memory is written to: offsets and epochs are set in place."""
 _new_tuple: Any = tuple.__new__  # faster than calling the class of a NamedTuple
+Guards = Mapping[TopicPartition, VerificationGuard]
+"""With which the batches for these partitions may open transactions."""
+NO_GUARDS: Guards = {}
 _Appended = tuple[Replica, int, UncommittedAppend]
 """A replica, by how many bytes its log has grown, and when that is committed."""
 
@@ -55,10 +59,20 @@ class Appends:
         self._observer = observer
         self._now = now
         self._deferred = deferred
+        self.default_guard: VerificationGuard | None = None
+        """Of a batch that comes with none; `VERIFICATION_OFF` lets it open a transaction."""
         self._budget = LoopBudget()
         """Of the request that is being appended."""
 
-    def append(self, acks: int, timeout_ms: int, entries: Entries, done: AppendDone) -> None:
+    def append(
+        self,
+        acks: int,
+        timeout_ms: int,
+        entries: Entries,
+        done: AppendDone,
+        guards: Guards = NO_GUARDS,
+        internal: bool = False,
+    ) -> None:
         """See `ReplicaManager.append`."""
         done = self._observer.on_append(entries, done)
         times = self._now()
@@ -75,10 +89,13 @@ class Appends:
                 try:
                     if (deferred and key in deferred) or (late and key in late_keys):
                         raise NeedsThreadError
-                    responses.append(self._append_one(key, records, acks, times, appended, budget))
+                    guard = guards.get(key) if guards else None
+                    responses.append(
+                        self._append_one(key, records, acks, times, appended, budget, guard, False, internal)
+                    )
                 except NeedsThreadError:
                     late_keys[key] = None
-                    self._put_off(key, records, late, responses)
+                    self._put_off(key, records, late, responses, guards.get(key))
             for replica, size_bytes, _ in appended:
                 operations.on_appended(replica, size_bytes)
         finally:
@@ -99,13 +116,14 @@ class Appends:
         records: memoryview | None,
         late: dict[int, DeferredBatches],
         responses: list[ProducePartitionResponse],
+        guard: VerificationGuard | None,
     ) -> None:
         try:
             if records is None:
                 raise ProtocolError(ErrorCode.INVALID_RECORD, "no record batch")
             replica = self._hosted.find(key)
             copy = memoryview(bytearray(records))  # the request's memory is used again
-            late[len(responses)] = DeferredBatches(key, replica.topic_id, copy, replica.log.config)
+            late[len(responses)] = DeferredBatches(key, replica.topic_id, copy, replica.log.config, guard)
             responses.append(_PUT_OFF)
         except ProtocolError as error:
             responses.append(self._refusal(key, error))
@@ -132,7 +150,9 @@ class Appends:
                 if isinstance(result, ProtocolError):
                     responses.append(self._refusal(key, result))
                 else:
-                    responses.append(self._append_one(key, result, acks, times, appended, None, is_validated=True))
+                    responses.append(
+                        self._append_one(key, result, acks, times, appended, None, batch.guard, is_validated=True)
+                    )
             for replica, size_bytes, _ in appended:
                 operations.on_appended(replica, size_bytes)
         finally:
@@ -163,13 +183,17 @@ class Appends:
         times: tuple[int, int],
         appended: list[_Appended],
         budget: LoopBudget | None,
+        guard: VerificationGuard | None,
         is_validated: bool = False,
+        internal: bool = False,
     ) -> ProducePartitionResponse:
         try:
             replica = self._hosted.find(key)
             if records is None:
                 raise ProtocolError(ErrorCode.INVALID_RECORD, "no record batch")
-            info = replica.append_as_leader(records, acks, times, budget, is_validated)
+            if guard is None:
+                guard = self.default_guard
+            info = replica.append_as_leader(records, acks, times, budget, is_validated, guard, internal)
         except (ProtocolError, OSError) as error:
             return self._refusal(key, self._errors.to_protocol_error(key, error))
         self._observer.on_appended(key, info, records)

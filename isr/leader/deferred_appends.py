@@ -17,6 +17,7 @@ from uuid import UUID
 from ...log.config import LogConfig
 from ...log.errors import RefusedRecordsError
 from ...log.record_validation import RECORD_ERRORS_MAX
+from ...log.state.transaction_verification import VerificationGuard
 from ...log.validation import validate
 from ...runtime.ports import ComputeThreads
 from ...wire.errors import ErrorCode, ProtocolError
@@ -29,12 +30,13 @@ Validated: TypeAlias = memoryview | ProtocolError
 
 
 class DeferredBatches(NamedTuple):
-    """What is to be appended to one partition, and the settings of its log."""
+    """What is to be appended to one partition, the settings of its log, and the guard of a transactional batch."""
 
     topic_partition: TopicPartition
     topic_id: UUID
     records: memoryview
     config: LogConfig
+    guard: VerificationGuard | None = None
 
 
 class _DeferredRequest:

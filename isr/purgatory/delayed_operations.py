@@ -49,7 +49,7 @@ class DelayedOperations:
         if leader is not None and len(leader.isr_state.maximal_isr) < leader.effective_min_isr:
             error_code = int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         self.purgatory.on_high_watermark(
-            replica.topic_partition, replica.high_watermark, replica.committed_bytes(), error_code
+            replica.topic_partition, replica.high_watermark, *replica.committed_bytes(), error_code
         )
 
     def on_appended(self, replica: Replica, size_bytes: int) -> None:

@@ -83,16 +83,33 @@ class DelayedFetch:
     blocks the event loop for milliseconds when there are thousands of them; so the reference is dropped at the end.
     """
 
-    __slots__ = ("_purgatory", "_respond", "is_shortened", "keys", "missing_bytes", "replica_id", "sequence", "timer")
+    __slots__ = (
+        "_purgatory",
+        "_respond",
+        "is_read_committed",
+        "is_shortened",
+        "keys",
+        "missing_bytes",
+        "replica_id",
+        "sequence",
+        "timer",
+    )
 
     def __init__(
-        self, respond: Callable[[], None], keys: Sequence[TopicPartition], missing_bytes: int, replica_id: int
+        self,
+        respond: Callable[[], None],
+        keys: Sequence[TopicPartition],
+        missing_bytes: int,
+        replica_id: int,
+        *,
+        is_read_committed: bool = False,
     ) -> None:
         self._respond: Callable[[], None] | None = respond
         self._purgatory: Purgatory | None = None
         self.keys = keys
         self.missing_bytes = missing_bytes
         self.replica_id = replica_id
+        self.is_read_committed = is_read_committed
         self.sequence = 0
         self.is_shortened = False
         self.timer: TimerHandle | None = None
@@ -186,19 +203,22 @@ class Purgatory:
         """The leader's log has grown."""
         waiting = self._follower_fetches.get(key)
         if waiting:
-            _feed(waiting, size_bytes)
+            _feed(waiting, size_bytes, size_bytes)
 
     def on_high_watermark(
-        self, key: TopicPartition, high_watermark: int, committed_bytes: int, error_code: int
+        self, key: TopicPartition, high_watermark: int, committed_bytes: int, stable_bytes: int, error_code: int
     ) -> None:
-        """The high watermark has advanced; `error_code` answers the produces that it has passed (0: committed)."""
+        """The high watermark has advanced; `error_code` answers the produces that it has passed (0: committed).
+
+        `committed_bytes` are what it has passed, `stable_bytes` what the last stable offset has passed.
+        """
         queue = self._produces.get(key)
         while queue and queue[0][0].required_offset <= high_watermark:
             append, operation = queue.popleft()
             operation.settle(append, error_code)
         waiting = self._consumer_fetches.get(key)
         if waiting:
-            _feed(waiting, committed_bytes)
+            _feed(waiting, committed_bytes, stable_bytes)
 
     def on_role_lost(self, key: TopicPartition, error_code: int, leader: LeaderIdAndEpoch | None) -> None:
         """The replica does not lead any more, is gone or offline: answer all that wait for it."""
@@ -262,6 +282,6 @@ class Purgatory:
                 queue.popleft()
 
 
-def _feed(waiting: dict[int, DelayedFetch], size_bytes: int) -> None:
+def _feed(waiting: dict[int, DelayedFetch], size_bytes: int, stable_bytes: int) -> None:
     for operation in list(waiting.values()):
-        operation.add_bytes(size_bytes)
+        operation.add_bytes(stable_bytes if operation.is_read_committed else size_bytes)

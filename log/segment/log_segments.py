@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from operator import attrgetter
 
 from ...runtime.files.file_slice import FileSlice
 from ...runtime.invariants import invariant
@@ -13,6 +15,7 @@ from .transaction_index import AbortedTransaction
 
 _COUNT = slice(BATCH_HEADER_SIZE - 4, BATCH_HEADER_SIZE)
 _NO_RECORDS = bytes(4)
+_LAST_OFFSET = attrgetter("last_offset")
 
 
 class LogSegments:
@@ -94,12 +97,21 @@ class LogSegments:
         """See `PartitionLog.aborted_transactions`. `OSError`."""
         found = []
         for segment in self._items[max(self.index_of(start_offset), 0) :]:
-            for one in segment.transaction_index.entries:
-                if one.last_offset >= start_offset and one.first_offset < end_offset:
+            entries = segment.transaction_index.entries
+            for one in islice(entries, bisect_left(entries, start_offset, key=_LAST_OFFSET), None):
+                if one.first_offset < end_offset:
                     found.append(one)
                 if one.last_stable_offset >= end_offset:
                     return found
         return found
+
+    def has_aborted_transactions_after(self, offset: int) -> bool:
+        """Whether a transaction with records at or after `offset` was aborted. `OSError`."""
+        for segment in self._items[max(self.index_of(offset), 0) :]:
+            entries = segment.transaction_index.entries
+            if entries and entries[-1].last_offset >= offset:
+                return True
+        return False
 
     def read(
         self, offset: int, max_bytes: int, end_offset: int, min_one_batch: bool, *, allow_blocking_io: bool = True

@@ -25,12 +25,14 @@ from ...runtime.ports import Buffer
 from ...wire.errors import ErrorCode, ProtocolError
 from ...wire.records import (
     NO_SEQUENCE,
+    TRANSACTIONAL_FLAG,
     BatchHeader,
     ControlRecordType,
     CorruptBatchError,
     control_record_type,
     iter_records,
 )
+from .transaction_verification import PendingVerifications, VerificationGuard
 
 REMEMBERED_BATCHES = 5
 UNKNOWN_DELTA = -1
@@ -150,14 +152,18 @@ def read_marker(batch: Buffer) -> EndTransactionMarker | None:
 class ProducerStateManager:
     """Owns the state of one partition's producers, by producer id."""
 
-    __slots__ = ("_completed", "_entries", "_open_transactions")
+    __slots__ = ("_completed", "_entries", "_open_transactions", "verifications")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerStateEntry] = {}
         self._open_transactions: dict[int, int] = {}
         """First offset by producer id, in order of the offsets."""
         self._completed: deque[CompletedTransaction] = deque()
-        """Transactions whose marker may not be committed yet."""
+        """Transactions whose marker may not be committed yet, by both first and last offset in ascending order.
+
+        Left out are those that began after another one whose marker is later: that one is unstable for longer.
+        """
+        self.verifications = PendingVerifications()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -170,46 +176,111 @@ class ProducerStateManager:
         """All producers in order of their first batch."""
         return list(self._entries.items())
 
-    def check(self, header: BatchHeader, staged: dict[int, tuple[int, int]]) -> BatchMetadata | None:
-        """Check a client's batch: None to append it, or the batch in the log that it repeats.
+    def check(
+        self, header: BatchHeader, staged: dict[int, tuple[int, int]], guard: VerificationGuard | None = None
+    ) -> BatchMetadata | None:
+        """Check a data batch: None to append it, or the batch in the log that it repeats.
 
         If the repeated batch is so old that its offsets are forgotten, `offset_delta` is `UNKNOWN_DELTA`, and
         `last_offset` is the greatest that it may have. That happens when a client still waits for the response of a
         leader that is gone, while its later batches go to the next leader.
         `staged` has the epoch and last sequence of producers whose earlier batches of the same request are not applied
-        yet; this batch is added to it. Raises `ProtocolError` with INVALID_PRODUCER_EPOCH for a fenced producer,
-        OUT_OF_ORDER_SEQUENCE_NUMBER for a gap or a repetition that is no longer remembered.
+        yet; this batch is added to it. Batches of a coordinator have no sequence numbers. `guard` allows a batch to
+        open a transaction. Raises `ProtocolError` with INVALID_PRODUCER_EPOCH for a fenced producer,
+        OUT_OF_ORDER_SEQUENCE_NUMBER for a gap or a repetition that is no longer remembered, INVALID_TXN_STATE for a
+        batch that may not open a transaction, or that is outside of the producer's open one.
         """
         producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
-        last = (first + header.last_offset_delta) & _SEQUENCE_MASK
+        last = (first + header.last_offset_delta) & _SEQUENCE_MASK if first >= 0 else NO_SEQUENCE
         entry = self._entries.get(producer_id)
-        if entry is not None and entry.epoch == epoch:
+        if entry is not None and entry.epoch == epoch and first >= 0:
             for batch in entry.batches:
                 if batch.first_sequence == first and batch.last_sequence == last:
                     return batch
             if producer_id not in staged and entry.is_long_written(first, last):
                 oldest = entry.batches[0]
                 return BatchMetadata(first, last, oldest.first_offset - 1, UNKNOWN_DELTA, header.max_timestamp)
+        is_transactional = header.attributes & TRANSACTIONAL_FLAG
+        if is_transactional and producer_id not in staged:
+            self._check_verified(header, entry, guard)
         known = staged.get(producer_id) or ((entry.epoch, entry.last_sequence) if entry is not None else None)
         if known is not None:
             _check_sequence(header, *known)
+        if entry is not None and entry.transaction_first_offset >= 0 and not is_transactional:
+            raise ProtocolError(
+                ErrorCode.INVALID_TXN_STATE, f"Producer {producer_id} has a transaction open; the batch is not in it"
+            )
         staged[producer_id] = (epoch, last)
         return None
+
+    def _check_verified(
+        self, header: BatchHeader, entry: ProducerStateEntry | None, guard: VerificationGuard | None
+    ) -> None:
+        if not self.has_open_transaction(header.producer_id, header.producer_epoch):
+            self.verifications.check(header, guard)
+        if entry is not None and header.producer_epoch < entry.epoch:
+            return  # is refused for its epoch
+        if header.base_sequence >= 0:
+            self.verifications.check_sequence(header, has_batches=entry is not None and bool(entry.batches))
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the producer has a transaction open, and no newer epoch."""
+        entry = self._entries.get(producer_id)
+        return entry is not None and entry.transaction_first_offset >= 0 and entry.epoch == producer_epoch
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, *, supports_epoch_bump: bool
+    ) -> VerificationGuard | None:
+        """The guard for a producer's batch, whose transaction is to be verified; None if it is open already."""
+        if self.has_open_transaction(producer_id, producer_epoch):
+            return None
+        return self.verifications.begin(
+            producer_id, producer_epoch, base_sequence, supports_epoch_bump=supports_epoch_bump
+        )
+
+    def check_marker(self, header: BatchHeader, marker: EndTransactionMarker, transaction_version: int) -> None:
+        """Check a marker of a transaction coordinator that works by `transaction_version`.
+
+        From version 2 on each end of a transaction raises the producer's epoch before its markers are written
+        (KIP-890), so that a marker of the same epoch is late. It is taken again if no transaction is open, since its
+        coordinator may not know that it was written (KAFKA-19999). Raises `ProtocolError`: INVALID_PRODUCER_EPOCH,
+        TRANSACTION_COORDINATOR_FENCED.
+        """
+        entry = self._entries.get(header.producer_id)
+        if entry is None:
+            return
+        epoch, known_epoch = header.producer_epoch, entry.epoch
+        is_late = epoch == known_epoch and transaction_version >= 2 and entry.transaction_first_offset >= 0
+        if epoch < known_epoch or is_late:
+            raise ProtocolError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Epoch of producer {header.producer_id} is {known_epoch}, the marker has {epoch} "
+                f"(transaction.version {transaction_version})",
+            )
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise ProtocolError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"The marker for producer {header.producer_id} has coordinator epoch {marker.coordinator_epoch}, "
+                f"{entry.coordinator_epoch} is known",
+            )
 
     def update(self, header: BatchHeader) -> None:
         """Apply a data batch that is in the log (on a leader or a follower, or in recovery)."""
         entry = self._touch(header)
-        if header.is_transactional and entry.transaction_first_offset < 0:
-            entry.transaction_first_offset = header.base_offset
-            self._open_transactions[header.producer_id] = header.base_offset
+        if header.attributes & TRANSACTIONAL_FLAG:
+            self.verifications.end(header.producer_id)
+            if entry.transaction_first_offset < 0:
+                entry.transaction_first_offset = header.base_offset
+                self._open_transactions[header.producer_id] = header.base_offset
         delta = header.last_offset_delta
         first = header.base_sequence
-        last = (first + delta) & _SEQUENCE_MASK
+        last = (first + delta) & _SEQUENCE_MASK if first >= 0 else NO_SEQUENCE
         entry.take(BatchMetadata(first, last, header.base_offset + delta, delta, header.max_timestamp))
 
     def end_transaction(self, header: BatchHeader, marker: EndTransactionMarker) -> CompletedTransaction | None:
         """Apply a marker that is in the log; returns the transaction that it ended, if one was open."""
         entry = self._touch(header)
+        self.verifications.end(header.producer_id)
         entry.coordinator_epoch = max(entry.coordinator_epoch, marker.coordinator_epoch)
         first_offset = entry.transaction_first_offset
         if first_offset < 0:
@@ -217,7 +288,10 @@ class ProducerStateManager:
         entry.transaction_first_offset = -1
         self._open_transactions.pop(header.producer_id, None)
         completed = CompletedTransaction(header.producer_id, first_offset, header.last_offset, marker.is_abort)
-        self._completed.append(completed)
+        unstable = self._completed
+        while unstable and unstable[-1].first_offset >= first_offset:
+            unstable.pop()
+        unstable.append(completed)
         return completed
 
     def _touch(self, header: BatchHeader) -> ProducerStateEntry:
@@ -240,16 +314,24 @@ class ProducerStateManager:
         """The first offset of the first open transaction, None when there is none."""
         return next(iter(self._open_transactions.values()), None)
 
+    @property
+    def is_stable(self) -> bool:
+        """Whether no transaction is open, and none had ended above the high watermark when that was last looked at."""
+        return not (self._open_transactions or self._completed)
+
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """The first offset of the first transaction that is open, or whose marker is not below `high_watermark`."""
+        """The first offset of the first transaction that is open, or whose marker is not below `high_watermark`.
+
+        `high_watermark` must not be lower than in the call before.
+        """
         completed = self._completed
         while completed and completed[0].last_offset < high_watermark:
             completed.popleft()
-        candidates = [one.first_offset for one in completed]
         open_offset = self.first_open_offset()
-        if open_offset is not None:
-            candidates.append(open_offset)
-        return min(candidates, default=None)
+        if not completed:
+            return open_offset
+        first_offset = completed[0].first_offset
+        return first_offset if open_offset is None else min(first_offset, open_offset)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget the producers that have no open transaction and wrote nothing for so long; returns how many.
@@ -257,6 +339,7 @@ class ProducerStateManager:
         `now_ms` is monotonic time. Apache Kafka uses the timestamps of the records. It therefore forgets a producer of
         old records at once, and appends its next retry twice.
         """
+        self.verifications.expire(now_ms, expiration_ms)
         expired = []
         for producer_id, entry in self._entries.items():
             if entry.silent_since_ms is None:
@@ -272,6 +355,7 @@ class ProducerStateManager:
         self._entries.clear()
         self._open_transactions.clear()
         self._completed.clear()
+        self.verifications.clear()
 
     def encode_snapshot(self) -> bytes:
         """The bytes of a snapshot file, version 1."""
@@ -299,7 +383,7 @@ class ProducerStateManager:
             entry.coordinator_epoch = coordinator_epoch
             entry.transaction_first_offset = transaction_offset
             if offset >= 0:
-                first = (sequence - delta) & _SEQUENCE_MASK
+                first = (sequence - delta) & _SEQUENCE_MASK if sequence >= 0 else NO_SEQUENCE
                 entry.take(BatchMetadata(first, sequence, offset, delta, timestamp))
         self.clear()
         self._entries = entries
@@ -313,7 +397,7 @@ def _check_sequence(header: BatchHeader, known_epoch: int, known_last_sequence: 
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"Epoch of producer {header.producer_id} is {known_epoch}, the batch has {header.producer_epoch}",
         )
-    if known_epoch == _NO_EPOCH:
+    if known_epoch == _NO_EPOCH or header.base_sequence < 0:
         return
     expected = 0 if header.producer_epoch != known_epoch else (known_last_sequence + 1) & _SEQUENCE_MASK
     if header.base_sequence != expected:

@@ -374,7 +374,7 @@ def test_an_answered_fetch_leaves_no_reference_cycles(monkeypatch: pytest.Monkey
         async def fetches() -> None:
             for _ in range(count):
                 transport.deliver(frame)
-                purgatory.on_high_watermark(key, 1, 1, 0)
+                purgatory.on_high_watermark(key, 1, 1, 1, 0)
                 await settle()
 
         await fetches()

@@ -56,7 +56,7 @@ class Rig:
         return operation
 
     def committed(self, key: TopicPartition, high_watermark: int, size: int = 10, error: int = 0) -> None:
-        self.purgatory.on_high_watermark(key, high_watermark, size, error)
+        self.purgatory.on_high_watermark(key, high_watermark, size, size, error)
 
 
 def test_produce_is_answered_when_its_last_partition_is_committed() -> None:

@@ -25,6 +25,7 @@ from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogMaintenanceChange, LogManagerConfig
 from raftwerk.log.manager.meta_properties import format_dirs
 from raftwerk.log.partition_log import LogHooks, PartitionLog
+from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
 from raftwerk.runtime.files.file_slice import in_memory
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.records import (
@@ -221,7 +222,7 @@ def test_open_transactions_are_not_compacted() -> None:
     writer.fill(3)
     start = log.log_end_offset
     data = batch(1, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
-    log.append_as_leader(data, 99, NOW_MS)
+    log.append_as_leader(data, 99, NOW_MS, guard=VERIFICATION_OFF)
     writer.log = log
     for _ in range(60):
         log.append_as_leader(batch(2, value=b"x" * 50), 99, NOW_MS)

@@ -22,6 +22,7 @@ from raftwerk.log.manager.log_manager import LogManager
 from raftwerk.log.manager.log_manager_config import LogManagerConfig, RecoveryPointConfig
 from raftwerk.log.manager.meta_properties import format_dirs, random_id
 from raftwerk.log.partition_log import PartitionLog
+from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.errors import ProtocolError
 from raftwerk.wire.types import TopicPartition
@@ -261,7 +262,8 @@ def killed() -> tuple[Files, Seen]:
         for number, epoch in enumerate((0, 0, 2, 2, 2, 5, 5)):
             options: Any = {"producer_id": 8, "producer_epoch": 0, "base_sequence": sequence, "is_transactional": True}
             sequence += 2
-            log.append_as_leader(batch(2, timestamp=1000 + 10 * number, **options), epoch, NOW_MS)
+            data = batch(2, timestamp=1000 + 10 * number, **options)
+            log.append_as_leader(data, epoch, NOW_MS, guard=VERIFICATION_OFF)
             log.append_as_leader(marker(8, 1005 + 10 * number), epoch, NOW_MS, internal=True)
             if number == POINT // 2 - 1:
                 await asyncio.sleep(1)

@@ -17,6 +17,7 @@ from raftwerk.log.manager.log_manager_config import LogManagerConfig
 from raftwerk.log.manager.meta_properties import format_dirs, random_id
 from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.state.leader_epoch_cache import EpochEntry
+from raftwerk.log.state.transaction_verification import VERIFICATION_OFF
 from raftwerk.runtime.ports import Runtime
 from raftwerk.wire.records import ControlRecordType, encode_batch, encode_control_record
 from raftwerk.wire.types import TopicPartition
@@ -75,7 +76,7 @@ def original() -> tuple[Files, Seen]:
             options["is_transactional"] = producer_id == 8
             sequences[producer_id] += 2
         data = batch(2, timestamp=1000 + 10 * number, value=b"v%d" % number, **options)
-        log.append_as_leader(data, epoch, NOW_MS)
+        log.append_as_leader(data, epoch, NOW_MS, guard=VERIFICATION_OFF)
         if producer_id == 8:
             log.append_as_leader(marker(8, 1000 + 10 * number + 5), epoch, NOW_MS, internal=True)
     assert len(log.segments) == 3

@@ -1,0 +1,103 @@
+"""Writes the markers that end transactions, for transaction coordinators (KIP-98).
+
+A marker is a control batch of the producer, appended by the partition's leader with acks=all.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ...wire.errors import ErrorCode, ProtocolError
+from ...wire.produce import ProducePartitionResponse
+from ...wire.records import ControlRecordType, encode_batch, encode_control_record
+from ...wire.types import TopicPartition
+from ..hosted_partitions import HostedPartitions
+from ..purgatory.delayed_operations import DelayedOperations
+from ..purgatory.purgatory import DelayedProduce, UncommittedAppend
+from ..replica import ACKS_ALL, Replica
+from ..storage_errors import StorageErrors
+
+_END_TRANSACTION_MARKER = struct.Struct(">hi")
+_MARKER_VERSION = 0
+
+
+class TransactionMarker(NamedTuple):
+    """The end of a producer's transaction, as its coordinator has decided it."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+    transaction_version: int
+    """The coordinator's; from 2 on `producer_epoch` is above that of the transaction's records."""
+
+
+MarkersDone = Callable[[list[ErrorCode]], None]
+
+
+def encode_marker(marker: TransactionMarker, timestamp_ms: int) -> bytearray:
+    """The control batch of a marker."""
+    kind = ControlRecordType.COMMIT if marker.is_commit else ControlRecordType.ABORT
+    value = _END_TRANSACTION_MARKER.pack(_MARKER_VERSION, marker.coordinator_epoch)
+    return encode_batch(
+        [encode_control_record(kind, value, timestamp_ms)],
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        is_control=True,
+        is_transactional=True,
+    )
+
+
+class MarkerAppends:
+    """Appends markers to the partitions that this broker leads. `now` gives monotonic and wall-clock milliseconds."""
+
+    def __init__(
+        self,
+        hosted: HostedPartitions,
+        operations: DelayedOperations,
+        errors: StorageErrors,
+        now: Callable[[], tuple[int, int]],
+    ) -> None:
+        self._hosted = hosted
+        self._operations = operations
+        self._errors = errors
+        self._now = now
+
+    def write(
+        self, timeout_ms: int, entries: Sequence[tuple[TopicPartition, TransactionMarker]], done: MarkersDone
+    ) -> None:
+        """See `ReplicaManager.write_markers`."""
+        times = self._now()
+        responses: list[ProducePartitionResponse] = []
+        appended: list[tuple[Replica, int, UncommittedAppend]] = []
+        operations = self._operations
+        operations.defer()
+        try:
+            for key, marker in entries:
+                response = ProducePartitionResponse(key.partition)
+                responses.append(response)
+                try:
+                    replica = self._hosted.find(key)
+                    batch = memoryview(encode_marker(marker, times[1]))
+                    info = replica.append_as_leader(
+                        batch, ACKS_ALL, times, None, False, None, True, marker.transaction_version
+                    )
+                except (ProtocolError, OSError) as error:
+                    response.error_code = int(self._errors.to_protocol_error(key, error).code)
+                    continue
+                appended.append((replica, info.size_bytes, UncommittedAppend(key, info.last_offset + 1, response)))
+            for replica, size_bytes, _ in appended:
+                operations.on_appended(replica, size_bytes)
+        finally:
+            operations.complete()
+
+        def answer(answered: list[ProducePartitionResponse]) -> None:
+            done([ErrorCode(response.error_code) for response in answered])
+
+        waiting = [append for replica, _, append in appended if replica.high_watermark < append.required_offset]
+        if waiting:
+            operations.purgatory.park_produce(DelayedProduce(responses, answer), waiting, timeout_ms)
+        else:
+            answer(responses)

@@ -1,0 +1,172 @@
+"""Guards of transactional batches, and markers, as the log of a leader takes or refuses them."""
+
+from __future__ import annotations
+
+import pytest
+from support.log.logs import NOW_MS, batch, make_runtime, open_log
+
+from raftwerk.isr.leader.transaction_markers import TransactionMarker, encode_marker
+from raftwerk.log.partition_log import AppendInfo, PartitionLog
+from raftwerk.log.state.transaction_verification import VERIFICATION_OFF, VerificationGuard
+from raftwerk.wire.errors import ErrorCode, ProtocolError
+
+
+@pytest.fixture
+def log() -> PartitionLog:
+    return open_log(make_runtime()[0])
+
+
+def begin(log: PartitionLog, sequence: int = 0, epoch: int = 0, *, bumps: bool = True) -> VerificationGuard | None:
+    return log.producers.begin_verification(7, epoch, sequence, supports_epoch_bump=bumps)
+
+
+def write(
+    log: PartitionLog, sequence: int, guard: VerificationGuard | None = None, epoch: int = 0, count: int = 1
+) -> AppendInfo:
+    data = batch(count, producer_id=7, producer_epoch=epoch, base_sequence=sequence, is_transactional=True)
+    return log.append_as_leader(data, 0, NOW_MS, guard=guard)
+
+
+def end(log: PartitionLog, *, epoch: int = 0, coordinator: int = 1, commit: bool = True, version: int = 0) -> None:
+    marker = TransactionMarker(7, epoch, coordinator, commit, version)
+    data = memoryview(encode_marker(marker, NOW_MS))
+    log.append_as_leader(data, 0, NOW_MS, internal=True, transaction_version=marker.transaction_version)
+
+
+class Refused:
+    """A context in which an append must be refused with a code."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        self.code = code
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        assert isinstance(error, ProtocolError), "it was not refused"
+        assert error.code is self.code
+        return True
+
+
+def test_a_transaction_is_opened_with_a_guard_only(log: PartitionLog) -> None:
+    with Refused(ErrorCode.INVALID_TXN_STATE):
+        write(log, 0)
+    with Refused(ErrorCode.INVALID_TXN_STATE):
+        write(log, 0, VerificationGuard())
+    guard = begin(log)
+    write(log, 0, guard)
+    assert begin(log, 1) is None, "it is open: nothing needs to be asked"
+    write(log, 1)
+    assert not len(log.producers.verifications)
+
+
+def test_a_batch_that_is_in_the_log_needs_no_guard(log: PartitionLog) -> None:
+    write(log, 0, begin(log))
+    end(log)
+    assert write(log, 0).duplicate
+
+
+def test_an_answer_that_comes_after_the_marker_lets_nothing_in(log: PartitionLog) -> None:
+    guard = begin(log)
+    end(log)
+    with Refused(ErrorCode.INVALID_TXN_STATE):
+        write(log, 0, guard)
+    again = begin(log)
+    assert again is not guard
+    with Refused(ErrorCode.INVALID_TXN_STATE):
+        write(log, 0, guard)
+    write(log, 0, again)
+
+
+def test_batches_that_wait_share_a_guard_and_the_first_must_come_first(log: PartitionLog) -> None:
+    guard = begin(log, 3, bumps=False)
+    assert begin(log, 0, bumps=False) is guard
+    with Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
+        write(log, 3, guard)
+    write(log, 0, guard, count=3)
+    write(log, 3)
+
+
+def test_a_producer_without_batches_begins_with_0_where_epochs_are_bumped(log: PartitionLog) -> None:
+    with Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
+        write(log, 5, begin(log, 5))
+    log.producers.clear()
+    write(log, 5, begin(log, 5, bumps=False))
+
+
+def test_without_verification_every_batch_may_open_a_transaction(log: PartitionLog) -> None:
+    write(log, 0, VERIFICATION_OFF)
+    end(log)
+    write(log, 1, VERIFICATION_OFF)
+    assert log.producers.has_open_transaction(7, 0)
+
+
+def test_a_guard_expires(log: PartitionLog) -> None:
+    guard = begin(log)
+    log.producers.expire(1_000, 500)
+    log.producers.expire(1_499, 500)
+    assert begin(log) is guard
+    log.producers.expire(1_500, 500)
+    assert begin(log) is not guard
+
+
+def test_a_batch_outside_of_the_open_transaction_is_refused(log: PartitionLog) -> None:
+    write(log, 0, begin(log))
+    with Refused(ErrorCode.INVALID_TXN_STATE):
+        log.append_as_leader(batch(1, producer_id=7, producer_epoch=0, base_sequence=1), 0, NOW_MS)
+    end(log)
+    log.append_as_leader(batch(1, producer_id=7, producer_epoch=0, base_sequence=1), 0, NOW_MS)
+
+
+@pytest.mark.parametrize(("version", "epoch"), [(0, 0), (1, 0), (1, 1), (2, 1)])
+def test_markers_end_the_transaction(log: PartitionLog, version: int, epoch: int) -> None:
+    write(log, 0, begin(log))
+    end(log, epoch=epoch, version=version)
+    assert log.producers.first_open_offset() is None
+    entry = log.producers.get(7)
+    assert entry is not None
+    assert (entry.epoch, entry.coordinator_epoch) == (epoch, 1)
+    assert entry.last_sequence == (0 if epoch == 0 else -1)
+
+
+def test_markers_of_an_older_epoch_are_refused(log: PartitionLog) -> None:
+    write(log, 0, begin(log, epoch=3), epoch=3)
+    for version in (0, 1, 2):
+        with Refused(ErrorCode.INVALID_PRODUCER_EPOCH):
+            end(log, epoch=2, version=version)
+    assert log.producers.first_open_offset() == 0
+
+
+def test_a_late_marker_of_version_2_does_not_end_the_next_transaction(log: PartitionLog) -> None:
+    write(log, 0, begin(log))
+    end(log, epoch=1, version=2)
+    write(log, 0, begin(log, epoch=1), epoch=1)
+    with Refused(ErrorCode.INVALID_PRODUCER_EPOCH):
+        end(log, epoch=1, version=2)
+    end(log, epoch=2, version=2)
+
+
+def test_a_marker_of_version_2_that_is_sent_again_is_taken_again(log: PartitionLog) -> None:
+    write(log, 0, begin(log))
+    end(log, epoch=1, version=2)
+    end(log, epoch=1, version=2)
+    assert log.log_end_offset == 3
+
+
+def test_markers_of_an_older_coordinator_are_refused(log: PartitionLog) -> None:
+    end(log, coordinator=5)
+    write(log, 0, begin(log))
+    with Refused(ErrorCode.TRANSACTION_COORDINATOR_FENCED):
+        end(log, coordinator=4)
+    end(log, coordinator=5)
+    end(log, coordinator=6)
+
+
+def test_a_coordinators_batches_have_no_sequence_numbers(log: PartitionLog) -> None:
+    for _ in range(2):
+        data = batch(2, producer_id=7, producer_epoch=0, is_transactional=True)
+        log.append_as_leader(data, 0, NOW_MS, internal=True, guard=begin(log, -1))
+    end(log)
+    with Refused(ErrorCode.INVALID_TXN_STATE):
+        log.append_as_leader(batch(1, producer_id=7, producer_epoch=0, is_transactional=True), 0, NOW_MS, internal=True)
+    assert log.log_end_offset == 5
