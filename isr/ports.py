@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
+from ..log.append_info import AppendInfo
 from ..log.config import LogConfig
-from ..log.partition_log import AppendInfo
 from ..runtime.ports import Buffer
 from ..wire.fetch import FetchPartition, FetchPartitionResponse
 from ..wire.types import TopicPartition

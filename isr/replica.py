@@ -12,9 +12,10 @@ from functools import partial
 from operator import attrgetter
 from uuid import UUID
 
+from ..log.append_info import AppendInfo
 from ..log.errors import NoSpaceError
 from ..log.log_divergence import is_diverging, truncation_offset
-from ..log.partition_log import AppendInfo, PartitionLog
+from ..log.partition_log import PartitionLog
 from ..log.record_validation import LoopBudget
 from ..log.state.transaction_verification import VerificationGuard
 from ..runtime.files.file_slice import FileSlice

@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from ..runtime.files.file_slice import FileSlice
@@ -26,6 +26,7 @@ from ..runtime.invariants import invariant
 from ..runtime.ports import Runtime
 from ..wire.errors import ErrorCode, ProtocolError
 from ..wire.records import LOG_APPEND_TIME_FLAG, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, TimestampType
+from .append_info import AppendInfo
 from .availability import LogAvailability
 from .config import MAX_INT32, LogConfig
 from .durability import Durability, LogFiles
@@ -40,7 +41,7 @@ from .segment.segment import Segment, TimestampOffset
 from .segment.segment_replacement import StagedRenames
 from .segment.transaction_index import AbortedTransaction
 from .state.leader_epoch_cache import LeaderEpochCache
-from .state.producer_state import UNKNOWN_DELTA, BatchMetadata, ProducerStateManager, read_marker
+from .state.producer_state import ProducerStateManager, read_marker
 from .state.transaction_verification import VerificationGuard
 from .validation import (
     count_offsets,
@@ -50,34 +51,6 @@ from .validation import (
     prepare_for_leader,
     validate,
 )
-
-
-class AppendInfo(NamedTuple):
-    """The result of an append. `log_append_time_ms` is -1 for CreateTime.
-
-    A `duplicate` was in the log before. If its offsets are no longer known, `first_offset` is -1, and `last_offset` is
-    the greatest that it may have.
-    """
-
-    first_offset: int
-    last_offset: int
-    max_timestamp: int
-    log_append_time_ms: int
-    size_bytes: int
-    duplicate: bool
-
-    @classmethod
-    def nothing(cls, end_offset: int) -> AppendInfo:
-        """Nothing was appended to a log that ends at `end_offset`."""
-        return cls(end_offset, end_offset - 1, NO_TIMESTAMP, NO_TIMESTAMP, 0, False)
-
-    @classmethod
-    def of_duplicate(cls, batch: BatchMetadata, is_stamped: bool) -> AppendInfo:
-        """The batch was in the log before; `is_stamped`: its timestamp is the broker's."""
-        if batch.offset_delta == UNKNOWN_DELTA:
-            return cls(-1, batch.last_offset, NO_TIMESTAMP, NO_TIMESTAMP, 0, True)
-        append_time_ms = batch.timestamp if is_stamped else NO_TIMESTAMP
-        return cls(batch.first_offset, batch.last_offset, batch.timestamp, append_time_ms, 0, True)
 
 
 def _ignore(log: PartitionLog, what: object) -> None:

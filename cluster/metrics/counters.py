@@ -20,7 +20,7 @@ from ...broker.network.request import Request, RequestObserver
 from ...controller.metadata.metadata_image import MetadataDelta, MetadataImage, PartitionRegistration
 from ...isr.ports import ReplicaObserver, WantedPartition
 from ...isr.results import AppendDone, FetchParams
-from ...log.partition_log import AppendInfo
+from ...log.append_info import AppendInfo
 from ...raft.types import LeaderAndEpoch
 from ...runtime.ports import Disk, File, Runtime
 from ...wire.fetch import FetchPartitionResponse

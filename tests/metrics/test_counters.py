@@ -8,7 +8,7 @@ from typing import Any
 from raftwerk.cluster.metrics.counters import BrokerTopicStats, RequestMetrics, TopicStats
 from raftwerk.isr.ports import FetchKey, WantedPartition
 from raftwerk.isr.results import FetchParams
-from raftwerk.log.partition_log import AppendInfo
+from raftwerk.log.append_info import AppendInfo
 from raftwerk.wire.fetch import FetchPartition, FetchPartitionResponse
 from raftwerk.wire.produce import ProducePartitionResponse
 from raftwerk.wire.types import TopicPartition

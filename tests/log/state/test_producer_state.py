@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from support.log.logs import NOW_MS, append, batch, make_runtime, open_log
 
+from raftwerk.log.append_info import AppendInfo
 from raftwerk.log.config import LogConfig
-from raftwerk.log.partition_log import AppendInfo, PartitionLog
+from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.state.producer_state import CorruptSnapshotError, ProducerStateManager
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 from raftwerk.wire.records import set_base_offset

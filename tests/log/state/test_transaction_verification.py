@@ -6,7 +6,8 @@ import pytest
 from support.log.logs import NOW_MS, batch, make_runtime, open_log
 
 from raftwerk.isr.leader.transaction_markers import TransactionMarker, encode_marker
-from raftwerk.log.partition_log import AppendInfo, PartitionLog
+from raftwerk.log.append_info import AppendInfo
+from raftwerk.log.partition_log import PartitionLog
 from raftwerk.log.state.transaction_verification import VERIFICATION_OFF, VerificationGuard
 from raftwerk.wire.errors import ErrorCode, ProtocolError
 
