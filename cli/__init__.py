@@ -19,6 +19,7 @@ import click
 from raftwerk import __version__
 
 from ..cluster.command_line.commands import Group
+from .options import is_reader_gone
 
 _COMMANDS = {
     "up": ("local_cluster.up:up", "Start a local cluster of N nodes."),
@@ -27,6 +28,7 @@ _COMMANDS = {
     "kill": ("local_cluster.nodes:kill", "Send a signal to a node of a local cluster."),
     "start": ("local_cluster.nodes:start", "Start nodes of a local cluster again."),
     "logs": ("local_cluster.node_logs:logs", "Show what the nodes of a local cluster log."),
+    "delete": ("local_cluster.delete:delete", "Delete a local cluster with all its data."),
     "clusters": ("local_cluster.nodes:clusters", "List the local clusters that have names."),
     "profile": ("local_cluster.profiles:profile", "Give names to clusters elsewhere, choose the one to use."),
     "env": ("local_cluster.profiles:env", "Print exports that name a cluster, for this shell."),
@@ -93,6 +95,8 @@ class LazyGroup(Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
+            if not is_reader_gone():
+                raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards what is still buffered
             ctx.exit(0)
 

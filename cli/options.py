@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import select
+import sys
 import time
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
@@ -56,12 +58,22 @@ def run_client(coroutine: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run(coroutine)
     except (ClientError, OSError) as error:
-        if isinstance(error, BrokenPipeError):
-            raise  # the reader of our output has closed the pipe; see LazyGroup
+        if isinstance(error, BrokenPipeError) and is_reader_gone():
+            raise  # see LazyGroup
         way_out = _way_out(error)
         raise click.ClickException(f"{error}{f'; {way_out}' if way_out else ''}") from None
     except KeyboardInterrupt:
         raise click.exceptions.Exit(130) from None
+
+
+def is_reader_gone() -> bool:
+    """Whether standard output is a pipe that its reader has closed, as `| head` does."""
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):
+        return False
+    return any(events & select.POLLERR for _, events in poll.poll(0))
 
 
 def _way_out(error: Exception) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cluster.command_line.cluster_options import choose_address, cluster_options
-from ..options import Group, json_option
+from ..options import Group, is_reader_gone, json_option
 
 if TYPE_CHECKING:
     from ...chaos.live.checker.findings import Verdict
@@ -123,6 +123,8 @@ def run(ctx: click.Context, /, nemesis: str, output: str | None, as_json: bool, 
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     except (ClientError, LocalNodeError, CommandFailed, OSError) as error:
+        if isinstance(error, BrokenPipeError) and is_reader_gone():
+            raise  # see LazyGroup
         raise click.ClickException(f"{error} (everything is kept in {where})") from None
     _write_results(where, outcome)
     _print_verdict(outcome.result.verdict, as_json)

@@ -13,7 +13,7 @@ from rich.table import Table
 from ...cluster.client.client_errors import ClientError
 from ...cluster.client.cluster_client import ClusterClient, ClusterView
 from ...cluster.client.quorum_client import QuorumClient
-from ...cluster.local.supervisor import Child, Supervisor, cpu_seconds, memory_bytes, node_pid
+from ...cluster.local.supervisor import Child, Supervisor, cpu_seconds, is_paused, memory_bytes, node_pid
 
 
 @dataclass
@@ -54,7 +54,7 @@ class LiveTable:
         return view, None
 
     def _table(self, view: ClusterView | None, controller: int | None) -> Table:
-        table = Table(title=f"bootstrap.servers={self._supervisor.plan.bootstrap}", title_justify="left")
+        table = Table()
         for column in ("node", "roles", "port", "pid", "memory", "cpu", "leads", "in sync", "state"):
             right = column in ("memory", "cpu", "leads", "in sync", "pid")
             table.add_column(column, justify="right" if right else "left")
@@ -70,9 +70,6 @@ class LiveTable:
         replicas = sum(node_id in one.replicas for one in partitions)
         in_sync = sum(node_id in one.isr for one in partitions)
         memory = memory_bytes(pid) if pid else None
-        state = "up" if pid else f"[red]{self._supervisor.notes.get(node_id, 'down')}[/red]"
-        if pid and node_id == controller:
-            state = "[green]active controller[/green]"
         return [
             str(node_id),
             child.plan.roles,
@@ -82,8 +79,15 @@ class LiveTable:
             self._cpu(pid),
             str(leads) if child.plan.port else "-",
             f"{in_sync}/{replicas}" if child.plan.port else "-",
-            state,
+            self._state(node_id, pid, controller),
         ]
+
+    def _state(self, node_id: int, pid: int | None, controller: int | None) -> str:
+        if pid is None:
+            return f"[red]{self._supervisor.notes.get(node_id, 'down')}[/red]"
+        if is_paused(pid):
+            return "[yellow]paused[/yellow]"
+        return "[green]active controller[/green]" if node_id == controller else "up"
 
     def _cpu(self, pid: int | None) -> str:
         used, now = cpu_seconds(pid) if pid else None, time.monotonic()

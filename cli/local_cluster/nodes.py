@@ -50,7 +50,7 @@ def status(ctx: click.Context, directory: str, as_json: bool) -> None:
             click.echo("No broker answers: raftwerk up starts the cluster, raftwerk start N one node.")
         else:
             click.echo(f"{len(partitions)} partitions, {behind} under-replicated, {leaderless} without a leader")
-    ctx.exit(0 if view and not behind and not leaderless and all(row["state"] != "down" for row in rows) else 1)
+    ctx.exit(0 if view and not behind and not leaderless and all(row["state"] == "up" for row in rows) else 1)
 
 
 @click.command(cls=Command)
@@ -85,9 +85,20 @@ def kill(node_id: int, name: str, directory: str) -> None:
 
 @click.command(cls=Command)
 @click.argument("node_ids", type=int, nargs=-1, metavar="[NODE]...")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait; nodes that are not ready then go on starting.",
+)
 @directory_option
-def start(node_ids: tuple[int, ...], directory: str) -> None:
+def start(node_ids: tuple[int, ...], timeout_s: float, directory: str) -> None:
     """Start nodes of a local cluster again (default: all that are down), and wait until they serve.
+
+    Exit code 1 as soon as one of them has died, or when one is not ready in time.
 
     \b
     Examples:
@@ -109,13 +120,26 @@ def start(node_ids: tuple[int, ...], directory: str) -> None:
     try:
         for node_id in down:
             supervisor.start_node(node_id)
-        for node_id in down:
-            supervisor.wait_ready([node_id])
-            click.echo(f"Node {node_id} serves after {time.monotonic() - began:.2f} s.")
+        supervisor.wait_ready(down, timeout_s)
     except LocalNodeError as error:
-        raise click.ClickException(str(error)) from None
+        has_died = not all(child.alive for child in supervisor.children.values())
+        raise click.ClickException(f"{error}{'' if has_died else _missing_majority(plan)}") from None
     finally:
+        for node_id, child in supervisor.children.items():
+            if child.ready_at is not None:
+                click.echo(f"Node {node_id} ready in {child.ready_at - began:.2f} s.")
         supervisor.leave_running()
+
+
+def _missing_majority(plan: ClusterPlan) -> str:
+    """What to do when so many controllers are down that no node can become ready; otherwise empty."""
+    from ...cluster.local.supervisor import node_pid
+
+    controllers = [node for node in plan.nodes if node.controller_port is not None]
+    down = [str(node.node_id) for node in controllers if node_pid(node) is None]
+    if 2 * len(down) < len(controllers):
+        return ""
+    return f"; without the controllers {', '.join(down)} there is no majority: raftwerk start starts all nodes"
 
 
 @click.command(cls=Command)

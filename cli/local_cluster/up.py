@@ -8,17 +8,21 @@ import signal
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
 import click
 
 from ...cluster.command_line.cluster_address import default_directory
-from ...cluster.local.layout import ClusterPlan, ClusterShape, load_plan, plan_cluster
+from ...cluster.local.cluster_directory import check_not_foreign, make_directory
+from ...cluster.local.free_ports import check_ports
+from ...cluster.local.layout import ClusterPlan, ClusterShape, existing_cluster_id, load_plan, plan_cluster, shape_of
 from ...cluster.local.supervisor import Child, LocalNodeError, Supervisor, last_line, node_pid, stop_by_pid_files
+from ...cluster.settings.node_config import ConfigError, load_config
 from ..options import Command, directory_option, log_options, parse_pairs
 from .node_logs import LogStream
+from .nodes import find_plan
 
 _TICK_S = 0.2
 _TABLE_EVERY_S = 1.0
@@ -40,6 +44,11 @@ class _UpOptions:
 @click.option("-n", "--nodes", type=click.IntRange(1, 100), help="Number of brokers; default: as before, or 1.")
 @click.option(
     "--port", type=click.IntRange(0, 64000), help="Node 1's port; default: as before, or 9092; 0: free ports."
+)
+@click.option(
+    "--controller-port",
+    type=click.IntRange(1, 65535),
+    help="Node 1's port for controllers, others have the next ports; default: as before, or PORT + 1001.",
 )
 @click.option("--host", help="Address to listen on and to advertise; default: as before, or 127.0.0.1.")
 @directory_option
@@ -64,6 +73,7 @@ def up(
     /,
     nodes: int | None,
     port: int | None,
+    controller_port: int | None,
     host: str | None,
     directory: str,
     ephemeral: bool,
@@ -74,15 +84,16 @@ def up(
 ) -> None:
     """Start a local cluster and stay with it until Ctrl-C.
 
-    Node i listens on PORT + i - 1 and keeps its data in DIR/node-i, its log in DIR/n<i>.log, its process id in
-    DIR/n<i>.pid. With the same DIR or NAME the cluster starts again as it was, with all its data. With a larger -n it
-    grows by nodes whose controllers join the quorum.
+    Node i listens on PORT + i - 1, for other controllers on PORT + 1000 + i (see --controller-port), and keeps its data
+    in DIR/node-i, its log in DIR/n<i>.log, its process id in DIR/n<i>.pid. With the same DIR or NAME the cluster starts
+    again as it was, with all its data. With a larger -n it grows by nodes whose controllers join the quorum.
 
     \b
     Examples:
       raftwerk up -n 3
       raftwerk up -n 3 --ephemeral --port 19092
       raftwerk up -n 3 --metrics-port 9404;  curl localhost:9404/metrics
+      raftwerk up -n 3 --port 19092 --controller-port 29092
       raftwerk up -n 3 --separate -o min.insync.replicas=2
       raftwerk up -n 3 --detach -d /tmp/c1;  raftwerk down -d /tmp/c1
       raftwerk up -n 3 --name orders --detach;  raftwerk down --name orders;  raftwerk up --name orders
@@ -93,16 +104,13 @@ def up(
     where = tempfile.mkdtemp(prefix="raftwerk-") if ephemeral else directory
     options = _UpOptions(ephemeral=ephemeral, **rest)
     try:
-        pairs = parse_pairs(overrides, "--override")
-        is_shaped = separate or pairs or any(one is not None for one in (nodes, port, host, metrics_port))
-        plan = None if is_shaped else _as_it_was(where)
-        if plan is None:
-            at = 9092 if port is None else port
-            shape = ClusterShape(nodes or 1, host or "127.0.0.1", at, separate, pairs, metrics_port)
-            plan = plan_cluster(where, shape)
-        ctx.exit(_run(plan, options))
+        given = {"brokers": nodes, "port": port, "host": host, "metrics_port": metrics_port}
+        given |= {"controller_port": controller_port, "separate": separate or None}
+        ctx.exit(_run(_plan(where, given, parse_pairs(overrides, "--override")), options))
     except BrokenPipeError:
-        raise  # the reader of our output has closed the pipe; see LazyGroup
+        raise  # see LazyGroup
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
     except (ValueError, OSError) as error:
         raise click.ClickException(str(error)) from None
     finally:
@@ -110,11 +118,31 @@ def up(
             shutil.rmtree(where, ignore_errors=True)
 
 
-def _as_it_was(directory: str) -> ClusterPlan | None:
+def _plan(directory: str, given: dict[str, Any], overrides: dict[str, str]) -> ClusterPlan:
+    """The cluster in `directory` as it was, but for what is `given` and not None; or a new one."""
+    given = {name: value for name, value in given.items() if value is not None}
     try:
-        return load_plan(directory)
+        former = load_plan(directory)
     except FileNotFoundError:
-        return None
+        check_not_foreign(directory)
+        former = None
+    if former is not None and not given and not overrides:
+        return former
+    shape = ClusterShape(brokers=1) if former is None else shape_of(former)
+    plan = plan_cluster(directory, replace(shape, **given, overrides={**shape.overrides, **overrides}))
+    if overrides:
+        _check_settings(plan)
+    return plan
+
+
+def _check_settings(plan: ClusterPlan) -> None:
+    """Raise ConfigError when nodes would refuse the settings or not know them, and print what they would warn of."""
+    warnings: dict[str, None] = {}
+    for node in {node.roles: node for node in plan.nodes}.values():
+        config = load_config(None, overrides=[f"{name}={value}" for name, value in node.properties.items()])
+        warnings |= dict.fromkeys(config.warnings)
+    for warning in warnings:
+        click.echo(f"Warning: {warning}", err=True)
 
 
 @click.command(cls=Command)
@@ -128,7 +156,10 @@ def down(directory: str) -> None:
       raftwerk down --name orders
     """
     stopped = stop_by_pid_files(directory)
-    click.echo(f"Stopped {len(stopped)} nodes: {', '.join(map(str, stopped))}." if stopped else "No node was running.")
+    if not stopped:
+        find_plan(directory)
+    count = f"{len(stopped)} node{'s' if len(stopped) > 1 else ''}"
+    click.echo(f"Stopped {count}: {', '.join(map(str, stopped))}." if stopped else "No node was running.")
 
 
 def _run(plan: ClusterPlan, options: _UpOptions) -> int:
@@ -140,8 +171,10 @@ def _run(plan: ClusterPlan, options: _UpOptions) -> int:
     previous = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
     running = [node.node_id for node in plan.nodes if node_pid(node) is not None]
     if running:
-        those = ", ".join(map(str, running))
-        raise click.ClickException(f"nodes {those} of {plan.directory} are already running: raftwerk down stops them")
+        those = f"node{'s' if len(running) > 1 else ''} {', '.join(map(str, running))}"
+        raise click.ClickException(f"{those} of {plan.directory} already running: raftwerk down stops the cluster")
+    check_ports(plan, is_new=existing_cluster_id(node.data_dir for node in plan.nodes) is None)
+    make_directory(plan.directory)
     stream = LogStream.of(plan) if options.logs else None
     supervisor = Supervisor(plan, detach=options.detach, log_level=options.log_level, log_format=options.log_format)
     try:
@@ -171,6 +204,9 @@ def _announce(plan: ClusterPlan, took_s: float, options: _UpOptions) -> None:
     click.echo(f"bootstrap.servers={plan.bootstrap}")
     kept = "removed at the end" if options.ephemeral else "kept"
     click.echo(f"data in {plan.directory} ({kept})")
+    metrics = [f"http://{node.metrics_address}/metrics" for node in plan.nodes if node.metrics_address is not None]
+    if metrics:
+        click.echo(f"metrics: {' '.join(metrics)}")
     click.echo(f"stop with: raftwerk down -d {plan.directory}" if options.detach else "Ctrl-C stops the cluster.")
     sys.stdout.flush()
 

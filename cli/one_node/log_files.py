@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import Group, json_option, print_json
+from ..options import Group, is_reader_gone, json_option, print_json
 
 if TYPE_CHECKING:
     from ...runtime.ports import Disk
@@ -134,6 +134,8 @@ def _refusals() -> Iterator[None]:
     except BlockingIOError as error:
         raise click.ClickException(f"{error.filename or 'The directory'} is in use: stop the node first.") from None
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and is_reader_gone():
+            raise  # see LazyGroup
         raise click.ClickException(str(error)) from None
 
 

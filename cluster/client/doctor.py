@@ -19,9 +19,10 @@ from ...log.state.checkpoints import DAMAGED_OFFSET_FILE, read_offsets
 from ...runtime.clock import SystemClock
 from ...runtime.files.real_disk import RealDisk
 from ...wire.api_keys import ApiKey
-from ...wire.client import connect
+from ...wire.client import RequestTimedOutError, connect
 from ...wire.errors import ErrorCode
 from ...wire.record_scan import SLOW_VALIDATION, scan_compiled
+from ..local.free_ports import why_not_free
 from ..settings.network_addresses import is_loopback
 from ..settings.node_config import ConfigError, Listener, NodeConfig, load_config
 from ..settings.properties import parse_properties
@@ -98,6 +99,11 @@ async def _reach(host: str, port: int, what: str) -> tuple[Finding, Apis | None]
         return Finding(FAILURE, f"{name}: cannot be reached from here ({error or 'timed out'})", way_out), None
     try:
         answer = await connection.request(ApiKey.API_VERSIONS, 0, {}, timeout_s=_TIMEOUT_S)
+    except RequestTimedOutError:
+        way_out = "the process is paused, hangs or is overloaded: raftwerk status shows the first, its log the others"
+        return Finding(
+            FAILURE, f"{name}: accepts the connection, and does not answer in {_TIMEOUT_S:g} s", way_out
+        ), None
     except NO_ANSWER:
         what_else = "is the port another service's, or TLS?"
         return Finding(FAILURE, f"{name}: answers, but not in Kafka's protocol", what_else), None
@@ -275,15 +281,11 @@ def _file_limit() -> Finding:
 
 
 def _port(listener: Listener) -> Finding:
-    family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((listener.host, listener.port))
-        except OSError as error:
-            way_out = f"unless it is this node that runs: find who has it (ss -ltnp 'sport = :{listener.port}')"
-            return Finding(WARNING, f"{listener} cannot be listened on: {error.strerror}", way_out)
-    return Finding(OK, f"{listener} is free")
+    reason = why_not_free(listener.host, listener.port)
+    if reason is None:
+        return Finding(OK, f"{listener} is free")
+    way_out = f"unless it is this node that runs: find who has it (ss -ltnp 'sport = :{listener.port}')"
+    return Finding(WARNING, f"{listener} cannot be listened on: {reason}", way_out)
 
 
 def _directory(path: str, config: NodeConfig) -> Iterator[Finding]:

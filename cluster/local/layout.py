@@ -1,7 +1,8 @@
 """The plan of a local cluster: ids, ports, directories and the server.properties of each node.
 
-Nodes 1..N are brokers on consecutive ports from the base port; controller i listens on base + 1000 + i. Node i has its
-data in `D/node-i`, its settings in `D/s<i>.properties`, its process id in `D/n<i>.pid`, its log in `D/n<i>.log`.
+Nodes 1..N are brokers on consecutive ports from the base port; controller i listens on base + 1000 + i, or controllers
+have consecutive ports of their own. Node i has its data in `D/node-i`, its settings in `D/s<i>.properties`, its process
+id in `D/n<i>.pid`, its log in `D/n<i>.log`.
 
 A new cluster has dynamic voters (KIP-853). The file `D/initial-controllers` names the first voters until all nodes have
 started once; after that a node that loses its disk must not be formatted as the voter that it was. The controllers keep
@@ -16,13 +17,13 @@ from __future__ import annotations
 import base64
 import os
 import random
-import socket
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..settings.network_addresses import is_loopback
 from ..settings.properties import format_properties, parse_properties
+from .free_ports import why_not_free
 
 CONTROLLER_PORT_SHIFT = 1000
 FIRST_SEPARATE_CONTROLLER = 101
@@ -58,6 +59,12 @@ class NodePlan:
         """`host:port` of the controller's listener; None if the node is only a broker."""
         entries = (entry.partition("://") for entry in self.properties["listeners"].split(","))
         return next((at for name, _, at in entries if name == "CONTROLLER"), None)
+
+    @property
+    def metrics_address(self) -> str | None:
+        """`host:port` of its metrics and health; None if they are not served."""
+        port = self.properties.get("metrics.port")
+        return None if not port else f"{_url_host(self.properties.get('metrics.host', ''))}:{port}"
 
     @property
     def data_dir(self) -> str:
@@ -124,14 +131,23 @@ class ClusterShape:
     overrides: Mapping[str, str] = field(default_factory=dict)
     metrics_port: int | None = None
     """The first node's port for metrics and health; the other nodes have the next ports. None: not served."""
+    controller_port: int | None = None
+    """The first controller's port; the others have the next ports. None: the broker's port plus 1001."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.brokers <= 100:
             raise ValueError(f"a local cluster has 1 to 100 nodes, not {self.brokers}")
-        if self.port and self.port + CONTROLLER_PORT_SHIFT + self.brokers > 65535:
+        if self.controller_port is not None and self.controller_port + self.controllers > 65536:
+            raise ValueError(f"controller port {self.controller_port} is too high for {self.controllers} controllers")
+        if self.controller_port is None and self.port and self.first_controller_port(self.port) > 65536 - self.brokers:
             raise ValueError(
-                f"port {self.port} is too high: controllers listen on the port plus 1000 plus their number"
+                f"port {self.port} is too high: controllers listen on the port plus 1000 plus their number, unless "
+                "a port of their own is chosen"
             )
+
+    def first_controller_port(self, port: int) -> int:
+        """The first controller's port, where the first broker's is `port`."""
+        return port + CONTROLLER_PORT_SHIFT + 1 if self.controller_port is None else self.controller_port
 
     @property
     def controller_host(self) -> str:
@@ -155,9 +171,9 @@ def plan_cluster(directory: str, shape: ClusterShape) -> ClusterPlan:
     former = _former(directory)
     port = shape.port or find_free_base_port(shape)
     broker_ports = {1 + i: port + i for i in range(shape.brokers)}
+    first_id, first_port = FIRST_SEPARATE_CONTROLLER if shape.separate else 1, shape.first_controller_port(port)
     controllers = {
-        FIRST_SEPARATE_CONTROLLER + i if shape.separate else 1 + i: f"{_url_host(shape.controller_host)}:{port + at}"
-        for i, at in enumerate(range(CONTROLLER_PORT_SHIFT + 1, CONTROLLER_PORT_SHIFT + 1 + shape.controllers))
+        first_id + i: f"{_url_host(shape.controller_host)}:{first_port + i}" for i in range(shape.controllers)
     }
     node_ids = list(dict.fromkeys((*broker_ports, *controllers)))
     data_dirs = {node_id: os.path.join(directory, f"node-{node_id}") for node_id in node_ids}
@@ -166,7 +182,7 @@ def plan_cluster(directory: str, shape: ClusterShape) -> ClusterPlan:
     if cluster_id is not None:
         is_static |= former is None or STATIC_VOTERS_KEY in former.nodes[0].properties
         if former is not None and not is_static:
-            controllers |= _voting(former, controllers)
+            controllers |= _voting(former, controllers, keep_ports=shape.controller_port is None)
     nodes = []
     for index, node_id in enumerate(node_ids):
         properties = _properties(node_id, broker_ports.get(node_id), controllers, shape, is_static=is_static)
@@ -193,8 +209,11 @@ def _former(directory: str) -> ClusterPlan | None:
         return None
 
 
-def _voting(former: ClusterPlan, planned: Mapping[int, str]) -> dict[int, str]:
-    """The addresses of an existing cluster's controllers; ValueError unless all of them are in the new plan."""
+def _voting(former: ClusterPlan, planned: Mapping[int, str], *, keep_ports: bool) -> dict[int, str]:
+    """The addresses of an existing cluster's controllers.
+
+    ValueError unless all of them are in the new plan, and, without `keep_ports`, at the same addresses.
+    """
     there = {node.node_id: node.controller_address for node in former.nodes if node.controller_address is not None}
     missing = ", ".join(str(node_id) for node_id in there if node_id not in planned)
     if missing:
@@ -203,7 +222,33 @@ def _voting(former: ClusterPlan, planned: Mapping[int, str]) -> dict[int, str]:
             f"{missing} it might not have a majority: start it with as many nodes as before, and of the same kind, or "
             "remove controllers first (raftwerk quorum remove-controller)"
         )
+    moved = {node_id: at for node_id, at in there.items() if at != planned.get(node_id)}
+    if moved and not keep_ports:
+        raise ValueError(
+            f"the cluster in {former.directory} has controllers at {', '.join(moved.values())}, and they keep their "
+            "ports, which the quorum's voters record holds"
+        )
     return there
+
+
+def shape_of(plan: ClusterPlan) -> ClusterShape:
+    """The shape from which an existing cluster was planned, with the settings that it was given."""
+    first = plan.brokers[0]
+    controllers = {node.node_id: node.controller_address for node in plan.nodes if node.controller_address is not None}
+    metrics_port = first.properties.get("metrics.port")
+    shape = ClusterShape(
+        len(plan.brokers),
+        _host(first).strip("[]"),
+        first.port or 0,
+        separate=len(plan.brokers) < len(plan.nodes),
+        metrics_port=int(metrics_port) if metrics_port else None,
+    )
+    usual = _properties(first.node_id, first.port, controllers, shape, is_static=False)
+    planned = ("log.dirs", "metrics.host", "metrics.port", STATIC_VOTERS_KEY, _BOOTSTRAP_KEY, _AUTO_JOIN_KEY)
+    overrides = {
+        name: value for name, value in first.properties.items() if name not in planned and value != usual.get(name)
+    }
+    return replace(shape, overrides=overrides)
 
 
 def write_properties(plan: ClusterPlan) -> None:
@@ -267,21 +312,11 @@ def find_free_base_port(shape: ClusterShape) -> int:
     for _ in range(200):
         base = random.randrange(20000, 30000)
         wanted = [(shape.host, base + i) for i in range(shape.brokers)]
-        wanted += [(shape.controller_host, base + CONTROLLER_PORT_SHIFT + 1 + i) for i in range(shape.controllers)]
-        if all(_is_free(host, port) for host, port in wanted):
+        first = shape.first_controller_port(base)
+        wanted += [(shape.controller_host, first + i) for i in range(shape.controllers)]
+        if all(why_not_free(host, port) is None for host, port in wanted):
             return base
     raise OSError("no free ports between 20000 and 32000")
-
-
-def _is_free(host: str, port: int) -> bool:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
 
 
 def _properties(
@@ -307,8 +342,6 @@ def _properties(
         "offsets.topic.replication.factor": str(replicas),
         "transaction.state.log.replication.factor": str(replicas),
         "transaction.state.log.min.isr": "2" if replicas > 1 else "1",
-        "share.coordinator.state.topic.replication.factor": str(replicas),
-        "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
     }
 

@@ -32,6 +32,8 @@ class Child:
     plan: NodePlan
     process: subprocess.Popen[bytes]
     ready_pipe: int | None
+    log_start: int = 0
+    """The size in bytes that its log file had when the process was started."""
     started_at: float = field(default_factory=time.monotonic)
     ready_at: float | None = None
 
@@ -96,6 +98,7 @@ class Supervisor:
         read_end, write_end = os.pipe()
         try:
             with open(plan.log_file, "ab") as log:
+                log_start = log.tell()
                 process = subprocess.Popen(
                     self._command(plan, write_end),
                     stdin=subprocess.DEVNULL if self.detach else subprocess.PIPE,
@@ -109,13 +112,13 @@ class Supervisor:
         with open(plan.pid_file, "w", encoding="ascii") as file:
             file.write(f"{process.pid}\n")
         self._forget_pipe(running)
-        child = self.children[node_id] = Child(plan, process, read_end)
+        child = self.children[node_id] = Child(plan, process, read_end, log_start)
         return child
 
     def wait_ready(self, node_ids: list[int] | None = None, timeout_s: float = 30.0) -> None:
         """Wait until these nodes (default: all) serve.
 
-        Raises `LocalNodeError` when one dies or does not serve in time.
+        Raises `LocalNodeError` as soon as one has died, or when one does not serve in time.
         """
         waiting = [self.children[node_id] for node_id in (node_ids or list(self.children))]
         waiting = [child for child in waiting if child.ready_at is None]
@@ -124,16 +127,19 @@ class Supervisor:
             pipes = {child.ready_pipe: child for child in waiting if child.ready_pipe is not None}
             readable, _, _ = select.select(list(pipes), [], [], max(0.0, deadline - time.monotonic()))
             if not readable:
-                names = ", ".join(str(child.plan.node_id) for child in waiting)
-                raise LocalNodeError(f"node {names} not ready after {timeout_s:g} s; see {waiting[0].plan.log_file}")
+                raise LocalNodeError(_not_ready(waiting, timeout_s))
+            dead = []
             for pipe in readable:
                 child = pipes[pipe]
                 said = os.read(pipe, 64)
                 self._forget_pipe(child)
-                if not said:
-                    raise LocalNodeError(self._why_it_died(child))
-                child.ready_at = time.monotonic()
-                waiting.remove(child)
+                if said:
+                    child.ready_at = time.monotonic()
+                    waiting.remove(child)
+                else:
+                    dead.append(child)
+            if dead:
+                raise LocalNodeError("; ".join(self._why_it_died(child) for child in dead))
 
     def kill(self, node_id: int, sent: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to a node; SIGKILL waits until the process is gone."""
@@ -208,13 +214,20 @@ class Supervisor:
     def _why_it_died(self, child: Child) -> str:
         code = child.process.wait()
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return f"node {child.plan.node_id} {how}: {last_line(child.plan.log_file) or 'it logged nothing'}"
+        why = last_line(child.plan.log_file, child.log_start) or "it logged nothing"
+        return f"node {child.plan.node_id} {how}: {why}"
 
     @staticmethod
     def _forget_pipe(child: Child | None) -> None:
         if child is not None and child.ready_pipe is not None:
             os.close(child.ready_pipe)
             child.ready_pipe = None
+
+
+def _not_ready(waiting: list[Child], timeout_s: float) -> str:
+    ids = ", ".join(str(child.plan.node_id) for child in waiting)
+    who = f"node {ids} is" if len(waiting) == 1 else f"nodes {ids} are"
+    return f"{who} not ready after {timeout_s:g} s; see {waiting[0].plan.log_file}"
 
 
 def stop_by_pid_files(directory: str, timeout_s: float = STOP_TIMEOUT_S) -> list[int]:
@@ -275,11 +288,11 @@ def _is_node(pid: int) -> bool:
         return False
 
 
-def last_line(path: str) -> str:
-    """The last line of a log, at most 400 characters; empty when there is none."""
+def last_line(path: str, start: int = 0) -> str:
+    """The last line of a log after byte `start`, at most 400 characters; empty when there is none."""
     try:
         with open(path, "rb") as file:
-            file.seek(max(0, os.path.getsize(path) - 4000))
+            file.seek(max(start, os.path.getsize(path) - 4000))
             lines = file.read().decode(errors="replace").strip().splitlines()
     except OSError:
         return ""

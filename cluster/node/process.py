@@ -146,6 +146,7 @@ async def _serve(config: NodeConfig, options: NodeOptions) -> int:
         node = Node(config, runtime)
     else:
         node = Node(config, exporter.with_timed_disk(runtime), observers=exporter.observers)
+    reason: str | None = None
     try:
         if options.format_id:
             first = FirstVoters(initial=options.initial_controllers, none=options.no_initial_controllers)
@@ -160,14 +161,14 @@ async def _serve(config: NodeConfig, options: NodeOptions) -> int:
         await _until_ready(node, asked_to_stop, options.ready_fd)
         await _first(node.wait_failed(), asked_to_stop.wait())
     except (NodeFailedError, FormatError) as error:
-        return _fail(str(error))
+        reason = str(error)
     finally:
         await node.stop()
         if exporter is not None:
             await exporter.stop()
         if stalls is not None:
             stalls.stop()
-    return EXIT_STOPPED
+    return EXIT_STOPPED if reason is None else _fail(reason)  # it is the last line of the log
 
 
 def _exporter(config: NodeConfig) -> Exporter | None:
@@ -189,7 +190,16 @@ async def _until_ready(node: object, asked_to_stop: asyncio.Event, ready_fd: int
         return
     tune_gc_for_server()
     if ready_fd is not None:
+        _report_ready(ready_fd)
+
+
+def _report_ready(ready_fd: int) -> None:
+    """Write a line to the pipe of the process that started this node, which may have given up waiting."""
+    try:
         os.write(ready_fd, b"ready\n")
+    except BrokenPipeError:
+        _logger.info("the process that started this node did not wait until it was ready")
+    finally:
         os.close(ready_fd)
 
 

@@ -15,7 +15,7 @@ from ...controller.configs.broker_configs import BROKER_CONFIGS
 from ...wire.config_def import ConfigKey, InvalidValue
 from ..node.policies import ALTER_CONFIG, CREATE_TOPIC, PolicyError, policy_class
 from .properties import parse_properties, properties_from_env
-from .unserved_configs import is_unserved
+from .setting_names import is_unknown, misspelt_names, nearest_name
 
 QUORUM_FETCH_WAIT_MS = 500
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -165,7 +165,7 @@ def load_config(
 ) -> NodeConfig:
     """The text of server.properties, then `KAFKA_*` variables, then `key=value` overrides; later values count.
 
-    Raises `ConfigError`.
+    Raises `ConfigError`; an override whose name is not known is an error, too, since it is probably misspelt.
     """
     properties: dict[str, str] = {}
     if text is not None:
@@ -174,12 +174,23 @@ def load_config(
         except ValueError as error:
             raise ConfigError([Problem("server.properties", "...", str(error), "correct the escape")]) from None
     properties.update(properties_from_env(environ or {}))
+    overridden = []
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals or not key.strip():
             raise ConfigError([Problem("--override", override, "it is no key=value", "write --override key=value")])
         properties[key.strip()] = value.strip()
+        overridden.append(key.strip())
+    misspelt = misspelt_names(overridden, properties)
+    if misspelt:
+        raise ConfigError([_misspelt(name, properties[name]) for name in misspelt])
     return NodeConfig.from_properties(properties)
+
+
+def _misspelt(name: str, value: str) -> Problem:
+    near = nearest_name(name)
+    way_out = f"did you mean {near}?" if near else "raftwerk settings lists them"
+    return Problem(name, value, "no setting has this name", way_out)
 
 
 class _Builder:
@@ -241,13 +252,11 @@ class _Builder:
                 self.values[key.name] = key.default_value
 
     def _read_unknown(self, name: str, text: str) -> None:
-        if is_unserved(name):
+        if not is_unknown(name):
             self.without_effect.append(name)
             return
-        import difflib
-
-        near = difflib.get_close_matches(name, BROKER_CONFIGS, 1, 0.85)
-        hint = f"did you mean {near[0]}?" if near else "no setting has this name"
+        near = nearest_name(name)
+        hint = f"did you mean {near}?" if near else "no setting has this name"
         self.warnings.append(f"{name}={text}: unknown, and has no effect; {hint}")
 
     def _read_value(self, key: ConfigKey, text: str) -> None:

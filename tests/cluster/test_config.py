@@ -6,6 +6,7 @@ import pytest
 
 from raftwerk.cluster.settings.configuration_page import describe_broker_configs
 from raftwerk.cluster.settings.node_config import ConfigError, Listener, NodeConfig, Voter, load_config
+from raftwerk.cluster.settings.setting_names import misspelt_names
 from raftwerk.cluster.settings.settings_per_package import log_manager_config
 from raftwerk.controller.configs.broker_configs import BROKER_CONFIGS
 
@@ -215,6 +216,23 @@ def test_file_then_environment_then_overrides() -> None:
     config = load_config(text, environ=environ, overrides=["num.partitions=5"])
     assert config["num.partitions"] == 5
     assert config["message.max.bytes"] == 4
+
+
+def test_a_misspelt_override_is_refused_with_a_suggestion() -> None:
+    text = "".join(f"{key}={value}\n" for key, value in COMBINED.items())
+    with pytest.raises(ConfigError, match=r"min\.insync\.replica=2: .*did you mean min\.insync\.replicas\?"):
+        load_config(text, overrides=["min.insync.replica=2"])
+    with pytest.raises(ConfigError, match="raftwerk settings lists them"):
+        load_config(text, overrides=["no.such.thing=2"])
+    assert "num.io.threads" in str(load_config(text, overrides=["num.io.threads=2"]).warnings)
+    in_file = load_config(f"{text}min.insync.replica=2\n")
+    assert "did you mean min.insync.replicas?" in str(in_file.warnings)
+
+
+def test_a_policy_s_own_settings_may_have_any_name() -> None:
+    policy = {"create.topic.policy.class.name": "support.policies:Any"}
+    assert misspelt_names(["my.prefix", "num.partition"], policy) == ["num.partition"]
+    assert misspelt_names(["my.prefix", "num.partition"], {}) == ["my.prefix", "num.partition"]
 
 
 def test_an_override_without_equals_sign() -> None:

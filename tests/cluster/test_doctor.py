@@ -174,6 +174,16 @@ def test_a_port_where_nothing_listens() -> None:
     assert "nothing listens there" in found[0].what and found[0].way_out
 
 
+def test_a_process_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_TIMEOUT_S", 0.2)
+    with socket.socket() as paused:  # its kernel accepts connections, as that of a process after SIGSTOP does
+        paused.bind(("127.0.0.1", 0))
+        paused.listen()
+        found = asyncio.run(examine_cluster(f"127.0.0.1:{paused.getsockname()[1]}"))
+    assert found[0].level == FAILURE
+    assert "does not answer in 0.2 s" in found[0].what and "paused" in found[0].way_out
+
+
 def test_a_name_that_does_not_resolve() -> None:
     found = asyncio.run(examine_cluster("no-such-host.invalid:9092"))
     assert found[0].level == FAILURE

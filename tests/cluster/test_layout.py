@@ -15,6 +15,7 @@ from raftwerk.cluster.local.layout import (
     load_plan,
     new_cluster_id,
     plan_cluster,
+    shape_of,
     write_properties,
 )
 from raftwerk.cluster.node.formatting import parse_controllers
@@ -64,7 +65,7 @@ def test_every_plan_is_a_configuration(tmp_path: Path, brokers: int, separate: b
     assert [config.node_id for config in configs if config.is_broker] == list(range(1, brokers + 1))
     for config, node in zip(configs, plan.nodes):
         assert config.log_dirs == (node.data_dir,)
-        assert not [line for line in config.warnings if "unknown" in line]
+        assert not [line for line in config.warnings if "transaction.state.log" not in line]
     if separate:
         assert [config.node_id for config in configs if config.is_controller] == [101, 102, 103][: min(3, brokers)]
 
@@ -129,6 +130,24 @@ def test_controllers_keep_their_addresses(tmp_path: Path) -> None:
             plan_cluster(str(tmp_path), shape)
 
 
+def test_controllers_have_ports_of_their_own_if_asked(tmp_path: Path) -> None:
+    plan = plan_cluster(str(tmp_path), ClusterShape(brokers=2, port=65000, controller_port=29092))
+    assert controllers(plan) == {1: "127.0.0.1:29092", 2: "127.0.0.1:29093"}
+    formatted(plan)
+    again = plan_cluster(str(tmp_path), ClusterShape(brokers=2, port=65000, controller_port=29092))
+    assert controllers(again) == controllers(plan)
+    with pytest.raises(ValueError, match=r"controllers at .*:29092, .*:29093, and they keep"):
+        plan_cluster(str(tmp_path), ClusterShape(brokers=2, port=65000, controller_port=29094))
+
+
+@pytest.mark.parametrize("separate", [False, True])
+@pytest.mark.parametrize("given", [{}, {"num.partitions": "3", "group.initial.rebalance.delay.ms": "7"}])
+def test_the_shape_of_an_existing_cluster(tmp_path: Path, separate: bool, given: dict[str, str]) -> None:
+    shape = ClusterShape(3, "localhost", 19092, separate=separate, overrides=given, metrics_port=9404)
+    formatted(plan_cluster(str(tmp_path), shape))
+    assert shape_of(load_plan(str(tmp_path))) == shape
+
+
 def test_a_cluster_with_static_voters_keeps_them(tmp_path: Path) -> None:
     asked = {VOTERS: "1@127.0.0.1:10093"}
     plan = plan_cluster(str(tmp_path), ClusterShape(brokers=1, port=9092, overrides=asked))
@@ -151,7 +170,7 @@ def test_free_ports() -> None:
     assert 20000 <= find_free_base_port(ClusterShape(brokers=3)) < 30000
 
 
-@pytest.mark.parametrize("shape", [{"brokers": 0}, {"brokers": 101}, {"port": 65000}])
+@pytest.mark.parametrize("shape", [{"brokers": 0}, {"brokers": 101}, {"port": 65000}, {"controller_port": 65534}])
 def test_impossible_shapes_are_refused(shape: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"nodes|too high"):
         ClusterShape(**shape)

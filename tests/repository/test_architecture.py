@@ -24,11 +24,9 @@ ALL_PACKAGES = ("runtime", *NODE_PACKAGES, "bench", "pipeline", "cli")
 
 # The edge of the process: these start processes, ask the terminal, or drive and judge a cluster from outside.
 PROCESS_EDGE = (
-    "cluster/local/supervisor.py",
     "cluster/node/process.py",
-    "cluster/local/layout.py",
+    "cluster/local/*.py",
     "cluster/client/doctor.py",
-    "cluster/local/demo.py",
     "cluster/metrics/*.py",
     "cluster/testing/*.py",
     "wire/generate_messages.py",

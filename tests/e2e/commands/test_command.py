@@ -127,6 +127,7 @@ def test_up_and_down(tmp_path: Path) -> None:
     finally:
         assert "Stopped 1 node" in ok("down", "-d", directory)
     assert "No node was running" in ok("down", "-d", directory)
+    assert "there is no cluster" in fails(1, "down", "-d", str(tmp_path / "typo"))
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
@@ -168,3 +169,15 @@ def test_idle_memory(cluster: Supervisor) -> None:
 def test_help_teaches() -> None:
     for command in ("up", "node", "format", "topics", "produce", "consume", "demo", "down"):
         assert "raftwerk" in ok(command, "--help")
+
+
+def test_a_reader_that_reads_only_the_first_lines_is_served(tmp_path: Path) -> None:
+    partition = tmp_path / "t-0"
+    partition.mkdir()
+    epochs = "".join(f"{epoch} {epoch * 10}\n" for epoch in range(20_000))
+    (partition / "leader-epoch-checkpoint").write_text(f"0\n20000\n{epochs}")
+    command = f"{sys.executable} -m raftwerk log dump {partition} | head -n 1"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stderr, done.returncode) == ("", 0)

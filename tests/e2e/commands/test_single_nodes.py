@@ -35,7 +35,7 @@ def test_nodes_one_by_one(tmp_path: Path) -> None:
         assert "raftwerk start 2" in raftwerk("kill", "2", "-d", where, code=1)
         assert "cluster in" in raftwerk("kill", "9", "-d", where, code=1)
         assert "nothing listens there" in raftwerk("doctor", "-b", bootstrap, code=1)
-        assert "Node 2 serves" in raftwerk("start", "2", "-d", where)
+        assert "Node 2 ready in" in raftwerk("start", "2", "-d", where)
         assert states(where, 0) == {1: "up", 2: "up", 3: "up"}
         load = json.loads(
             raftwerk("perf", "produce", "load", "--records", "5000", "-p", "2", "-b", bootstrap, "--json").splitlines()[

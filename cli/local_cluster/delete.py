@@ -1,0 +1,45 @@
+"""`raftwerk delete`: removes a local cluster with all its data."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ..options import Command, directory_option
+from .nodes import find_plan
+
+
+@click.command(cls=Command)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@directory_option
+@click.pass_context
+def delete(ctx: click.Context, yes: bool, directory: str) -> None:
+    """Delete a local cluster with all its data, after a confirmation. Its nodes must not run.
+
+    Only the cluster's own files are removed; the directory goes when nothing else is in it.
+
+    \b
+    Examples:
+      raftwerk delete
+      raftwerk down --name orders;  raftwerk delete --name orders --yes
+    """
+    from ...cluster.local.cluster_directory import delete_files, size_bytes
+    from ...cluster.local.supervisor import node_pid
+
+    plan = find_plan(directory)
+    running = [str(node.node_id) for node in plan.nodes if node_pid(node) is not None]
+    if running:
+        raise click.ClickException(f"running nodes: {', '.join(running)}; raftwerk down stops them")
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("there is nobody to ask: --yes deletes the cluster without asking")
+    count, size_mb = len(plan.nodes), size_bytes(plan.directory) / 1e6
+    what = f"the cluster in {plan.directory} ({count} node{'s' if count > 1 else ''}, {size_mb:,.1f} MB)"
+    if not yes and not click.confirm(f"Delete {what} with all its data?"):
+        click.echo("Nothing was deleted.")
+        ctx.exit(1)
+    try:
+        delete_files(plan.directory)
+    except OSError as error:
+        raise click.ClickException(f"{plan.directory} could not be removed whole: {error}") from None
+    click.echo(f"Deleted {what}.")

@@ -1,0 +1,66 @@
+"""Whether the ports that a local cluster needs are free, before any of its nodes is started."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .layout import ClusterPlan, NodePlan
+
+_CONTROLLER = "controller"
+_OPTIONS = {
+    "broker": "--port chooses other ports for brokers",
+    _CONTROLLER: "--controller-port chooses other ports for controllers",
+    "metrics": "--metrics-port chooses other ports for metrics",
+}
+
+
+def why_not_free(host: str, port: int) -> str | None:
+    """Why nobody can listen on a port now, in the words of the operating system; None when it is free."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.strerror or str(error)
+    return None
+
+
+def check_ports(plan: ClusterPlan, *, is_new: bool) -> None:
+    """Raise ValueError when a port of the plan is not free, or is planned twice; it names the option that changes it.
+
+    The controllers of a cluster that is not new keep their ports.
+    """
+    planned: dict[tuple[str, int], str] = {}
+    wrong: list[str] = []
+    ways_out: dict[str, None] = {}
+    for node in plan.nodes:
+        for use, host, port in _ports(node):
+            what = f"port {port} for the {use} of node {node.node_id}"
+            other = planned.setdefault((host, port), what)
+            reason = why_not_free(host, port) if other == what else f"it is {other}, too"
+            if reason is not None:
+                wrong.append(f"{what}: {reason}")
+                is_fixed = use == _CONTROLLER and not is_new
+                way_out = f"end the process that has it (ss -ltnp 'sport = :{port}')" if is_fixed else _OPTIONS[use]
+                ways_out[way_out] = None
+    if wrong:
+        raise ValueError(f"cannot listen on {', '.join(wrong)}; {', '.join(ways_out)}")
+
+
+def _ports(node: NodePlan) -> Iterator[tuple[str, str, int]]:
+    """The use, host and number of each port of a node; port 0, which the system chooses, is left out."""
+    for entry in node.properties["listeners"].split(","):
+        name, _, at = entry.partition("://")
+        yield from _address(_CONTROLLER if name == node.properties["controller.listener.names"] else "broker", at)
+    if node.metrics_address is not None:
+        yield from _address("metrics", node.metrics_address)
+
+
+def _address(use: str, at: str) -> Iterator[tuple[str, str, int]]:
+    host, _, port = at.rpartition(":")
+    if port.isdigit() and int(port):
+        yield use, host.strip("[]"), int(port)

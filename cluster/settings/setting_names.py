@@ -1,0 +1,32 @@
+"""Names of settings that are not known, and the known name that was probably meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...controller.configs.broker_configs import BROKER_CONFIGS
+from .unserved_configs import is_unserved
+
+_POLICY_SETTINGS = ("create.topic.policy.class.name", "alter.config.policy.class.name")
+
+
+def is_unknown(name: str) -> bool:
+    """Whether neither this node nor Apache Kafka has a setting of this name."""
+    return name not in BROKER_CONFIGS and not is_unserved(name)
+
+
+def nearest_name(name: str) -> str | None:
+    """The known name that is most like this one; None when none is."""
+    import difflib
+
+    near = difflib.get_close_matches(name, BROKER_CONFIGS, 1, 0.85)
+    return near[0] if near else None
+
+
+def misspelt_names(given: Iterable[str], all_names: Iterable[str]) -> list[str]:
+    """The names among `given` that are probably mistakes.
+
+    A policy's own settings may have any name, so where a policy is set only names that are like a known one count.
+    """
+    has_policy = any(name in _POLICY_SETTINGS for name in all_names)
+    return [name for name in given if is_unknown(name) and (not has_policy or nearest_name(name) is not None)]

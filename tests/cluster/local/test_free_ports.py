@@ -1,0 +1,54 @@
+"""The ports of a local cluster are looked at before any of its nodes starts."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from raftwerk.cluster.local.free_ports import check_ports
+from raftwerk.cluster.local.layout import ClusterShape, find_free_base_port, plan_cluster
+
+
+@pytest.fixture
+def base() -> int:
+    return find_free_base_port(ClusterShape(3))
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        yield other.getsockname()[1]
+
+
+def refusal(directory: Path, shape: ClusterShape, *, is_new: bool = True) -> str:
+    with pytest.raises(ValueError) as raised:
+        check_ports(plan_cluster(str(directory), shape), is_new=is_new)
+    return str(raised.value)
+
+
+def test_free_ports_are_no_problem(tmp_path: Path, base: int) -> None:
+    check_ports(plan_cluster(str(tmp_path), ClusterShape(3, port=base)), is_new=True)
+
+
+def test_a_taken_port_is_named_with_the_option_that_changes_it(tmp_path: Path, base: int, taken: int) -> None:
+    told = refusal(tmp_path, ClusterShape(1, port=taken))
+    assert f"port {taken} for the broker of node 1" in told and "--port" in told
+    told = refusal(tmp_path, ClusterShape(1, port=base, controller_port=taken))
+    assert f"port {taken} for the controller of node 1" in told and "--controller-port" in told
+    told = refusal(tmp_path, ClusterShape(1, port=base, metrics_port=taken))
+    assert f"port {taken} for the metrics of node 1" in told and "--metrics-port" in told
+
+
+def test_the_controllers_of_an_existing_cluster_keep_their_ports(tmp_path: Path, base: int, taken: int) -> None:
+    told = refusal(tmp_path, ClusterShape(1, port=base, controller_port=taken), is_new=False)
+    assert "--controller-port" not in told and f"sport = :{taken}" in told
+
+
+def test_a_port_that_is_planned_twice(tmp_path: Path, base: int) -> None:
+    told = refusal(tmp_path, ClusterShape(3, port=base, controller_port=base + 2))
+    assert f"port {base + 2} for the broker of node 3: it is port {base + 2} for the controller of node 1, too" in told

@@ -1,0 +1,150 @@
+"""The nodes of a local cluster: started, paused, taken down, deleted; and what is said when that fails."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.e2e.command import fails, ok, raftwerk
+from support.e2e.terminal import CTRL_C, Terminal
+
+from raftwerk.cluster.local.layout import ClusterShape, find_free_base_port, load_plan
+from raftwerk.cluster.local.supervisor import last_line, node_pid
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> str:
+    return str(tmp_path / "c")
+
+
+def make_cluster(directory: str, nodes: int) -> str:
+    """A cluster that is down; returns its bootstrap servers."""
+    ok("up", "-n", str(nodes), "--port", "0", "-d", directory, "--detach")
+    ok("down", "-d", directory)
+    return load_plan(directory).bootstrap
+
+
+def test_a_node_lives_on_when_its_start_gave_up(directory: str) -> None:
+    bootstrap = make_cluster(directory, 3)
+    try:
+        told = fails(1, "start", "1", "--timeout", "2", "-d", directory)
+        assert "node 1 is not ready after 2 s" in told
+        assert "without the controllers 2, 3 there is no majority: raftwerk start" in told
+        assert ok("start", "2", "-d", directory).startswith("Node 2 ready in ")
+        deadline = time.monotonic() + 30
+        node = load_plan(directory).node(1)
+        while "did not wait until it was ready" not in Path(node.log_file).read_text():
+            assert time.monotonic() < deadline, last_line(node.log_file)
+            time.sleep(0.05)
+        ok("topics", "create", "t", "-r", "2", "-b", bootstrap)
+        assert node_pid(node) is not None
+    finally:
+        ok("down", "-d", directory)
+
+
+def test_start_ends_as_soon_as_a_node_has_died_and_says_why(directory: str) -> None:
+    make_cluster(directory, 3)
+    node = load_plan(directory).node(3)
+    try:
+        with socket.socket() as taken:
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            taken.bind(("127.0.0.1", node.port or 0))
+            taken.listen()
+            began = time.monotonic()
+            told = fails(1, "start", "-d", directory)
+            assert time.monotonic() - began < 20
+        assert "node 3 ended with exit code 1: raftwerk: listener PLAINTEXT cannot listen" in told
+        assert "node 1" not in told and "majority" not in told
+    finally:
+        ok("down", "-d", directory)
+
+
+def test_up_looks_at_all_ports_before_it_writes_anything(directory: str) -> None:
+    base = find_free_base_port(ClusterShape(2))
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", base + 1002))
+        taken.listen()
+        told = fails(1, "up", "-n", "2", "--port", str(base), "-d", directory)
+        assert f"port {base + 1002} for the controller of node 2" in told and "--controller-port" in told
+        assert not os.path.exists(directory)
+        controllers = ("--controller-port", str(base + 2002))
+        assert "2 nodes ready" in ok("up", "-n", "2", "--port", str(base), *controllers, "-d", directory, "--detach")
+        ok("down", "-d", directory)
+
+
+def test_settings_of_up_are_checked_before_it_writes_anything(directory: str) -> None:
+    told = raftwerk("up", "-o", "min.insync.replica=2", "-d", directory)
+    assert told.returncode == 2 and "did you mean min.insync.replicas?" in told.stderr
+    told = raftwerk("up", "-o", "num.partitions=many", "-d", directory)
+    assert told.returncode == 2 and "num.partitions=many: it is no whole number" in told.stderr
+    assert not os.path.exists(directory)
+
+
+def test_a_cluster_grows_with_the_settings_that_it_was_given(directory: str) -> None:
+    ok("up", "-n", "1", "--port", "0", "-o", "num.partitions=3", "-d", directory, "--detach")
+    ok("down", "-d", directory)
+    former = load_plan(directory)
+    try:
+        assert "2 nodes ready" in ok("up", "-n", "2", "-d", directory, "--detach")
+        plan = load_plan(directory)
+        assert [node.properties["num.partitions"] for node in plan.nodes] == ["3", "3"]
+        assert plan.nodes[0].port == former.nodes[0].port
+    finally:
+        ok("down", "-d", directory)
+
+
+def test_a_cluster_is_deleted_with_a_confirmation(directory: str) -> None:
+    ok("up", "-n", "1", "--port", "0", "-d", directory, "--detach")
+    assert "running nodes: 1; raftwerk down stops them" in fails(1, "delete", "-d", directory, "--yes")
+    ok("down", "-d", directory)
+    assert (raftwerk("delete", "-d", directory).returncode, os.path.exists(directory)) == (2, True)
+    with Terminal("delete", "-d", directory) as terminal:
+        terminal.read_until("[y/N]: ")
+        terminal.press(b"n\n")
+        assert terminal.wait() == 1 and "Nothing was deleted." in terminal.shown
+    assert "Deleted the cluster" in ok("delete", "-d", directory, "--yes")
+    assert not os.path.exists(directory)
+    assert "there is no cluster" in fails(1, "delete", "-d", directory, "--yes")
+
+
+def test_other_files_in_the_directory_are_not_mixed_with_a_cluster_s(tmp_path: Path) -> None:
+    (tmp_path / "setup.py").touch()
+    assert "holds other files (setup.py)" in fails(1, "up", "--port", "0", "-d", str(tmp_path))
+    assert os.listdir(tmp_path) == ["setup.py"]
+
+
+def test_the_live_table_shows_a_paused_node(directory: str) -> None:
+    with Terminal("up", "-n", "2", "--port", "0", "-d", directory) as terminal:
+        terminal.read_until("active controller")
+        assert terminal.shown.count("bootstrap.servers=") == 1
+        ok("kill", "2", "--signal", "STOP", "-d", directory)
+        terminal.read_until("paused")
+        status = raftwerk("status", "-d", directory)
+        assert status.returncode == 1 and "paused" in status.stdout
+        ok("kill", "2", "--signal", "CONT", "-d", directory)
+        terminal.press(CTRL_C)
+        assert terminal.wait() == 0
+
+
+def test_a_broken_pipe_that_is_not_the_output_s_is_no_silent_success() -> None:
+    program = "import click, raftwerk.cli as cli; cli.LazyGroup.get_command = lambda *_: boom; cli.main()"
+    boom = "import click\n@click.command()\ndef boom() -> None: raise BrokenPipeError\n"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{boom}{program}", "status"], capture_output=True, text=True, check=False, timeout=40
+    )
+    assert done.returncode != 0
+
+
+def test_metrics_are_announced(directory: str) -> None:
+    base = find_free_base_port(ClusterShape(1))
+    try:
+        told = ok("up", "--port", str(base), "--metrics-port", str(base + 500), "-d", directory, "--detach")
+        assert f"metrics: http://127.0.0.1:{base + 500}/metrics" in told
+    finally:
+        ok("down", "-d", directory)
