@@ -163,7 +163,7 @@ async def _read_to_end(client: ClusterClient, topic: str, partition: int) -> str
         async with asyncio.timeout(_READ_LIMIT_S):
             await consumer.start([partition])
             ends = await consumer.offsets(LATEST, [partition])
-            while consumer.is_before(ends):
+            while not await consumer.is_past(ends):
                 await consumer.poll()
     except (ClientError, ProtocolError, WireFormatError, TimeoutError, CompressionError) as error:
         position = consumer.positions.get(partition)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import signal
 import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +16,11 @@ import click
 
 from ..options import Command, bootstrap_option, json_option, milliseconds, run_client
 from .decoding import DECODERS, RAW, as_json, decode, line_of
+from .formats import FormatError, Formatter, key_and_value, parse
 
 if TYPE_CHECKING:
     from ...cluster.client.consumer import Consumed, Consumer
+    from ...cluster.client.group_member import GroupMember
 
 
 @dataclass(frozen=True)
@@ -32,15 +39,25 @@ class _Request:
     key: str | None
     grep: str | None
     key_separator: str | None
+    line_format: str | None
+    null: str
     decode: str
+    group: str | None
     bootstrap: str
     as_json: bool
 
     def check(self) -> None:
-        """Exit code 2 when there is more than one option that says where to begin."""
-        starts = (self.latest, self.offset is not None, self.last is not None, self.since is not None)
-        if sum(starts) > 1:
+        """Exit code 2 for options that contradict each other."""
+        starts = (self.offset is not None, self.last is not None, self.since is not None)
+        if sum((self.latest, *starts)) > 1:
             raise click.UsageError("give one of --latest, --offset, --last and --since")
+        if self.group is not None and (self.partitions or any(starts)):
+            raise click.UsageError(
+                "a --group begins where it has committed, in the partitions that it is assigned: it cannot be combined "
+                "with --partition, --offset, --last and --since; raftwerk groups reset sets its offsets"
+            )
+        if sum((self.as_json, self.line_format is not None, self.key_separator is not None)) > 1:
+            raise click.UsageError("give one of --json, --format and --key-separator")
 
 
 @click.command(cls=Command)
@@ -62,7 +79,16 @@ class _Request:
 @click.option("--until", metavar="TIME", help="Leave out records with later timestamps, and stop at the present end.")
 @click.option("--key", metavar="TEXT", help="Only records with this key.")
 @click.option("--grep", metavar="REGEX", help="Only records whose key or value, decoded, matches.")
+@click.option(
+    "-g", "--group", metavar="ID", help="Read as a member of this consumer group, and commit what is printed."
+)
 @click.option("-k", "--key-separator", metavar="TEXT", help="Print keys too, with this between key and value.")
+@click.option(
+    "-f", "--format", "line_format", metavar="TEXT", help="Print records in this form, as kcat does; see above."
+)
+@click.option(
+    "--null", metavar="TEXT", default="null", show_default=True, help="What is printed for null; not in JSON."
+)
 @click.option(
     "-s",
     "--decode",
@@ -76,6 +102,15 @@ class _Request:
 def consume(**options: Any) -> None:
     """Print the records of TOPIC, from the beginning, until stopped with Ctrl-C.
 
+    With --group, the members of the group share the partitions. A partition is read from where the group has committed;
+    if it has not, from the beginning, or with --latest from the end. What is printed is committed every five seconds,
+    when partitions move to another member, and at the end.
+
+    \b
+    Fields of --format: %t topic, %p partition, %o offset, %k key, %s value, %h headers, %T timestamp (ms),
+    %K and %S length of key and value (-1 for null), %R length of the value as 32 bits, %% percent;
+    \\n, \\t, \\r and \\x00 to \\xff stand for characters.
+
     \b
     Examples:
       raftwerk consume greetings -n 10
@@ -83,6 +118,8 @@ def consume(**options: Any) -> None:
       raftwerk consume flights --latest --json          watch what comes
       raftwerk consume flights --since 10m --key N14228
       raftwerk consume events --last 5 -e -s msgpack
+      raftwerk consume flights -e -f '%t-%p@%o %k: %s\\n'
+      raftwerk consume flights --group reports -e       what the group has not read yet
     """
     request = _Request(**options)
     request.check()
@@ -92,25 +129,65 @@ def consume(**options: Any) -> None:
 
 async def _run(request: _Request) -> None:
     from ...cluster.client.cluster_client import ClusterClient
-    from ...cluster.client.consumer import LATEST, Consumer
+    from ...cluster.client.consumer import EARLIEST, LATEST, Consumer
+    from ...cluster.client.group_member import GroupMember
 
     until_ms = None if request.until is None else milliseconds(request.until, "--until")
-    show = _Filter(request, until_ms)
+    printer = _Printer(request, until_ms)
     async with ClusterClient(request.bootstrap) as client:
         consumer = Consumer(client, request.topic)
         await _start(consumer, request)
         ends = None
         if request.exit_at_end or until_ms is not None:
             ends = await consumer.offsets(LATEST, consumer.positions)
-        count = 0
-        while ends is None or consumer.is_before(ends):
-            for consumed in await consumer.poll():
-                if (ends is None or consumed.record.offset < ends[consumed.partition]) and show.wants(consumed):
-                    _print(consumed, request)
-                    count += 1
-                    if count == request.max_records:
-                        return
-            sys.stdout.flush()
+        if request.group is None:
+            await _print_until(ends, consumer, printer)
+            return
+        start_at = LATEST if request.latest else EARLIEST
+        member_id = str(uuid.uuid4())
+        with _sigterm_cancels():
+            async with GroupMember(
+                client, request.group, request.topic, member_id=member_id, start_at=start_at
+            ) as member:
+                member.ends = ends
+                await _print_until(ends, member, printer)
+
+
+async def _print_until(ends: dict[int, int] | None, source: Consumer | GroupMember, printer: _Printer) -> None:
+    """Print records up to these offsets, or without end; at most as many as were asked for."""
+    while ends is None or not await source.is_past(ends):
+        for consumed in await source.poll():
+            if ends is None or consumed.record.offset < ends[consumed.partition]:
+                printer.show(consumed)
+            source.done(consumed)
+            if printer.is_full:
+                break
+        sys.stdout.flush()
+        if printer.is_full:
+            return
+
+
+@contextmanager
+def _sigterm_cancels() -> Iterator[None]:
+    """SIGTERM ends the command as Ctrl-C does, so that the member leaves its group; exit code 143."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    was_sent = False
+
+    def on_sigterm() -> None:
+        nonlocal was_sent
+        was_sent = True
+        if task is not None:
+            task.cancel()
+
+    loop.add_signal_handler(signal.SIGTERM, on_sigterm)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not was_sent:
+            raise
+        raise click.exceptions.Exit(128 + signal.SIGTERM) from None
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
 
 
 async def _start(consumer: Consumer, request: _Request) -> None:
@@ -128,11 +205,20 @@ async def _start(consumer: Consumer, request: _Request) -> None:
         await consumer.start(request.partitions, at=at)
 
 
-class _Filter:
+class _Printer:
+    """Prints the records that the options ask for, and counts them."""
+
     def __init__(self, request: _Request, until_ms: int | None) -> None:
+        self._request = request
         self._key = None if request.key is None else request.key.encode()
         self._how = "string" if request.decode == RAW else request.decode
         self._until_ms = until_ms
+        self._left = request.max_records
+        try:
+            parts = key_and_value(request.key_separator) if request.line_format is None else parse(request.line_format)
+        except FormatError as error:
+            raise click.BadParameter(str(error), param_hint="--format") from None
+        self._formatter = Formatter(request.topic, parts, request.decode, request.null)
         self._pattern = None
         if request.grep is not None:
             try:
@@ -140,7 +226,21 @@ class _Filter:
             except re.error as error:
                 raise click.BadParameter(f"{request.grep!r}: {error}", param_hint="--grep") from None
 
-    def wants(self, consumed: Consumed) -> bool:
+    @property
+    def is_full(self) -> bool:
+        """Whether as many records were printed as were asked for."""
+        return self._left == 0
+
+    def show(self, consumed: Consumed) -> None:
+        """Print the record if it is one that was asked for."""
+        if not self._wants(consumed):
+            return
+        line = self._json(consumed) if self._request.as_json else self._formatter.line(consumed)
+        sys.stdout.buffer.write(line)
+        if self._left is not None:
+            self._left -= 1
+
+    def _wants(self, consumed: Consumed) -> bool:
         record = consumed.record
         if self._key is not None and record.key != self._key:
             return False
@@ -150,22 +250,15 @@ class _Filter:
             return True
         return any(self._pattern.search(line_of(data, self._how)) for data in (record.key, record.value))
 
-
-def _print(consumed: Consumed, request: _Request) -> None:
-    record = consumed.record
-    if request.as_json:
-        how = "string" if request.decode == RAW else request.decode
+    def _json(self, consumed: Consumed) -> bytes:
+        record = consumed.record
         row = {
-            "topic": request.topic,
+            "topic": self._request.topic,
             "partition": consumed.partition,
             "offset": record.offset,
             "timestamp": record.timestamp,
-            "key": decode(record.key, how),
-            "value": decode(record.value, how),
+            "key": decode(record.key, self._how),
+            "value": decode(record.value, self._how),
             "headers": [[name, decode(value, "string")] for name, value in record.headers],
         }
-        sys.stdout.buffer.write(as_json(row).encode() + b"\n")
-        return
-    separator = request.key_separator
-    key = b"" if separator is None else line_of(record.key, request.decode) + separator.encode()
-    sys.stdout.buffer.write(key + line_of(record.value, request.decode) + b"\n")
+        return as_json(row).encode() + b"\n"

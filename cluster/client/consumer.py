@@ -53,9 +53,21 @@ class Consumer:
         found = await self.offsets(timestamp_ms, self.positions)
         self.positions.update({partition: offset for partition, offset in found.items() if offset >= 0})
 
-    def is_before(self, ends: dict[int, int]) -> bool:
-        """Whether some position has not reached its end offset."""
-        return any(self.positions[one] < end for one, end in ends.items())
+    async def learn(self, partitions: Iterable[int]) -> None:
+        """Ask for metadata until it has these partitions, which may be new."""
+        highest = max(partitions)
+        for attempt in range(100):
+            if self._view is not None and highest < len(self._view.partitions):
+                return
+            await self._pause_and_refresh(attempt)
+        raise ClientError(f"topic {self.topic} has no partition {highest}")
+
+    async def is_past(self, ends: dict[int, int]) -> bool:
+        """Whether every position has reached its end offset."""
+        return all(self.positions[one] >= end for one, end in ends.items())
+
+    def done(self, consumed: Consumed) -> None:
+        """Nothing: a consumer without a group keeps no account of what was read. See `GroupMember.done`."""
 
     async def offsets(self, timestamp: int, partitions: Iterable[int]) -> dict[int, int]:
         """The offset of a timestamp in milliseconds, or of `EARLIEST` or `LATEST`, in each partition."""
@@ -81,7 +93,7 @@ class Consumer:
 
     async def records(self, *, end_offsets: dict[int, int] | None = None) -> AsyncIterator[Consumed]:
         """Yield records without end, or until every position has reached its end offset."""
-        while end_offsets is None or self.is_before(end_offsets):
+        while end_offsets is None or not await self.is_past(end_offsets):
             for consumed in await self.poll():
                 yield consumed
 

@@ -20,7 +20,7 @@ _LIST_GROUPS_VERSION = 5
 _DESCRIBE_GROUPS_VERSION = 5
 _CONSUMER_GROUP_DESCRIBE_VERSION = 0
 _OFFSET_FETCH_VERSION = 8
-_OFFSET_COMMIT_VERSION = 8
+_OFFSET_COMMIT_VERSION = 9
 _DELETE_GROUPS_VERSION = 2
 _RETRY_PAUSE_S = 0.1
 _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -88,7 +88,7 @@ class GroupClient:
         Raises `RefusedError` when there is no such group.
         """
         asked = {"group_ids": [group_id], "include_authorized_operations": False}
-        answer = await self._ask(
+        answer = await self.ask(
             group_id, ApiKey.CONSUMER_GROUP_DESCRIBE, _CONSUMER_GROUP_DESCRIBE_VERSION, asked, "groups"
         )
         row = answer.groups[0]
@@ -101,7 +101,7 @@ class GroupClient:
 
     async def _classic_members(self, group_id: str) -> tuple[str, list[MemberView]]:
         fields = {"groups": [group_id], "include_authorized_operations": False}
-        answer = await self._ask(group_id, ApiKey.DESCRIBE_GROUPS, _DESCRIBE_GROUPS_VERSION, fields, "groups")
+        answer = await self.ask(group_id, ApiKey.DESCRIBE_GROUPS, _DESCRIBE_GROUPS_VERSION, fields, "groups")
         row = answer.groups[0]
         if row.group_state == "Dead":
             raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id}", "there is no such group")
@@ -113,7 +113,7 @@ class GroupClient:
     async def committed(self, group_id: str) -> dict[TopicPartition, int]:
         """All committed offsets of the group."""
         fields = {"groups": [{"group_id": group_id, "topics": None}], "require_stable": False}
-        answer = await self._ask(group_id, ApiKey.OFFSET_FETCH, _OFFSET_FETCH_VERSION, fields, "groups")
+        answer = await self.ask(group_id, ApiKey.OFFSET_FETCH, _OFFSET_FETCH_VERSION, fields, "groups")
         return {
             TopicPartition(topic.name, row.partition_index): row.committed_offset
             for topic in answer.groups[0].topics
@@ -155,23 +155,29 @@ class GroupClient:
                     result[key] = min(max(offset, first[key.partition]), last[key.partition])
         return result
 
-    async def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set the group's offsets. Raises `RefusedError` when it has members."""
+    async def commit(
+        self, group_id: str, offsets: Mapping[TopicPartition, int], *, member: tuple[str, int] | None = None
+    ) -> None:
+        """Set the group's offsets, for a `member` (its id and epoch) or from outside.
+
+        Raises `RefusedError` when there is no such member, or when the group has members and none is named.
+        """
+        member_id, epoch = member or ("", -1)
         topics: dict[str, list[dict[str, Any]]] = {}
         for (topic, partition), offset in offsets.items():
             row = {"partition_index": partition, "committed_offset": offset, "committed_leader_epoch": -1}
             topics.setdefault(topic, []).append({**row, "committed_metadata": ""})
         fields = {
             "group_id": group_id,
-            "generation_id_or_member_epoch": -1,
-            "member_id": "",
+            "generation_id_or_member_epoch": epoch,
+            "member_id": member_id,
             "group_instance_id": None,
             "topics": [{"name": topic, "partitions": rows} for topic, rows in topics.items()],
         }
-        answer = await self._ask(group_id, ApiKey.OFFSET_COMMIT, _OFFSET_COMMIT_VERSION, fields, "topics")
+        answer = await self.ask(group_id, ApiKey.OFFSET_COMMIT, _OFFSET_COMMIT_VERSION, fields, "topics")
         for topic in answer.topics:
             for row in topic.partitions:
-                if row.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+                if row.error_code == ErrorCode.UNKNOWN_MEMBER_ID and member is None:
                     reason = "the group has members; its offsets can be set when they have left"
                     raise RefusedError(row.error_code, f"group {group_id}", reason)
                 if row.error_code:
@@ -180,7 +186,7 @@ class GroupClient:
     async def delete(self, group_id: str) -> None:
         """Delete the group and its offsets. Raises `RefusedError` when it has members, or does not exist."""
         fields = {"groups_names": [group_id]}
-        answer = await self._ask(group_id, ApiKey.DELETE_GROUPS, _DELETE_GROUPS_VERSION, fields, "results")
+        answer = await self.ask(group_id, ApiKey.DELETE_GROUPS, _DELETE_GROUPS_VERSION, fields, "results")
         code = answer.results[0].error_code
         reasons = {
             ErrorCode.NON_EMPTY_GROUP: "it has members",
@@ -197,14 +203,17 @@ class GroupClient:
         await consumer.start(at=0)
         return await consumer.offsets(timestamp, [one.partition for one in view.partitions])
 
-    async def _ask(self, group_id: str, api: ApiKey, version: int, fields: Mapping[str, Any], rows: str) -> Struct:
-        """Ask the coordinator; ask again when it has moved, is loading, or does not answer."""
+    async def ask(self, group_id: str, api: ApiKey, version: int, fields: Mapping[str, Any], rows: str = "") -> Struct:
+        """Ask the coordinator; ask again when it has moved, is loading, or does not answer.
+
+        `rows` is the part of the answer that has error codes; without it, the answer has one itself.
+        """
         deadline = asyncio.get_running_loop().time() + self._client.timeout_s
         while True:
             try:
                 node_id = await self._coordinator(group_id)
                 answer = await self._client.request_node(node_id, api, version, fields)
-                codes = list(_codes(getattr(answer, rows)))
+                codes = list(_codes(getattr(answer, rows) if rows else [answer]))
             except NO_ANSWER as error:
                 codes = [ErrorCode.COORDINATOR_NOT_AVAILABLE]
                 reason = str(error)

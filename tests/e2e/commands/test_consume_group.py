@@ -1,0 +1,179 @@
+"""`raftwerk consume --group`: members share partitions, commit, leave, and survive their coordinator."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.e2e import helpers
+from support.e2e.clusters import start_cluster
+from support.e2e.command import fails_usage, ok, raftwerk
+from support.e2e.consumers import COUNT, PARTITIONS, confluent, coordinator_of, fill, read
+
+from raftwerk.cluster.local.supervisor import Supervisor
+
+OFTEN = {f"group.consumer.{key}": "200" for key in ("heartbeat.interval.ms", "min.heartbeat.interval.ms")} | {
+    f"group.consumer.{key}": "2000" for key in ("session.timeout.ms", "min.session.timeout.ms")
+}
+"""Settings with which members hear of a new assignment soon, and a dead member is missed soon."""
+
+
+class Member:
+    """A running `raftwerk consume --group`, and the numbers that it has printed."""
+
+    def __init__(self, directory: Path, bootstrap: str, topic: str, group: str) -> None:
+        command = [sys.executable, "-m", "raftwerk", "consume", topic, "--group", group, "-b", bootstrap]
+        self._file = directory / f"{time.monotonic_ns()}.out"
+        with open(self._file, "wb") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.PIPE)
+
+    def numbers(self) -> list[int]:
+        return [int(line) for line in self._file.read_text().splitlines()]
+
+    def end(self, sent: signal.Signals) -> int:
+        self.process.send_signal(sent)
+        return self.process.wait(20)
+
+
+@pytest.fixture(scope="module")
+def attentive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervisor]:
+    with start_cluster(tmp_path_factory.mktemp("attentive"), overrides=OFTEN) as supervisor:
+        yield supervisor
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Member]]:
+    """Starts members, which are ended with the test."""
+    with contextlib.ExitStack() as stack:
+
+        def make(bootstrap: str, topic: str, group: str) -> Member:
+            member = Member(tmp_path, bootstrap, topic, group)
+            stack.enter_context(member.process)
+            stack.callback(member.process.kill)
+            return member
+
+        yield make
+
+
+def until(holds: Callable[[], bool], timeout_s: float = 40.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def members(bootstrap: str, group: str) -> int:
+    return raftwerk("groups", "describe", group, "-b", bootstrap).stdout.count("raftwerk-cli")
+
+
+def test_to_the_end_and_from_where_the_group_is(attentive: Supervisor, topic: str) -> None:
+    bootstrap = attentive.plan.bootstrap
+    fill(bootstrap, topic)
+    command = ("consume", topic, "--group", topic, "-b", bootstrap)
+    first = ok(*command, "-n", "100").splitlines()
+    rest = ok(*command, "-e").splitlines()
+    assert len(first) == 100
+    assert sorted(map(int, first + rest)) == list(range(COUNT))
+    assert ok(*command, "-e") == ""
+    assert members(bootstrap, topic) == 0
+    assert "lag 0" in ok("groups", "lag", topic, "-b", bootstrap)
+
+
+def test_a_new_group_with_latest_reads_only_what_comes(attentive: Supervisor, topic: str) -> None:
+    bootstrap = attentive.plan.bootstrap
+    fill(bootstrap, topic)
+    command = ("consume", topic, "--group", topic, "-e", "-b", bootstrap)
+    assert ok(*command, "--latest") == ""
+    fill(bootstrap, topic, COUNT, create=False)
+    assert sorted(map(int, ok(*command).splitlines())) == list(range(COUNT, 2 * COUNT))
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_two_members_share_and_one_that_leaves_hands_over(
+    sent: signal.Signals, attentive: Supervisor, topic: str, start: Callable[..., Member]
+) -> None:
+    bootstrap = attentive.plan.bootstrap
+    helpers.create_topic(bootstrap, topic, PARTITIONS)
+    one, two = (start(bootstrap, topic, topic) for _ in range(2))
+    until(lambda: members(bootstrap, topic) == 2)
+    fed = 0
+
+    def both_have_some() -> bool:
+        nonlocal fed
+        fill(bootstrap, topic, fed, create=False)
+        fed += COUNT
+        return bool(one.numbers()) and len(two.numbers()) > 0 and fed > COUNT
+
+    until(both_have_some)
+    until(lambda: len({*one.numbers(), *two.numbers()}) == fed)
+    assert one.end(sent) == 128 + sent
+    assert members(bootstrap, topic) == 1
+    fill(bootstrap, topic, fed, create=False)
+    until(lambda: len({*one.numbers(), *two.numbers()}) == fed + COUNT)
+    together = one.numbers() + two.numbers()
+    assert sorted(together) == list(range(fed + COUNT))  # none twice: what was printed was committed
+
+
+def test_a_member_beside_one_of_librdkafka(attentive: Supervisor, topic: str, start: Callable[..., Member]) -> None:
+    bootstrap = attentive.plan.bootstrap
+    fill(bootstrap, topic)
+    other = confluent(bootstrap, topic, **{"group.protocol": "consumer"})
+    other.subscribe([topic])
+    seen = read([other], COUNT)
+    assert seen == list(range(COUNT))
+    mine = start(bootstrap, topic, topic)
+
+    def is_shared() -> bool:
+        other.poll(0.05)
+        return 0 < len(other.assignment()) < PARTITIONS
+
+    until(is_shared)
+    fill(bootstrap, topic, COUNT, create=False)
+    numbers = set(read([other], COUNT // 2, 5.0))
+    other.close()
+    until(lambda: len(numbers | set(mine.numbers())) >= COUNT)
+
+
+def test_a_member_survives_its_coordinator(
+    new_cluster: Callable[..., Supervisor], topic: str, start: Callable[..., Member]
+) -> None:
+    cluster = new_cluster(overrides=OFTEN)
+    bootstrap = cluster.plan.bootstrap
+    fill(bootstrap, topic)
+    member = start(bootstrap, topic, topic)
+    until(lambda: len(set(member.numbers())) == COUNT)
+    cluster.kill(coordinator_of(bootstrap, topic))
+    fill(bootstrap, topic, COUNT, create=False)
+    until(lambda: len(set(member.numbers())) == 2 * COUNT)
+    assert member.end(signal.SIGTERM) == 143
+
+
+def test_partitions_that_are_added_are_read(attentive: Supervisor, topic: str, start: Callable[..., Member]) -> None:
+    bootstrap = attentive.plan.bootstrap
+    fill(bootstrap, topic)
+    member = start(bootstrap, topic, topic)
+    until(lambda: len(member.numbers()) == COUNT)
+    ok("topics", "alter", topic, "-p", str(PARTITIONS + 1), "-b", bootstrap)
+    ok("produce", topic, "-p", str(PARTITIONS), "-m", "12345", "-b", bootstrap)
+    until(lambda: 12345 in member.numbers())
+
+
+def test_records_that_were_deleted_are_skipped(attentive: Supervisor, topic: str) -> None:
+    bootstrap = attentive.plan.bootstrap
+    fill(bootstrap, topic)
+    command = ("consume", topic, "--group", topic, "-b", bootstrap)
+    ok(*command, "-n", "1")
+    ok("topics", "delete-records", topic, "--all", "-b", bootstrap)
+    fill(bootstrap, topic, COUNT, create=False)
+    assert sorted(map(int, ok(*command, "-e").splitlines())) == list(range(COUNT, 2 * COUNT))
+
+
+def test_options_that_a_group_cannot_have(bootstrap: str) -> None:
+    for option in (("-p", "1"), ("--offset", "3"), ("--last", "1"), ("--since", "1m")):
+        assert "groups reset" in fails_usage("consume", "t", "--group", "g", *option, "-b", bootstrap)
