@@ -214,6 +214,12 @@ class ReplicaManager:
         """All replicas that this broker hosts."""
         return self._hosted.replicas
 
+    def find(self, topic_partition: TopicPartition) -> Replica:
+        """The replica that this broker hosts. Raises `ProtocolError` with the reason why it cannot be used."""
+        replica = self._hosted.find(topic_partition)
+        replica.check_online()
+        return replica
+
     def throttled_rates(self) -> dict[str, float]:
         """Bytes per second of throttled replication, by the names of Kafka's metrics."""
         now_ms, throttles = self._timers.now_ms(), self.throttles

@@ -25,6 +25,7 @@ from ..settings.settings_per_package import (
     replica_manager_config,
     request_memory,
     server_config,
+    verifies_transactions,
 )
 from .controller_registration import leader_address
 from .disk_space_guard import DiskSpaceGuard, others_can_lead
@@ -103,7 +104,7 @@ class BrokerRole:
         self.log_manager.set_strays_aside(self._topic_id_of)
         await self.replica_manager.start()
         self.log_manager.start(self.replica_manager.high_watermark_of, self.replica_manager.on_damaged)
-        self._change_log_maintenance(self._loader.image)
+        self._change_settings(self._loader.image)
         for server in self.servers:
             await listen(server)
         self._space.start()
@@ -115,10 +116,11 @@ class BrokerRole:
 
     def _on_metadata(self, image: MetadataImage, delta: MetadataDelta) -> None:
         if any(kind == BROKER_RESOURCE for kind, _ in delta.changed_configs):
-            self._change_log_maintenance(image)
+            self._change_settings(image)
 
-    def _change_log_maintenance(self, image: MetadataImage) -> None:
+    def _change_settings(self, image: MetadataImage) -> None:
         self.log_manager.change_maintenance(log_maintenance_change(self._config, image))
+        self.replica_manager.verifies_transactions = verifies_transactions(self._config, image)
 
     def _on_space(self, full: list[str]) -> None:
         self.replica_manager.set_full_dirs(full)

@@ -100,11 +100,20 @@ def log_manager_config(
     )
 
 
+def _present_value(config: NodeConfig, image: MetadataImage, name: str) -> Any:
+    return BROKER_CONFIGS[name].parse(broker_value(image, config.node_id, config.properties, name))
+
+
+def verifies_transactions(config: NodeConfig, image: MetadataImage) -> bool:
+    """The present value of `transaction.partition.verification.enable`."""
+    return bool(_present_value(config, image, "transaction.partition.verification.enable"))
+
+
 def log_maintenance_change(config: NodeConfig, image: MetadataImage) -> LogMaintenanceChange:
     """The present values of those settings of the logs that may change while the node runs."""
 
     def value(name: str) -> Any:
-        return BROKER_CONFIGS[name].parse(broker_value(image, config.node_id, config.properties, name))
+        return _present_value(config, image, name)
 
     return LogMaintenanceChange(
         producer_expiration_ms=value("producer.id.expiration.ms"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from ...wire.config_def import (
     ANYTHING,
-    BOOLEAN,
     DOUBLE,
     INT,
     LIST,
@@ -61,12 +60,6 @@ CONFIGS_WITHOUT_EFFECT: tuple[ConfigKey, ...] = (
         "num.recovery.threads.per.data.dir", INT, "2", "Threads for each log directory during recovery.", POSITIVE
     ),
     _without_effect("num.replica.fetchers", INT, "1", "Threads that fetch from one source broker.", POSITIVE),
-    _without_effect(
-        "transaction.partition.verification.enable",
-        BOOLEAN,
-        "true",
-        "Whether a transactional write is checked against the transaction's partitions.",
-    ),
     _without_effect("remote.fetch.max.wait.ms", INT, "500", "How long a fetch waits for remote storage.", POSITIVE),
     _without_effect(
         "remote.list.offsets.request.timeout.ms",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...wire.config_def import (
+    BOOLEAN,
     INT,
     INT_MAX,
     LIST,
@@ -15,6 +16,7 @@ from ...wire.config_def import (
     STRING,
     Between,
     ConfigKey,
+    UpdateMode,
     one_of,
 )
 
@@ -49,6 +51,14 @@ COORDINATOR_CONFIGS: tuple[ConfigKey, ...] = (
     ConfigKey("transaction.state.log.min.isr", INT, "2", "min.insync.replicas of __transaction_state.", POSITIVE),
     ConfigKey(
         "transaction.state.log.segment.bytes", INT, "104857600", "Segment size of __transaction_state.", POSITIVE
+    ),
+    ConfigKey(
+        "transaction.partition.verification.enable",
+        BOOLEAN,
+        "true",
+        "Whether a partition's leader asks the transaction coordinator before a write of an older client opens a "
+        "transaction there. Without that, a late write can leave a transaction open for ever.",
+        update_mode=UpdateMode.CLUSTER_WIDE,
     ),
     # groups
     ConfigKey("offsets.topic.num.partitions", INT, "50", "Partitions of __consumer_offsets when it is made.", POSITIVE),

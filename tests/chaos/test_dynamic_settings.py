@@ -34,6 +34,27 @@ def test_settings_of_log_maintenance() -> None:
         }
 
 
+def test_verification_of_transactions() -> None:
+    with World(1) as world:
+        cluster = SimulatedCluster(world, ClusterConfig())
+        world.network.add_host("client")
+        client = ProcessLoop(world.scheduler, "client", world.network)
+        world.processes.append(client)
+        cluster.start_all()
+        assert world.scheduler.run_until(cluster.is_healthy, 10.0)
+        managers = [node.replica_manager for node in cluster.nodes.values()]
+        assert all(manager is not None and manager.verifies_transactions for manager in managers)
+        for value in ("false", "true"):
+            client.run_until_complete(
+                alter(cluster.bootstrap, "", {"transaction.partition.verification.enable": value})
+            )
+            world.scheduler.run_until(
+                lambda: all(one is not None and str(one.verifies_transactions).lower() == value for one in managers),  # noqa: B023
+                10.0,
+            )
+            assert [one and one.verifies_transactions for one in managers] == [value == "true"] * 3
+
+
 def listen(cluster: SimulatedCluster, told: dict[int, LogMaintenanceChange]) -> None:
     for node_id, node in cluster.nodes.items():
         manager = node.log_manager

@@ -1,11 +1,14 @@
-"""DescribeProducers: the producers that a replica on this broker knows, with their last batch (KIP-664)."""
+"""DescribeProducers: the producers that a replica on this broker knows, with their last batch (KIP-664).
+
+It shows which transactions are open, and of which coordinator the last marker was: so hanging transactions are found.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from ....isr.replica import Replica
-from ....wire.errors import ErrorCode
+from ....wire.errors import ErrorCode, ProtocolError
 from ....wire.types import TopicPartition
 from ...api import Fields
 from ...network.request import Request
@@ -29,9 +32,10 @@ def _row(services: BrokerServices, name: str, index: int) -> dict[str, Any]:
     topic = services.metadata.image.topics_by_name.get(name)
     if topic is None or index not in topic.partitions:
         return _failed(index, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), "")
-    replica = services.replicas.partitions.get(TopicPartition(name, index))
-    if replica is None:
-        return _failed(index, int(ErrorCode.NOT_LEADER_OR_FOLLOWER), "")
+    try:
+        replica = services.replicas.find(TopicPartition(name, index))
+    except ProtocolError as error:
+        return _failed(index, int(error.code), error.message)
     return {"partition_index": index, "error_code": 0, "error_message": None, "active_producers": _producers(replica)}
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ....isr.leader.transaction_markers import TransactionMarker
+from ....runtime.incremental_work import PLAIN_STEP, Work
 from ....wire.errors import ErrorCode
 from ....wire.types import TopicPartition
-from ...api import Fields
+from ...api import Fields, Result
 from ...network.request import Request
 from ...services import BrokerServices
 
@@ -18,11 +21,11 @@ if TYPE_CHECKING:
 _Entry = tuple[TopicPartition, TransactionMarker]
 _Codes = dict[int, dict[TopicPartition, ErrorCode]]
 """By producer id and partition."""
+_ENTRIES_PER_STEP = 50
 
 
-def _entries(message: WriteTxnMarkersRequest) -> list[_Entry]:
+def _entries(message: WriteTxnMarkersRequest) -> Iterator[_Entry]:
     """The markers in the request, one for each partition."""
-    found = []
     for one in message.markers:
         marker = TransactionMarker(
             one.producer_id,
@@ -31,10 +34,9 @@ def _entries(message: WriteTxnMarkersRequest) -> list[_Entry]:
             one.transaction_result,
             one.get("transaction_version", 0),
         )
-        found += [
-            (TopicPartition(topic.name, index), marker) for topic in one.topics for index in topic.partition_indexes
-        ]
-    return found
+        for topic in one.topics:
+            for index in topic.partition_indexes:
+                yield TopicPartition(topic.name, index), marker
 
 
 def _fields(codes: _Codes) -> Fields:
@@ -48,31 +50,46 @@ def _fields(codes: _Codes) -> Fields:
     return {"markers": markers}
 
 
-async def handle(services: BrokerServices, request: Request, message: WriteTxnMarkersRequest) -> Fields:
-    """Append the markers, and answer when they are committed or refused.
-
-    UNKNOWN_TOPIC_OR_PARTITION stands for every partition of which no usable replica is here; the coordinator then looks
-    up the leader again. Source: KafkaApis.handleWriteTxnMarkersRequest.
-    """
+def handle(services: BrokerServices, request: Request, message: WriteTxnMarkersRequest) -> Work[Result]:
+    """Append the markers, some at a time, and answer when all are committed or refused."""
     codes: _Codes = {}
+    writing: list[asyncio.Future[None]] = []
+    entries = _entries(message)
+    while some := list(islice(entries, _ENTRIES_PER_STEP)):
+        writing.append(_write(services, some, codes))
+        yield PLAIN_STEP
+    return _answer(writing, codes)
+
+
+async def _answer(writing: list[asyncio.Future[None]], codes: _Codes) -> Fields:
+    for written in writing:
+        await written
+    return _fields(codes)
+
+
+def _write(services: BrokerServices, entries: list[_Entry], codes: _Codes) -> asyncio.Future[None]:
+    """Append markers, and put their codes into `codes` before the future ends.
+
+    UNKNOWN_TOPIC_OR_PARTITION stands for a partition of which no usable replica is here; the coordinator then looks up
+    the leader again. Source: KafkaApis.handleWriteTxnMarkersRequest.
+    """
     here: list[_Entry] = []
-    for entry in _entries(message):
+    for entry in entries:
         key, marker = entry
         replica = services.replicas.partitions.get(key)
         codes.setdefault(marker.producer_id, {})[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if replica is not None and not replica.offline:
             here.append(entry)
-    if here:
-        written: asyncio.Future[list[ErrorCode]] = asyncio.get_running_loop().create_future()
+    written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def done(results: list[ErrorCode]) -> None:
-            if not written.done():  # else the connection is gone
-                written.set_result(results)
-
-        services.replicas.write_markers(services.config.request_timeout_ms, here, done)
-        for (key, marker), code in zip(here, await written, strict=True):
+    def done(results: list[ErrorCode]) -> None:
+        for (key, marker), code in zip(here, results, strict=True):
             codes[marker.producer_id][key] = code
-    return _fields(codes)
+        if not written.done():  # else the connection is gone
+            written.set_result(None)
+
+    services.replicas.write_markers(services.config.request_timeout_ms, here, done)
+    return written
 
 
 def error(message: WriteTxnMarkersRequest, code: int, text: str) -> Fields:

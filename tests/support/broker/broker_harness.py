@@ -203,6 +203,11 @@ class FakeReplicas:
         else:
             callback()
 
+    def find(self, topic_partition: Any) -> Any:
+        if topic_partition not in self.partitions:
+            raise ProtocolError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "not here")
+        return self.partitions[topic_partition]
+
     def list_offset(self, topic_partition: Any, timestamp: int, *rest: Any) -> Any:
         return SimpleNamespace(error_code=0, timestamp=timestamp, offset=42, leader_epoch=3)
 
