@@ -214,7 +214,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._iteration != budget.iteration:
             self._iteration = budget.begin_share()
             self._share_left = UNITS_PER_SHARE
-        return max(0, min(self._share_left, budget.units_left))
+        return budget.granted(self._share_left)
 
     def _on_frame(self, frame: memoryview) -> bool:
         if self._units_left > 0 and not self._is_closing and (not self._pending or self._may_start(frame)):

@@ -20,7 +20,9 @@ T = TypeVar("T")
 UNITS_PER_ITERATION = 256
 """Of all connections and long requests together; about ten milliseconds of processor time."""
 UNITS_PER_SHARE = 64
-"""Of one connection or long request."""
+"""Of one connection or long request while others wait."""
+UNITS_ALONE = 192
+"""Of an iteration, those that one connection may use while nobody waits; the rest is there for who comes then."""
 UNITS_PER_STEP = 16
 """Of work that is done in steps."""
 BYTES_PER_UNIT = 16 * 1024
@@ -44,6 +46,13 @@ class LoopBudget:
         if not self._is_scheduled:
             self._schedule()
         return self.iteration
+
+    def granted(self, share_left: int) -> int:
+        """How many units may be taken now by one that has so many left of its share."""
+        units = share_left
+        if not self._waiting:
+            units = max(units, self.units_left - (UNITS_PER_ITERATION - UNITS_ALONE))
+        return max(0, min(units, self.units_left))
 
     def wait(self, resume: Callable[[], object]) -> None:
         """Call `resume` once in a later iteration, after those that wait already."""

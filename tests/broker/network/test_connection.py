@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.broker.broker_harness import TOPIC, Harness, connection_of, correlation_ids, decode_answer, run, settle
 
 from raftwerk.broker.network.connection import ConnectionLimits
-from raftwerk.broker.network.loop_budget import UNITS_PER_SHARE
+from raftwerk.broker.network.loop_budget import UNITS_ALONE
 from raftwerk.runtime.invariants import InvariantViolation
 from raftwerk.wire.api_keys import ApiKey
 from raftwerk.wire.records import encode_batch
@@ -135,11 +135,11 @@ def test_other_connections_are_served_during_a_flood_of_requests() -> None:
     async def main() -> None:
         harness = Harness()
         transport = harness.connect()
-        transport.deliver(b"".join(produce(harness) for _ in range(3 * UNITS_PER_SHARE)), chunk=2000)
-        assert len(transport.frames()) == UNITS_PER_SHARE
+        transport.deliver(b"".join(produce(harness) for _ in range(3 * UNITS_ALONE)), chunk=2000)
+        assert len(transport.frames()) == UNITS_ALONE
         assert not transport.reading
         await settle()
-        assert len(transport.frames()) == 3 * UNITS_PER_SHARE
+        assert len(transport.frames()) == 3 * UNITS_ALONE
         assert transport.reading
 
     run(main())
